@@ -1,0 +1,35 @@
+"""Time comes in from outside: nothing below the shell reads a clock or arms a timer of its own."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Wall-clock time, in milliseconds since the epoch: what records, expiry and retention are measured in."""
+
+    def now_ms(self) -> int: ...
+
+
+class TimerHandle(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Timers(Protocol):
+    """Arms one-shot timers; `action` runs on the loop thread, never before `delay_ms` has passed."""
+
+    def after(self, delay_ms: float, action: Callable[[], None]) -> TimerHandle: ...
+
+
+class SystemClock:
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+class LoopTimers:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def after(self, delay_ms: float, action: Callable[[], None]) -> TimerHandle:
+        return self._loop.call_later(delay_ms / 1000, action)
