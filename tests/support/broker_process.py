@@ -1,0 +1,212 @@
+"""A broker as a process of its own: ours, or the real Kafka that judges it. Both are driven in the same way.
+
+`BROKER=kafka` in the environment makes `new_broker` start Apache Kafka, so that a suite can first be shown to be right.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.support.oracle import ORACLE, REPOSITORY
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
+
+
+class Broker(ABC):
+    """A broker on a data directory. It keeps its port over restarts, as clients expect of an address."""
+
+    name: str
+
+    def __init__(self, data_dir: Path, overrides: Mapping[str, object] | None = None, *, port: int = 0) -> None:
+        """`overrides` are settings by Kafka's names. Port 0 takes a free one at the first start."""
+        self.data_dir = data_dir
+        self.overrides = {name: str(value) for name, value in (overrides or {}).items()}
+        self.port = port
+        self.pid: int | None = None
+        self.host = "127.0.0.1"
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def __enter__(self) -> "Broker":
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self.is_running():
+            self.stop()
+
+    def start(self) -> "Broker":
+        """Start and wait until connections are accepted; raises RuntimeError with what the broker said otherwise."""
+        assert not self.is_running(), "it runs already"
+        self._start()
+        return self
+
+    def stop(self) -> None:
+        """SIGTERM, then wait for the end."""
+        self._end(signal.SIGTERM)
+
+    def kill9(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> "Broker":
+        self.stop()
+        return self.start()
+
+    @abstractmethod
+    def is_running(self) -> bool: ...
+
+    @abstractmethod
+    def log_text(self) -> str:
+        """What the broker wrote to its stderr, all starts together."""
+
+    @abstractmethod
+    def _start(self) -> None: ...
+
+    @abstractmethod
+    def _end(self, how: signal.Signals) -> None: ...
+
+
+class BrokerProcess(Broker):
+    name = "odradek"
+
+    def __init__(
+        self,
+        data_dir: Path,
+        overrides: Mapping[str, object] | None = None,
+        *,
+        port: int = 0,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(data_dir, overrides, port=port)
+        self.ready: dict[str, Any] = {}
+        self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stderr = data_dir.with_name(f"{data_dir.name}.stderr")
+
+    def command(self, ready_file: Path) -> list[str]:
+        words = [sys.executable, "-m", "odradek", "serve", "--port", str(self.port), "--ready-file", str(ready_file)]
+        words += ["--data-dir", str(self.data_dir)]
+        for name, value in self.overrides.items():
+            words += ["--override", f"{name}={value}"]
+        return words
+
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def log_text(self) -> str:
+        return self._stderr.read_text(errors="replace") if self._stderr.exists() else ""
+
+    def wait(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        """The exit status, once the process has ended."""
+        assert self._process is not None
+        return self._process.wait(timeout_s)
+
+    def _start(self) -> None:
+        ready_file = self.data_dir.with_name(f"{self.data_dir.name}.ready.json")
+        ready_file.unlink(missing_ok=True)
+        ready_file.parent.mkdir(parents=True, exist_ok=True)
+        with open(self._stderr, "ab") as stderr:
+            self._process = subprocess.Popen(
+                self.command(ready_file),
+                cwd=REPOSITORY,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=stderr,
+                stderr=stderr,
+            )
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not ready_file.exists():
+            if self._process.poll() is not None:
+                raise RuntimeError(
+                    f"the broker ended with status {self._process.returncode}:\n{self.log_text()[-4000:]}"
+                )
+            if time.monotonic() > deadline:
+                self._process.kill()
+                raise RuntimeError(f"the broker was not ready in {START_TIMEOUT_S:g} s:\n{self.log_text()[-4000:]}")
+            time.sleep(0.005)
+        self.ready = json.loads(ready_file.read_text())
+        self.port, self.pid = self.ready["port"], self._process.pid
+
+    def _end(self, how: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(how)
+        try:
+            status = self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            raise RuntimeError(f"no end {STOP_TIMEOUT_S:g} s after SIGTERM:\n{self.log_text()[-4000:]}") from None
+        if how is signal.SIGTERM and status != 0:
+            raise RuntimeError(f"the broker ended with status {status} after SIGTERM:\n{self.log_text()[-4000:]}")
+
+
+class KafkaProcess(Broker):
+    """Apache Kafka, by the oracle kit's script. A directory without `meta.properties` is formatted first."""
+
+    name = "kafka"
+
+    def __init__(
+        self,
+        data_dir: Path,
+        overrides: Mapping[str, object] | None = None,
+        *,
+        port: int = 0,
+        version: str = "4.3.1",
+        heap: str = "-Xmx768M",
+    ) -> None:
+        super().__init__(data_dir, overrides, port=port)
+        self.version, self._heap, self._log = version, heap, ""
+
+    def is_running(self) -> bool:
+        return self.pid is not None and _is_alive(self.pid)
+
+    def log_text(self) -> str:
+        return Path(self._log).read_text(errors="replace") if self._log else ""
+
+    def _start(self) -> None:
+        ready_file = self.data_dir.with_name(f"{self.data_dir.name}.ready.json")
+        words = [str(ORACLE / "kafka"), "start", "--version", self.version, "--port", str(self.port)]
+        words += ["--data", str(self.data_dir), "--ready-file", str(ready_file)]
+        words += [f"--set={name}={value}" for name, value in self.overrides.items()]
+        environment = {"KAFKA_HEAP_OPTS": self._heap, **os.environ}
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(done.stderr)
+        ready = json.loads(ready_file.read_text())
+        self.port, self.pid, self._log = ready["port"], ready["pid"], ready["log"]
+
+    def _end(self, how: signal.Signals) -> None:
+        assert self.pid is not None
+        os.kill(self.pid, how)
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while _is_alive(self.pid):
+            if time.monotonic() > deadline:
+                os.kill(self.pid, signal.SIGKILL)
+                raise RuntimeError(f"Kafka did not end:\n{self.log_text()[-4000:]}")
+            time.sleep(0.01)
+        self.pid = None
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether the process exists and is not a zombie (it is no child of ours, so nobody here can wait for it)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+IS_KAFKA = os.environ.get("BROKER") == "kafka"
+
+
+def new_broker(data_dir: Path, overrides: Mapping[str, object] | None = None) -> Broker:
+    """A broker that is not started yet: ours, or Kafka if BROKER=kafka asks for the judge."""
+    return KafkaProcess(data_dir, overrides) if IS_KAFKA else BrokerProcess(data_dir, overrides)

@@ -1,0 +1,121 @@
+"""A TCP proxy that can lose answers and cut connections, to see what a client's retries do to the broker."""
+
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+Rule = Callable[[int, int, int], bool]
+"""(api_key, api_version, how many requests of that key came before, over all connections) -> lose this answer?"""
+
+
+def _read_exactly(connection: socket.socket, size: int) -> bytes:
+    parts = []
+    while size > 0:
+        part = connection.recv(min(size, 1 << 18))
+        if not part:
+            raise ConnectionError("closed")
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _read_frame(connection: socket.socket) -> bytes:
+    head = _read_exactly(connection, 4)
+    return head + _read_exactly(connection, int.from_bytes(head))
+
+
+class FlakyProxy:
+    """Forwards whole frames to `target`. When `loses` says so, the request is delivered, and once the broker has
+    answered it the answer is thrown away and the connection closed: the client cannot know what became of it.
+
+    A client must see this proxy as the broker's address, so the broker has to advertise it: pass
+    `advertised.listeners` with `proxy.port`, which is known before the broker starts.
+    """
+
+    def __init__(self, loses: Rule = lambda _key, _version, _seen: False) -> None:
+        self.loses = loses
+        self.target: tuple[str, int] | None = None
+        self.lost: list[int] = []  # API keys of the answers that were lost
+        self._seen: dict[int, int] = {}
+        self._lock = threading.Lock()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._open: set[socket.socket] = set()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def __enter__(self) -> "FlakyProxy":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+        self.cut_all()
+
+    def cut_all(self) -> None:
+        """Close every connection that is open now."""
+        with self._lock:
+            cut, self._open = self._open, set()
+        for connection in cut:
+            _close(connection)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        assert self.target is not None, "say where the broker is first"
+        try:
+            broker = socket.create_connection(self.target)
+        except OSError:
+            _close(client)
+            return
+        for connection in (client, broker):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with self._lock:
+            self._open |= {client, broker}
+        doomed: list[int] = []  # correlation ids; the answers come in the order of the requests
+        threading.Thread(target=self._answers, args=(client, broker, doomed), daemon=True).start()
+        try:
+            while True:
+                frame = _read_frame(client)
+                key, version = int.from_bytes(frame[4:6]), int.from_bytes(frame[6:8])
+                with self._lock:
+                    seen = self._seen.get(key, 0)
+                    self._seen[key] = seen + 1
+                    if self.loses(key, version, seen):
+                        doomed.append(int.from_bytes(frame[8:12]))
+                        self.lost.append(key)
+                broker.sendall(frame)
+        except OSError:
+            self._end(client, broker)
+
+    def _answers(self, client: socket.socket, broker: socket.socket, doomed: list[int]) -> None:
+        try:
+            while True:
+                frame = _read_frame(broker)
+                if int.from_bytes(frame[4:8]) in doomed:
+                    break
+                client.sendall(frame)
+        except OSError:
+            pass
+        self._end(client, broker)
+
+    def _end(self, *connections: socket.socket) -> None:
+        with self._lock:
+            self._open -= set(connections)
+        for connection in connections:
+            _close(connection)
+
+
+def _close(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)  # wakes a thread that reads it
+    connection.close()
