@@ -1,0 +1,82 @@
+"""WriteShareGroupStateRequest, versions 0-1. Written by `python -m protocol.generate`."""
+
+# ruff: noqa: RUF023 (slots stand in the order of the wire)
+
+from __future__ import annotations
+
+from protocol.struct import UNSET, ZERO_UUID, Message, Struct
+
+
+class WriteShareGroupStateRequest(Message):
+    __slots__ = ("group_id", "topics")
+    API_KEY = 85
+    MIN_VERSION = 0
+    MAX_VERSION = 1
+    FLEXIBLE_SINCE = 0
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        topics: list[WriteStateData] = UNSET,
+    ) -> None:
+        self.group_id = group_id
+        self.topics = [] if topics is UNSET else topics
+
+
+class WriteStateData(Struct):
+    __slots__ = ("topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = ZERO_UUID,
+        partitions: list[PartitionData] = UNSET,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is UNSET else partitions
+
+
+class PartitionData(Struct):
+    __slots__ = (
+        "partition",
+        "state_epoch",
+        "leader_epoch",
+        "start_offset",
+        "delivery_complete_count",
+        "state_batches",
+    )
+
+    def __init__(
+        self,
+        *,
+        partition: int = 0,
+        state_epoch: int = 0,
+        leader_epoch: int = 0,
+        start_offset: int = 0,
+        delivery_complete_count: int = -1,
+        state_batches: list[StateBatch] = UNSET,
+    ) -> None:
+        self.partition = partition
+        self.state_epoch = state_epoch
+        self.leader_epoch = leader_epoch
+        self.start_offset = start_offset
+        self.delivery_complete_count = delivery_complete_count
+        self.state_batches = [] if state_batches is UNSET else state_batches
+
+
+class StateBatch(Struct):
+    __slots__ = ("first_offset", "last_offset", "delivery_state", "delivery_count")
+
+    def __init__(
+        self,
+        *,
+        first_offset: int = 0,
+        last_offset: int = 0,
+        delivery_state: int = 0,
+        delivery_count: int = 0,
+    ) -> None:
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.delivery_state = delivery_state
+        self.delivery_count = delivery_count
