@@ -1,4 +1,4 @@
-"""Threads come in from outside too: the few jobs that would hold the loop run on `Workers`, their ends come back to it."""
+"""Threads come in from outside too: the few jobs that would hold the loop run on `Workers`, and report back to it."""
 
 import asyncio
 from collections.abc import Callable
