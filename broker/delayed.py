@@ -18,6 +18,10 @@ class NoResponse(Enum):
 NO_RESPONSE = NoResponse.NO_RESPONSE
 
 
+class CloseConnection(Exception):
+    """Raised by a handler, or given to `Deferred.fail`, where Kafka hangs up instead of answering."""
+
+
 class Deferred(Generic[M]):
     """One answer, given exactly once; loop thread only.
 
@@ -38,7 +42,7 @@ class Deferred(Generic[M]):
         self._finish(message)
 
     def fail(self, error: Exception) -> None:
-        """A `KafkaError` is answered in the API's own form, anything else as UNKNOWN_SERVER_ERROR and a logged bug."""
+        """As if the handler had raised it: a `KafkaError` is answered in the API's form, `CloseConnection` hangs up."""
         self._finish(error)
 
     def on_disconnect(self, action: Callable[[], None]) -> None:
