@@ -1,10 +1,27 @@
-"""Messages to bytes and back: `decode(ProduceRequest, 9, data)`, `encode(response, 9)`."""
+"""Messages to bytes and back: `decode(ProduceRequest, 9, data)`, `encode(response, 9)`.
 
-from typing import TypeVar
+One decoder and one encoder per message and version, compiled on first use (0.2 to 1.5 ms) from source that
+`reader_source` and `writer_source` make from the schema.
+"""
 
+import sys
+from collections.abc import Callable
+from struct import error as StructError
+from typing import Any, TypeAlias, TypeVar
+
+from protocol.errors import MalformedMessage, UnsupportedVersion
+from protocol.reader_source import has_records, reader_source
+from protocol.schema import Schema, load
 from protocol.struct import Buffer, Message
+from protocol.writer_source import writer_source
 
 M = TypeVar("M", bound=Message)
+Read: TypeAlias = Callable[[Buffer, int], tuple[Any, int]]
+Write: TypeAlias = Callable[[Any, bytearray, list[Buffer]], None]
+
+_readers: dict[tuple[type[Message], int], Read] = {}
+_writers: dict[tuple[type[Message], int], Write] = {}
+_takes_views: dict[type[Message], bool] = {}
 
 
 def is_flexible(message_class: type[Message], version: int) -> bool:
@@ -13,13 +30,26 @@ def is_flexible(message_class: type[Message], version: int) -> bool:
 
 
 def decode(message_class: type[M], version: int, data: Buffer, position: int = 0) -> M:
-    """Read one message; bytes behind it are ignored. Records are views into `data`. Raises MalformedMessage."""
+    """Read one message; bytes behind it are ignored. Records are views into `data`, all else is a copy.
+
+    Raises MalformedMessage for any bytes that are not such a message, UnsupportedVersion for a version it never had.
+    """
     return decode_from(message_class, version, data, position)[0]
 
 
 def decode_from(message_class: type[M], version: int, data: Buffer, position: int = 0) -> tuple[M, int]:
     """As `decode`, and the position behind the message."""
-    raise NotImplementedError
+    read = _readers.get((message_class, version)) or _compile_reader(message_class, version)
+    start = 0
+    if type(data) is not bytes and not _takes_views[message_class]:
+        data, start, position = bytes(memoryview(data)[position:]), position, 0  # cheap, and bytes are read faster
+    try:
+        message, position = read(data, position)
+    except (IndexError, StructError, UnicodeDecodeError) as error:
+        raise MalformedMessage(f"{message_class.__name__} v{version}: {error}") from error
+    if position > len(data):
+        raise MalformedMessage(f"{message_class.__name__} v{version}: {position - len(data)} bytes are missing")
+    return message, start + position
 
 
 def encode(message: Message, version: int) -> bytes:
@@ -28,5 +58,47 @@ def encode(message: Message, version: int) -> bytes:
 
 
 def encode_chunks(message: Message, version: int) -> list[Buffer]:
-    """As `encode`, in parts, so that records are not copied."""
-    raise NotImplementedError
+    """As `encode`, in parts to be written one after the other: large records are not copied."""
+    chunks: list[Buffer] = []
+    encode_behind(message, version, bytearray(), chunks)
+    return chunks
+
+
+def encode_behind(message: Message, version: int, head: bytearray, chunks: list[Buffer]) -> None:
+    """As `encode_chunks`, onto `chunks`, the first part beginning with `head`."""
+    message_class = type(message)
+    write = _writers.get((message_class, version)) or _compile_writer(message_class, version)
+    try:
+        write(message, head, chunks)
+    except (StructError, AttributeError, TypeError) as error:  # out of range, null where it may not be
+        raise UnsupportedVersion(f"{message_class.__name__} v{version}: {error}") from error
+
+
+def _compile_reader(message_class: type[Message], version: int) -> Read:
+    schema = _schema(message_class, version)
+    _takes_views[message_class] = has_records(schema)
+    text, names = reader_source(schema, version)
+    read: Read = _compile(message_class, version, text, names)["read"]
+    _readers[message_class, version] = read
+    return read
+
+
+def _compile_writer(message_class: type[Message], version: int) -> Write:
+    text, names = writer_source(_schema(message_class, version), version)
+    write: Write = _compile(message_class, version, text, names)["write"]
+    _writers[message_class, version] = write
+    return write
+
+
+def _schema(message_class: type[Message], version: int) -> Schema:
+    schema = load(message_class.__module__.rpartition(".")[2])
+    if version not in schema.versions:
+        raise UnsupportedVersion(f"{schema.name} has no version {version}")
+    return schema
+
+
+def _compile(message_class: type[Message], version: int, text: str, names: dict[str, Any]) -> dict[str, Any]:
+    module = vars(sys.modules[message_class.__module__])
+    names |= {name: value for name, value in module.items() if isinstance(value, type)}
+    exec(compile(text, f"<{message_class.__name__} v{version}>", "exec"), names)
+    return names

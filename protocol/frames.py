@@ -1,8 +1,25 @@
-"""Frames: a 4-byte length, a header, a body. Where the header ends depends on API and version."""
+"""Frames: a 4-byte length, a header, a body. How long the header is depends on the API and the version of its body.
+
+Request headers are version 1 (api key, version, correlation id, client id), and 2 for flexible bodies, which adds
+tagged fields but leaves the client id as it was. Response headers are version 0 (correlation id) and 1 (plus tagged
+fields); ApiVersions always answers with version 0, so that a client can read an answer in a version it did not ask for.
+"""
 
 from dataclasses import dataclass
+from struct import Struct as Packing
 
+from protocol.codec import encode_behind, is_flexible
+from protocol.errors import MalformedMessage
+from protocol.messages import request_class
+from protocol.primitives import skip_tags
 from protocol.struct import Buffer, Message
+
+LENGTH_BYTES = 4
+API_VERSIONS_KEY = 18
+
+REQUEST_START = Packing(">hhih")  # API key, API version, correlation id, size of the client id (-1: null)
+RESPONSE_START = Packing(">ii")  # size of what follows, correlation id
+LENGTH = Packing(">i")
 
 
 @dataclass(slots=True)
@@ -13,16 +30,66 @@ class RequestHeader:
     client_id: str | None
 
 
+def request_header_version(api_key: int, api_version: int) -> int:
+    """1 or 2. Raises MalformedMessage for an API or a version that never was, whose header nobody can delimit."""
+    try:
+        message_class = request_class(api_key)
+    except KeyError:
+        raise MalformedMessage(f"unknown API key {api_key}") from None
+    return 2 if is_flexible(message_class, api_version) else 1
+
+
 def read_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
-    """Read the header of a request frame (without its length). Returns it and where the body starts."""
-    raise NotImplementedError
+    """Read the header of a request frame (given without its length). Returns it and where the body starts."""
+    if len(frame) < REQUEST_START.size:
+        raise MalformedMessage(f"a request of {len(frame)} bytes")
+    api_key, api_version, correlation_id, client_id_size = REQUEST_START.unpack_from(frame)
+    position = REQUEST_START.size
+    client_id = None
+    if client_id_size >= 0:
+        end = position + client_id_size
+        if end > len(frame):
+            raise MalformedMessage(f"client id of {client_id_size} bytes in a request of {len(frame)}")
+        try:
+            client_id = str(frame[position:end], "utf-8")
+        except UnicodeDecodeError as error:
+            raise MalformedMessage("client id is not UTF-8") from error
+        position = end
+    if request_header_version(api_key, api_version) == 2:
+        try:
+            tags, position = frame[position], position + 1
+            if tags:
+                position = skip_tags(frame, position, tags)
+        except IndexError as error:
+            raise MalformedMessage("a request that ends in its header") from error
+        if position > len(frame):
+            raise MalformedMessage("a request that ends in its header")
+    return RequestHeader(api_key, api_version, correlation_id, client_id), position
 
 
 def response_chunks(api_key: int, version: int, correlation_id: int, message: Message) -> list[Buffer]:
     """A whole response frame, length included, as parts to be written one after the other."""
-    raise NotImplementedError
+    head = bytearray(RESPONSE_START.pack(0, correlation_id))
+    if api_key != API_VERSIONS_KEY and is_flexible(type(message), version):
+        head.append(0)  # no tagged fields
+    return _frame(message, version, head)
 
 
 def request_bytes(message: Message, version: int, correlation_id: int, client_id: str | None) -> bytes:
     """A whole request frame, length included."""
-    raise NotImplementedError
+    client_id_bytes = b"" if client_id is None else client_id.encode()
+    size = -1 if client_id is None else len(client_id_bytes)
+    head = bytearray(LENGTH_BYTES)
+    head += REQUEST_START.pack(message.API_KEY, version, correlation_id, size)
+    head += client_id_bytes
+    if is_flexible(type(message), version):
+        head.append(0)
+    return b"".join(_frame(message, version, head))
+
+
+def _frame(message: Message, version: int, head: bytearray) -> list[Buffer]:
+    """Write the message behind `head`, whose first four bytes are kept for the length."""
+    chunks: list[Buffer] = []
+    encode_behind(message, version, head, chunks)
+    LENGTH.pack_into(head, 0, sum(map(len, chunks)) - LENGTH_BYTES)
+    return chunks
