@@ -145,6 +145,8 @@ class BrokerConfig:
         self.given = dict(given)
         self.dynamic_defaults: Mapping[str, str] = {}
         self.dynamic_broker: Mapping[str, str] = {}
+        self._topic_defaults: dict[str, str] | None = None
+        self._log_config: LogConfig | None = None
         for name, text in self.given.items():
             try:
                 BROKER_SETTINGS[name].parse(text)
@@ -205,7 +207,18 @@ class BrokerConfig:
         """The settings of a topic's logs: `topic_overrides` before the broker's. Unreadable ones count as unset."""
         from broker.topic_log_config import log_config
 
-        return log_config(self.topic_defaults(), topic_overrides)
+        if self._topic_defaults is None:
+            self._topic_defaults = self.topic_defaults()
+            self._log_config = None
+        if topic_overrides:
+            return log_config(
+                self._topic_defaults, topic_overrides, producer_id_expiration_ms=self.producer_id_expiration_ms
+            )
+        if self._log_config is None:
+            self._log_config = log_config(
+                self._topic_defaults, {}, producer_id_expiration_ms=self.producer_id_expiration_ms
+            )
+        return self._log_config
 
     def current_text(self, name: str) -> str | None:
         """The value of `name` in file form; None where it is unset and has no default."""
@@ -216,6 +229,7 @@ class BrokerConfig:
         return None if setting is None else setting.default
 
     def _set_attributes(self) -> None:
+        self._topic_defaults = None
         for attribute in BrokerConfig.__annotations__:
             setting = BROKER_SETTINGS[attribute.replace("_", ".")]
             setattr(self, attribute, setting.parse(self.current_text(setting.name)))
