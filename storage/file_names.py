@@ -1,0 +1,54 @@
+"""What Kafka calls the files of a partition's directory, and the directory itself."""
+
+import re
+
+LOG = ".log"
+OFFSET_INDEX = ".index"
+TIME_INDEX = ".timeindex"
+TXN_INDEX = ".txnindex"
+SNAPSHOT = ".snapshot"
+DELETED = ".deleted"  # behind the name of a file that waits to be unlinked
+CLEANED = ".cleaned"  # a segment that compaction is still writing
+SWAP = ".swap"  # a segment that compaction has finished, about to take the place of the old ones
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+
+SEGMENT_SUFFIXES = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
+
+_DIRECTORY = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)")
+_DOOMED = re.compile(r".+\.[0-9a-f]{32}-delete")
+_MAX_DIRECTORY_NAME = 255
+
+
+def offset_file(offset: int, suffix: str) -> str:
+    """`00000000000000000123.log`, for instance: twenty digits, so that names sort as offsets do."""
+    return f"{offset:020d}{suffix}"
+
+
+def offset_of(name: str) -> int | None:
+    """The offset that a file's name begins with; None for a file that is not named by one."""
+    digits = name.partition(".")[0]
+    return int(digits) if len(digits) == 20 and digits.isascii() and digits.isdigit() else None
+
+
+def partition_directory(topic: str, partition: int) -> str:
+    return f"{topic}-{partition}"
+
+
+def partition_of(directory: str) -> tuple[str, int] | None:
+    """The topic and partition that a directory's name stands for; None for any other directory."""
+    match = _DIRECTORY.fullmatch(directory)
+    return (match["topic"], int(match["partition"])) if match else None
+
+
+def doomed_directory(topic: str, partition: int, unique_hex: str) -> str:
+    """The name a partition's directory bears from its deletion until its files are gone.
+
+    unique_hex  32 hexadecimal digits. As in Kafka a long topic name is cut so that the whole fits a file name.
+    """
+    ending = f"-{partition}.{unique_hex}-delete"
+    return topic[: _MAX_DIRECTORY_NAME - len(ending)] + ending
+
+
+def is_doomed_directory(directory: str) -> bool:
+    return _DOOMED.fullmatch(directory) is not None

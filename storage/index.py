@@ -1,0 +1,151 @@
+"""The offset index and the time index of one segment: sparse, sorted, Kafka's bytes (docs/formats/indexes.md).
+
+Held in arrays, no object per entry. Offsets are stored relative to the segment's base offset, as in the file.
+"""
+
+import struct
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+
+OFFSET_ENTRY_BYTES = 8
+TIME_ENTRY_BYTES = 12
+MAX_RELATIVE_OFFSET = 2**31 - 1
+
+_TIME_ENTRY = struct.Struct(">qi")
+_NATIVE_IS_BIG_ENDIAN = sys.byteorder == "big"
+
+
+class CorruptIndex(Exception):
+    """The file is not a whole number of entries, or they do not ascend: build the index anew from the log."""
+
+
+class OffsetIndex:
+    """Which byte position to start from to find an offset. An entry: the last offset of a batch, and where that
+    batch begins."""
+
+    __slots__ = ("_base_offset", "_positions", "_relative_offsets")
+
+    def __init__(self, base_offset: int) -> None:
+        self._base_offset = base_offset
+        self._relative_offsets = array("i")
+        self._positions = array("i")
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def append(self, last_offset: int, position: int) -> None:
+        self._relative_offsets.append(last_offset - self._base_offset)
+        self._positions.append(position)
+
+    def position_before(self, offset: int) -> int:
+        """A batch boundary at or before the batch that holds `offset`; 0 when no entry lies below it."""
+        at = bisect_right(self._relative_offsets, offset - self._base_offset) - 1
+        return self._positions[at] if at >= 0 else 0
+
+    def offset_beyond(self, end_position: int) -> int | None:
+        """An offset that is not below any record stored before `end_position`; None when no entry lies that far."""
+        at = bisect_left(self._positions, end_position)
+        return self._base_offset + self._relative_offsets[at] if at < len(self._positions) else None
+
+    @property
+    def last_position(self) -> int:
+        return self._positions[-1] if self._positions else 0
+
+    def entries(self) -> list[tuple[int, int]]:
+        """(last offset, position), absolute, in order."""
+        base = self._base_offset
+        return [(base + o, p) for o, p in zip(self._relative_offsets, self._positions, strict=True)]
+
+    def to_bytes(self) -> bytes:
+        entries = array("i", bytes(OFFSET_ENTRY_BYTES * len(self._positions)))
+        entries[0::2] = self._relative_offsets
+        entries[1::2] = self._positions
+        if not _NATIVE_IS_BIG_ENDIAN:
+            entries.byteswap()
+        return entries.tobytes()
+
+    @classmethod
+    def from_bytes(cls, base_offset: int, data: bytes) -> "OffsetIndex":
+        """Zeros behind the last entry, which Kafka preallocates, are ignored. Raises CorruptIndex."""
+        if len(data) % OFFSET_ENTRY_BYTES:
+            raise CorruptIndex(f"{len(data)} bytes are not a whole number of offset index entries")
+        entries = array("i", _without_zeros(data, OFFSET_ENTRY_BYTES))
+        if not _NATIVE_IS_BIG_ENDIAN:
+            entries.byteswap()
+        index = cls(base_offset)
+        index._relative_offsets = entries[0::2]
+        index._positions = entries[1::2]
+        if not _ascends(index._relative_offsets, strictly=True) or not _ascends(index._positions, strictly=True):
+            raise CorruptIndex("offset index entries do not ascend")
+        return index
+
+
+class TimeIndex:
+    """From which offset on to look for a timestamp. An entry: the largest timestamp so far, and the last offset of
+    the batch that holds it."""
+
+    __slots__ = ("_base_offset", "_relative_offsets", "_timestamps")
+
+    def __init__(self, base_offset: int) -> None:
+        self._base_offset = base_offset
+        self._timestamps = array("q")
+        self._relative_offsets = array("i")
+
+    def __len__(self) -> int:
+        return len(self._timestamps)
+
+    def maybe_append(self, timestamp: int, offset: int) -> None:
+        """Adds an entry if `timestamp` is larger than that of the last one."""
+        if timestamp > (self._timestamps[-1] if self._timestamps else -1):
+            self._timestamps.append(timestamp)
+            self._relative_offsets.append(offset - self._base_offset)
+
+    def offset_before(self, timestamp: int) -> int:
+        """An offset below which every record is older than `timestamp`."""
+        at = bisect_left(self._timestamps, timestamp) - 1
+        return self._base_offset + self._relative_offsets[at] if at >= 0 else self._base_offset
+
+    @property
+    def last_entry(self) -> tuple[int, int] | None:
+        """(timestamp, offset) of the largest timestamp indexed."""
+        if not self._timestamps:
+            return None
+        return self._timestamps[-1], self._base_offset + self._relative_offsets[-1]
+
+    def entries(self) -> list[tuple[int, int]]:
+        """(timestamp, offset), absolute, in order."""
+        base = self._base_offset
+        return [(t, base + o) for t, o in zip(self._timestamps, self._relative_offsets, strict=True)]
+
+    def to_bytes(self) -> bytes:
+        pack = _TIME_ENTRY.pack
+        return b"".join([pack(t, o) for t, o in zip(self._timestamps, self._relative_offsets, strict=True)])
+
+    @classmethod
+    def from_bytes(cls, base_offset: int, data: bytes) -> "TimeIndex":
+        """Zeros behind the last entry, which Kafka preallocates, are ignored. Raises CorruptIndex."""
+        if len(data) % TIME_ENTRY_BYTES:
+            raise CorruptIndex(f"{len(data)} bytes are not a whole number of time index entries")
+        index = cls(base_offset)
+        data = _without_zeros(data, TIME_ENTRY_BYTES)
+        if data:
+            timestamps, relative_offsets = zip(*_TIME_ENTRY.iter_unpack(data), strict=True)
+            index._timestamps = array("q", timestamps)
+            index._relative_offsets = array("i", relative_offsets)
+            if not _ascends(index._timestamps, strictly=True) or not _ascends(index._relative_offsets, strictly=False):
+                raise CorruptIndex("time index entries do not ascend")
+        return index
+
+
+def _without_zeros(data: bytes, entry_bytes: int) -> bytes:
+    """Without the entries of zeros behind the last real one; an entry's own trailing zeros stay."""
+    used = len(data.rstrip(b"\x00"))
+    return data[: -(-used // entry_bytes) * entry_bytes]
+
+
+def _ascends(values: "array[int]", *, strictly: bool) -> bool:
+    following = values[1:]
+    if strictly:
+        return all(map(int.__lt__, values, following))
+    return all(map(int.__le__, values, following))

@@ -1,0 +1,235 @@
+"""One segment: a stretch of the log in one `.log` file, with its indexes.
+
+The indexes of the active segment live in memory; their files are written when the segment stops being active and at a
+clean shutdown. After a crash they are built anew from the log, for every segment not wholly below the recovery point.
+Those of older segments are read when they are first needed.
+"""
+
+from collections.abc import Iterator
+
+from protocol.errors import MalformedMessage
+from protocol.records import HEADER_BYTES, BatchHeader, read_batch_header
+from storage.disk import Buffer, Disk, DiskFile
+from storage.file_names import LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, offset_file
+from storage.index import CorruptIndex, OffsetIndex, TimeIndex
+from storage.txn_index import TxnIndex
+
+NO_TIMESTAMP = -1
+_WALK_BYTES = 4096  # read at once while looking for a batch: about one index interval
+_MAX_POSITION = 2**31 - 1  # indexes hold positions as int32
+
+
+class CorruptSegment(Exception):
+    """Bytes that ought to be a batch are not."""
+
+
+class Segment:
+    """`size_bytes` is what has been written, not what is staged; only the loop thread changes a segment, while
+    threads may read one."""
+
+    __slots__ = (
+        "_bytes_since_index_entry",
+        "_directory",
+        "_disk",
+        "_file",
+        "_first_timestamp",
+        "_max_timestamp",
+        "_offset_index",
+        "_time_index",
+        "_txn_index",
+        "base_offset",
+        "created_ms",
+        "roll_jitter_ms",
+        "size_bytes",
+    )
+
+    def __init__(
+        self, disk: Disk, directory: str, base_offset: int, *, size_bytes: int, created_ms: int, roll_jitter_ms: int = 0
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self.base_offset = base_offset
+        self.size_bytes = size_bytes
+        self.created_ms = created_ms  # when this object was made, which is what Kafka rolls by where it has no record
+        self.roll_jitter_ms = roll_jitter_ms
+        self._file: DiskFile | None = None
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._txn_index: TxnIndex | None = None
+        self._max_timestamp: tuple[int, int] | None = None
+        self._first_timestamp: int | None = None
+        self._bytes_since_index_entry = 0
+
+    @classmethod
+    def new(cls, disk: Disk, directory: str, base_offset: int, *, now_ms: int, roll_jitter_ms: int = 0) -> "Segment":
+        """An empty one, whose file appears with the first write."""
+        segment = cls(disk, directory, base_offset, size_bytes=0, created_ms=now_ms, roll_jitter_ms=roll_jitter_ms)
+        segment.reset_indexes()
+        return segment
+
+    def path(self, suffix: str = LOG) -> str:
+        return f"{self._directory}/{offset_file(self.base_offset, suffix)}"
+
+    @property
+    def disk(self) -> Disk:
+        return self._disk
+
+    @property
+    def file(self) -> DiskFile:
+        file = self._file
+        if file is None:
+            file = self._file = self._disk.open(self.path())
+        return file
+
+    def create_file(self) -> None:
+        self._file = self._disk.open(self.path(), create=True)
+
+    # --- indexes
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        if self._offset_index is None:
+            self._load_indexes()
+        assert self._offset_index is not None
+        return self._offset_index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        if self._time_index is None:
+            self._load_indexes()
+        assert self._time_index is not None
+        return self._time_index
+
+    @property
+    def txn_index(self) -> TxnIndex:
+        """Raises CorruptIndex; only the owner of the producer state can build a transaction index anew."""
+        index = self._txn_index
+        if index is None:
+            path = self.path(TXN_INDEX)
+            data = self._disk.read_bytes(path) if self._disk.exists(path) else b""
+            index = self._txn_index = TxnIndex.from_bytes(self.base_offset, data)
+        return index
+
+    def forget_absent_txn_index(self) -> None:
+        """The directory's listing shows no transaction index: spares looking for it."""
+        self._txn_index = TxnIndex()
+
+    def reset_indexes(self) -> None:
+        """Empty indexes, to be filled by `note_batch` from position 0 on."""
+        self._offset_index = OffsetIndex(self.base_offset)
+        self._time_index = TimeIndex(self.base_offset)
+        self._txn_index = TxnIndex()
+        self._max_timestamp = (NO_TIMESTAMP, self.base_offset)
+        self._first_timestamp = None
+        self._bytes_since_index_entry = 0
+
+    def _load_indexes(self) -> None:
+        try:
+            offset_index = OffsetIndex.from_bytes(self.base_offset, self._disk.read_bytes(self.path(OFFSET_INDEX)))
+            time_index = TimeIndex.from_bytes(self.base_offset, self._disk.read_bytes(self.path(TIME_INDEX)))
+            if offset_index.last_position >= max(self.size_bytes, 1):
+                raise CorruptIndex("the offset index points beyond the log")
+        except (CorruptIndex, FileNotFoundError):
+            offset_index, time_index = self._indexes_from_log()
+        self._offset_index, self._time_index = offset_index, time_index
+
+    def _indexes_from_log(self) -> tuple[OffsetIndex, TimeIndex]:
+        rebuilt = Segment.new(self._disk, self._directory, self.base_offset, now_ms=self.created_ms)
+        for position, header in self.headers(0, self.size_bytes):
+            rebuilt.note_batch(position, header.size_bytes, header.last_offset, header.max_timestamp)
+        rebuilt.seal_time_index()
+        return rebuilt.offset_index, rebuilt.time_index
+
+    def note_batch(
+        self, position: int, size_bytes: int, last_offset: int, max_timestamp: int, index_interval_bytes: int = 4096
+    ) -> None:
+        """Takes a written batch into size, timestamps and indexes. An entry is made for the first batch that begins
+        more than the interval behind the last indexed one, as Kafka does."""
+        largest = self.max_timestamp_and_offset
+        if max_timestamp > largest[0]:
+            self._max_timestamp = largest = (max_timestamp, last_offset)
+        if self._bytes_since_index_entry > index_interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(*largest)
+            self._bytes_since_index_entry = 0
+        self._bytes_since_index_entry += size_bytes
+        if position == 0:
+            self._first_timestamp = max_timestamp
+        self.size_bytes = position + size_bytes
+
+    def seal_time_index(self) -> None:
+        """The last entry of a finished segment's time index is its largest timestamp."""
+        timestamp, offset = self.max_timestamp_and_offset
+        if timestamp > NO_TIMESTAMP:
+            self.time_index.maybe_append(timestamp, offset)
+
+    def index_files(self) -> list[tuple[str, bytes]]:
+        """Path and content of the index files as they ought to stand."""
+        files = [
+            (self.path(OFFSET_INDEX), self.offset_index.to_bytes()),
+            (self.path(TIME_INDEX), self.time_index.to_bytes()),
+        ]
+        if len(self.txn_index):
+            files.append((self.path(TXN_INDEX), self.txn_index.to_bytes()))
+        return files
+
+    # --- timestamps
+
+    @property
+    def max_timestamp_and_offset(self) -> tuple[int, int]:
+        """The largest timestamp of its batches, -1 without any, and the last offset of the first batch with it."""
+        largest = self._max_timestamp
+        if largest is None:
+            largest = self._max_timestamp = self.time_index.last_entry or (NO_TIMESTAMP, self.base_offset)
+        return largest
+
+    def largest_timestamp(self) -> int:
+        """What retention by time goes by: the largest timestamp; where there is none, the file's own age."""
+        timestamp = self.max_timestamp_and_offset[0]
+        return timestamp if timestamp > NO_TIMESTAMP else self._disk.modified_ms(self.path())
+
+    def first_timestamp(self) -> int | None:
+        """The largest timestamp of the first batch, from which Kafka counts the segment's age; None when empty."""
+        if self._first_timestamp is None and self.size_bytes:
+            for _, header in self.headers(0, HEADER_BYTES):
+                self._first_timestamp = header.max_timestamp
+        return self._first_timestamp
+
+    # --- reading
+
+    def read(self, size_bytes: int, position: int, *, cached: bool) -> Buffer:
+        """Raises WouldBlock if `cached` and the bytes are not in the page cache."""
+        return self.file.read_cached_at(size_bytes, position) if cached else self.file.read_at(size_bytes, position)
+
+    def headers(self, position: int, end_position: int, *, cached: bool = False) -> Iterator[tuple[int, BatchHeader]]:
+        """The batch headers from a batch boundary on, each with its position, for batches that begin before
+        `end_position`. Does not check CRCs. Raises CorruptSegment."""
+        buffer: Buffer = b""
+        buffer_position = position
+        while position < end_position:
+            at = position - buffer_position
+            if at + HEADER_BYTES > len(buffer):
+                buffer = self.read(
+                    max(min(_WALK_BYTES, self.size_bytes - position), HEADER_BYTES), position, cached=cached
+                )
+                buffer_position, at = position, 0
+            try:
+                header = read_batch_header(buffer, at)
+            except MalformedMessage as error:
+                raise CorruptSegment(f"{self.path()} at {position}: {error}") from None
+            yield position, header
+            position += header.size_bytes
+
+    def locate(self, offset: int, *, cached: bool) -> tuple[int, BatchHeader] | None:
+        """Position and header of the first batch whose last offset is not below `offset`; None when all are below."""
+        for position, header in self.headers(self.offset_index.position_before(offset), self.size_bytes, cached=cached):
+            if header.last_offset >= offset:
+                return position, header
+        return None
+
+    # --- leaving
+
+    def existing_files(self) -> list[str]:
+        """Paths of its files, `.log` first."""
+        suffixes = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
+        return [path for path in map(self.path, suffixes) if self._disk.exists(path)]
