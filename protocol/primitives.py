@@ -8,7 +8,6 @@ from protocol.errors import MalformedMessage, UnsupportedVersion
 from protocol.struct import Buffer
 
 MAX_STRING_BYTES = 0x7FFF  # of every string, in the compact form too
-MAX_VARINT_BYTES = 5
 MAX_LENGTH = 0x7FFF_FFFF
 
 packing = cache(Packing)
@@ -16,26 +15,28 @@ packing = cache(Packing)
 
 def read_varint(data: Buffer, position: int) -> tuple[int, int]:
     """An unsigned varint of at most five bytes, and the position behind it."""
-    value = shift = 0
-    for at in range(position, position + MAX_VARINT_BYTES):
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
+    first = data[position]
+    return (first, position + 1) if first < 0x80 else longer_varint(data, position + 1, first)
+
+
+def longer_varint(data: Buffer, position: int, first: int) -> tuple[int, int]:
+    """As `read_varint`, when the first byte is not the last one and has been read: `position` is behind it."""
+    value = first & 0x7F
+    for shift in (7, 14, 21, 28):
+        byte = data[position]
+        position += 1
         if byte < 0x80:
+            value |= byte << shift
             if value > MAX_LENGTH:
                 raise MalformedMessage(f"varint {value} is too large for a length")
-            return value, at + 1
-        shift += 7
+            return value, position
+        value |= (byte & 0x7F) << shift
     raise MalformedMessage("varint of more than five bytes")
 
 
-def longer_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """As `read_varint`, for a varint whose first byte, just before `position`, has been read."""
-    return read_varint(data, position - 1)
-
-
-def longer_string_length(data: Buffer, position: int) -> tuple[int, int]:
+def longer_string_length(data: Buffer, position: int, first: int) -> tuple[int, int]:
     """As `longer_varint`, for the length of a string (plus one)."""
-    length, position = read_varint(data, position - 1)
+    length, position = longer_varint(data, position, first)
     if length > MAX_STRING_BYTES + 1:
         raise MalformedMessage(f"string of {length - 1} bytes")
     return length, position
@@ -43,6 +44,8 @@ def longer_string_length(data: Buffer, position: int) -> tuple[int, int]:
 
 def varint(value: int) -> bytes:
     """An unsigned varint's bytes."""
+    if 0x7F < value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -61,7 +64,7 @@ def string_varint(length: int) -> bytes:
 def skip_tags(data: Buffer, position: int, count: int) -> int:
     """The position behind `count` tagged fields that nobody here knows; above 127, `count` is a varint's first byte."""
     if count > 0x7F:
-        count, position = longer_varint(data, position)
+        count, position = longer_varint(data, position, count)
     for _ in range(count):
         _, position = read_varint(data, position)
         size, position = read_varint(data, position)

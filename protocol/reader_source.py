@@ -84,7 +84,7 @@ class ReaderSource(Source):
             return
         with self.block(f"if {count}:"):
             with self.block(f"if {count} > 127:"):
-                self.line(f"{count}, p = longer_varint(data, p)")
+                self.line(f"{count}, p = longer_varint(data, p, {count})")
             with self.block(f"for _ in range({count}):"):
                 self.line("tag, p = read_varint(data, p)")
                 self.line("size, p = read_varint(data, p)")
@@ -126,7 +126,7 @@ class ReaderSource(Source):
             helper = "longer_string_length" if field.type == "string" else "longer_varint"
             self.run.append(("B", length))
             with self.block(f"if {length} > 127:"):
-                self.line(f"{length}, p = {helper}(data, p)")
+                self.line(f"{length}, p = {helper}(data, p, {length})")
             null_test, behind = f"{length} == 0", f"p + {length} - 1"
         else:
             self.run.append(("h" if field.type == "string" else "i", length))
@@ -155,7 +155,7 @@ class ReaderSource(Source):
         if self.compact(field):
             self.run.append(("B", count))
             with self.block(f"if {count} > 127:"):
-                self.line(f"{count}, p = longer_varint(data, p)")
+                self.line(f"{count}, p = longer_varint(data, p, {count})")
             null_test, size = f"{count} == 0", f"{count} - 1"
         else:
             self.run.append(("i", count))

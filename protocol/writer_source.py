@@ -71,14 +71,18 @@ class WriterSource(Source):
         self.names[name] = primitives.packing(">" + codes).pack
         return f"{name}({', '.join(value for _, value in run if value)})"
 
-    def length(self, name: str, *, is_string: bool = False) -> None:
-        """A varint, which is nearly always one byte and then part of the run."""
+    def length(self, name: str, *, is_string: bool = False, is_records: bool = False) -> None:
+        """A varint. It is nearly always one byte, of records nearly always two, and then part of the run."""
         short, self.run = [*self.run, ("B", name)], []
         with self.block(f"if {name} < 128:"):
             if len(short) == 1:
                 self.line(f"out.append({name})")
             else:
                 self.line(f"out += {self.packed(short)}")
+        if is_records:
+            with self.block(f"elif {name} < 16384:"):
+                two = [("B", f"{name} & 127 | 128"), ("B", f"{name} >> 7")]
+                self.line(f"out += {self.packed([*short[:-1], *two])}")
         with self.block("else:"):
             if len(short) > 1:
                 self.line(f"out += {self.packed(short[:-1])}")
@@ -154,8 +158,9 @@ class WriterSource(Source):
         body, length = self.name("b"), self.name("n")
         compact = self.compact(field)
         extra = " + 1" if compact else ""
+        is_records = field.type == "records"
         take = f"{body} = {value}.encode()" if field.type == "string" else f"{body} = {value}"
-        size = f"records_size({body})" if field.type == "records" else f"len({body})"
+        size = f"(len({body}) if type({body}) is not list else records_size({body}))" if is_records else f"len({body})"
         if is_nullable:
             with self.early_block(f"if {value} is None:"):
                 self.early(f'{length}, {body} = {0 if compact else -1}, b""')
@@ -166,11 +171,14 @@ class WriterSource(Source):
             self.early(take)
             self.early(f"{length} = {size}{extra}")
         if compact:
-            self.length(length, is_string=field.type == "string")
+            self.length(length, is_string=field.type == "string", is_records=is_records)
         else:
             self.run.append(("h" if field.type == "string" else "i", length))
-        if field.type == "records":
-            self.line(f"out = add_records({body}, out, chunks)")
+        if is_records:
+            with self.block(f"if {length} < {COPY_BELOW_BYTES} and type({body}) is not list:"):
+                self.line(f"out += {body}")
+            with self.block("else:"):
+                self.line(f"out = add_records({body}, out, chunks)")
         else:
             self.line(f"out += {body}")
 
