@@ -44,6 +44,7 @@ class Handler:
     `served_from`: older ones are shown but disconnected (Kafka lists Produce 0-2 only for the sake of librdkafka).
     `keeps_frame`: the handler holds on to `records` views after it returned, so the frame's bytes must be its own.
     `waits_for_others`: its answer may wait for time or other clients, and a broker that stops does not wait with it.
+    `call`: the function itself, where it is not to be imported from its place.
     """
 
     min_version: int
@@ -51,6 +52,7 @@ class Handler:
     served_from: int = 0
     keeps_frame: bool = False
     waits_for_others: bool = False
+    call: HandlerCall | None = None
 
 
 HANDLERS: Mapping[ApiKey, Handler] = {
@@ -67,7 +69,7 @@ class Route:
         self.api_key = api_key
         self.handler = handler
         self.first_version = max(handler.min_version, handler.served_from)
-        self.call: HandlerCall = self._import_first
+        self.call: HandlerCall = handler.call if handler.call is not None else self._import_first
         self.request_class: type[Message] | None = None
 
     def _import_first(self, request: Message, context: RequestContext, broker: Broker) -> Answer:

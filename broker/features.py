@@ -1,0 +1,13 @@
+"""The features that this broker knows, with the levels it can work at: what a cluster may be finalised at.
+
+A feature belongs here once what it promises is served. Source: the feature enums of Kafka 4.3.1, observed.
+"""
+
+from collections.abc import Mapping
+
+METADATA_VERSION = "metadata.version"
+
+SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
+    "kraft.version": (0, 1),
+    METADATA_VERSION: (7, 30),  # 3.3-IV3 to 4.3-IV0
+}

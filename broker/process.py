@@ -1,0 +1,101 @@
+"""The broker as a process: its loop, its signals, the line and the file that say that it can be used, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker.broker import Broker, CannotStart
+
+if TYPE_CHECKING:
+    from broker.config import BrokerConfig
+
+__all__ = ["CannotStart", "serve"]
+
+log = logging.getLogger("odradek")
+
+IN_FLIGHT_TIMEOUT_S = 5.0  # how long a stopping broker waits for answers it owes
+
+
+def serve(config: BrokerConfig, ready_file: Path | None, milliseconds_since_start: Callable[[], int]) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit status. A second signal ends the process at once.
+
+    Raises CannotStart, and OSError where the disk or the ready file refuses.
+    """
+    loop = _new_loop()
+    try:
+        return loop.run_until_complete(_serve(loop, config, ready_file, milliseconds_since_start))
+    finally:
+        loop.close()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        log.warning("uvloop is not installed: serving with asyncio's own loop, which takes about twice the CPU")
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+async def _serve(
+    loop: asyncio.AbstractEventLoop,
+    config: BrokerConfig,
+    ready_file: Path | None,
+    milliseconds_since_start: Callable[[], int],
+) -> int:
+    told_to_stop = asyncio.Event()
+
+    def on_signal(number: signal.Signals) -> None:
+        if told_to_stop.is_set():
+            os._exit(128 + number)
+        told_to_stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    broker = Broker(config, loop)
+    await broker.start()
+    try:
+        # What recovery has built is here to stay: the collector need not walk over it again.
+        gc.collect()
+        gc.freeze()
+        _say_ready(broker, ready_file, milliseconds_since_start())
+        await told_to_stop.wait()
+        log.info("stopping")
+    finally:
+        await broker.stop(IN_FLIGHT_TIMEOUT_S)
+    if ready_file is not None:
+        ready_file.unlink(missing_ok=True)
+    return 0
+
+
+def _say_ready(broker: Broker, ready_file: Path | None, start_ms: int) -> None:
+    first = broker.advertised[0]
+    if ready_file is not None:
+        ready = {
+            "host": first.host,
+            "port": first.port,
+            "node_id": broker.config.node_id,
+            "cluster_id": broker.cluster_id,
+            "data_dir": str(broker.config.data_directory.absolute()),
+            "pid": os.getpid(),
+            "start_ms": start_ms,
+        }
+        ready_file.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = ready_file.with_name(f".{ready_file.name}.{os.getpid()}")
+        unfinished.write_text(json.dumps(ready) + "\n")
+        unfinished.replace(ready_file)
+    print(
+        f"Odradek accepts Kafka clients on {first.host}:{first.port}"
+        f" (data in {broker.config.data_directory.absolute()}, {start_ms} ms after start)",
+        flush=True,
+    )
+    sys.stdout.flush()

@@ -1,0 +1,96 @@
+"""All commands for people: help, completion, and what is not in a hurry."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import click
+import typer
+
+from odradek import __version__
+
+SERVE_HELP = """
+Start the broker and serve until SIGTERM or Ctrl-C.
+
+Kafka clients connect to the port of the first listener (9092 unless configured); one line says so when they can.
+Settings carry Kafka's property names. The later of these wins: --config file, KAFKA_* environment variables (as the
+apache/kafka image reads them: KAFKA_LOG_RETENTION_MS is log.retention.ms), --override, and --port and --data-dir.
+
+Examples:
+
+  odradek serve
+
+  odradek serve --port 0 --ephemeral --ready-file ready.json
+
+  odradek serve --config server.properties --override num.partitions=3
+"""
+
+app = typer.Typer(
+    name="odradek",
+    help="A Kafka broker in one Python process, its log on disk in Kafka's own formats.",
+    no_args_is_help=True,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def odradek() -> None:
+    pass
+
+
+@app.command(help=SERVE_HELP)
+def serve(
+    config: Annotated[Path | None, typer.Option(help="A server.properties file.", metavar="FILE")] = None,
+    override: Annotated[
+        list[str] | None, typer.Option(help="One setting; may be repeated.", metavar="NAME=VALUE")
+    ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where the logs are kept; made if missing. Default: log.dirs if set, else ~/.local/share/odradek.",
+            metavar="DIR",
+        ),
+    ] = None,
+    port: Annotated[int | None, typer.Option(help="The port of the first listener; 0 takes a free one.")] = None,
+    ready_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="Written in one step when connections are accepted: JSON with host, port, node_id, cluster_id,"
+            " data_dir, pid, start_ms.",
+            metavar="FILE",
+        ),
+    ] = None,
+    ephemeral: Annotated[
+        bool, typer.Option("--ephemeral", help="Use a fresh data directory that is removed with the process.")
+    ] = False,
+) -> None:
+    from odradek.serve import ServeOptions, run
+
+    options = ServeOptions(
+        config=config,
+        overrides=tuple(override or ()),
+        data_dir=data_dir,
+        port=port,
+        ready_file=ready_file,
+        is_ephemeral=ephemeral,
+    )
+    raise typer.Exit(run(options))
+
+
+@app.command()
+def version() -> None:
+    """Say which version this is."""
+    typer.echo(f"odradek {__version__}")
+
+
+def run(words: Sequence[str]) -> int:
+    """Returns the exit status; what is wrong with `words` is said on stderr."""
+    try:
+        status = app(list(words), standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.exceptions.Abort:
+        return 130
+    return status if isinstance(status, int) else 0

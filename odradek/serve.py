@@ -1,0 +1,164 @@
+"""`odradek serve`: from words to a running broker, and to an end that leaves the log clean.
+
+On the way to the first accepted connection nothing is imported that is not needed there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+EPHEMERAL_PREFIX = "odradek-ephemeral-"
+USAGE = (
+    "usage: odradek serve [--config FILE] [--override NAME=VALUE]... [--data-dir DIR] [--port N] [--ready-file FILE]"
+    " [--ephemeral]   (odradek serve --help says more)"
+)
+
+
+class UsageError(Exception):
+    """The words after `serve` cannot be understood."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    config: Path | None = None
+    overrides: tuple[str, ...] = ()
+    data_dir: Path | None = None
+    port: int | None = None
+    ready_file: Path | None = None
+    is_ephemeral: bool = False
+
+    def settings(self) -> dict[str, str]:
+        """Overrides, by Kafka's names; the options that stand for a setting go last. Raises UsageError."""
+        settings = {}
+        for text in self.overrides:
+            name, separator, value = text.partition("=")
+            if not separator or not name.strip():
+                raise UsageError(f"--override {text}: it takes a setting's name and value, as in num.partitions=3")
+            settings[name.strip()] = value.strip()
+        if self.data_dir is not None:
+            settings["log.dirs"] = str(self.data_dir)
+        if self.port is not None:
+            if not 0 <= self.port <= 65535:
+                raise UsageError(f"--port {self.port}: it takes a number from 0 (any free port) to 65535")
+            settings["odradek.port"] = str(self.port)
+        return settings
+
+
+def parse_options(words: Sequence[str]) -> ServeOptions:
+    """`--name value` or `--name=value`. Raises UsageError."""
+    options = ServeOptions()
+    waiting = list(words)
+    while waiting:
+        name, separator, value = waiting.pop(0).partition("=")
+        if name == "--ephemeral" and not separator:
+            options = replace(options, is_ephemeral=True)
+            continue
+        if name not in ("--config", "--override", "--data-dir", "--port", "--ready-file"):
+            raise UsageError(f"{name} is not an option of serve")
+        if not separator:
+            if not waiting:
+                raise UsageError(f"{name} takes a value")
+            value = waiting.pop(0)
+        match name:
+            case "--config":
+                options = replace(options, config=Path(value))
+            case "--override":
+                options = replace(options, overrides=(*options.overrides, value))
+            case "--data-dir":
+                options = replace(options, data_dir=Path(value))
+            case "--ready-file":
+                options = replace(options, ready_file=Path(value))
+            case "--port":
+                if not value.isdecimal():
+                    raise UsageError(f"--port {value}: it takes a number from 0 (any free port) to 65535")
+                options = replace(options, port=int(value))
+    return options
+
+
+def main(words: Sequence[str]) -> int:
+    try:
+        options = parse_options(words)
+    except UsageError as error:
+        print(f"odradek serve: {error}\n{USAGE}", file=sys.stderr)
+        return 2
+    return run(options)
+
+
+def run(options: ServeOptions) -> int:
+    """Serves until it is told to stop; returns the exit status."""
+    from broker.config import BrokerConfig, ConfigError, load_config
+    from broker.process import CannotStart, serve
+
+    _set_up_logging()
+    ephemeral: Path | None = None
+    try:
+        settings = options.settings()
+        if options.is_ephemeral:
+            if options.data_dir is not None:
+                raise UsageError("--ephemeral makes a directory of its own; leave out --data-dir")
+            ephemeral = make_ephemeral_directory()
+            settings["log.dirs"] = str(ephemeral)
+
+        def load() -> tuple[BrokerConfig, tuple[str, ...]]:
+            return load_config(options.config, os.environ, settings)
+
+        config, warnings = load()
+        if not {"log.dirs", "log.dir"} & config.given.keys():
+            settings["log.dirs"] = str(default_data_directory(os.environ))
+            config, warnings = load()
+        for warning in warnings:
+            logging.getLogger("odradek").warning("%s", warning)
+        return serve(config, options.ready_file, milliseconds_since_exec)
+    except UsageError as error:
+        print(f"odradek serve: {error}\n{USAGE}", file=sys.stderr)
+        return 2
+    except (ConfigError, CannotStart, OSError) as error:
+        print(f"odradek serve: {error}", file=sys.stderr)
+        return 1
+    finally:
+        if ephemeral is not None:
+            remove_directory(ephemeral)
+
+
+def default_data_directory(environ: Mapping[str, str]) -> Path:
+    """Where data goes if nobody said: the same place wherever `serve` is typed, and not one that a reboot empties."""
+    home = environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
+    return Path(home) / "odradek"
+
+
+def make_ephemeral_directory() -> Path:
+    """A fresh directory, named by this process; also removes those of processes that were killed."""
+    import tempfile
+
+    for left in Path(tempfile.gettempdir()).glob(f"{EPHEMERAL_PREFIX}*"):
+        pid = left.name.removeprefix(EPHEMERAL_PREFIX).partition("-")[0]
+        if pid.isdecimal() and not os.path.exists(f"/proc/{pid}"):
+            remove_directory(left)
+    return Path(tempfile.mkdtemp(prefix=f"{EPHEMERAL_PREFIX}{os.getpid()}-"))
+
+
+def remove_directory(path: Path) -> None:
+    import shutil
+
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def milliseconds_since_exec() -> int:
+    """How long this process has been alive, to the kernel's clock tick (mostly 10 ms)."""
+    with open("/proc/self/stat", "rb") as stat:
+        started_ticks = int(stat.read().rpartition(b")")[2].split()[19])
+    return int((time.clock_gettime(time.CLOCK_BOOTTIME) - started_ticks / os.sysconf("SC_CLK_TCK")) * 1000)
+
+
+def _set_up_logging() -> None:
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=os.environ.get("KAFKA_LOG4J_ROOT_LOGLEVEL", "INFO").upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
