@@ -75,24 +75,20 @@ class Source:
         return self.is_flexible and field.flexible
 
     def min_size(self, field: Field) -> int:
-        """The fewest bytes that one element of the array `field` can take."""
+        """The fewest bytes that a value can take which is not null; of an array, one element."""
         if field.type in FIXED:
             return FIXED[field.type][0]
         if field.is_struct:
             return self.min_struct_size(self.schema.structs[field.type])
-        return self.min_length_size(field)
-
-    def min_length_size(self, field: Field) -> int:
-        """The bytes of the smallest length that can stand before an array, a string or bytes."""
         if self.compact(field):
             return 1
-        return 2 if field.type == "string" and not field.is_array else 4
+        return 2 if field.type == "string" else 4
 
     def min_struct_size(self, fields: tuple[Field, ...]) -> int:
         total = 1 if self.is_flexible else 0
         for field in self.present(fields)[0]:
             if field.is_array:
-                total += self.min_length_size(field)
+                total += 1 if self.compact(field) else 4
             elif field.is_struct and self.version in field.nullable:
                 total += 1
             else:
