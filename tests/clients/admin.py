@@ -1,0 +1,37 @@
+"""Small administrative steps that tests need on their way, by confluent-kafka's AdminClient."""
+
+import re
+import uuid
+from collections.abc import Mapping
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.clients.speakers import wait_for
+
+
+def new_admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap, "topic.metadata.propagation.max.ms": 0})
+
+
+def create_topic(
+    bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, object] | None = None, *, exact: bool = False
+) -> str:
+    """Create a topic and wait until it is led. Unless `exact`, the name gets an ending of its own; returns the name."""
+    if not exact:
+        name = f"{re.sub(r'[^a-zA-Z0-9._-]', '-', name)[:150]}-{uuid.uuid4().hex[:8]}"
+    admin = new_admin(bootstrap)
+    settings = {key: str(value) for key, value in (config or {}).items()}
+    admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(20)
+    # Kafka answers CreateTopics before every request for metadata knows the topic.
+    wait_for(f"{name} to be led", lambda: is_led(admin, name, partitions))
+    return name
+
+
+def is_led(admin: AdminClient, name: str, partitions: int) -> bool:
+    described = admin.list_topics(name, timeout=10).topics[name]
+    return (
+        described.error is None
+        and len(described.partitions) == partitions
+        and all(one.leader >= 0 for one in described.partitions.values())
+    )

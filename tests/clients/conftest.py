@@ -1,0 +1,69 @@
+"""One broker for the whole suite, a topic of its own for every test."""
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.clients.admin import create_topic
+from tests.clients.speakers import SPEAKERS, Speaker
+from tests.support.broker_process import Broker, new_broker
+
+SETTINGS = {"group.min.session.timeout.ms": 500, "offsets.topic.num.partitions": 4}
+StartBroker = Callable[[Mapping[str, object]], Broker]
+
+_RUNNING: list[Broker] = []
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with new_broker(tmp_path_factory.mktemp("broker") / "data", SETTINGS) as running:
+        _RUNNING.append(running)
+        yield running
+        _RUNNING.remove(running)
+
+
+@pytest.fixture
+def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
+    """For tests that stop, kill or configure their broker: `start_broker(settings)`."""
+    started: list[Broker] = []
+
+    def start(settings: Mapping[str, object]) -> Broker:
+        own = new_broker(tmp_path / f"data-{len(started)}", SETTINGS | dict(settings)).start()
+        started.append(own)
+        _RUNNING.append(own)
+        return own
+
+    yield start
+    for own in started:
+        _RUNNING.remove(own)
+        if own.is_running():
+            own.stop()
+
+
+@pytest.fixture
+def bootstrap(broker: Broker) -> str:
+    return broker.bootstrap
+
+
+@pytest.fixture
+def topic(broker: Broker, request: pytest.FixtureRequest) -> str:
+    """A new topic with one partition, named after the test."""
+    return create_topic(broker.bootstrap, request.node.name)
+
+
+@pytest.fixture(params=SPEAKERS)
+def speaker(request: pytest.FixtureRequest) -> Speaker:
+    return SPEAKERS[request.param]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        for running in _RUNNING:
+            text = running.log_text()[-6000:]
+            item.add_report_section(call.when, f"{running.name} at {running.bootstrap}", text)
+    return report
