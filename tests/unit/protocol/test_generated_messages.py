@@ -1,0 +1,32 @@
+"""The classes that are checked in are those that the schemas ask for."""
+
+from protocol.codec import decode, encode
+from protocol.generate import MESSAGES, generated
+from protocol.messages import MODULES, REQUESTS, RESPONSES, message_class, request_class, response_class
+from protocol.schema import load
+
+
+def test_the_generated_modules_are_up_to_date() -> None:
+    checked_in = {path.name: path.read_text() for path in MESSAGES.glob("*.py")}
+    assert checked_in == generated(), "run python -m protocol.generate"
+
+
+def test_every_request_has_a_response() -> None:
+    assert REQUESTS.keys() == RESPONSES.keys()
+    for key in REQUESTS:
+        assert request_class(key).API_KEY == response_class(key).API_KEY == key
+        assert request_class(key).MAX_VERSION == response_class(key).MAX_VERSION
+
+
+def test_a_message_of_defaults_can_be_written_at_every_version() -> None:
+    for module in MODULES:
+        message = message_class(module)()
+        for version in load(module).version_range():
+            assert decode(type(message), version, encode(message, version)) == message
+
+
+def test_lists_and_structs_of_defaults_are_not_shared() -> None:
+    produce = request_class(0)
+    one, other = produce(), produce()
+    one.topic_data.append(None)  # type: ignore[attr-defined]
+    assert one != other
