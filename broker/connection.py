@@ -2,8 +2,8 @@
 
 Frames are handled where they were received: those that fit into the shared receive buffer in place, a longer one in a
 buffer of its own that grows with the bytes that arrive (never with the length that was announced). One request is in
-flight at a time, save that requests of one API may overlap where their handler says so. What arrives meanwhile is kept,
-at most one receive buffer or one frame of it, and then nothing more is read. Nobody reads for a peer that does not read.
+flight at a time, save that requests of one API may overlap where their handler says so. What comes meanwhile is kept,
+at most one receive buffer or one frame of it, and then nothing more is read; nor from a peer that does not read answers.
 """
 
 from __future__ import annotations

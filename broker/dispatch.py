@@ -98,7 +98,7 @@ class Parked:
         self.waits_for_others = waits_for_others
 
     def chunks(self) -> list[Buffer]:
-        """The answer's bytes, once `deferred` is done; none where the protocol has no answer. Raises CloseConnection."""
+        """The answer in bytes, once `deferred` is done; empty where there is none. Raises CloseConnection."""
         try:
             message = self.deferred.outcome()
         except Exception as error:

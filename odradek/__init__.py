@@ -11,6 +11,6 @@ if os.path.dirname(os.path.dirname(os.path.abspath(protocol.__file__ or ""))) !=
     os.path.dirname(os.path.abspath(__file__))
 ):
     raise ImportError(
-        f"the package 'protocol' at {protocol.__file__} is not Odradek's, which lies beside {os.path.dirname(__file__)}:"
+        f"the package 'protocol' at {protocol.__file__} is not the one beside {os.path.dirname(__file__)}:"
         " another distribution in this environment has the same name. Install Odradek into an environment of its own."
     )

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import click
 import typer
 
 from odradek import __version__
@@ -87,10 +86,7 @@ def version() -> None:
 def run(words: Sequence[str]) -> int:
     """Returns the exit status; what is wrong with `words` is said on stderr."""
     try:
-        status = app(list(words), standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except click.exceptions.Abort:
-        return 130
-    return status if isinstance(status, int) else 0
+        app(list(words), prog_name="odradek")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+    return 0
