@@ -9,7 +9,7 @@ from tests.clients.admin import create_topic
 from tests.clients.speakers import SPEAKERS, Speaker
 from tests.support.broker_process import Broker, new_broker
 
-SETTINGS = {"group.min.session.timeout.ms": 500, "offsets.topic.num.partitions": 4}
+SETTINGS: dict[str, object] = {"group.min.session.timeout.ms": 500, "offsets.topic.num.partitions": 4}
 StartBroker = Callable[[Mapping[str, object]], Broker]
 
 _RUNNING: list[Broker] = []

@@ -9,6 +9,10 @@ Rule = Callable[[int, int, int], bool]
 """(api_key, api_version, how many requests of that key came before, over all connections) -> lose this answer?"""
 
 
+def _nothing(_api_key: int, _api_version: int, _seen: int) -> bool:
+    return False
+
+
 def _read_exactly(connection: socket.socket, size: int) -> bytes:
     parts = []
     while size > 0:
@@ -33,10 +37,11 @@ class FlakyProxy:
     `advertised.listeners` with `proxy.port`, which is known before the broker starts.
     """
 
-    def __init__(self, loses: Rule = lambda _key, _version, _seen: False) -> None:
-        self.loses = loses
+    def __init__(self, loses: Rule | None = None) -> None:
+        self.loses: Rule = loses or _nothing
         self.target: tuple[str, int] | None = None
         self.lost: list[int] = []  # API keys of the answers that were lost
+        self.cuts = 0  # connections closed by `cut_all`
         self._seen: dict[int, int] = {}
         self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -55,10 +60,17 @@ class FlakyProxy:
         self._listener.close()
         self.cut_all()
 
+    def forget(self) -> None:
+        """Lose nothing any more, and count anew."""
+        with self._lock:
+            self.loses = _nothing
+            self.lost, self._seen, self.cuts = [], {}, 0
+
     def cut_all(self) -> None:
         """Close every connection that is open now."""
         with self._lock:
             cut, self._open = self._open, set()
+            self.cuts += len(cut) // 2
         for connection in cut:
             _close(connection)
 
@@ -71,7 +83,9 @@ class FlakyProxy:
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        assert self.target is not None, "say where the broker is first"
+        if self.target is None:  # nobody is there yet
+            _close(client)
+            return
         try:
             broker = socket.create_connection(self.target)
         except OSError:
