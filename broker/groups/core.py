@@ -7,7 +7,7 @@ Errors that concern the whole request are raised as `KafkaError`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from broker.groups.classic import ClassicGroup
 from broker.groups.describe import describe_classic, describe_missing, listed_classic, listed_modern, selects
@@ -295,17 +295,16 @@ class GroupCore:
             return describe_missing(group_id, version, f"Group {group_id} not found.")
         return describe_classic(group)
 
-    def delete_groups(self, group_ids: Iterable[str]) -> Outcome[list[DeletableGroupResult]]:
-        results: list[DeletableGroupResult] = []
+    def delete_group(self, group_id: str) -> Outcome[DeletableGroupResult]:
+        """The refusal is a value: DeleteGroups names many groups."""
         records: list[CoordinatorRecord] = []
         timers: list[Timer] = []
-        for group_id in group_ids:
-            code = self._delete_verdict(group_id)
-            results.append(DeletableGroupResult(group_id=group_id, error_code=code.value))
-            if code is ErrorCode.NONE:
-                records += all_tombstones(group_id, self._offsets)
-                self._tombstone_group(group_id, records, timers)
-        return Outcome(results, records=records, timers=timers)
+        code = self._delete_verdict(group_id)
+        if code is ErrorCode.NONE:
+            records += all_tombstones(group_id, self._offsets)
+            self._tombstone_group(group_id, records, timers)
+        result = DeletableGroupResult(group_id=group_id, error_code=code.value)
+        return Outcome(result, records=records, timers=timers)
 
     def expire(self, now_ms: int) -> Outcome[None]:
         """Offsets nobody came back for in `offsets.retention.minutes`, and empty groups that are left without any."""

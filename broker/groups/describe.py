@@ -36,7 +36,7 @@ def selects(listed: ListedGroup, states_filter: Sequence[str], types_filter: Seq
     """An empty filter lets everything through; a name that no state or type has lets nothing through."""
     states = {state.strip().lower() for state in states_filter}
     types = {group_type.lower() for group_type in types_filter}
-    return (not states or listed.group_state.lower() in states) and (not types or listed.group_type.lower() in types)
+    return (not states or listed.group_state.lower() in states) and (not types or listed.group_type in types)
 
 
 def describe_classic(group: ClassicGroup) -> DescribedGroup:

@@ -23,11 +23,10 @@ class GroupState(Enum):
 class GroupType(Enum):
     """The value is the name that ListGroups shows."""
 
-    CLASSIC = "Classic"
-    CONSUMER = "Consumer"
-    SHARE = "Share"
-    STREAMS = "Streams"
-    UNKNOWN = "Unknown"
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+    SHARE = "share"
+    STREAMS = "streams"
 
 
 class Verdict(Enum):

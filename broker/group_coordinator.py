@@ -1,0 +1,189 @@
+"""The group coordinator: all `__consumer_offsets` partitions, each a `Shard` around a `GroupCore`.
+
+Finds the shard of a group, loads shards at start or when the topic is made, lets them expire what is old, and forgets
+the offsets of deleted topics. Decisions are in `broker/groups`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from broker.clock import Clock, TimerHandle, Timers
+from broker.groups.core import GroupCore
+from broker.groups.records import decode_record, encode_record
+from broker.groups.turn import GroupConfig
+from broker.shard import RecordFormat, Shard, ShardLog
+from protocol.compression import Compression
+from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker.config import BrokerConfig
+
+OFFSETS_TOPIC = "__consumer_offsets"
+MINUTE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsTopic:
+    """What `__consumer_offsets` is made with when it is first needed."""
+
+    partition_count: int
+    replication_factor: int
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorSettings:
+    groups: GroupConfig
+    topic: OffsetsTopic
+    compression: Compression
+    offsets_retention_check_interval_ms: int
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> CoordinatorSettings:
+        return cls(
+            groups=GroupConfig(
+                group_min_session_timeout_ms=config.group_min_session_timeout_ms,
+                group_max_session_timeout_ms=config.group_max_session_timeout_ms,
+                group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+                group_max_size=config.group_max_size,
+                offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+                offsets_retention_ms=config.offsets_retention_minutes * MINUTE_MS,
+            ),
+            topic=OffsetsTopic(
+                partition_count=config.offsets_topic_num_partitions,
+                replication_factor=config.offsets_topic_replication_factor,
+                configs={
+                    "cleanup.policy": "compact",
+                    "compression.type": "producer",
+                    "segment.bytes": str(config.offsets_topic_segment_bytes),
+                },
+            ),
+            compression=Compression(config.offsets_topic_compression_codec),
+            offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+        )
+
+
+class GroupCoordinator:
+    def __init__(
+        self,
+        settings: CoordinatorSettings,
+        clock: Clock,
+        timers: Timers,
+        *,
+        open_log: Callable[[int], ShardLog],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        new_uuid: Callable[[], str],
+    ) -> None:
+        """
+        open_log  the log of one partition of `__consumer_offsets`; raises KafkaError if it is not served here
+        spawn     runs a coroutine beside what the loop is doing
+        new_uuid  the random part of a member id, as Java prints a UUID
+        """
+        self.settings = settings
+        self._clock = clock
+        self._timers = timers
+        self._open_log = open_log
+        self._spawn = spawn
+        self._new_uuid = new_uuid
+        self._shards: dict[int, Shard[GroupCore]] = {}
+        self._expiry_timer: TimerHandle | None = None
+        self._format = RecordFormat(encode_record, decode_record, settings.compression)
+
+    # The topic's life.
+
+    def start(self, partition_count: int | None) -> None:
+        """Begin to load, if the topic is there. A partition that is not loaded says COORDINATOR_LOAD_IN_PROGRESS."""
+        self._expiry_timer = self._timers.after(self.settings.offsets_retention_check_interval_ms, self._expire)
+        if partition_count is not None:
+            self.offsets_topic_created(partition_count)
+
+    def offsets_topic_created(self, partition_count: int) -> None:
+        for index in range(len(self._shards), partition_count):
+            shard = Shard(
+                f"{OFFSETS_TOPIC}-{index}",
+                self._open_log(index),
+                partial(GroupCore, self.settings.groups),
+                self._format,
+                self._clock,
+                self._timers,
+            )
+            self._shards[index] = shard
+        self._spawn(self._load_all())
+
+    def offsets_topic_deleted(self) -> None:
+        """Its offsets are gone, and the groups with them."""
+        shards, self._shards = self._shards, {}
+        for shard in shards.values():
+            shard.unload()
+
+    def stop(self) -> None:
+        """Who waits is told to look for another coordinator: there may be one, after the restart."""
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
+        for shard in self._shards.values():
+            shard.unload()
+
+    async def _load_all(self) -> None:
+        # One after the other: loading is work for the loop, and a loaded partition serves while the next one loads.
+        for shard in list(self._shards.values()):
+            if not shard.has_begun_to_load:
+                await shard.load()
+
+    # Finding one's way.
+
+    @property
+    def partition_count(self) -> int:
+        """Of the topic, or of the topic that will be."""
+        return len(self._shards) or self.settings.topic.partition_count
+
+    def partition_for(self, group_id: str) -> int:
+        return java_hash(group_id) % self.partition_count
+
+    def shard_for(self, group_id: str) -> Shard[GroupCore]:
+        """Raises NOT_COORDINATOR where there is no such partition, which is so before the topic is made."""
+        shard = self._shards.get(self.partition_for(group_id))
+        if shard is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        return shard
+
+    def shard_of_partition(self, index: int) -> Shard[GroupCore]:
+        if index not in self._shards:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        return self._shards[index]
+
+    @property
+    def shards(self) -> list[Shard[GroupCore]]:
+        return list(self._shards.values())
+
+    def new_member_id(self, client_id: str, group_instance_id: str | None) -> str:
+        return f"{client_id if group_instance_id is None else group_instance_id}-{self._new_uuid()}"
+
+    # What happens by itself.
+
+    def topic_deleted(self, topic: str, topic_id: bytes) -> None:
+        """No group keeps offsets of a topic that is gone."""
+        if topic == OFFSETS_TOPIC:
+            self.offsets_topic_deleted()
+            return
+        for shard in self._shards.values():
+            shard.tidy(lambda core, _: core.forget_topic(topic, topic_id))
+
+    def _expire(self) -> None:
+        for shard in self._shards.values():
+            shard.tidy(lambda core, now_ms: core.expire(now_ms))
+        self._expiry_timer = self._timers.after(self.settings.offsets_retention_check_interval_ms, self._expire)
+
+
+def java_hash(text: str) -> int:
+    """`Utils.abs(text.hashCode())` of Kafka's clients and brokers: 31-based over UTF-16 units, 32 bits, no sign."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(units), 2):
+        value = (value * 31 + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
+    if value >= 0x80000000:
+        value = 0x100000000 - value
+    return 0 if value == 0x80000000 else value

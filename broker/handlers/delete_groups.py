@@ -1,0 +1,45 @@
+"""DeleteGroups (key 42), versions 0-2: forget groups without members, and their offsets. v2: flexible.
+
+Needs DELETE on each group. Answered when the tombstones are recorded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.authorization import Operation, ResourceType
+from broker.gather import gather
+from protocol.errors import KafkaError
+from protocol.messages.delete_groups_response import DeletableGroupResult, DeleteGroupsResponse
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from broker.context import RequestContext
+    from broker.delayed import Deferred
+    from protocol.messages.delete_groups_request import DeleteGroupsRequest
+
+
+def delete_groups(
+    request: DeleteGroupsRequest, context: RequestContext, broker: Broker
+) -> DeleteGroupsResponse | Deferred[DeleteGroupsResponse]:
+    """One turn per group: one whose tombstones cannot be written does not keep the others."""
+    group_ids = list(dict.fromkeys(request.groups_names))
+    return gather(
+        [delete_group(group_id, context, broker) for group_id in group_ids],
+        lambda index, error: failed(group_ids[index], error),
+        lambda results: DeleteGroupsResponse(results=results),
+    )
+
+
+def delete_group(
+    group_id: str, context: RequestContext, broker: Broker
+) -> DeletableGroupResult | Deferred[DeletableGroupResult]:
+    try:
+        context.require(Operation.DELETE, ResourceType.GROUP, group_id)
+        return broker.groups.shard_for(group_id).submit(lambda core, _: core.delete_group(group_id))
+    except KafkaError as error:
+        return failed(group_id, error)
+
+
+def failed(group_id: str, error: KafkaError) -> DeletableGroupResult:
+    return DeletableGroupResult(group_id=group_id, error_code=error.code.value)

@@ -1,0 +1,32 @@
+"""Heartbeat (key 12), versions 0-4: a member of a classic group lives; it learns of a rebalance by the answer.
+
+v3: static members. v4: flexible. Needs READ on the group.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.authorization import Operation, ResourceType
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.heartbeat_response import HeartbeatResponse
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from broker.context import RequestContext
+    from broker.delayed import Deferred
+    from protocol.messages.heartbeat_request import HeartbeatRequest
+
+
+def heartbeat(
+    request: HeartbeatRequest, context: RequestContext, broker: Broker
+) -> HeartbeatResponse | Deferred[HeartbeatResponse]:
+    context.require(Operation.READ, ResourceType.GROUP, request.group_id)
+    if request.group_id == "":
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+    try:
+        return broker.groups.shard_for(request.group_id).submit(lambda core, _: core.heartbeat(request))
+    except KafkaError as error:
+        if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return HeartbeatResponse()  # it will be known once the group is loaded; until then nobody's time runs out
+        raise

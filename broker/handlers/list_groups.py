@@ -1,0 +1,38 @@
+"""ListGroups (key 16), versions 0-5: all groups of this broker.
+
+v3: flexible. v4: only groups in given states; states are shown. v5: only groups of given types; types are shown.
+Needs DESCRIBE on the cluster, else shows the groups that the client may DESCRIBE. While a partition is loading, the
+whole answer is COORDINATOR_LOAD_IN_PROGRESS: half a list would look like a list.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.authorization import CLUSTER_NAME, Operation, ResourceType
+from protocol.errors import KafkaError
+from protocol.messages.list_groups_response import ListGroupsResponse
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from broker.context import RequestContext
+    from protocol.messages.list_groups_request import ListGroupsRequest
+
+
+def list_groups(request: ListGroupsRequest, context: RequestContext, broker: Broker) -> ListGroupsResponse:
+    groups = []
+    for shard in broker.groups.shards:
+        if shard.is_away:
+            continue
+        groups += shard.look(lambda core: core.list_groups(request.states_filter, request.types_filter))
+    if not may(context, ResourceType.CLUSTER, CLUSTER_NAME):
+        groups = [group for group in groups if may(context, ResourceType.GROUP, group.group_id)]
+    return ListGroupsResponse(groups=groups)
+
+
+def may(context: RequestContext, resource_type: ResourceType, name: str) -> bool:
+    try:
+        context.require(Operation.DESCRIBE, resource_type, name)
+    except KafkaError:
+        return False
+    return True
