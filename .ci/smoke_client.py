@@ -1,0 +1,51 @@
+"""Start `odradek serve`, write and read back some records through a group, stop it: does an installation work?"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from kafka import KafkaConsumer, KafkaProducer
+
+RECORDS = [b"record %d" % number for number in range(1000)]
+
+
+def main(odradek: str) -> None:
+    directory = Path(tempfile.mkdtemp())
+    ready_file = directory / "ready.json"
+    words = [odradek, "serve", "--port", "0", "--ready-file", str(ready_file), "--data-dir", str(directory / "data")]
+    broker = subprocess.Popen(words)
+    try:
+        while not ready_file.exists():
+            assert broker.poll() is None, f"the broker ended with status {broker.returncode}"
+            time.sleep(0.01)
+        ready = json.loads(ready_file.read_text())
+        address = f"127.0.0.1:{ready['port']}"
+        producer = KafkaProducer(bootstrap_servers=address, acks="all")
+        for record in RECORDS:
+            producer.send("smoke", record)
+        producer.flush()
+        producer.close()
+        consumer = KafkaConsumer(
+            "smoke",
+            bootstrap_servers=address,
+            group_id="smoke",
+            auto_offset_reset="earliest",
+            consumer_timeout_ms=10_000,
+        )
+        read = []
+        for record in consumer:
+            read.append(record.value)
+            if len(read) == len(RECORDS):
+                break
+        consumer.close()
+        assert read == RECORDS, f"{len(read)} of {len(RECORDS)} records came back"
+    finally:
+        broker.terminate()
+    assert broker.wait(30) == 0, "SIGTERM ended the broker badly"
+    print(f"Python {sys.version.split()[0]}: {len(RECORDS)} records there and back, ready in {ready['start_ms']} ms")
+
+
+main(sys.argv[1])

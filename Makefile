@@ -1,0 +1,63 @@
+# Everything starts from here; `make` alone says what there is. Python 3.11 or later is all that it needs beforehand
+# (and Java 17 and Maven for what compares with Apache Kafka).
+
+PYTHON ?= $(firstword $(shell .ci/pythons))
+VENV := .venv
+RUN := $(VENV)/bin/python
+ARGS ?=
+SEED ?=
+SEEDS ?=
+
+help:
+	@echo 'make run           start the broker on localhost:9092, data in ./data (more options: ARGS="--port 9093")'
+	@echo 'make test          unit, spec, fuzz and client tests'
+	@echo 'make check         ruff, mypy and the import rules'
+	@echo 'make sim SEED=n    one simulation again; SEEDS=n tries that many'
+	@echo 'make bench         measure this broker; make bench-kafka measures Apache Kafka beside it'
+	@echo 'make conformance   Kafka'"'"'s own tools, clients and message definitions against this broker (Java, Maven)'
+	@echo 'make setup         make .venv with all that the above need; they do it themselves'
+
+run: .make/run
+	@$(RUN) -m odradek serve --data-dir data $(ARGS)
+
+setup: .make/dev
+
+test: .make/dev
+	$(RUN) -m pytest $(ARGS)
+
+check: .make/dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(RUN) -m pytest tests/unit/test_import_rules.py
+
+sim: .make/dev
+	$(if $(SEED),SEED=$(SEED)) $(if $(SEEDS),SEEDS=$(SEEDS)) $(RUN) -m pytest tests/simulation $(ARGS)
+
+bench: .make/dev
+	$(RUN) -m tests.bench.run $(ARGS)
+
+bench-kafka: .make/dev
+	$(RUN) -m tests.bench.run --kafka $(ARGS)
+
+conformance: .make/dev
+	$(RUN) -m pytest tests/conformance $(ARGS)
+
+clean:
+	rm -rf $(VENV) .make .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# Done once, and again when the dependencies change.
+
+.make/run: pyproject.toml | $(RUN)
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable .
+	@mkdir -p .make && touch $@
+
+.make/dev: pyproject.toml | $(RUN)
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@mkdir -p .make && touch $@ .make/run
+
+$(RUN):
+	@test -n '$(PYTHON)' || { echo 'No Python 3.11 or later with venv was found: install one (Debian: apt install python3-venv), or say make PYTHON=/path/to/python3.12' >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+.PHONY: help run setup test check sim bench bench-kafka conformance clean

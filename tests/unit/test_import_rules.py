@@ -1,0 +1,157 @@
+"""Who may import whom (docs/architecture.md), and what must not be imported on the way to the first connection."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PACKAGES = ("schemas", "protocol", "storage", "broker", "odradek")
+MAY_IMPORT = {
+    "schemas": {"schemas"},
+    "protocol": {"protocol", "schemas"},
+    "storage": {"storage", "protocol"},
+    "broker": {"broker", "storage", "protocol"},
+    "odradek": {"odradek", "protocol"},
+}
+# The one place where the command line starts a broker.
+STARTS_THE_BROKER = "odradek/serve.py"
+
+# Cores decide: what happens to them comes in as arguments.
+CORES = ("broker/groups", "broker/transactions", "broker/shares", "broker/security")
+OUTSIDE_A_CORE = frozenset(
+    {
+        "aiofiles",
+        "asyncio",
+        "concurrent",
+        "datetime",
+        "glob",
+        "io",
+        "logging",
+        "multiprocessing",
+        "os",
+        "pathlib",
+        "queue",
+        "random",
+        "secrets",
+        "selectors",
+        "shutil",
+        "signal",
+        "socket",
+        "storage",
+        "subprocess",
+        "tempfile",
+        "threading",
+        "time",
+        "uuid",
+        "uvloop",
+    }
+)
+SLOW_TO_IMPORT = ("typer", "rich", "construct", "aiofiles", "cramjam")
+BUILT_IN_NAMES = sys.stdlib_module_names
+LIBRARIES = {"uvloop", "crc32c", "construct", "aiofiles", "cramjam", "typer", "rich"}
+
+
+def modules(*folders: str) -> Iterator[Path]:
+    for folder in folders:
+        yield from sorted((REPOSITORY / folder).rglob("*.py"))
+
+
+def named(path: Path) -> str:
+    return path.relative_to(REPOSITORY).as_posix()
+
+
+def imports(path: Path) -> Iterator[tuple[str, int]]:
+    """Full names of imported modules with their lines, wherever in the file they are imported; types included."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{named(path)}:{node.lineno}: relative imports hide where a name comes from"
+            yield node.module or "", node.lineno
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}", node.lineno
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_imports_only_those_below_it(package: str) -> None:
+    breaches = []
+    for path in modules(package):
+        allowed = MAY_IMPORT[package] | ({"broker"} if named(path) == STARTS_THE_BROKER else set())
+        for name, line in imports(path):
+            top = name.partition(".")[0]
+            if top in PACKAGES and top not in allowed:
+                breaches.append(f"{named(path)}:{line}: {package} must not import {name}")
+    assert breaches == []
+
+
+def test_nothing_that_ships_imports_the_tests_or_a_library_that_is_not_a_dependency() -> None:
+    known = BUILT_IN_NAMES | LIBRARIES | set(PACKAGES)
+    breaches = [
+        f"{named(path)}:{line}: {name}"
+        for path in modules(*PACKAGES)
+        for name, line in imports(path)
+        if name.partition(".")[0] not in known
+    ]
+    assert breaches == []
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_a_core_has_no_clock_no_file_no_socket_and_no_other_core(core: str) -> None:
+    own = core.replace("/", ".")
+    others = tuple(other.replace("/", ".") for other in CORES if other != core)
+    breaches = []
+    for path in modules(core):
+        for name, line in imports(path):
+            if name.partition(".")[0] in OUTSIDE_A_CORE:
+                breaches.append(f"{named(path)}:{line}: a core must not import {name}")
+            if name.startswith("broker.") and not (name == own or name.startswith(f"{own}.")):
+                breaches.append(f"{named(path)}:{line}: a core imports only itself and protocol, not {name}")
+            if name.startswith(others):
+                breaches.append(f"{named(path)}:{line}: one core must not import another: {name}")
+    assert breaches == []
+
+
+def test_protocol_and_storage_know_no_event_loop() -> None:
+    breaches = [
+        f"{named(path)}:{line}: {name}"
+        for path in modules("protocol", "storage")
+        for name, line in imports(path)
+        if name.partition(".")[0] in {"asyncio", "uvloop", "socket", "selectors"}
+    ]
+    assert breaches == []
+
+
+def test_protocol_reads_no_clock_and_no_randomness() -> None:
+    breaches = [
+        f"{named(path)}:{line}: {name}"
+        for path in modules("protocol")
+        for name, line in imports(path)
+        if name.partition(".")[0] in {"time", "random", "secrets", "uuid"}
+    ]
+    assert breaches == []
+
+
+def test_a_broker_that_has_started_has_imported_nothing_slow() -> None:
+    """As the process itself says it: a whole start and stop, then the modules that it had."""
+    script = (
+        "import os, signal, sys, tempfile, threading\n"
+        "from pathlib import Path\n"
+        "from odradek.serve import ServeOptions, run\n"
+        "folder = Path(tempfile.mkdtemp())\n"
+        "ready = folder / 'ready.json'\n"
+        "def stop_when_ready():\n"
+        "    while not ready.exists(): pass\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "threading.Thread(target=stop_when_ready, daemon=True).start()\n"
+        "status = run(ServeOptions(port=0, data_dir=folder / 'data', ready_file=ready))\n"
+        f"print(status, [name for name in {SLOW_TO_IMPORT!r} if name in sys.modules])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.splitlines()[-1:] == ["0 []"], done.stdout + done.stderr
