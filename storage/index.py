@@ -35,8 +35,8 @@ class OffsetIndex:
         return len(self._positions)
 
     def append(self, last_offset: int, position: int) -> None:
+        self._positions.append(position)  # first, for a thread that finds the offset and then wants the position
         self._relative_offsets.append(last_offset - self._base_offset)
-        self._positions.append(position)
 
     def position_before(self, offset: int) -> int:
         """A batch boundary at or before the batch that holds `offset`; 0 when no entry lies below it."""
@@ -46,7 +46,7 @@ class OffsetIndex:
     def offset_beyond(self, end_position: int) -> int | None:
         """An offset that is not below any record stored before `end_position`; None when no entry lies that far."""
         at = bisect_left(self._positions, end_position)
-        return self._base_offset + self._relative_offsets[at] if at < len(self._positions) else None
+        return self._base_offset + self._relative_offsets[at] if at < len(self._relative_offsets) else None
 
     @property
     def last_position(self) -> int:
@@ -98,8 +98,8 @@ class TimeIndex:
     def maybe_append(self, timestamp: int, offset: int) -> None:
         """Adds an entry if `timestamp` is larger than that of the last one."""
         if timestamp > (self._timestamps[-1] if self._timestamps else -1):
+            self._relative_offsets.append(offset - self._base_offset)  # first, for a thread that is reading
             self._timestamps.append(timestamp)
-            self._relative_offsets.append(offset - self._base_offset)
 
     def offset_before(self, timestamp: int) -> int:
         """An offset below which every record is older than `timestamp`."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from protocol.control_records import Marker
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import BatchHeader
+from storage.txn_index import AbortedTxn
 
 INT32_MAX = 2**31 - 1
 MAX_PRODUCER_EPOCH = 2**15 - 1
@@ -267,9 +268,11 @@ class ProducerStates:
         self._changes.append(_Change(producer_id, before, completed=completed))
         return completed
 
-    def last_stable_offset_after(self, completed: CompletedTxn) -> int:
-        """What the transaction index records: below it nothing was undecided once `completed` was."""
-        return next(iter(self._ongoing), completed.last_offset + 1)
+    def aborted_txn(self, completed: CompletedTxn) -> AbortedTxn:
+        """The transaction index's entry for a transaction that was just aborted. Its last stable offset is the start
+        of the oldest transaction that is still open, or what follows the marker."""
+        last_stable_offset = next(iter(self._ongoing), completed.last_offset + 1)
+        return AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, last_stable_offset)
 
     def accept(self) -> None:
         """Everything applied so far lies below the high watermark."""

@@ -16,7 +16,6 @@ from storage.txn_index import TxnIndex
 
 NO_TIMESTAMP = -1
 _WALK_BYTES = 4096  # read at once while looking for a batch: about one index interval
-_MAX_POSITION = 2**31 - 1  # indexes hold positions as int32
 
 
 class CorruptSegment(Exception):
@@ -39,12 +38,21 @@ class Segment:
         "_txn_index",
         "base_offset",
         "created_ms",
+        "file_suffix",
         "roll_jitter_ms",
         "size_bytes",
     )
 
     def __init__(
-        self, disk: Disk, directory: str, base_offset: int, *, size_bytes: int, created_ms: int, roll_jitter_ms: int = 0
+        self,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        *,
+        size_bytes: int,
+        created_ms: int,
+        roll_jitter_ms: int = 0,
+        file_suffix: str = "",
     ) -> None:
         self._disk = disk
         self._directory = directory
@@ -52,6 +60,7 @@ class Segment:
         self.size_bytes = size_bytes
         self.created_ms = created_ms  # when this object was made, which is what Kafka rolls by where it has no record
         self.roll_jitter_ms = roll_jitter_ms
+        self.file_suffix = file_suffix  # `.cleaned` or `.swap` while it is not part of the log yet
         self._file: DiskFile | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
@@ -61,14 +70,31 @@ class Segment:
         self._bytes_since_index_entry = 0
 
     @classmethod
-    def new(cls, disk: Disk, directory: str, base_offset: int, *, now_ms: int, roll_jitter_ms: int = 0) -> "Segment":
+    def new(
+        cls,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        *,
+        now_ms: int,
+        roll_jitter_ms: int = 0,
+        file_suffix: str = "",
+    ) -> "Segment":
         """An empty one, whose file appears with the first write."""
-        segment = cls(disk, directory, base_offset, size_bytes=0, created_ms=now_ms, roll_jitter_ms=roll_jitter_ms)
+        segment = cls(
+            disk,
+            directory,
+            base_offset,
+            size_bytes=0,
+            created_ms=now_ms,
+            roll_jitter_ms=roll_jitter_ms,
+            file_suffix=file_suffix,
+        )
         segment.reset_indexes()
         return segment
 
     def path(self, suffix: str = LOG) -> str:
-        return f"{self._directory}/{offset_file(self.base_offset, suffix)}"
+        return f"{self._directory}/{offset_file(self.base_offset, suffix)}{self.file_suffix}"
 
     @property
     def disk(self) -> Disk:

@@ -1,0 +1,347 @@
+"""The log of one partition: what is appended to it, how far it may be read, and what is known of its producers.
+
+Owned by the loop thread. Appending has two steps, so that all appends of a loop tick share one write:
+
+    append (checks, offsets, producer state: memory only) … append … → write_staged (one pwritev) → readable
+
+There is one replica, so what is written is committed: the high watermark is the end of what is written. What a power
+failure may take is everything above `recovery_point`. The parts: readable_log.py (reading), staging.py (what waits for
+the write), log_sync.py (fdatasync), recovery.py (opening), retention.py (what may go), producer_state.py (idempotence
+and transactions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from protocol.control_records import read_marker
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records import BatchHeader, assign, read_batch_header
+from storage.disk import Disk
+from storage.file_names import SNAPSHOT, offset_file
+from storage.log_config import LogConfig
+from storage.log_read import ReadResult, TimestampOffset
+from storage.log_sync import SnapshotToWrite, SyncTicket, Unsynced
+from storage.producer_state import (
+    Origin,
+    Verification,
+    check_data,
+    check_marker,
+    duplicate_of,
+)
+from storage.readable_log import LogState, ReadableLog
+from storage.segment import Segment
+from storage.staging import Run, StagedBatch, must_roll
+from storage.tail_cache import TailCache
+
+__all__ = ["Appended", "Log", "LogState", "LogWriteFailed", "Origin", "ReadResult", "SyncTicket", "TimestampOffset"]
+
+
+class LogWriteFailed(KafkaError):
+    """The disk refused; nothing of what was staged stays."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)
+
+
+class Appended(NamedTuple):
+    """`log_append_time_ms`: for the answer's field; None where records keep their own timestamps."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int | None = None
+    is_duplicate: bool = False  # the offsets are those of the original, nothing was staged
+
+
+def no_jitter(limit_ms: int) -> int:
+    return 0
+
+
+class Log(ReadableLog):
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        topic: str,
+        partition: int,
+        *,
+        topic_id: bytes | None,
+        config: LogConfig,
+        state: LogState,
+        tail_cache: TailCache,
+        jitter_ms: Callable[[int], int] = no_jitter,
+    ) -> None:
+        """jitter_ms: a random number of milliseconds below its argument, so that segments do not all roll at once."""
+        super().__init__(
+            disk, directory, topic, partition, topic_id=topic_id, config=config, state=state, tail_cache=tail_cache
+        )
+        self._jitter_ms = jitter_ms
+        self._active = self._segments.active
+        self._last_snapshot_offset = state.last_snapshot_offset
+        self._next_offset = state.end_offset  # behind what is staged
+        self._runs: list[Run] = []
+        self._unsynced = Unsynced(
+            directory_is_new=state.is_new, rolled=state.unsynced_segments, snapshots=state.unsynced_snapshots
+        )
+        self._active_is_saved = state.active_is_saved
+        self._ticket: SyncTicket | None = None
+        self._is_closed = False
+
+    # --- appending
+
+    def assign_leader_epoch(self, epoch: int) -> None:
+        """Batches from here on carry `epoch`. One that is not newer changes nothing."""
+        assert not self._runs, "a leadership begins between writes"
+        self._leader_epochs.assign(epoch, self.high_watermark)
+        self._leader_epoch = max(epoch, self._leader_epoch)
+
+    def append(
+        self,
+        batch: bytearray | memoryview,
+        *,
+        origin: Origin = Origin.CLIENT,
+        now_ms: int,
+        header: BatchHeader | None = None,
+        transaction_version: int = 0,
+        verification: Verification | None = None,
+    ) -> Appended:
+        """Checks one batch against the producer state, gives it its place, and stages it for `write_staged`.
+
+        batch                 exactly one, validated, offsets from 0; belongs to the log from now on
+        header                that of `batch`, where the caller has it
+        transaction_version   of the request that brought a marker (4.8)
+        verification          what the coordinator was asked about this transaction (4.4, 4.6)
+        raises                KafkaError, and then nothing has changed
+        """
+        if self.offline_reason is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.offline_reason)
+        if header is None:
+            header = read_batch_header(batch)
+        size_bytes = len(batch)
+        if size_bytes > self.config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"a batch of {size_bytes} bytes, and segments hold {self.config.segment_bytes}",
+            )
+        base_offset = self._next_offset
+        last_offset = base_offset + header.last_offset_delta
+        marker = None
+        producer_id = header.producer_id
+        if producer_id >= 0:
+            entry = self._producers.get(producer_id)
+            if header.is_control:
+                marker = read_marker(batch, header=header)
+                if marker is not None:
+                    marker = replace(marker, offset=base_offset)
+                    check_marker(entry, marker, transaction_version)
+            else:
+                if origin is Origin.CLIENT:
+                    original = duplicate_of(entry, header)
+                    if original is not None:
+                        return Appended(original.first_offset, original.last_offset, original.timestamp, True)
+                check_data(entry, header, origin, verification)
+        run = self._run_for(size_bytes, last_offset, header.max_timestamp, now_ms)
+        if marker is not None:
+            completed = self._producers.apply_marker(marker)
+            if completed is not None and completed.is_aborted:
+                run.aborted.append(self._producers.aborted_txn(completed))
+        elif producer_id >= 0 and not header.is_control:
+            self._producers.apply_data(header, base_offset)
+        assign(batch, base_offset, self._leader_epoch)
+        run.batches.append(StagedBatch(batch, size_bytes, base_offset, last_offset, header.max_timestamp))
+        run.size_bytes += size_bytes
+        self._next_offset = last_offset + 1
+        return Appended(base_offset, last_offset, header.max_timestamp if header.is_log_append_time else None)
+
+    def write_staged(self) -> None:
+        """Writes what is staged and makes it readable.
+
+        raises   LogWriteFailed: none of it is in the log, and it goes on as before; or, if even taking it back
+                 failed, the log is offline
+        """
+        runs = self._runs
+        if not runs:
+            return
+        try:
+            for run in runs:
+                if run.is_new:
+                    run.segment.create_file()
+                run.segment.file.write_at([staged.batch for staged in run.batches], run.position)
+        except OSError as error:
+            self._take_back(runs)
+            raise LogWriteFailed(f"{self}: {error}") from error
+        self._runs = []
+        self._active_is_saved = False
+        self._producers.accept()
+        self.high_watermark = self._next_offset
+        interval = self.config.index_interval_bytes
+        tail = self._tail
+        for run in runs:
+            segment, position = run.segment, run.position
+            if run.is_new:
+                self._rolled_to(segment, run.snapshot)
+            for batch, size_bytes, base_offset, last_offset, max_timestamp in run.batches:
+                segment.note_batch(position, size_bytes, last_offset, max_timestamp, interval)
+                tail.add(base_offset, position, batch)
+                position += size_bytes
+            for aborted in run.aborted:
+                segment.txn_index.append(aborted)
+
+    def _run_for(self, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int) -> Run:
+        """The staged batches that this one joins; in a new segment if it does not fit the last one."""
+        runs = self._runs
+        run = runs[-1] if runs else Run(self._active, self._active.size_bytes, is_new=False)
+        if must_roll(
+            run,
+            self.config,
+            size_bytes=size_bytes,
+            last_offset=last_offset,
+            max_timestamp=max_timestamp,
+            now_ms=now_ms,
+        ):
+            run = Run(self._new_segment(now_ms), 0, is_new=True, snapshot=self._snapshot(self._next_offset))
+            runs.append(run)
+        elif not runs:
+            runs.append(run)
+        return run
+
+    def _new_segment(self, now_ms: int) -> Segment:
+        limit_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        jitter_ms = self._jitter_ms(limit_ms) if limit_ms > 0 else 0
+        return Segment.new(self._disk, self.directory, self._next_offset, now_ms=now_ms, roll_jitter_ms=jitter_ms)
+
+    def _rolled_to(self, segment: Segment, snapshot: SnapshotToWrite | None) -> None:
+        """The file of a new segment is there."""
+        self._active.seal_time_index()
+        self._unsynced.rolled.append(self._active)
+        self._unsynced.names_changed = True
+        self._segments.add(segment)
+        self._active = segment
+        self._active_is_saved = False
+        self._tail.clear()
+        if snapshot is not None:
+            self._unsynced.snapshots.append(snapshot)
+            self._last_snapshot_offset = segment.base_offset
+
+    def _snapshot(self, offset: int) -> SnapshotToWrite | None:
+        """The producers as of `offset`, unless nothing was added since the last snapshot."""
+        if offset <= self._last_snapshot_offset:
+            return None
+        return SnapshotToWrite(f"{self.directory}/{offset_file(offset, SNAPSHOT)}", self._producers.entries())
+
+    def _take_back(self, runs: list[Run]) -> None:
+        """After a failed write: memory first, so that it is right whatever the disk does next."""
+        self._runs = []
+        self._unsynced.names_changed = True
+        self._producers.take_back()
+        self._next_offset = self.high_watermark
+        try:
+            for run in reversed(runs):
+                if not run.is_new:
+                    run.segment.file.truncate(run.position)
+                elif self._disk.exists(run.segment.path()):
+                    self._disk.unlink(run.segment.path())
+        except OSError as error:
+            self.go_offline(f"{self}: what could not be written could not be taken back either: {error}")
+
+    def go_offline(self, reason: str) -> None:
+        """Final: nothing is appended or synced any more. What was readable stays readable."""
+        if self.offline_reason is None:
+            self.offline_reason = reason
+
+    # --- durability
+
+    @property
+    def needs_sync(self) -> bool:
+        """Whether `flush.messages` asks for an fdatasync before what was written last may be acknowledged."""
+        return self.high_watermark - self.recovery_point >= self.config.flush_messages
+
+    @property
+    def has_rolled(self) -> bool:
+        """Whether finished segments wait for a sync. Nobody needs to wait for it, but it should come soon: until
+        then a restart after a crash reads them again."""
+        return bool(self._unsynced.rolled)
+
+    def start_sync(self) -> SyncTicket:
+        """One at a time, since the next one relies on what this one makes durable."""
+        assert self._ticket is None, f"{self}: a sync is under way"
+        self._ticket = self._unsynced.take(
+            self._disk, self.directory, self.high_watermark, self._active, self._leader_epochs
+        )
+        return self._ticket
+
+    def finish_sync(self, ticket: SyncTicket) -> None:
+        """Raises LogWriteFailed if the sync failed; that is final, since nobody can tell what was lost."""
+        assert ticket is self._ticket
+        self._ticket = None
+        if ticket.error is not None:
+            self.go_offline(f"{self}: fsync failed: {ticket.error}")
+        if self.offline_reason is not None:
+            raise LogWriteFailed(self.offline_reason) from ticket.error
+        self.recovery_point = max(self.recovery_point, ticket.end_offset)
+
+    # --- making room
+
+    def delete_records_before(self, offset: int) -> int:
+        """The log starts at `offset` from now on; the files follow when `retention` is next asked.
+
+        returns   the log start offset, which never goes back
+        raises    KafkaError OFFSET_OUT_OF_RANGE above the high watermark
+        """
+        if offset > self.high_watermark or offset < 0:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        self._start_at(offset)
+        return self.log_start_offset
+
+    def _start_at(self, offset: int) -> None:
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self._leader_epochs.truncate_from_start(offset)
+
+    def roll(self, now_ms: int) -> None:
+        """Goes on in a new, empty segment, unless the active one is empty. Raises LogWriteFailed."""
+        assert not self._runs, f"{self}: a segment ends between writes"
+        if self._active.size_bytes == 0:
+            return
+        segment = self._new_segment(now_ms)
+        try:
+            segment.create_file()
+        except OSError as error:
+            raise LogWriteFailed(f"{self}: {error}") from error
+        self._rolled_to(segment, self._snapshot(self._next_offset))
+
+    def expire_producers(self, now_ms: int) -> list[int]:
+        """Forgets producers that are idle for longer than `producer.id.expiration.ms`. Returns their ids."""
+        return self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
+
+    # --- leaving
+
+    def close(self) -> None:
+        """Makes everything durable, index files and producer snapshot included, so that the next start need not read
+        the log. Waits for the disk; nothing may be staged or being synced. Raises LogWriteFailed, then the next
+        start must not count on a clean shutdown."""
+        assert not self._runs
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._tail.clear()
+        if self.offline_reason is not None:
+            raise LogWriteFailed(self.offline_reason)
+        snapshot = self._snapshot(self.high_watermark)
+        if snapshot is not None:
+            self._unsynced.snapshots.append(snapshot)
+        if not self._active_is_saved:
+            self._active.seal_time_index()
+            self._unsynced.rolled.append(self._active)
+        ticket = self.start_sync()
+        ticket.run()
+        self.finish_sync(ticket)
+
+    def abandon(self) -> None:
+        """The partition is deleted: nothing more is written, and what was staged is forgotten."""
+        self._is_closed = True
+        self._runs = []
+        self._tail.clear()
+        self.go_offline(f"{self} was deleted")

@@ -1,0 +1,340 @@
+"""A data directory: its lock, whom it belongs to, how it was left, and the logs in it.
+
+    open   take the lock · read meta.properties and the checkpoints · take the mark of a clean shutdown away, for good,
+           before anything is written
+    close  close every log · write the checkpoints · last of all the mark, and only if every log closed well
+
+Layout: docs/formats/data-directory.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from protocol.errors import ErrorCode, KafkaError
+from storage.checkpoints import (
+    CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOCK,
+    LOG_START_OFFSETS,
+    META_PROPERTIES,
+    RECOVERY_POINTS,
+    CorruptCheckpoint,
+    MetaProperties,
+    TopicPartition,
+    decode_clean_shutdown,
+    decode_meta_properties,
+    decode_offsets,
+    decode_partition_metadata,
+    encode_clean_shutdown,
+    encode_meta_properties,
+    encode_offsets,
+    encode_partition_metadata,
+)
+from storage.disk import Disk, HeldLock
+from storage.file_names import (
+    PARTITION_METADATA,
+    doomed_directory,
+    is_doomed_directory,
+    partition_directory,
+    partition_of,
+)
+from storage.log import Log, LogWriteFailed, no_jitter
+from storage.log_config import LogConfig
+from storage.recovery import Checkpointed, CorruptLog, load_log, new_log_state
+from storage.tail_cache import TailCache
+
+
+class WrongDirectory(Exception):
+    """The data directory belongs to another node or cluster, or cannot be read at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who wants to use a data directory. `new_directory_id` is given to one that has none yet."""
+
+    node_id: int
+    cluster_id: str | None  # None: whatever the directory says
+    new_cluster_id: str
+    new_directory_id: str
+
+
+class LogDirectory:
+    """Use `LogDirectory.open`. Logs are opened and created on the loop thread, or before it runs."""
+
+    def __init__(self, disk: Disk, path: str, lock: HeldLock, meta: MetaProperties, tail_cache: TailCache) -> None:
+        self._disk = disk
+        self.path = path
+        self._lock = lock
+        self.meta = meta
+        self.was_clean = False  # how the last process left it
+        self.last_broker_epoch: int | None = None  # of that process, where it told
+        self.logs: dict[TopicPartition, Log] = {}
+        self.failed: dict[TopicPartition, str] = {}  # logs that could not be opened, and why
+        self._tail_cache = tail_cache
+        self._recovery_points: dict[TopicPartition, int] = {}  # as in the checkpoint files
+        self._log_start_offsets: dict[TopicPartition, int] = {}
+        self._jitter_ms: Callable[[int], int] = no_jitter
+        self._found: list[str] = []  # directories of partitions
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        path: str,
+        identity: Identity,
+        *,
+        tail_cache: TailCache | None = None,
+        jitter_ms: Callable[[int], int] = no_jitter,
+    ) -> LogDirectory:
+        """Opens the data directory, making it where there is none, but not yet the logs in it.
+
+        raises   DirectoryInUse, WrongDirectory, OSError
+        """
+        path = path.rstrip("/") or "/"
+        disk.make_directory(path)
+        lock = disk.lock(f"{path}/{LOCK}")
+        try:
+            meta = _meta_properties(disk, path, identity)
+            directory = cls(disk, path, lock, meta, tail_cache or TailCache())
+            directory._jitter_ms = jitter_ms
+            directory._read()
+        except BaseException:
+            lock.release()
+            raise
+        return directory
+
+    def _read(self) -> None:
+        names = self._disk.list_directory(self.path)
+        if CLEAN_SHUTDOWN in names:
+            mark = f"{self.path}/{CLEAN_SHUTDOWN}"
+            self.last_broker_epoch = decode_clean_shutdown(self._disk.read_bytes(mark))
+            self.was_clean = True
+            self._disk.unlink(mark)
+            self._disk.sync_directory(self.path)
+        self._recovery_points = self._read_checkpoint(RECOVERY_POINTS)
+        self._log_start_offsets = self._read_checkpoint(LOG_START_OFFSETS)
+        for name in names:
+            if is_doomed_directory(name):
+                remove_directory_tree(self._disk, f"{self.path}/{name}")
+            elif partition_of(name) is not None:
+                self._found.append(name)
+
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        path = f"{self.path}/{name}"
+        if not self._disk.exists(path):
+            return {}
+        try:
+            return decode_offsets(self._disk.read_bytes(path))
+        except CorruptCheckpoint as error:
+            raise WrongDirectory(f"{path}: {error}") from None
+
+    # --- the logs in it
+
+    def partitions(self) -> list[TopicPartition]:
+        """Those that have a directory, whether opened or not."""
+        found = (partition_of(name) for name in self._found)
+        return [partition for partition in found if partition is not None]
+
+    def topic_id_of(self, topic: str, partition: int) -> bytes | None:
+        """The topic that the partition's directory was made for; None when the directory does not tell."""
+        try:
+            return decode_partition_metadata(
+                self._disk.read_bytes(f"{self._path_of(topic, partition)}/{PARTITION_METADATA}")
+            )
+        except (FileNotFoundError, CorruptCheckpoint):
+            return None
+
+    def open_log(self, topic: str, partition: int, topic_id: bytes | None, config: LogConfig, *, now_ms: int) -> Log:
+        """Opens a log that has a directory.
+
+        topic_id   what metadata says; put into the directory if that does not tell
+        raises     KafkaError KAFKA_STORAGE_ERROR for a damaged log or one that cannot be read: `failed` says why
+        """
+        key = (topic, partition)
+        path = self._path_of(topic, partition)
+        checkpointed = Checkpointed(
+            self._recovery_points.get(key, 0), self._log_start_offsets.get(key, 0), self.was_clean
+        )
+        try:
+            state = load_log(self._disk, path, checkpointed, config, now_ms=now_ms)
+            stored_id = self.topic_id_of(topic, partition)
+            if stored_id is None and topic_id is not None:
+                self._disk.write_bytes(f"{path}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
+                state.is_new = True
+        except (CorruptLog, OSError) as error:
+            self.failed[key] = str(error)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        log = Log(
+            self._disk,
+            path,
+            topic,
+            partition,
+            topic_id=stored_id or topic_id,
+            config=config,
+            state=state,
+            tail_cache=self._tail_cache,
+            jitter_ms=self._jitter_ms,
+        )
+        self.logs[key] = log
+        return log
+
+    def create_log(self, topic: str, partition: int, topic_id: bytes | None, config: LogConfig, *, now_ms: int) -> Log:
+        """Makes the directory of a new partition. It survives a power failure from the log's first sync on.
+
+        raises   KafkaError KAFKA_STORAGE_ERROR
+        """
+        key = (topic, partition)
+        path = self._path_of(topic, partition)
+        try:
+            self._forget_checkpointed(key)
+            self._disk.make_directory(path)
+            if topic_id is not None:
+                self._disk.write_bytes(f"{path}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
+            state = new_log_state(self._disk, path, now_ms=now_ms)
+        except OSError as error:
+            self.failed[key] = str(error)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        self.failed.pop(key, None)
+        log = Log(
+            self._disk,
+            path,
+            topic,
+            partition,
+            topic_id=topic_id,
+            config=config,
+            state=state,
+            tail_cache=self._tail_cache,
+            jitter_ms=self._jitter_ms,
+        )
+        self.logs[key] = log
+        self._found.append(partition_directory(topic, partition))
+        return log
+
+    def delete_log(self, topic: str, partition: int, unique_hex: str) -> str:
+        """Takes a partition's directory out of sight.
+
+        unique_hex   32 hexadecimal digits
+        returns      the directory's path from now on, for `remove_directory_tree` in a thread,
+                     `file.delete.delay.ms` later
+        """
+        log = self.logs.pop((topic, partition), None)
+        if log is not None:
+            log.abandon()
+        self.failed.pop((topic, partition), None)
+        name = partition_directory(topic, partition)
+        if name in self._found:
+            self._found.remove(name)
+        target = f"{self.path}/{doomed_directory(topic, partition, unique_hex)}"
+        self._disk.rename(f"{self.path}/{name}", target)
+        return target
+
+    def _path_of(self, topic: str, partition: int) -> str:
+        return f"{self.path}/{partition_directory(topic, partition)}"
+
+    # --- checkpoints
+
+    def _forget_checkpointed(self, key: TopicPartition) -> None:
+        """A new log must not be measured by the checkpoints of a deleted one of the same name."""
+        if key in self._recovery_points or key in self._log_start_offsets:
+            self._recovery_points.pop(key, None)
+            self._log_start_offsets.pop(key, None)
+            self._write_offsets(RECOVERY_POINTS, self._recovery_points)
+            self._write_offsets(LOG_START_OFFSETS, self._log_start_offsets)
+
+    def write_checkpoints(self) -> None:
+        """Recovery points, log start offsets and high watermarks as they are now. Waits for the disk; a thread may
+        call `checkpoint().run()` instead."""
+        self.checkpoint().run()
+
+    def checkpoint(self) -> CheckpointWrite:
+        """What there is to write, as it is now. Logs that are not open keep what they had."""
+        self._recovery_points |= {key: log.recovery_point for key, log in self.logs.items()}
+        starts = {
+            key: log.log_start_offset
+            for key, log in self.logs.items()
+            if log.log_start_offset > log.segments[0].base_offset
+        }
+        closed = {key: start for key, start in self._log_start_offsets.items() if key not in self.logs}
+        self._log_start_offsets = closed | starts
+        high_watermarks = {key: log.high_watermark for key, log in self.logs.items()}
+        return CheckpointWrite(
+            self._disk,
+            {
+                f"{self.path}/{LOG_START_OFFSETS}": encode_offsets(self._log_start_offsets),
+                f"{self.path}/{RECOVERY_POINTS}": encode_offsets(self._recovery_points),
+                f"{self.path}/{HIGH_WATERMARKS}": encode_offsets(high_watermarks),
+            },
+        )
+
+    def _write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        self._disk.replace(f"{self.path}/{name}", encode_offsets(offsets))
+
+    def read_cleaner_offsets(self) -> dict[TopicPartition, int]:
+        """How far compaction has come."""
+        return self._read_checkpoint(CLEANER_OFFSETS)
+
+    def write_cleaner_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self._write_offsets(CLEANER_OFFSETS, offsets)
+
+    # --- leaving
+
+    def close(self, *, broker_epoch: int = -1) -> None:
+        """Closes every log, and marks the directory as cleanly shut down if that went well. Waits for the disk.
+
+        raises   LogWriteFailed, OSError: the next start will read the logs; the lock is let go in any case
+        """
+        try:
+            failure: LogWriteFailed | None = None
+            for log in self.logs.values():
+                try:
+                    log.close()
+                except LogWriteFailed as error:
+                    failure = failure or error
+            self.write_checkpoints()
+            if failure is not None:
+                raise failure
+            if not self.failed:
+                self._disk.replace(f"{self.path}/{CLEAN_SHUTDOWN}", encode_clean_shutdown(broker_epoch))
+        finally:
+            self._lock.release()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointWrite:
+    """Checkpoint files to be put in place, each durably and in one step; the order does not matter."""
+
+    disk: Disk
+    files: Mapping[str, bytes]
+
+    def run(self) -> None:
+        for path, data in self.files.items():
+            self.disk.replace(path, data)
+
+
+def remove_directory_tree(disk: Disk, path: str) -> None:
+    """Removes a directory of files. For a thread; may be repeated after a failure."""
+    for name in disk.list_directory(path):
+        disk.unlink(f"{path}/{name}")
+    disk.remove_directory(path)
+
+
+def _meta_properties(disk: Disk, path: str, identity: Identity) -> MetaProperties:
+    file = f"{path}/{META_PROPERTIES}"
+    if not disk.exists(file):
+        meta = MetaProperties(
+            identity.node_id, identity.cluster_id or identity.new_cluster_id, identity.new_directory_id
+        )
+        disk.replace(file, encode_meta_properties(meta))
+        return meta
+    try:
+        meta = decode_meta_properties(disk.read_bytes(file))
+    except CorruptCheckpoint as error:
+        raise WrongDirectory(f"{file}: {error}") from None
+    if meta.node_id != identity.node_id:
+        raise WrongDirectory(f"{file}: belongs to node.id {meta.node_id}, not {identity.node_id}")
+    if identity.cluster_id is not None and meta.cluster_id != identity.cluster_id:
+        raise WrongDirectory(f"{file}: belongs to cluster {meta.cluster_id}, not {identity.cluster_id}")
+    return meta

@@ -1,0 +1,43 @@
+"""How much of a segment is whole: the walk that recovery makes, batch by batch, CRCs included."""
+
+from collections.abc import Iterator
+
+from protocol.errors import MalformedMessage
+from protocol.records import HEADER_BYTES, BatchHeader, crc_ok, read_batch_header
+from storage.segment import Segment
+
+_PORTION_BYTES = 1024 * 1024
+
+
+def whole_batches(segment: Segment, first_offset: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """Every batch from the start of the file up to the first that is not whole, with its position and its bytes.
+
+    first_offset  the smallest that the first batch may have; further ones must ascend
+    cost          reads every byte once; the bytes are good until the next step
+    caution       stops without saying why: a batch cut short, zeros, a wrong CRC and the end of the file look alike
+                  from outside, by comparing positions; what each means depends on the recovery point
+    """
+    position, size_bytes = 0, segment.size_bytes
+    portion, portion_position = memoryview(b""), 0
+    while position + HEADER_BYTES <= size_bytes:
+        at = position - portion_position
+        if at + HEADER_BYTES > len(portion):
+            portion, portion_position, at = _read(segment, _PORTION_BYTES, position), position, 0
+        try:
+            header = read_batch_header(portion, at)
+        except MalformedMessage:
+            return
+        batch_bytes = header.size_bytes
+        if position + batch_bytes > size_bytes or header.base_offset < first_offset or header.last_offset_delta < 0:
+            return
+        if at + batch_bytes > len(portion):
+            portion, portion_position, at = _read(segment, max(batch_bytes, _PORTION_BYTES), position), position, 0
+        if at + batch_bytes > len(portion) or not crc_ok(portion, at, batch_bytes):
+            return
+        yield position, header, portion[at : at + batch_bytes]
+        position += batch_bytes
+        first_offset = header.next_offset
+
+
+def _read(segment: Segment, size_bytes: int, position: int) -> memoryview:
+    return memoryview(segment.read(min(size_bytes, segment.size_bytes - position), position, cached=False))
