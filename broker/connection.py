@@ -3,7 +3,7 @@
 Frames are handled where they were received: those that fit into the shared receive buffer in place, a longer one in a
 buffer of its own that grows with the bytes that arrive (never with the length that was announced). One request is in
 flight at a time, save that requests of one API may overlap where their handler says so. What comes meanwhile is kept,
-at most one receive buffer or one frame of it, and then nothing more is read; nor from a peer that does not read answers.
+at most one receive buffer or one frame of it, and then nothing more is read; nor from peers that do not read answers.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.connection")
 
 LENGTH_BYTES = 4
+IPV4_IN_IPV6 = "::ffff:"  # how a socket for both writes the address of an IPv4 peer
 FIRST_BUFFER_BYTES = 16 * 1024  # the least that a frame longer than what came with it gets
 GROWTH_FACTOR = 4  # its buffer is never longer than this times the bytes that have arrived
 ZEROS = memoryview(bytes(1024 * 1024))
@@ -83,7 +84,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         peer: Any = transport.get_extra_info("peername")
-        host, port = (peer[0], peer[1]) if peer else ("unknown", 0)
+        host, port = (peer[0].removeprefix(IPV4_IN_IPV6), peer[1]) if peer else ("unknown", 0)
         self.info = ConnectionInfo(self._server.next_connection_id(), host, port, self._server.listener_name)
         self._admission = self._server.admit(self)
         if self._admission is Admission.REFUSED:

@@ -3,15 +3,48 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import socket
 from collections import deque
+from typing import Any
 
 from broker.clock import TimerHandle, Timers
 from broker.connection import Connection
 from broker.dispatch import Dispatcher
 from broker.limits import Admission, ConnectionLimits, ConnectionQuota, RequestMemory
 
+LEAST_BACKLOG = 128  # Kafka's 50 drops connections when many clients start at once; the kernel's queue costs nothing
 RECEIVE_BUFFER_BYTES = 128 * 1024
 SWEEPS_PER_IDLE_TIME = 8  # an idle peer goes between connections.max.idle.ms and 1/8 later
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that does not listen yet. An empty host means every address, of IPv4 and IPv6. Raises OSError."""
+    if host:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found.sort(key=lambda one: one[0] is not socket.AF_INET)  # as Java, where "localhost" is both
+        family, _, _, _, address = found[0]
+        return _bound(family, address)
+    try:
+        return _bound(socket.AF_INET6, ("::", port))
+    except OSError as error:
+        if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
+            raise
+        return _bound(socket.AF_INET, ("0.0.0.0", port))
+
+
+def _bound(family: int, address: Any) -> socket.socket:
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if address[0] == "::" else 1)
+        bound.bind(address)
+        bound.setblocking(False)
+    except OSError:
+        bound.close()
+        raise
+    return bound
 
 
 class Server:
@@ -47,15 +80,13 @@ class Server:
     def connection_count(self) -> int:
         return len(self._connections)
 
-    async def listen(self, host: str | None, port: int) -> int:
-        """Accept connections on `host` (None: every address); returns the port, which port 0 leaves to the system."""
+    async def listen(self, bound: socket.socket) -> None:
+        """Accept connections on a socket that `bind` made; from now on it is the server's."""
         self._listener = await self.loop.create_server(
-            lambda: Connection(self), host, port, backlog=max(self.limits.accept_backlog, 128), reuse_address=True
+            lambda: Connection(self), sock=bound, backlog=max(self.limits.accept_backlog, LEAST_BACKLOG)
         )
         if self.limits.max_idle_ms is not None:
             self._sweep_later(self.limits.max_idle_ms)
-        bound: int = self._listener.sockets[0].getsockname()[1]
-        return bound
 
     def stop_accepting(self) -> None:
         if self._listener is not None:

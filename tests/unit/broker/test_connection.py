@@ -21,7 +21,7 @@ from protocol.messages.list_groups_request import ListGroupsRequest
 from protocol.messages.list_groups_response import ListGroupsResponse
 from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.produce_response import ProduceResponse
-from tests.support.wire import Peer, server_with
+from tests.support.peer import Peer, server_with
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 VERSION = 4

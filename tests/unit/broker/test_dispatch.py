@@ -19,7 +19,7 @@ from protocol.messages.heartbeat_response import HeartbeatResponse
 from protocol.messages.list_groups_request import ListGroupsRequest
 from protocol.messages.list_groups_response import ListGroupsResponse
 from tests.support.clock import ManualClock
-from tests.support.wire import Peer, server_with
+from tests.support.peer import Peer, server_with
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 

@@ -1,0 +1,132 @@
+"""One peer without a socket: a connection of ours, driven by hand in the order in which a loop would drive it."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, cast
+
+from broker.broker import Broker
+from broker.clock import Clock
+from broker.connection import Connection
+from broker.dispatch import Dispatcher, Handler
+from broker.limits import ConnectionLimits
+from broker.server import Server
+from protocol.api_keys import ApiKey
+from protocol.codec import decode
+from protocol.frames import request_bytes
+from protocol.messages import response_class
+from protocol.struct import Message
+from tests.support.clock import ManualClock, ManualTimers
+
+
+class FakeTransport(asyncio.Transport):
+    """Remembers what was written and asked for. `reads` false means that the peer reads nothing of it."""
+
+    def __init__(self, host: str = "127.0.0.1", port: int = 50_000) -> None:
+        super().__init__({"peername": (host, port)})
+        self.written = bytearray()
+        self.is_paused = False
+        self.closed_by: str | None = None
+        self.high_water_bytes = 0
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        for data in list_of_data:
+            self.written += data
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def pause_reading(self) -> None:
+        assert not self.is_paused
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        assert self.is_paused
+        self.is_paused = False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.high_water_bytes = high or 0
+
+    def is_closing(self) -> bool:
+        return self.closed_by is not None
+
+    def close(self) -> None:
+        self.closed_by = self.closed_by or "close"
+
+    def abort(self) -> None:
+        self.closed_by = self.closed_by or "abort"
+
+
+class Peer:
+    """What a client would see. Bytes that the connection does not want to read yet stay unread, as in a socket."""
+
+    def __init__(self, server: Server, host: str = "127.0.0.1") -> None:
+        self.connection = Connection(server)
+        self.transport = FakeTransport(host)
+        self._unread = bytearray()
+        self._answers_read = 0
+        self.connection.connection_made(self.transport)
+
+    def send(self, data: bytes) -> None:
+        self._unread += data
+        self.deliver()
+
+    def deliver(self) -> None:
+        """The loop's reading: as much as the connection takes."""
+        while self._unread and not self.transport.is_paused and not self.transport.is_closing():
+            buffer = self.connection.get_buffer(-1)
+            count = min(len(buffer), len(self._unread))
+            assert count > 0
+            buffer[:count] = self._unread[:count]
+            del self._unread[:count]
+            del buffer  # a bytearray that is seen cannot grow
+            self.connection.buffer_updated(count)
+
+    def ask(self, message: Message, version: int, correlation_id: int = 0) -> None:
+        self.send(request_bytes(message, version, correlation_id, "test"))
+
+    def hang_up(self) -> None:
+        self.connection.connection_lost(None)
+
+    @property
+    def unread_bytes(self) -> int:
+        return len(self._unread)
+
+    @property
+    def is_disconnected(self) -> bool:
+        return self.transport.is_closing()
+
+    def frames(self) -> list[bytes]:
+        """The response frames that were written since the last call, without their lengths."""
+        frames = []
+        data, position = self.transport.written, self._answers_read
+        while position < len(data):
+            size = int.from_bytes(data[position : position + 4], "big")
+            frames.append(bytes(data[position + 4 : position + 4 + size]))
+            position += 4 + size
+        assert position == len(data), "half a response"
+        self._answers_read = position
+        return frames
+
+    def correlation_ids(self) -> list[int]:
+        return [int.from_bytes(frame[:4], "big") for frame in self.frames()]
+
+    def answer(self, api_key: ApiKey, version: int) -> Any:
+        """The one response that was written since the last call."""
+        (frame,) = self.frames()
+        response = response_class(api_key.value)
+        flexible = response.FLEXIBLE_SINCE is not None and version >= response.FLEXIBLE_SINCE
+        has_tags = flexible and api_key is not ApiKey.API_VERSIONS
+        return decode(response, version, frame, 5 if has_tags else 4)
+
+
+def server_with(
+    handlers: dict[ApiKey, Handler],
+    *,
+    limits: ConnectionLimits | None = None,
+    broker: object = None,
+    clock: Clock | None = None,
+    timers: ManualTimers | None = None,
+) -> Server:
+    """A server that listens nowhere. `broker` is what its handlers get; they may need less than a real one."""
+    dispatcher = Dispatcher(cast(Broker, broker), clock or ManualClock(), handlers=handlers)
+    return Server(dispatcher, limits or ConnectionLimits(), timers or ManualTimers(), asyncio.get_running_loop())
