@@ -1,0 +1,59 @@
+"""DeleteRecords (key 21), versions 0-2: lets partitions start at a later offset.
+
+v2: flexible. Needs DELETE on each topic. Offset -1 stands for the high watermark. What is gone is unreadable at once;
+its files go with the next retention check. Topics that are only compacted refuse.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.authorization import Operation, ResourceType
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.delete_records_response import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from broker.context import RequestContext
+    from protocol.messages.delete_records_request import DeleteRecordsRequest
+
+HIGH_WATERMARK = -1
+NO_LOW_WATERMARK = -1
+
+
+def delete_records(request: DeleteRecordsRequest, context: RequestContext, broker: Broker) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[
+                    result(context, broker, topic.name, partition.partition_index, partition.offset)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def result(
+    context: RequestContext, broker: Broker, topic: str, index: int, offset: int
+) -> DeleteRecordsPartitionResult:
+    try:
+        context.require(Operation.DELETE, ResourceType.TOPIC, topic)
+        partition = broker.partitions.get(topic, index)
+        if partition.is_internal:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        log = partition.log
+        if not log.config.is_deleted:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION)
+        low_watermark = log.delete_records_before(log.high_watermark if offset == HIGH_WATERMARK else offset)
+    except KafkaError as refusal:
+        return DeleteRecordsPartitionResult(
+            partition_index=index, low_watermark=NO_LOW_WATERMARK, error_code=refusal.code.value
+        )
+    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark)

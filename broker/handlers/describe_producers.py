@@ -1,0 +1,67 @@
+"""DescribeProducers (key 61), version 0: what partitions remember of their idempotent and transactional producers.
+
+Needs READ on each topic. Source: KIP-664; transactions-behaviour 2.9.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.authorization import Operation, ResourceType
+from broker.topic_names import why_invalid
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.describe_producers_response import (
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from broker.context import RequestContext
+    from protocol.messages.describe_producers_request import DescribeProducersRequest
+    from storage.producer_state import ProducerEntry
+
+
+def describe_producers(
+    request: DescribeProducersRequest, context: RequestContext, broker: Broker
+) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                partitions=[producers_of(context, broker, topic.name, index) for index in topic.partition_indexes],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def producers_of(context: RequestContext, broker: Broker, topic: str, index: int) -> PartitionResponse:
+    reason = why_invalid(topic)
+    try:
+        if reason is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
+        context.require(Operation.READ, ResourceType.TOPIC, topic)
+        partition = broker.partitions.get(topic, index)
+    except KafkaError as refusal:
+        return PartitionResponse(partition_index=index, error_code=refusal.code.value, error_message=refusal.message)
+    return PartitionResponse(
+        partition_index=index, active_producers=[state(entry) for entry in partition.log.producers()]
+    )
+
+
+def state(entry: ProducerEntry) -> ProducerState:
+    return ProducerState(
+        producer_id=entry.producer_id,
+        producer_epoch=entry.producer_epoch,
+        last_sequence=or_none(entry.last_sequence),
+        last_timestamp=entry.last_timestamp,
+        coordinator_epoch=or_none(entry.coordinator_epoch),
+        current_txn_start_offset=or_none(entry.current_txn_first_offset),
+    )
+
+
+def or_none(value: int | None) -> int:
+    return -1 if value is None else value
