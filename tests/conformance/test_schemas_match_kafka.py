@@ -1,0 +1,121 @@
+"""Our schemas state what the message definitions inside Kafka 4.3.1's own jars state, field by field."""
+
+import json
+import zipfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.schema import INTEGERS, Field, Versions, all_modules, load
+from tests.support.oracle import needs_kafka, run_kafka
+
+pytestmark = needs_kafka
+
+JARS = (
+    "kafka-clients",
+    "kafka-group-coordinator",
+    "kafka-metadata",
+    "kafka-raft",
+    "kafka-share-coordinator",
+    "kafka-storage",
+    "kafka-transaction-coordinator",
+)
+NO_VERSION_LEFT = "none"  # of APIs that Kafka 4 dropped
+UNSET = object()
+
+
+@cache
+def definitions() -> dict[str, dict[str, Any]]:
+    """Every message definition with a version left, by message name."""
+    libs = Path(run_kafka("install").split()[-1])
+    found: dict[str, dict[str, Any]] = {}
+    for jar in JARS:
+        (path,) = libs.glob(f"{jar}-[0-9]*.jar")
+        with zipfile.ZipFile(path) as packed:
+            for name in packed.namelist():
+                if name.endswith(".json"):
+                    lines = packed.read(name).decode().splitlines()
+                    message = json.loads("\n".join(line for line in lines if not line.lstrip().startswith("//")))
+                    if message["validVersions"] != NO_VERSION_LEFT:
+                        found[message["name"]] = message
+    return found
+
+
+def fields_of(definition: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
+    """The fields of the message and of each struct in it, wherever Kafka's definition keeps them."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+
+    def walk(name: str, fields: list[Mapping[str, Any]]) -> None:
+        found[name] = fields
+        for field in fields:
+            if "fields" in field:
+                walk(field["type"].removeprefix("[]"), field["fields"])
+
+    walk(definition["name"], definition["fields"])
+    for struct in definition.get("commonStructs", []):
+        walk(struct["name"], struct["fields"])
+    return found
+
+
+def versions_of(text: str | None) -> Versions:
+    return Versions.parse(None if text == "none" else text)
+
+
+def default_of(field: Mapping[str, Any]) -> object:
+    """The default as a value; UNSET where the type's own applies."""
+    default, type_name = field.get("default", UNSET), field["type"]
+    if default is UNSET or default == "" or default is None or default == "null":
+        return None if default is None or default == "null" else UNSET
+    if type_name == "bool":
+        return str(default).lower() == "true"
+    if type_name in INTEGERS:
+        return int(str(default), 0)
+    raise AssertionError(f"a default of an unforeseen kind: {field}")
+
+
+def natural_default(field: Field) -> object:
+    """What Kafka takes where a definition says nothing; None also stands for an empty list and a struct of defaults."""
+    if field.is_array or field.is_struct or field.type == "records":
+        return None
+    if field.type in INTEGERS:
+        return 0
+    return {"bool": False, "float64": 0.0, "uuid": bytes(16), "string": "", "bytes": b""}[field.type]
+
+
+def assert_same_field(ours: Field, theirs: Mapping[str, Any]) -> None:
+    assert ours.name == theirs["name"]
+    assert ours.type_name == theirs["type"]
+    assert ours.versions == versions_of(theirs.get("versions") or theirs["taggedVersions"])
+    assert ours.nullable == versions_of(theirs.get("nullableVersions"))
+    assert ours.tag == theirs.get("tag")
+    if "tag" in theirs:
+        assert ours.versions == versions_of(theirs["taggedVersions"])
+    assert ours.ignorable == theirs.get("ignorable", False)
+    assert ours.map_key == theirs.get("mapKey", False)
+    assert ours.flexible == (theirs.get("flexibleVersions") != "none")
+    default = default_of(theirs)
+    assert ours.default == (natural_default(ours) if default is UNSET else default)
+    assert ours.default_is_empty == (default is UNSET and (ours.is_array or ours.is_struct))
+
+
+def test_there_is_a_schema_for_every_message_and_no_other() -> None:
+    assert {load(module).name for module in all_modules()} == set(definitions())
+
+
+@pytest.mark.parametrize("module", all_modules())
+def test_each_schema_states_what_the_definition_states(module: str) -> None:
+    schema = load(module)
+    definition = definitions()[schema.name]
+    assert schema.kind == definition["type"]
+    assert schema.key == definition.get("apiKey")
+    assert schema.versions == versions_of(definition["validVersions"])
+    assert schema.flexible == versions_of(definition["flexibleVersions"])
+    assert schema.latest_version_unstable == definition.get("latestVersionUnstable", False)
+    ours, theirs = {schema.name: schema.fields, **schema.structs}, fields_of(definition)
+    assert ours.keys() == theirs.keys()
+    for name, fields in ours.items():
+        for our_field, their_field in zip(fields, theirs[name], strict=True):
+            assert_same_field(our_field, their_field)
