@@ -32,7 +32,9 @@ from storage.producer_state import (
     duplicate_of,
 )
 from storage.readable_log import LogState, ReadableLog
+from storage.retention import count_deletable
 from storage.segment import Segment
+from storage.segment_removal import SegmentRemoval, SegmentReplacement
 from storage.staging import Run, StagedBatch, must_roll
 from storage.tail_cache import TailCache
 
@@ -299,6 +301,48 @@ class Log(ReadableLog):
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self._leader_epochs.truncate_from_start(offset)
+
+    def retention(self, now_ms: int) -> SegmentRemoval | None:
+        """Takes the segments that retention lets go out of the log, which then starts behind them.
+
+        returns   what remains to be done with their files, in a thread; None when nothing is to go, or when a sync
+                  is under way that may include them
+        raises    LogWriteFailed when a new segment is needed and cannot be made
+        """
+        if self._ticket is not None or self._runs or self.offline_reason is not None:
+            return None
+        count = count_deletable(
+            self.segments,
+            self.config,
+            log_start_offset=self.log_start_offset,
+            high_watermark=self.high_watermark,
+            now_ms=now_ms,
+        )
+        if count == 0:
+            return None
+        gone = self.segments[:count]
+        try:
+            removal = SegmentRemoval(self._disk, self.directory, gone)
+        except OSError as error:
+            raise LogWriteFailed(f"{self}: {error}") from error
+        if count == len(self.segments):
+            self.roll(now_ms)
+        self._segments.remove(gone)
+        self._unsynced.forget(gone)
+        self._start_at(self.segments[0].base_offset)
+        return removal
+
+    def replace_segments(self, replacement: SegmentReplacement) -> bool:
+        """Readers see the compacted segments from now on; `replacement` is prepared, and to be finished next.
+
+        returns   False, and nothing has changed, while a sync is under way that may include the old ones; or when
+                  they are no longer all part of the log, and the replacement is to be discarded
+        """
+        if self._ticket is not None or not set(map(id, replacement.old)) <= set(map(id, self.segments)):
+            return False
+        self._segments.replace(replacement.old, replacement.new)
+        self._unsynced.forget(replacement.old)
+        return True
 
     def roll(self, now_ms: int) -> None:
         """Goes on in a new, empty segment, unless the active one is empty. Raises LogWriteFailed."""

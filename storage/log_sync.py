@@ -77,6 +77,11 @@ class Unsynced:
         self.rolled = list(rolled)
         self.snapshots = list(snapshots)
 
+    def forget(self, gone: Iterable[Segment]) -> None:
+        """These segments are no longer part of the log."""
+        gone_ids = set(map(id, gone))
+        self.rolled = [segment for segment in self.rolled if id(segment) not in gone_ids]
+
     def take(
         self,
         disk: Disk,

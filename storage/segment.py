@@ -11,7 +11,7 @@ from protocol.errors import MalformedMessage
 from protocol.records import HEADER_BYTES, BatchHeader, read_batch_header
 from storage.disk import Buffer, Disk, DiskFile
 from storage.file_names import LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, offset_file
-from storage.index import CorruptIndex, OffsetIndex, TimeIndex
+from storage.index import TIME_ENTRY_BYTES, CorruptIndex, OffsetIndex, TimeIndex
 from storage.txn_index import TxnIndex
 
 NO_TIMESTAMP = -1
@@ -206,8 +206,26 @@ class Segment:
         """The largest timestamp of its batches, -1 without any, and the last offset of the first batch with it."""
         largest = self._max_timestamp
         if largest is None:
-            largest = self._max_timestamp = self.time_index.last_entry or (NO_TIMESTAMP, self.base_offset)
+            if self._time_index is None:
+                largest = self._last_time_entry()
+            if largest is None:
+                largest = self.time_index.last_entry or (NO_TIMESTAMP, self.base_offset)
+            self._max_timestamp = largest
         return largest
+
+    def _last_time_entry(self) -> tuple[int, int] | None:
+        """The end of the time index's file, without reading all of it; None when it has to be."""
+        try:
+            file = self._disk.open_for_reading(self.path(TIME_INDEX))
+        except FileNotFoundError:
+            return None
+        size_bytes = file.size()
+        if size_bytes < TIME_ENTRY_BYTES or size_bytes % TIME_ENTRY_BYTES:
+            return None
+        last = TimeIndex.from_bytes(
+            self.base_offset, bytes(file.read_at(TIME_ENTRY_BYTES, size_bytes - TIME_ENTRY_BYTES))
+        )
+        return last.last_entry  # None for zeros: a crash of Kafka leaves the file as it was preallocated
 
     def largest_timestamp(self) -> int:
         """What retention by time goes by: the largest timestamp; where there is none, the file's own age."""
@@ -254,6 +272,11 @@ class Segment:
         return None
 
     # --- leaving
+
+    def keep_open(self) -> None:
+        """Opens its file, so that whoever reads the segment can go on after its removal."""
+        if self.size_bytes:
+            _ = self.file
 
     def existing_files(self) -> list[str]:
         """Paths of its files, `.log` first."""

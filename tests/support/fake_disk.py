@@ -1,0 +1,453 @@
+"""A disk in memory that counts its calls, fails on demand, and knows what a crash may leave.
+
+    disk = FakeDisk(); …; disk.fail(7, Fault.EIO)      the seventh call from now fails
+    disk.crash_before(7)                               … or the process dies there: `Crashed`
+    for state in disk.after_power_failure(seed): …     every `state.disk` is one that a reboot may find
+    disk.after_kill()                                  what is left when only the process died
+
+The rules: a write survives a power failure once its file was synced; before, it may survive whole, in part, or not.
+The creation, renaming and removal of a name survives once its directory was synced; before, each may or may not. A
+sync that failed has made nothing durable, and later ones do not make up for it.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from random import Random
+from typing import TypeAlias
+
+from storage.disk import REPLACE_SUFFIX, Buffer, DirectoryInUse, WouldBlock
+
+PAGE_BYTES = 4096
+
+
+class Crashed(BaseException):
+    """The process is gone. Not an Exception, so that nothing handles it."""
+
+
+class Fault(Enum):
+    EIO = errno.EIO
+    ENOSPC = errno.ENOSPC
+    SHORT = -1  # of a write, the first half arrives; other calls: as ENOSPC
+
+
+@dataclass(slots=True)
+class Write:
+    position: int
+    data: bytes
+    is_doomed: bool = False  # a sync failed over it
+
+    def apply(self, content: bytearray) -> None:
+        end = self.position + len(self.data)
+        if len(content) < end:
+            content.extend(bytes(end - len(content)))
+        content[self.position : end] = self.data
+
+
+@dataclass(slots=True)
+class Truncate:
+    size_bytes: int
+    is_doomed: bool = False
+
+    def apply(self, content: bytearray) -> None:
+        if self.size_bytes <= len(content):
+            del content[self.size_bytes :]
+        else:
+            content.extend(bytes(self.size_bytes - len(content)))
+
+
+@dataclass(slots=True, eq=False)
+class File:
+    content: bytearray = field(default_factory=bytearray)  # what readers see
+    durable: bytes = b""
+    pending: list[Write | Truncate] = field(default_factory=list)
+    is_cold: bool = False
+
+
+@dataclass(slots=True)
+class NameChange:
+    """`removed` loses its name and `added` gets one, in one step."""
+
+    removed: str | None
+    added: str | None
+    node: Node | None
+
+
+@dataclass(slots=True, eq=False)
+class Directory:
+    entries: dict[str, Node] = field(default_factory=dict)
+    durable: dict[str, Node] = field(default_factory=dict)
+    pending: list[NameChange] = field(default_factory=list)
+
+    def change(self, removed: str | None, added: str | None, node: Node | None) -> None:
+        change = NameChange(removed, added, node)
+        _apply(change, self.entries)
+        self.pending.append(change)
+
+
+Node: TypeAlias = File | Directory
+
+
+@dataclass(frozen=True, slots=True)
+class CrashState:
+    name: str
+    disk: FakeDisk
+
+
+class FakeDisk:
+    def __init__(self, root: Directory | None = None) -> None:
+        self._root = root or Directory()
+        self._locked: set[str] = set()
+        self._faults: dict[int, Fault] = {}
+        self._crash_at: int | None = None
+        self._half_write_at_crash = False
+        self.calls = 0  # those that change something
+        self.log: list[str] = []  # their names and paths, in order
+        self.now_ms = 0
+
+    # --- faults
+
+    def fail(self, call: int, fault: Fault) -> None:
+        """The `call`-th call from now on (the first is 1) raises."""
+        self._faults[self.calls + call] = fault
+
+    def fail_from(self, call: int, fault: Fault, calls: int = 10_000) -> None:
+        for number in range(call, call + calls):
+            self.fail(number, fault)
+
+    def heal(self) -> None:
+        self._faults.clear()
+
+    def crash_before(self, call: int, *, half_write: bool = False) -> None:
+        """The process dies instead of the `call`-th call from now; `half_write`: in the middle, if it is a write."""
+        self._crash_at = self.calls + call
+        self._half_write_at_crash = half_write
+
+    def evict(self) -> None:
+        """Nothing is in the page cache any more, until it is read."""
+        for file in _files(self._root):
+            file.is_cold = True
+
+    def _call(self, name: str, path: str) -> Fault | None:
+        self.calls += 1
+        if self._crash_at is not None and self.calls >= self._crash_at:
+            if self._half_write_at_crash and name == "write":
+                self._half_write_at_crash = False
+                return Fault.SHORT
+            raise Crashed(f"at call {self.calls}, {name} {path}")
+        self.log.append(f"{name} {path}")
+        fault = self._faults.get(self.calls)
+        if fault is not None and name != "write":
+            raise _error(fault, name, path)
+        return fault
+
+    # --- Disk
+
+    def open(self, path: str, *, create: bool = False) -> FakeFile:
+        parent, name = self._parent(path)
+        node = parent.entries.get(name)
+        if node is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, "no such file", path)
+            self._call("create", path)
+            node = File()
+            parent.change(None, name, node)
+        if not isinstance(node, File):
+            raise IsADirectoryError(errno.EISDIR, "a directory", path)
+        return FakeFile(self, node, path)
+
+    def open_for_reading(self, path: str) -> FakeFile:
+        return self.open(path)
+
+    def read_bytes(self, path: str) -> bytes:
+        return bytes(self.open(path)._file.content)
+
+    def write_bytes(self, path: str, data: Buffer) -> None:
+        file = self.open(path, create=True)
+        if file.size():
+            file.truncate(0)
+        if len(data):
+            file.write_at([data], 0)
+
+    def replace(self, path: str, data: Buffer) -> None:
+        aside = path + REPLACE_SUFFIX
+        self.write_bytes(aside, data)
+        self.open(aside).sync()
+        self.rename(aside, path)
+        self.sync_directory(path.rpartition("/")[0])
+
+    def exists(self, path: str) -> bool:
+        try:
+            parent, name = self._parent(path)
+        except OSError:
+            return False
+        return name in parent.entries
+
+    def size(self, path: str) -> int:
+        return self.open(path).size()
+
+    def modified_ms(self, path: str) -> int:
+        return self.now_ms
+
+    def list_directory(self, path: str) -> list[str]:
+        return list(self._directory(path).entries)
+
+    def make_directory(self, path: str) -> None:
+        parts = [part for part in path.split("/") if part]
+        here = self._root
+        for depth, part in enumerate(parts):
+            node = here.entries.get(part)
+            if node is None:
+                self._call("mkdir", "/" + "/".join(parts[: depth + 1]))
+                node = Directory()
+                here.change(None, part, node)
+            if not isinstance(node, Directory):
+                raise NotADirectoryError(errno.ENOTDIR, "a file", path)
+            here = node
+
+    def rename(self, source: str, target: str) -> None:
+        parent, name = self._parent(source)
+        target_parent, target_name = self._parent(target)
+        assert parent is target_parent, "names only change within a directory here"
+        node = parent.entries.get(name)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", source)
+        self._call("rename", f"{source} {target_name}")
+        parent.change(name, target_name, node)
+
+    def unlink(self, path: str) -> None:
+        parent, name = self._parent(path)
+        if not isinstance(parent.entries.get(name), File):
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        self._call("unlink", path)
+        parent.change(name, None, None)
+
+    def remove_directory(self, path: str) -> None:
+        if self._directory(path).entries:
+            raise OSError(errno.ENOTEMPTY, "not empty", path)
+        parent, name = self._parent(path)
+        self._call("rmdir", path)
+        parent.change(name, None, None)
+
+    def sync_directory(self, path: str) -> None:
+        directory = self._directory(path)
+        self._call("sync_directory", path)
+        directory.durable = dict(directory.entries)
+        directory.pending = []
+
+    def lock(self, path: str) -> FakeLock:
+        if path in self._locked:
+            raise DirectoryInUse(path)
+        self.open(path, create=True)
+        self._locked.add(path)
+        return FakeLock(self._locked, path)
+
+    def _parent(self, path: str) -> tuple[Directory, str]:
+        above, _, name = path.rpartition("/")
+        return self._directory(above), name
+
+    def _directory(self, path: str) -> Directory:
+        here: Node = self._root
+        for part in path.split("/"):
+            if part:
+                if not isinstance(here, Directory) or part not in here.entries:
+                    raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+                here = here.entries[part]
+        if not isinstance(here, Directory):
+            raise NotADirectoryError(errno.ENOTDIR, "not a directory", path)
+        return here
+
+    # --- crashes
+
+    def after_kill(self) -> FakeDisk:
+        """What the next process finds when only this one died: everything that was written."""
+        return FakeDisk(_copy(self._root, Everything()))
+
+    def after_power_failure(self, seed: int, random_states: int = 4) -> Iterator[CrashState]:
+        """Some of what a reboot may find: the extremes, and `random_states` drawn from `seed`."""
+        yield CrashState("nothing unsynced survived", FakeDisk(_copy(self._root, Nothing())))
+        yield CrashState("everything survived", FakeDisk(_copy(self._root, Everything())))
+        yield CrashState("names survived, bytes did not", FakeDisk(_copy(self._root, NamesOnly())))
+        yield CrashState("bytes survived, names did not", FakeDisk(_copy(self._root, BytesOnly())))
+        for number in range(random_states):
+            name = f"seed {seed}, state {number}"
+            yield CrashState(name, FakeDisk(_copy(self._root, Chance(Random(f"{seed}.{number}")))))
+
+
+class FakeFile:
+    __slots__ = ("_disk", "_file", "_path")
+
+    def __init__(self, disk: FakeDisk, file: File, path: str) -> None:
+        self._disk = disk
+        self._file = file
+        self._path = path
+
+    def write_at(self, buffers: Sequence[Buffer], position: int) -> None:
+        data = b"".join(buffers)
+        fault = self._disk._call("write", self._path)
+        if fault is Fault.SHORT:
+            self._change(Write(position, data[: len(data) // 2]))
+            if self._disk._crash_at is not None:
+                raise Crashed(f"in the middle of a write to {self._path}")
+        if fault is not None:
+            raise _error(fault, "write", self._path)
+        self._change(Write(position, data))
+
+    def read_at(self, size_bytes: int, position: int) -> Buffer:
+        self._file.is_cold = False
+        return bytes(self._file.content[position : position + size_bytes])
+
+    def read_cached_at(self, size_bytes: int, position: int) -> Buffer:
+        if self._file.is_cold:
+            raise WouldBlock
+        return self.read_at(size_bytes, position)
+
+    def sync(self) -> None:
+        file = self._file
+        try:
+            self._disk._call("sync", self._path)
+        except OSError:
+            for change in file.pending:
+                change.is_doomed = True
+            raise
+        durable = bytearray(file.durable)
+        for change in file.pending:
+            if not change.is_doomed:
+                change.apply(durable)
+        file.durable = bytes(durable)
+        file.pending = [change for change in file.pending if change.is_doomed]
+
+    def truncate(self, size_bytes: int) -> None:
+        self._disk._call("truncate", self._path)
+        self._change(Truncate(size_bytes))
+
+    def size(self) -> int:
+        return len(self._file.content)
+
+    def _change(self, change: Write | Truncate) -> None:
+        change.apply(self._file.content)
+        self._file.pending.append(change)
+
+
+class FakeLock:
+    def __init__(self, locked: set[str], path: str) -> None:
+        self._locked = locked
+        self._path = path
+
+    def release(self) -> None:
+        self._locked.discard(self._path)
+
+
+# --- what survives
+
+
+class Everything:
+    def names(self, directory: Directory) -> dict[str, Node]:
+        return directory.entries
+
+    def content(self, file: File) -> bytes:
+        return bytes(file.content)
+
+
+class Nothing:
+    def names(self, directory: Directory) -> dict[str, Node]:
+        return directory.durable
+
+    def content(self, file: File) -> bytes:
+        return file.durable
+
+
+class NamesOnly(Nothing):
+    def names(self, directory: Directory) -> dict[str, Node]:
+        return directory.entries
+
+
+class BytesOnly(Nothing):
+    def content(self, file: File) -> bytes:
+        return bytes(file.content)
+
+
+class Chance:
+    """Each change on its own; a write whole, not at all, up to some byte, or without some of its pages."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+
+    def names(self, directory: Directory) -> dict[str, Node]:
+        names = dict(directory.durable)
+        for change in directory.pending:
+            if self._random.random() < 0.5:
+                _apply(change, names)
+        return names
+
+    def content(self, file: File) -> bytes:
+        content = bytearray(file.durable)
+        for change in file.pending:
+            fate = self._random.randrange(4)
+            if fate == 0:
+                continue
+            if fate == 1 or isinstance(change, Truncate):
+                change.apply(content)
+            elif fate == 2:
+                Write(change.position, change.data[: self._random.randrange(len(change.data) + 1)]).apply(content)
+            else:
+                self._some_pages(change, content)
+        return bytes(content)
+
+    def _some_pages(self, write: Write, content: bytearray) -> None:
+        """The file has its new size, but of the pages written only some; the others read as before, or as zeros."""
+        end = write.position + len(write.data)
+        if len(content) < end:
+            content.extend(bytes(end - len(content)))
+        at = write.position
+        while at < end:
+            stop = min((at // PAGE_BYTES + 1) * PAGE_BYTES, end)
+            if self._random.random() < 0.5:
+                content[at:stop] = write.data[at - write.position : stop - write.position]
+            at = stop
+
+
+Survival: TypeAlias = Everything | Nothing | Chance
+
+
+def _copy(root: Directory, survival: Survival) -> Directory:
+    """Everything durable from the start; one file under two names stays one."""
+    copies: dict[int, Node] = {}
+
+    def copy(node: Node) -> Node:
+        if id(node) not in copies:
+            if isinstance(node, File):
+                content = survival.content(node)
+                copies[id(node)] = File(bytearray(content), content)
+            else:
+                new = copies[id(node)] = Directory()
+                new.entries = {name: copy(child) for name, child in survival.names(node).items()}
+                new.durable = dict(new.entries)
+        return copies[id(node)]
+
+    copied = copy(root)
+    assert isinstance(copied, Directory)
+    return copied
+
+
+def _apply(change: NameChange, names: dict[str, Node]) -> None:
+    if change.removed is not None:
+        names.pop(change.removed, None)
+    if change.added is not None and change.node is not None:
+        names[change.added] = change.node
+
+
+def _files(directory: Directory) -> Iterator[File]:
+    for node in directory.entries.values():
+        if isinstance(node, File):
+            yield node
+        else:
+            yield from _files(node)
+
+
+def _error(fault: Fault, name: str, path: str) -> OSError:
+    code = errno.ENOSPC if fault is Fault.SHORT else fault.value
+    return OSError(code, f"injected into {name}", path)
