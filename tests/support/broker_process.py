@@ -110,7 +110,14 @@ class BrokerProcess(Broker):
         assert self._process is not None
         return self._process.wait(timeout_s)
 
-    def _start(self) -> None:
+    def kill_while_starting(self, after_s: float) -> None:
+        """Start, and SIGKILL after so long, whether it is ready by then or not."""
+        ready_file = self._launch()
+        time.sleep(after_s)
+        self._end(signal.SIGKILL)
+        ready_file.unlink(missing_ok=True)
+
+    def _launch(self) -> Path:
         ready_file = self.data_dir.with_name(f"{self.data_dir.name}.ready.json")
         ready_file.unlink(missing_ok=True)
         ready_file.parent.mkdir(parents=True, exist_ok=True)
@@ -123,6 +130,11 @@ class BrokerProcess(Broker):
                 stdout=stderr,
                 stderr=stderr,
             )
+        return ready_file
+
+    def _start(self) -> None:
+        ready_file = self._launch()
+        assert self._process is not None
         deadline = time.monotonic() + START_TIMEOUT_S
         while not ready_file.exists():
             if self._process.poll() is not None:
@@ -134,7 +146,7 @@ class BrokerProcess(Broker):
                 raise RuntimeError(f"the broker was not ready in {START_TIMEOUT_S:g} s:\n{self.log_text()[-4000:]}")
             time.sleep(0.005)
         self.ready = json.loads(ready_file.read_text())
-        self.port, self.pid = self.ready["port"], self._process.pid
+        self.host, self.port, self.pid = self.ready["host"], self.ready["port"], self._process.pid
 
     def _end(self, how: signal.Signals) -> None:
         assert self._process is not None

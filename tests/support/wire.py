@@ -1,132 +1,78 @@
-"""One peer without a socket: a connection of ours, driven by hand in the order in which a loop would drive it."""
+"""A client with no opinions: it sends one request, as it is, and shows the answer, as it is."""
 
-import asyncio
-from collections.abc import Iterable
-from typing import Any, cast
+import socket
+from typing import TypeVar, cast
 
-from broker.broker import Broker
-from broker.clock import Clock
-from broker.connection import Connection
-from broker.dispatch import Dispatcher, Handler
-from broker.limits import ConnectionLimits
-from broker.server import Server
-from protocol.api_keys import ApiKey
-from protocol.codec import decode
-from protocol.frames import request_bytes
+from protocol.codec import decode, is_flexible
+from protocol.frames import API_VERSIONS_KEY, request_bytes
 from protocol.messages import response_class
 from protocol.struct import Message
-from tests.support.clock import ManualClock, ManualTimers
+
+M = TypeVar("M", bound=Message)
 
 
-class FakeTransport(asyncio.Transport):
-    """Remembers what was written and asked for. `reads` false means that the peer reads nothing of it."""
+class ClosedByBroker(Exception):
+    """The broker ended the connection instead of answering."""
 
-    def __init__(self, host: str = "127.0.0.1", port: int = 50_000) -> None:
-        super().__init__({"peername": (host, port)})
-        self.written = bytearray()
-        self.is_paused = False
-        self.closed_by: str | None = None
-        self.high_water_bytes = 0
 
-    def writelines(self, list_of_data: Iterable[Any]) -> None:
-        for data in list_of_data:
-            self.written += data
+class Wire:
+    """One connection. Requests may be sent ahead; answers come in their order."""
 
-    def write(self, data: Any) -> None:
-        self.written += data
+    def __init__(self, bootstrap: str, client_id: str | None = "wire", timeout_s: float = 20.0) -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self._client_id = client_id
+        self._socket = socket.create_connection((host, int(port)), timeout_s)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._next_correlation_id = 1
 
-    def pause_reading(self) -> None:
-        assert not self.is_paused
-        self.is_paused = True
+    def __enter__(self) -> "Wire":
+        return self
 
-    def resume_reading(self) -> None:
-        assert self.is_paused
-        self.is_paused = False
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self.high_water_bytes = high or 0
-
-    def is_closing(self) -> bool:
-        return self.closed_by is not None
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
-        self.closed_by = self.closed_by or "close"
+        self._socket.close()
 
-    def abort(self) -> None:
-        self.closed_by = self.closed_by or "abort"
+    def ask(self, request: Message, version: int, answer: type[M] | None = None) -> M:
+        """Send and wait. `answer` only tells the type checker what comes back."""
+        self.send(request, version)
+        return cast(M, self.receive(request.API_KEY, version))
 
+    def send(self, request: Message, version: int) -> None:
+        self.send_bytes(request_bytes(request, version, self._next_correlation_id, self._client_id))
+        self._next_correlation_id += 1
 
-class Peer:
-    """What a client would see. Bytes that the connection does not want to read yet stay unread, as in a socket."""
+    def send_bytes(self, frame: bytes) -> None:
+        """`frame` includes its 4-byte length, right or wrong."""
+        try:
+            self._socket.sendall(frame)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise ClosedByBroker from error
 
-    def __init__(self, server: Server, host: str = "127.0.0.1") -> None:
-        self.connection = Connection(server)
-        self.transport = FakeTransport(host)
-        self._unread = bytearray()
-        self._answers_read = 0
-        self.connection.connection_made(self.transport)
+    def receive(self, api_key: int, version: int) -> Message:
+        frame = self.receive_bytes()
+        message_class = response_class(api_key)
+        # An ApiVersions answer has no tagged fields in its header, and one of version 0 if the asked one is unknown.
+        if api_key == API_VERSIONS_KEY:
+            version = version if frame[4:6] != b"\0\x23" else 0
+            return decode(message_class, version, frame, 4)
+        return decode(message_class, version, frame, 5 if is_flexible(message_class, version) else 4)
 
-    def send(self, data: bytes) -> None:
-        self._unread += data
-        self.deliver()
+    def receive_bytes(self) -> bytes:
+        """One frame without its length. Raises ClosedByBroker, or TimeoutError."""
+        size = int.from_bytes(self._exactly(4))
+        return self._exactly(size)
 
-    def deliver(self) -> None:
-        """The loop's reading: as much as the connection takes."""
-        while self._unread and not self.transport.is_paused and not self.transport.is_closing():
-            buffer = self.connection.get_buffer(-1)
-            count = min(len(buffer), len(self._unread))
-            assert count > 0
-            buffer[:count] = self._unread[:count]
-            del self._unread[:count]
-            del buffer  # a bytearray that is seen cannot grow
-            self.connection.buffer_updated(count)
-
-    def ask(self, message: Message, version: int, correlation_id: int = 0) -> None:
-        self.send(request_bytes(message, version, correlation_id, "test"))
-
-    def hang_up(self) -> None:
-        self.connection.connection_lost(None)
-
-    @property
-    def unread_bytes(self) -> int:
-        return len(self._unread)
-
-    @property
-    def is_disconnected(self) -> bool:
-        return self.transport.is_closing()
-
-    def frames(self) -> list[bytes]:
-        """The response frames that were written since the last call, without their lengths."""
-        frames = []
-        data, position = self.transport.written, self._answers_read
-        while position < len(data):
-            size = int.from_bytes(data[position : position + 4], "big")
-            frames.append(bytes(data[position + 4 : position + 4 + size]))
-            position += 4 + size
-        assert position == len(data), "half a response"
-        self._answers_read = position
-        return frames
-
-    def correlation_ids(self) -> list[int]:
-        return [int.from_bytes(frame[:4], "big") for frame in self.frames()]
-
-    def answer(self, api_key: ApiKey, version: int) -> Any:
-        """The one response that was written since the last call."""
-        (frame,) = self.frames()
-        response = response_class(api_key.value)
-        flexible = response.FLEXIBLE_SINCE is not None and version >= response.FLEXIBLE_SINCE
-        has_tags = flexible and api_key is not ApiKey.API_VERSIONS
-        return decode(response, version, frame, 5 if has_tags else 4)
-
-
-def server_with(
-    handlers: dict[ApiKey, Handler],
-    *,
-    limits: ConnectionLimits | None = None,
-    broker: object = None,
-    clock: Clock | None = None,
-    timers: ManualTimers | None = None,
-) -> Server:
-    """A server that listens nowhere. `broker` is what its handlers get; they may need less than a real one."""
-    dispatcher = Dispatcher(cast(Broker, broker), clock or ManualClock(), handlers=handlers)
-    return Server(dispatcher, limits or ConnectionLimits(), timers or ManualTimers(), asyncio.get_running_loop())
+    def _exactly(self, size: int) -> bytes:
+        parts = []
+        while size:
+            try:
+                part = self._socket.recv(min(size, 1 << 20))
+            except ConnectionResetError as error:
+                raise ClosedByBroker from error
+            if not part:
+                raise ClosedByBroker
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
