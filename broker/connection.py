@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from struct import Struct as Packing
 from typing import TYPE_CHECKING, Any, cast
 
 from broker.context import ConnectionInfo
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.connection")
 
-LENGTH_BYTES = 4
+LENGTH = Packing(">i")
+LENGTH_BYTES = LENGTH.size
 IPV4_IN_IPV6 = "::ffff:"  # how a socket for both writes the address of an IPv4 peer
 FIRST_BUFFER_BYTES = 16 * 1024  # the least that a frame longer than what came with it gets
 GROWTH_FACTOR = 4  # its buffer is never longer than this times the bytes that have arrived
@@ -182,7 +184,7 @@ class Connection(asyncio.BufferedProtocol):
         position, end = 0, len(data)
         while end - position >= LENGTH_BYTES:
             start = position + LENGTH_BYTES
-            size = int.from_bytes(data[position:start], "big", signed=True)
+            (size,) = LENGTH.unpack_from(data, position)
             if not 0 <= size <= server.limits.max_request_bytes:
                 limit_bytes = server.limits.max_request_bytes
                 self._hang_up(f"it announced a request of {size} bytes; socket.request.max.bytes={limit_bytes}")
@@ -273,7 +275,8 @@ class Connection(asyncio.BufferedProtocol):
             self._in_flight_bytes += size
         else:
             self._write(reply)
-            self._give_back(size)
+            if self._server.memory is not None:
+                self._give_back(size)
 
     def _on_answer(self, _: Deferred[Message]) -> None:
         """One of the parked requests is answered: send all answers that no other has to precede."""

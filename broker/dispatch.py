@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from struct import Struct as Packing
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from broker.clock import Clock
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from broker.broker import Broker
 
 log = logging.getLogger("odradek.dispatch")
+
+REQUEST_START = Packing(">hh")  # API key, API version
 
 Answer: TypeAlias = Message | NoResponse | Deferred[Any] | Coroutine[Any, Any, Message | NoResponse]
 HandlerCall: TypeAlias = Callable[[Any, RequestContext, "Broker"], Answer]
@@ -126,14 +129,13 @@ class Dispatcher:
 
     def keeps_frame(self, frame: memoryview) -> bool:
         """Whether the frame's handler goes on using its bytes, so that they must not be overwritten."""
-        return int.from_bytes(frame[:2], "big") in self._keeping_api_keys
+        return len(frame) >= REQUEST_START.size and REQUEST_START.unpack_from(frame)[0] in self._keeping_api_keys
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Buffer] | Parked:
         """Handle one request. Raises MalformedMessage or CloseConnection where Kafka hangs up."""
-        if len(frame) < 4:
+        if len(frame) < REQUEST_START.size:
             raise MalformedMessage(f"a request of {len(frame)} bytes has no header")
-        api_key = int.from_bytes(frame[0:2], "big", signed=True)
-        api_version = int.from_bytes(frame[2:4], "big", signed=True)
+        api_key, api_version = REQUEST_START.unpack_from(frame)
         route = self._routes.get(api_key)
         if route is None:
             raise MalformedMessage(f"it asked for API key {api_key}, which is not served")
@@ -154,16 +156,14 @@ class Dispatcher:
             answer = route.call(request, context, self._broker)
         except Exception as error:
             answer = self.error_answer(error, request, context)
-        if isinstance(answer, Deferred):
-            return Parked(self, request, context, answer, route.handler.waits_for_others)
-        if isinstance(answer, Coroutine):
-            return Parked(self, request, context, self._run(answer), route.handler.waits_for_others)
-        return self.encoded(answer, request, context)
+        if isinstance(answer, Message) or answer is NO_RESPONSE:
+            return self.encoded(answer, request, context)
+        deferred = answer if isinstance(answer, Deferred) else self._run(answer)
+        return Parked(self, request, context, deferred, route.handler.waits_for_others)
 
     def encoded(self, message: Message | NoResponse, request: Message, context: RequestContext) -> list[Buffer]:
-        if message is NO_RESPONSE:
+        if isinstance(message, NoResponse):
             return []
-        assert isinstance(message, Message)
         key, version, correlation_id = context.api_key.value, context.api_version, context.correlation_id
         try:
             return response_chunks(key, version, correlation_id, message)

@@ -6,6 +6,7 @@ fields); ApiVersions always answers with version 0, so that a client can read an
 """
 
 from dataclasses import dataclass
+from functools import cache
 from struct import Struct as Packing
 
 from protocol.codec import encode_behind, is_flexible
@@ -21,6 +22,8 @@ REQUEST_START = Packing(">hhih")  # API key, API version, correlation id, size o
 RESPONSE_START = Packing(">ii")  # size of what follows, correlation id
 LENGTH = Packing(">i")
 
+_request_class = cache(request_class)  # once per API; keys that do not exist raise, and are not kept
+
 
 @dataclass(slots=True)
 class RequestHeader:
@@ -33,7 +36,7 @@ class RequestHeader:
 def request_header_version(api_key: int, api_version: int) -> int:
     """1 or 2. Raises MalformedMessage for an API or a version that never was, whose header nobody can delimit."""
     try:
-        message_class = request_class(api_key)
+        message_class = _request_class(api_key)
     except KeyError:
         raise MalformedMessage(f"unknown API key {api_key}") from None
     return 2 if is_flexible(message_class, api_version) else 1

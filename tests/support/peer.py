@@ -2,9 +2,8 @@
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from broker.broker import Broker
 from broker.clock import Clock
 from broker.connection import Connection
 from broker.dispatch import Dispatcher, Handler
@@ -16,6 +15,9 @@ from protocol.frames import request_bytes
 from protocol.messages import response_class
 from protocol.struct import Message
 from tests.support.clock import ManualClock, ManualTimers
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
 
 
 class FakeTransport(asyncio.Transport):
@@ -128,5 +130,5 @@ def server_with(
     timers: ManualTimers | None = None,
 ) -> Server:
     """A server that listens nowhere. `broker` is what its handlers get; they may need less than a real one."""
-    dispatcher = Dispatcher(cast(Broker, broker), clock or ManualClock(), handlers=handlers)
+    dispatcher = Dispatcher(cast("Broker", broker), clock or ManualClock(), handlers=handlers)
     return Server(dispatcher, limits or ConnectionLimits(), timers or ManualTimers(), asyncio.get_running_loop())
