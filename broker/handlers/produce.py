@@ -1,0 +1,237 @@
+"""Produce (key 0), versions 3-13; 0-2 are listed but not served, as in Kafka.
+
+v5: log start offset. v7: zstd. v8: what was wrong with which record. v9: flexible. v10: leader and endpoints beside a
+leadership error. v11: TRANSACTION_ABORTABLE is understood. v12: adds the partition to the transaction. v13: topic ids.
+Needs WRITE on each topic. Answered once the records are written (and synced, where settings ask); with acks=0 there is
+no answer, and an error closes the connection. Every error is one partition's, unless the request as a whole is wrong.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from storage.validation import Accepted, RefusedRecords, check_produced, is_cheap
+
+from broker.authorization import Operation, ResourceType
+from broker.delayed import NO_RESPONSE, CloseConnection, Deferred
+from protocol.batch_header import HEADER_BYTES, BatchHeader, read_batch_header
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.produce_response import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from storage.log import Origin
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from broker.context import RequestContext
+    from broker.partition import Partition
+    from broker.workers import Outcome
+    from protocol.messages.produce_request import ProduceRequest, TopicProduceData
+    from protocol.struct import Buffer
+
+TOPIC_IDS_SINCE = 13
+ACKS = frozenset({-1, 0, 1})
+ADMIN_CLIENT_ID = "__admin_client"  # the one that Kafka lets write into internal topics
+NO_OFFSET = -1
+NO_TIMESTAMP = -1
+TRANSACTIONAL = 0x10
+ATTRIBUTES_POSITION = 22  # the low byte of a batch's attributes
+# Met before the log was asked, or of the log itself: with these Kafka does not tell where the log starts.
+WITHOUT_LOG_START = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+    }
+)
+
+
+def produce(request: ProduceRequest, context: RequestContext, broker: Broker) -> Deferred[ProduceResponse]:
+    is_transactional = has_transactional_records(request)
+    if is_transactional:
+        if request.transactional_id is None:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    in_hand = ProduceInHand(request.acks, context, broker)
+    for topic in request.topic_data:
+        in_hand.take(topic)
+    in_hand.one_done()
+    return in_hand.reply
+
+
+def has_transactional_records(request: ProduceRequest) -> bool:
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            records = data.records
+            if (
+                records is not None
+                and len(records) > ATTRIBUTES_POSITION
+                and records[ATTRIBUTES_POSITION] & TRANSACTIONAL
+            ):
+                return True
+    return False
+
+
+class ProduceInHand:
+    """One Produce, from its first batch to its answer: counts the partitions that are not done.
+
+    Batches are checked here when that is cheap, else in a thread; then the reply does not overlap with later requests
+    of the connection, so that batches of one producer are staged in the order of its requests.
+    """
+
+    __slots__ = ("_acks", "_answers", "_broker", "_context", "_failed", "_undone", "reply")
+
+    def __init__(self, acks: int, context: RequestContext, broker: Broker) -> None:
+        self.reply: Deferred[ProduceResponse] = Deferred(overlaps=True)
+        self._acks = acks
+        self._context = context
+        self._broker = broker
+        self._answers: list[TopicProduceResponse] = []
+        self._failed = False
+        self._undone = 1  # the request itself, until all of its batches are under way
+
+    def take(self, topic: TopicProduceData) -> None:
+        answers: list[PartitionProduceResponse] = []
+        self._answers.append(
+            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+        )
+        for data in topic.partition_data:
+            answer = PartitionProduceResponse(index=data.index, base_offset=NO_OFFSET)
+            answers.append(answer)
+            try:
+                partition = self._find(topic, data.index)
+            except KafkaError as refusal:
+                self._refuse(answer, refusal, None)
+                continue
+            try:
+                self._take_records(partition, data.records, answer)
+            except KafkaError as refusal:
+                self._refuse(answer, refusal, log_start_offset(partition, data.records, refusal.code))
+
+    def one_done(self) -> None:
+        self._undone -= 1
+        if self._undone:
+            return
+        if self._acks != 0:
+            self.reply.resolve(ProduceResponse(responses=self._answers))
+        elif self._failed:
+            self.reply.fail(CloseConnection("an error of a Produce with acks=0 can be told in no other way"))
+        else:
+            self.reply.resolve(NO_RESPONSE)
+
+    def _find(self, topic: TopicProduceData, index: int) -> Partition:
+        context, partitions = self._context, self._broker.partitions
+        if context.api_version >= TOPIC_IDS_SINCE:
+            partition = partitions.get_by_id(topic.topic_id, index)
+            context.require(Operation.WRITE, ResourceType.TOPIC, partition.topic)
+            return partition
+        context.require(Operation.WRITE, ResourceType.TOPIC, topic.name)
+        return partitions.get(topic.name, index)
+
+    def _take_records(self, partition: Partition, records: Buffer | None, answer: PartitionProduceResponse) -> None:
+        if records is None:
+            raise KafkaError(ErrorCode.INVALID_RECORD)
+        if is_cheap(records):
+            accepted = check_produced(records, partition.rules, self._context.now_ms, self._context.api_version)
+            self._stage(partition, accepted, answer)
+            return
+        self.reply.overlaps = False
+        self._undone += 1
+        check = partial(check_produced, records, partition.rules, self._context.now_ms, self._context.api_version)
+        self._broker.workers.run(check, partial(self._checked, partition, records, answer))
+
+    def _checked(
+        self, partition: Partition, records: Buffer, answer: PartitionProduceResponse, outcome: Outcome[Accepted]
+    ) -> None:
+        try:
+            self._stage(partition, outcome.result(), answer)
+        except KafkaError as refusal:
+            self._refuse(answer, refusal, log_start_offset(partition, records, refusal.code))
+        self.one_done()
+
+    def _stage(self, partition: Partition, accepted: Accepted, answer: PartitionProduceResponse) -> None:
+        if self._acks not in ACKS:
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+        if partition.is_internal and self._context.client_id != ADMIN_CLIENT_ID:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        if accepted.header.is_transactional:
+            check_open_transaction(partition, accepted.header)
+        appended = partition.append(
+            accepted.batch,
+            origin=Origin.CLIENT,
+            now_ms=self._context.now_ms,
+            on_done=partial(self._appended, answer),
+            header=accepted.header,
+        )
+        self._undone += 1
+        answer.base_offset = appended.base_offset
+        answer.log_start_offset = partition.log.log_start_offset
+        if appended.log_append_time_ms is not None:
+            answer.log_append_time_ms = appended.log_append_time_ms
+
+    def _appended(self, answer: PartitionProduceResponse, error: KafkaError | None) -> None:
+        if error is not None:
+            self._refuse(answer, error, None)
+        self.one_done()
+
+    def _refuse(self, answer: PartitionProduceResponse, refusal: KafkaError, log_start_offset: int | None) -> None:
+        self._failed = True
+        answer.error_code = refusal.code.value
+        answer.base_offset = NO_OFFSET
+        answer.log_append_time_ms = NO_TIMESTAMP
+        answer.log_start_offset = NO_OFFSET if log_start_offset is None else log_start_offset
+        if isinstance(refusal, RefusedRecords):
+            answer.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=batch_index, batch_index_error_message=message)
+                for batch_index, message in refusal.record_errors
+            ]
+            if refusal.record_errors:
+                answer.error_message = refusal.message
+        elif refusal.code is ErrorCode.NOT_ENOUGH_REPLICAS:
+            answer.error_message = refusal.message
+
+
+def log_start_offset(partition: Partition, records: Buffer | None, code: ErrorCode) -> int | None:
+    """Where the log starts, told with those errors with which Kafka tells it: those that its log found."""
+    if code in WITHOUT_LOG_START:
+        return None
+    if code is ErrorCode.INVALID_RECORD and not is_one_batch(records):
+        return None
+    return partition.log.log_start_offset
+
+
+def is_one_batch(records: Buffer | None) -> bool:
+    if records is None or len(records) < HEADER_BYTES:
+        return False
+    header = read_batch_header(records)
+    return header.magic == 2 and header.size_bytes == len(records)
+
+
+def check_open_transaction(partition: Partition, header: BatchHeader) -> None:
+    """Transactional records need an open transaction of their producer here (a directory may hold one).
+
+    Anything else would be asked of the transaction coordinator, of which there is none yet: what Kafka answers then.
+    """
+    producer = partition.log.producer(header.producer_id)
+    if producer is not None and header.producer_epoch < producer.producer_epoch:
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
+    if (
+        producer is None
+        or producer.current_txn_first_offset is None
+        or header.producer_epoch != producer.producer_epoch
+    ):
+        raise KafkaError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            "Unable to verify the partition has been added to the transaction. "
+            "Underlying error: COORDINATOR_NOT_AVAILABLE",
+        )

@@ -1,0 +1,288 @@
+"""Nobody is told that a record is written before it is; and who is told that it failed, finds nothing of it."""
+
+from typing import Any
+
+import pytest
+
+from broker.partition import Partition
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records import NewRecord, batches, build_batch
+from storage.log import Origin
+from tests.support.broker_scene import NOW_MS, BrokerScene
+from tests.support.fake_disk import FakeDisk, Fault
+
+Told = list[KafkaError | None]
+
+
+class Scene:
+    def __init__(self, **settings: Any) -> None:
+        self.disk = FakeDisk()
+        self.scene = BrokerScene(self.disk, "/data")
+        self.scene.topic("t", **settings)
+        self.partition = self.scene.partition("t")
+
+    def append(self, value: bytes = b"v", *, producer: tuple[int, int] | None = None) -> Told:
+        told: Told = []
+        self.partition.append(batch(value, producer), origin=Origin.CLIENT, now_ms=NOW_MS, on_done=told.append)
+        return told
+
+    def values(self) -> list[bytes]:
+        return values_in(self.partition)
+
+
+def batch(value: bytes, producer: tuple[int, int] | None = None) -> bytearray:
+    producer_id, sequence = producer or (-1, -1)
+    return build_batch(
+        [NewRecord(None, value, NOW_MS)],
+        producer_id=producer_id,
+        producer_epoch=0 if producer else -1,
+        base_sequence=sequence,
+    )
+
+
+def values_in(partition: Partition) -> list[bytes]:
+    """The one value of each batch, as a reader sees them."""
+    log = partition.log
+    read = log.read(log.log_start_offset, max_bytes=1 << 20)
+    data = b"".join(read.chunks)
+    return [data[position + 67 : position + header.size_bytes - 1] for position, header in batches(data)]
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def failed(told: Told) -> bool:
+    return [error.code if error else None for error in told] == [ErrorCode.KAFKA_STORAGE_ERROR]
+
+
+def test_appends_of_one_tick_share_one_write(scene: Scene) -> None:
+    calls = scene.disk.calls
+    first, second = scene.append(b"a"), scene.append(b"b")
+    assert first == second == []
+    assert scene.values() == []
+    scene.scene.tick.run()
+    assert first == second == [None]
+    assert scene.values() == [b"a", b"b"]
+    assert scene.disk.calls - calls == 1
+
+
+def test_a_partition_is_written_once_per_tick_and_again_in_the_next(scene: Scene) -> None:
+    scene.append(b"a")
+    scene.scene.tick.run()
+    told = scene.append(b"b")
+    assert len(scene.scene.tick) == 1
+    scene.scene.tick.run()
+    assert told == [None]
+    assert scene.values() == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+def test_a_failed_write_is_told_to_those_in_it_and_to_nobody_else(scene: Scene, fault: Fault) -> None:
+    before = scene.append(b"a")
+    scene.scene.tick.run()
+    scene.disk.fail(1, fault)
+    lost = [scene.append(b"b"), scene.append(b"c")]
+    scene.scene.tick.run()
+    after = scene.append(b"d")
+    scene.scene.tick.run()
+    assert before == [None]
+    assert all(failed(told) for told in lost)
+    assert after == [None]
+    assert scene.values() == [b"a", b"d"]
+    assert scene.partition.log.high_watermark == 2
+
+
+def test_a_producer_whose_batch_was_not_written_may_send_it_again(scene: Scene) -> None:
+    scene.disk.fail(1, Fault.ENOSPC)
+    lost = scene.append(b"a", producer=(7, 0))
+    scene.scene.tick.run()
+    again = scene.append(b"a", producer=(7, 0))
+    scene.scene.tick.run()
+    assert failed(lost)
+    assert again == [None]
+    assert scene.values() == [b"a"]
+
+
+def test_a_duplicate_is_not_acknowledged_before_the_original_is_written(scene: Scene) -> None:
+    original, duplicate = scene.append(b"a", producer=(7, 0)), scene.append(b"a", producer=(7, 0))
+    assert duplicate == []
+    scene.scene.tick.run()
+    assert original == duplicate == [None]
+    assert scene.values() == [b"a"]
+
+
+def test_a_duplicate_fails_with_its_original(scene: Scene) -> None:
+    scene.disk.fail(1, Fault.EIO)
+    original, duplicate = scene.append(b"a", producer=(7, 0)), scene.append(b"a", producer=(7, 0))
+    scene.scene.tick.run()
+    assert failed(original)
+    assert failed(duplicate)
+    assert scene.values() == []
+
+
+def test_what_a_coordinator_appends_now_stands_behind_what_was_staged_before(scene: Scene) -> None:
+    staged = scene.append(b"a")
+    appended = scene.partition.append_now(batch(b"b"), origin=Origin.COORDINATOR, now_ms=NOW_MS)
+    assert appended.base_offset == 1
+    assert staged == [None]
+    assert scene.values() == [b"a", b"b"]
+    later = scene.append(b"c")
+    scene.scene.tick.run()
+    assert later == [None]
+    assert scene.values() == [b"a", b"b", b"c"]
+
+
+def test_when_the_coordinators_write_fails_so_do_the_batches_that_were_staged_with_it(scene: Scene) -> None:
+    staged = scene.append(b"a")
+    scene.disk.fail(1, Fault.ENOSPC)
+    with pytest.raises(KafkaError) as failure:
+        scene.partition.append_now(batch(b"b"), origin=Origin.COORDINATOR, now_ms=NOW_MS)
+    assert failure.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert failed(staged)
+    scene.scene.tick.run()
+    assert scene.values() == []
+
+
+def test_with_flush_messages_1_nothing_is_acknowledged_before_its_fsync() -> None:
+    scene = Scene(flush_messages=1)
+    told = scene.append(b"a")
+    scene.scene.tick.run()
+    assert told == []
+    scene.scene.workers.finish_all()
+    assert told == [None]
+
+
+def test_appends_during_an_fsync_share_the_next_one() -> None:
+    scene = Scene(flush_messages=1)
+    first = scene.append(b"a")
+    scene.scene.tick.run()
+    second, third = scene.append(b"b"), scene.append(b"c")
+    scene.scene.tick.run()
+    assert len(scene.scene.workers.jobs) == 1
+    scene.scene.workers.finish_one()
+    assert (first, second, third) == ([None], [], [])
+    assert len(scene.scene.workers.jobs) == 1
+    scene.scene.workers.finish_one()
+    assert second == third == [None]
+    assert len(scene.scene.workers.jobs) == 0
+
+
+def test_acknowledged_with_flush_messages_1_means_that_a_power_failure_takes_nothing() -> None:
+    scene = Scene(flush_messages=1)
+    scene.disk.sync_directory("/")  # the data directory itself was there before the broker
+    scene.append(b"a")
+    scene.scene.settle()
+    unacknowledged = scene.append(b"b")
+    scene.scene.tick.run()
+    assert unacknowledged == []
+    for seed in range(10):
+        for state in scene.disk.after_power_failure(seed):
+            after = BrokerScene(state.disk, "/data")
+            after.image.topics.update(scene.scene.image.topics)
+            after.partitions.open_all()
+            assert values_in(after.partition("t"))[:1] == [b"a"], state.name
+
+
+def test_flush_messages_3_syncs_every_third_record() -> None:
+    scene = Scene(flush_messages=3)
+    first, second = scene.append(b"a"), scene.append(b"b")
+    scene.scene.tick.run()
+    assert first == second == [None]
+    third = scene.append(b"c")
+    scene.scene.tick.run()
+    assert third == []
+    scene.scene.workers.finish_all()
+    assert third == [None]
+
+
+def test_a_failed_fsync_fails_all_that_waited_for_it_and_the_log_for_good() -> None:
+    scene = Scene(flush_messages=1)
+    first = scene.append(b"a")
+    scene.scene.tick.run()
+    second = scene.append(b"b")
+    scene.scene.tick.run()
+    scene.disk.fail(1, Fault.EIO)
+    scene.scene.workers.finish_all()
+    assert failed(first)
+    assert failed(second)
+    with pytest.raises(KafkaError) as refusal:
+        scene.append(b"c")
+    assert refusal.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_what_was_readable_before_a_failed_fsync_stays_readable() -> None:
+    scene = Scene(flush_messages=1)
+    scene.append(b"a")
+    scene.scene.settle()
+    scene.append(b"b")
+    scene.scene.tick.run()
+    scene.disk.fail(1, Fault.EIO)
+    scene.scene.workers.finish_all()
+    assert scene.values()[:1] == [b"a"]
+
+
+@pytest.mark.parametrize("partitions", [2, 9])
+def test_one_partition_whose_fsync_fails_does_not_fail_the_others(partitions: int) -> None:
+    disk = FakeDisk()
+    scene = BrokerScene(disk, "/data")
+    scene.topic("t", partitions, flush_messages=1)
+    told: list[Told] = [[] for _ in range(partitions)]
+    for index in range(partitions):
+        scene.partition("t", index).append(batch(b"v"), origin=Origin.CLIENT, now_ms=NOW_MS, on_done=told[index].append)
+    scene.tick.run()
+    disk.fail(1, Fault.EIO)
+    scene.settle()
+    outcomes = [failed(each) for each in told]
+    assert outcomes.count(True) == 1
+    assert all(each == [None] for each, has_failed in zip(told, outcomes, strict=True) if not has_failed)
+
+
+def test_when_durable_answers_at_once_where_no_fsync_is_asked_for(scene: Scene) -> None:
+    appended = scene.partition.append_now(batch(b"a"), origin=Origin.COORDINATOR, now_ms=NOW_MS)
+    told: Told = []
+    scene.partition.when_durable(appended.last_offset + 1, told.append)
+    assert told == [None]
+
+
+def test_when_durable_waits_for_the_fsync_where_one_is_asked_for() -> None:
+    scene = Scene(flush_messages=1)
+    appended = scene.partition.append_now(batch(b"a"), origin=Origin.COORDINATOR, now_ms=NOW_MS)
+    told: Told = []
+    scene.partition.when_durable(appended.last_offset + 1, told.append)
+    assert told == []
+    scene.scene.settle()
+    assert told == [None]
+
+
+def test_an_external_coordinator_may_ask_for_an_fsync_whatever_the_settings_say(scene: Scene) -> None:
+    appended = scene.partition.append_now(batch(b"a"), origin=Origin.COORDINATOR, now_ms=NOW_MS)
+    told: Told = []
+    scene.partition.when_durable(appended.last_offset + 1, told.append, must_sync=True)
+    assert told == []
+    scene.scene.workers.finish_all()
+    assert told == [None]
+    scene.partition.when_durable(appended.last_offset + 1, told.append, must_sync=True)
+    assert told == [None, None]
+
+
+def test_who_waits_for_a_partition_that_is_deleted_is_told_so() -> None:
+    scene = Scene(flush_messages=1)
+    unsynced = scene.append(b"a")
+    scene.scene.tick.run()
+    unwritten = scene.append(b"b")
+    scene.scene.delete_topic("t")
+    for told in (unsynced, unwritten):
+        assert [error.code if error else None for error in told] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    scene.scene.settle()
+
+
+def test_a_finished_segment_is_synced_though_nobody_waits_for_it() -> None:
+    scene = Scene(segment_bytes=150)
+    for value in (b"a", b"b", b"c"):
+        scene.append(value)
+        scene.scene.tick.run()
+    assert len(scene.scene.workers.jobs) == 1
+    scene.scene.settle()
+    assert not scene.partition.log.has_rolled

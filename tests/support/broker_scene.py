@@ -1,0 +1,128 @@
+"""A broker's partitions on a disk of the test's, with clock, loop and threads that the test moves.
+
+Handlers are called as the dispatcher calls them; nothing here listens on a port.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+from broker.context import AllowAll, ConnectionInfo, RequestContext
+from broker.delayed import Deferred
+from broker.fetch_sessions import FetchSessions
+from broker.group_commit import AppendFlush, SyncRounds
+from broker.metadata.image import MetadataImage, TopicImage
+from broker.partition import Partition
+from broker.partitions import Partitions
+from protocol.api_keys import ApiKey
+from protocol.messages.partition_record import PartitionRecord
+from protocol.messages.register_broker_record import BrokerEndpoint, RegisterBrokerRecord
+from protocol.messages.remove_topic_record import RemoveTopicRecord
+from protocol.messages.topic_record import TopicRecord
+from storage.disk import Disk
+from storage.log_config import LogConfig
+from storage.log_directory import Identity, LogDirectory
+from tests.support.clock import ManualClock, ManualTimers
+from tests.support.manual_loop import ManualTick, ManualWorkers
+
+NOW_MS = 1_800_000_000_000
+NODE_ID = 1
+
+
+class BrokerScene:
+    def __init__(self, disk: Disk, path: str, **settings: Any) -> None:
+        self.clock = ManualClock(NOW_MS)
+        self.timers = ManualTimers(self.clock)
+        self.tick = ManualTick()
+        self.workers = ManualWorkers()
+        self.image = MetadataImage()
+        self.image.replay(
+            RegisterBrokerRecord(
+                broker_id=NODE_ID,
+                fenced=False,
+                end_points=[BrokerEndpoint(name="PLAINTEXT", host="localhost", port=9092)],
+            )
+        )
+        self.log_configs: dict[str, LogConfig] = {}
+        self.discarded: list[tuple[str, int]] = []
+        self.created: list[str] = []
+        self._ids = count(1)
+        self.log_directory = LogDirectory.open(disk, path, Identity(NODE_ID, None, "cluster", "directory"))
+        self.partitions = Partitions(
+            self.image,
+            self.log_directory,
+            node_id=NODE_ID,
+            log_config=lambda topic: self.log_configs.get(topic, LogConfig()),
+            clock=self.clock,
+            flush=AppendFlush(self.tick),
+            syncs=SyncRounds(self.workers),
+            discard=lambda directory, delay_ms: self.discarded.append((directory, delay_ms)),
+            new_uuid=lambda: next(self._ids).to_bytes(16, "big"),
+        )
+        defaults: Mapping[str, Any] = {
+            "node_id": NODE_ID,
+            "fetch_max_bytes": 55 * 1024 * 1024,
+            "auto_create_topics_enable": True,
+            "max_request_partition_size_limit": 2000,
+        }
+        session_ids = count(1)
+        self.broker: Any = SimpleNamespace(
+            config=SimpleNamespace(**{**defaults, **settings}),
+            clock=self.clock,
+            timers=self.timers,
+            workers=self.workers,
+            metadata=SimpleNamespace(image=self.image),
+            partitions=self.partitions,
+            log_directory=self.log_directory,
+            fetch_sessions=FetchSessions(1000, lambda: next(session_ids)),
+            cluster_id="cluster",
+            auto_creation=SimpleNamespace(begin=self.created.extend),
+        )
+
+    def topic(self, name: str, partition_count: int = 1, **settings: Any) -> TopicImage:
+        """Create a topic, as the controller would."""
+        self.log_configs[name] = replace(LogConfig(), **settings)
+        topic_id = b"topic id" + next(self._ids).to_bytes(8, "big")
+        self.image.replay(TopicRecord(name=name, topic_id=topic_id))
+        for partition_id in range(partition_count):
+            self.image.replay(
+                PartitionRecord(
+                    partition_id=partition_id,
+                    topic_id=topic_id,
+                    replicas=[NODE_ID],
+                    isr=[NODE_ID],
+                    leader=NODE_ID,
+                    leader_epoch=0,
+                )
+            )
+        topic = self.image.topics[name]
+        self.partitions.topic_created(topic)
+        return topic
+
+    def delete_topic(self, name: str) -> None:
+        topic = self.image.topics[name]
+        self.image.replay(RemoveTopicRecord(topic_id=topic.topic_id))
+        self.partitions.topic_deleted(topic)
+
+    def partition(self, topic: str, index: int = 0) -> Partition:
+        return self.partitions.get(topic, index)
+
+    def context(self, api_key: ApiKey, version: int, client_id: str | None = "a-client") -> RequestContext:
+        connection = ConnectionInfo(1, "127.0.0.1", 50_000)
+        return RequestContext(api_key, version, 1, client_id, self.clock.now_ms(), connection, AllowAll())
+
+    def settle(self) -> None:
+        """Let ticks and threads go on until neither has anything to do. Time stands still."""
+        while len(self.tick) or self.workers.jobs:
+            self.tick.run()
+            self.workers.finish_all()
+
+
+def answer_of(reply: Any) -> Any:
+    """The answer, given at once or by now."""
+    if isinstance(reply, Deferred):
+        assert reply.is_done, "the request is still parked"
+        return reply.outcome()
+    return reply

@@ -1,0 +1,50 @@
+"""The loop and its threads, moved by the test: nothing runs until it is told to."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from broker.workers import Outcome
+
+T = TypeVar("T")
+
+
+class ManualTick:
+    """Stands for `loop.call_soon`."""
+
+    def __init__(self) -> None:
+        self._actions: deque[Callable[[], None]] = deque()
+
+    def __call__(self, action: Callable[[], None]) -> None:
+        self._actions.append(action)
+
+    def __len__(self) -> int:
+        return len(self._actions)
+
+    def run(self) -> None:
+        """One tick: what was scheduled before it, not what that schedules in turn."""
+        for _ in range(len(self._actions)):
+            self._actions.popleft()()
+
+
+class ManualWorkers:
+    """Threads whose jobs end when the test says so."""
+
+    def __init__(self) -> None:
+        self.jobs: deque[tuple[Callable[[], Any], Callable[[Outcome[Any]], None]]] = deque()
+
+    def run(self, job: Callable[[], T], then: Callable[[Outcome[T]], None]) -> None:
+        self.jobs.append((job, then))
+
+    def finish_one(self) -> None:
+        job, then = self.jobs.popleft()
+        outcome: Outcome[Any]
+        try:
+            outcome = Outcome(job(), None)
+        except Exception as error:
+            outcome = Outcome(None, error)
+        then(outcome)
+
+    def finish_all(self) -> None:
+        while self.jobs:
+            self.finish_one()
