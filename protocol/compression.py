@@ -123,9 +123,11 @@ def _open_snappy(data: memoryview, limit_bytes: int) -> bytes:
         if data[position : position + 8] == _XERIAL_MAGIC:  # streams may be joined
             position += len(_XERIAL_HEADER)
             continue
+        if position + 4 > end:
+            break  # snappy-java takes this for the end
         length = int.from_bytes(data[position : position + 4], "big")
         block_end = position + 4 + length
-        if position + 4 > end or block_end > end:
+        if block_end > end:
             raise MalformedMessage("snappy: the data ends too early")
         part = _open_snappy_block(data[position + 4 : block_end], left)
         left -= len(part)
@@ -233,6 +235,8 @@ _ZSTD_DICTIONARY_BYTES = (0, 1, 2, 4)
 def _open_zstd(data: memoryview, limit_bytes: int) -> memoryview:
     import cramjam
 
+    if not data:
+        return data  # no frame at all is no records, not an error
     end, most_bytes = _measure_zstd(data)
     try:
         return _open_into(cramjam.zstd.decompress_into, data[:end], most_bytes, limit_bytes)
