@@ -15,11 +15,10 @@ from broker.group_commit import AppendFlush, SyncRounds
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from storage.validation import BatchRules
-
     from protocol.batch_header import BatchHeader
     from storage.log import Appended, Log, Origin, SyncTicket
     from storage.log_config import LogConfig
+    from storage.validation import BatchRules
 
 OnDone = Callable[[KafkaError | None], None]  # called once: None when it may be acknowledged
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from broker.group_commit import AppendFlush, SyncRounds
+from broker.metadata.topic_names import INTERNAL_TOPICS
 from broker.partition import Partition
-from broker.topic_names import is_internal
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Partitions:
             log,
             flush=self._flush,
             syncs=self._syncs,
-            is_internal=is_internal(topic.name),
+            is_internal=topic.name in INTERNAL_TOPICS,
         )
         self._by_name[key] = opened
         self._by_id[topic.topic_id, partition.partition_id] = opened

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.authorization import Operation, ResourceType
-from broker.topic_names import why_invalid
+from broker.metadata.topic_names import check_topic_name
+from broker.settings import InvalidSetting
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_producers_response import (
     DescribeProducersResponse,
@@ -39,12 +40,13 @@ def describe_producers(
 
 
 def producers_of(context: RequestContext, broker: Broker, topic: str, index: int) -> PartitionResponse:
-    reason = why_invalid(topic)
     try:
-        if reason is not None:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
+        check_topic_name(topic)
         context.require(Operation.READ, ResourceType.TOPIC, topic)
         partition = broker.partitions.get(topic, index)
+    except InvalidSetting as refusal:
+        code = ErrorCode.INVALID_TOPIC_EXCEPTION
+        return PartitionResponse(partition_index=index, error_code=code.value, error_message=str(refusal))
     except KafkaError as refusal:
         return PartitionResponse(partition_index=index, error_code=refusal.code.value, error_message=refusal.message)
     return PartitionResponse(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from broker.authorization import Operation, ResourceType
 from broker.authorized_operations import authorized_operations, is_allowed
-from broker.topic_names import is_internal, why_invalid
+from broker.metadata.topic_names import INTERNAL_TOPICS, is_valid_topic_name
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_topic_partitions_response import (
     Cursor,
@@ -54,7 +54,8 @@ def describe_topic_partitions(
             break
         topic = image.topics.get(name)
         if topic is None:
-            code = ErrorCode.INVALID_TOPIC_EXCEPTION if why_invalid(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            valid = is_valid_topic_name(name)
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if valid else ErrorCode.INVALID_TOPIC_EXCEPTION
             response.topics.append(failed_topic(context, name, code))
             continue
         partitions = topic.partitions[first : first + limit]
@@ -70,7 +71,7 @@ def failed_topic(context: RequestContext, name: str, code: ErrorCode) -> Describ
     return DescribeTopicPartitionsResponseTopic(
         error_code=code.value,
         name=name,
-        is_internal=is_internal(name),
+        is_internal=name in INTERNAL_TOPICS,
         topic_authorized_operations=authorized_operations(context, ResourceType.TOPIC, name),
     )
 
@@ -81,7 +82,7 @@ def described_topic(
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
-        is_internal=is_internal(topic.name),
+        is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[
             DescribeTopicPartitionsResponsePartition(
                 error_code=(ErrorCode.LEADER_NOT_AVAILABLE if partition.leader is None else ErrorCode.NONE).value,

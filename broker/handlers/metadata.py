@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from broker.authorization import CLUSTER_NAME, Operation, ResourceType
 from broker.authorized_operations import NOT_ASKED_FOR, authorized_operations, is_allowed
-from broker.topic_names import is_internal, why_invalid
+from broker.metadata.topic_names import INTERNAL_TOPICS, is_valid_topic_name
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.metadata_response import (
     MetadataResponse,
@@ -106,7 +106,7 @@ def topics_by_name(
             answers.append(failed_topic(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         elif topic is not None:
             answers.append(described_topic(topic))
-        elif why_invalid(name) is not None:
+        elif not is_valid_topic_name(name):
             answers.append(failed_topic(name, ErrorCode.INVALID_TOPIC_EXCEPTION))
         else:
             answers.append(failed_topic(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
@@ -123,14 +123,14 @@ def may_create(context: RequestContext, name: str) -> bool:
 
 
 def failed_topic(name: str, code: ErrorCode) -> MetadataResponseTopic:
-    return MetadataResponseTopic(error_code=code.value, name=name, is_internal=is_internal(name))
+    return MetadataResponseTopic(error_code=code.value, name=name, is_internal=name in INTERNAL_TOPICS)
 
 
 def described_topic(topic: TopicImage) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
-        is_internal=is_internal(topic.name),
+        is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[described_partition(partition) for partition in topic.partitions],
     )
 

@@ -11,11 +11,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from storage.validation import Accepted, RefusedRecords, check_produced, is_cheap
-
 from broker.authorization import Operation, ResourceType
 from broker.delayed import NO_RESPONSE, CloseConnection, Deferred
-from protocol.batch_header import HEADER_BYTES, BatchHeader, read_batch_header
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce_response import (
     BatchIndexAndErrorMessage,
@@ -24,12 +21,20 @@ from protocol.messages.produce_response import (
     TopicProduceResponse,
 )
 from storage.log import Origin
+from storage.validation import (
+    Accepted,
+    RefusedRecords,
+    check_produced,
+    is_cheap,
+    is_first_batch_transactional,
+)
 
 if TYPE_CHECKING:
     from broker.broker import Broker
     from broker.context import RequestContext
     from broker.partition import Partition
     from broker.workers import Outcome
+    from protocol.batch_header import BatchHeader
     from protocol.messages.produce_request import ProduceRequest, TopicProduceData
     from protocol.struct import Buffer
 
@@ -38,13 +43,9 @@ ACKS = frozenset({-1, 0, 1})
 ADMIN_CLIENT_ID = "__admin_client"  # the one that Kafka lets write into internal topics
 NO_OFFSET = -1
 NO_TIMESTAMP = -1
-TRANSACTIONAL = 0x10
-ATTRIBUTES_POSITION = 22  # the low byte of a batch's attributes
-# Met before the log was asked, or of the log itself: with these Kafka does not tell where the log starts.
+# Of the log itself, or met before it was asked: with these Kafka does not tell where the log starts.
 WITHOUT_LOG_START = frozenset(
     {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.MESSAGE_TOO_LARGE,
         ErrorCode.RECORD_LIST_TOO_LARGE,
@@ -57,8 +58,7 @@ WITHOUT_LOG_START = frozenset(
 
 
 def produce(request: ProduceRequest, context: RequestContext, broker: Broker) -> Deferred[ProduceResponse]:
-    is_transactional = has_transactional_records(request)
-    if is_transactional:
+    if has_transactional_records(request):
         if request.transactional_id is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
@@ -70,16 +70,13 @@ def produce(request: ProduceRequest, context: RequestContext, broker: Broker) ->
 
 
 def has_transactional_records(request: ProduceRequest) -> bool:
+    """Looks at all partitions, since bytes that are no batch at all are an error of the whole request."""
+    found = False
     for topic in request.topic_data:
         for data in topic.partition_data:
-            records = data.records
-            if (
-                records is not None
-                and len(records) > ATTRIBUTES_POSITION
-                and records[ATTRIBUTES_POSITION] & TRANSACTIONAL
-            ):
-                return True
-    return False
+            if data.records is not None and is_first_batch_transactional(data.records):
+                found = True
+    return found
 
 
 class ProduceInHand:
@@ -116,7 +113,7 @@ class ProduceInHand:
             try:
                 self._take_records(partition, data.records, answer)
             except KafkaError as refusal:
-                self._refuse(answer, refusal, log_start_offset(partition, data.records, refusal.code))
+                self._refuse(answer, refusal, log_start_offset(partition, refusal))
 
     def one_done(self) -> None:
         self._undone -= 1
@@ -139,8 +136,8 @@ class ProduceInHand:
         return partitions.get(topic.name, index)
 
     def _take_records(self, partition: Partition, records: Buffer | None, answer: PartitionProduceResponse) -> None:
-        if records is None:
-            raise KafkaError(ErrorCode.INVALID_RECORD)
+        if records is None:  # Kafka never answers this
+            raise RefusedRecords(ErrorCode.INVALID_RECORD, "no records", found_by_log=False)
         if is_cheap(records):
             accepted = check_produced(records, partition.rules, self._context.now_ms, self._context.api_version)
             self._stage(partition, accepted, answer)
@@ -148,15 +145,13 @@ class ProduceInHand:
         self.reply.overlaps = False
         self._undone += 1
         check = partial(check_produced, records, partition.rules, self._context.now_ms, self._context.api_version)
-        self._broker.workers.run(check, partial(self._checked, partition, records, answer))
+        self._broker.workers.run(check, partial(self._checked, partition, answer))
 
-    def _checked(
-        self, partition: Partition, records: Buffer, answer: PartitionProduceResponse, outcome: Outcome[Accepted]
-    ) -> None:
+    def _checked(self, partition: Partition, answer: PartitionProduceResponse, outcome: Outcome[Accepted]) -> None:
         try:
             self._stage(partition, outcome.result(), answer)
         except KafkaError as refusal:
-            self._refuse(answer, refusal, log_start_offset(partition, records, refusal.code))
+            self._refuse(answer, refusal, log_start_offset(partition, refusal))
         self.one_done()
 
     def _stage(self, partition: Partition, accepted: Accepted, answer: PartitionProduceResponse) -> None:
@@ -195,26 +190,16 @@ class ProduceInHand:
                 BatchIndexAndErrorMessage(batch_index=batch_index, batch_index_error_message=message)
                 for batch_index, message in refusal.record_errors
             ]
-            if refusal.record_errors:
-                answer.error_message = refusal.message
+            answer.error_message = refusal.message
         elif refusal.code is ErrorCode.NOT_ENOUGH_REPLICAS:
             answer.error_message = refusal.message
 
 
-def log_start_offset(partition: Partition, records: Buffer | None, code: ErrorCode) -> int | None:
-    """Where the log starts, told with those errors with which Kafka tells it: those that its log found."""
-    if code in WITHOUT_LOG_START:
-        return None
-    if code is ErrorCode.INVALID_RECORD and not is_one_batch(records):
+def log_start_offset(partition: Partition, refusal: KafkaError) -> int | None:
+    """Where the log starts, told with those errors that Kafka's log finds, and not with others."""
+    if refusal.code in WITHOUT_LOG_START or (isinstance(refusal, RefusedRecords) and not refusal.found_by_log):
         return None
     return partition.log.log_start_offset
-
-
-def is_one_batch(records: Buffer | None) -> bool:
-    if records is None or len(records) < HEADER_BYTES:
-        return False
-    header = read_batch_header(records)
-    return header.magic == 2 and header.size_bytes == len(records)
 
 
 def check_open_transaction(partition: Partition, header: BatchHeader) -> None:
