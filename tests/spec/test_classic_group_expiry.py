@@ -1,0 +1,124 @@
+"""Offsets nobody came back for are forgotten after `offsets.retention.minutes`, and empty groups with them."""
+
+import pytest
+
+from protocol.errors import ErrorCode
+from tests.support.group_scene import GROUP, Scene, subscription
+
+
+def forgotten_after(scene: Scene, ms: int) -> bool:
+    scene.now_ms += ms
+    scene.expire()
+    return scene.fetch_all() == {}
+
+
+def test_without_members_ever_an_offset_lives_from_its_commit() -> None:
+    scene = Scene()
+    retention_ms = scene.config.offsets_retention_ms
+    scene.commit(1)
+    assert not forgotten_after(scene, retention_ms - 1)
+    scene.commit(2, partition=1)
+    scene.now_ms += 1
+    scene.expire()
+    assert scene.fetch_all() == {("t", 1): 2}
+    assert scene.groups() == {GROUP: "Empty"}
+
+
+def test_a_group_goes_with_its_last_offset() -> None:
+    scene = Scene()
+    scene.commit(1)
+    assert forgotten_after(scene, scene.config.offsets_retention_ms)
+    assert scene.groups() == {}
+    scene.restart()
+    assert scene.groups() == {}
+
+
+def test_of_an_emptied_group_offsets_live_from_when_it_emptied() -> None:
+    scene = Scene()
+    (member,) = scene.come("a", session_timeout_ms=1_800_000)
+    scene.commit(1, member_id=member, generation=1)
+    scene.now_ms += 1_000_000
+    scene.leave(member)
+    assert not forgotten_after(scene, scene.config.offsets_retention_ms - 1)
+    assert forgotten_after(scene, 1)
+
+
+def test_that_moment_survives_a_restart() -> None:
+    scene = Scene()
+    (member,) = scene.come("a")
+    scene.commit(1, member_id=member, generation=1)
+    scene.now_ms += 1_000
+    scene.leave(member)
+    scene.now_ms += 5_000
+    scene.restart()
+    assert not forgotten_after(scene, scene.config.offsets_retention_ms - 5_001)
+    assert forgotten_after(scene, 1)
+
+
+def test_what_a_stable_consumer_group_is_subscribed_to_is_kept_and_what_it_left_is_not() -> None:
+    scene = Scene()
+    (member,) = scene.come("a", protocols={"range": subscription("t")})
+    scene.commit(1, member_id=member, generation=1)
+    scene.commit(2, member_id=member, generation=1, topic="former")
+    scene.now_ms += scene.config.offsets_retention_ms
+    scene.expire()
+    assert scene.fetch_all() == {("t", 0): 1}
+    assert scene.groups() == {GROUP: "Stable"}
+
+
+def test_during_a_rebalance_nothing_expires() -> None:
+    scene = Scene()
+    (member,) = scene.come("a", protocols={"range": subscription("t")})
+    scene.commit(1, member_id=member, generation=1, topic="former")
+    scene.join(client="b")
+    assert not forgotten_after(scene, scene.config.offsets_retention_ms)
+
+
+def test_members_of_another_protocol_type_keep_all_offsets() -> None:
+    scene = Scene()
+    (member,) = scene.come("a", protocol_type="connect", protocols={"default": b""})
+    scene.commit(1, member_id=member, generation=1)
+    assert not forgotten_after(scene, scene.config.offsets_retention_ms)
+
+
+def test_a_commit_may_bring_its_own_retention() -> None:
+    """Versions 2 to 4 could."""
+    scene = Scene()
+    scene.commit(1, retention_time_ms=5_000, version=4)
+    scene.restart()
+    assert not forgotten_after(scene, 4_999)
+    assert forgotten_after(scene, 1)
+
+
+def test_a_longer_retention_of_its_own_counts_too() -> None:
+    scene = Scene()
+    scene.commit(1, retention_time_ms=2 * scene.config.offsets_retention_ms, version=4)
+    assert not forgotten_after(scene, scene.config.offsets_retention_ms)
+
+
+def test_an_empty_group_without_offsets_is_forgotten_when_next_looked_at() -> None:
+    scene = Scene()
+    scene.come("a")
+    scene.advance(60_000)
+    assert scene.groups() == {GROUP: "Empty"}
+    scene.expire()
+    assert scene.groups() == {}
+
+
+def test_a_member_id_given_by_a_group_that_was_forgotten_is_worth_nothing() -> None:
+    scene = Scene()
+    asked = scene.join(version=4)
+    scene.expire()
+    assert scene.groups() == {}
+    assert scene.due == {}
+    assert scene.join(asked.answer.member_id, version=4).code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_what_cannot_be_written_does_not_expire() -> None:
+    scene = Scene()
+    scene.commit(1)
+    scene.now_ms += scene.config.offsets_retention_ms
+    scene.writes_fail = True
+    with pytest.raises(Exception, match="NOT_COORDINATOR"):
+        scene.expire()
+    assert scene.fetch() == 1

@@ -1,0 +1,105 @@
+"""The classic group's tables: complete, and leading only where the group may go."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from broker.groups import tables
+from broker.groups.tables import (
+    DELETE_GROUP,
+    HEARTBEAT,
+    JOIN_BY_MEMBER,
+    JOIN_BY_RETURNING_STATIC_MEMBER,
+    NEXT,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    SYNC,
+    TXN_OFFSET_COMMIT,
+    GroupState,
+    Verdict,
+    join_verdict,
+    offset_commit_verdict,
+)
+from protocol.errors import ErrorCode
+
+GRIDS = [JOIN_BY_MEMBER, SYNC, HEARTBEAT, OFFSET_COMMIT, TXN_OFFSET_COMMIT, OFFSET_DELETE, DELETE_GROUP]
+WITH_MEMBERS = [GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE, GroupState.STABLE]
+
+
+@pytest.mark.parametrize("grid", [*GRIDS, NEXT])
+def test_every_state_has_a_row(grid: Mapping[GroupState, object]) -> None:
+    assert set(grid) == set(GroupState)
+
+
+def test_a_static_member_can_return_wherever_there_are_members() -> None:
+    assert set(JOIN_BY_RETURNING_STATIC_MEMBER) == set(WITH_MEMBERS)
+
+
+def test_every_state_can_be_reached_from_empty_and_every_state_can_die() -> None:
+    reached = {GroupState.EMPTY}
+    for _ in GroupState:
+        reached |= {following for state in reached for following in NEXT[state]}
+    assert reached == set(GroupState)
+    assert all(GroupState.DEAD in following for following in NEXT.values())
+
+
+def test_a_group_is_stable_only_after_its_assignment_was_awaited() -> None:
+    before = {state for state, following in NEXT.items() if GroupState.STABLE in following}
+    assert before == {GroupState.COMPLETING_REBALANCE}
+
+
+def test_a_dead_group_answers_that_its_coordinator_is_gone_or_that_it_is_not_there() -> None:
+    for grid in GRIDS:
+        row = grid[GroupState.DEAD]
+        codes = set(row) if isinstance(row, tuple) else {row}
+        assert codes <= {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.GROUP_ID_NOT_FOUND}
+
+
+@pytest.mark.parametrize(
+    ("state", "is_leader", "same_protocols", "verdict"),
+    [
+        (GroupState.STABLE, True, True, Verdict.REBALANCE),  # how a leader asks for a new assignment
+        (GroupState.STABLE, False, True, Verdict.SAME_GENERATION),
+        (GroupState.STABLE, False, False, Verdict.REBALANCE),
+        (GroupState.COMPLETING_REBALANCE, True, True, Verdict.SAME_GENERATION),
+        (GroupState.COMPLETING_REBALANCE, False, False, Verdict.REBALANCE),
+        (GroupState.PREPARING_REBALANCE, False, True, Verdict.REBALANCE),
+        (GroupState.EMPTY, False, True, ErrorCode.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_a_member_that_joins_again(
+    state: GroupState, is_leader: bool, same_protocols: bool, verdict: Verdict | ErrorCode
+) -> None:
+    assert join_verdict(state, is_leader=is_leader, same_protocols=same_protocols) is verdict
+
+
+@pytest.mark.parametrize(
+    ("state", "generation", "is_anonymous", "plain", "transactional"),
+    [
+        (GroupState.EMPTY, -1, True, Verdict.ACCEPT, Verdict.ACCEPT),
+        (GroupState.EMPTY, -1, False, Verdict.ACCEPT, Verdict.ACCEPT),
+        (GroupState.EMPTY, 3, False, Verdict.MEMBER_ONLY, Verdict.MEMBER_ONLY),
+        (GroupState.STABLE, -1, True, ErrorCode.UNKNOWN_MEMBER_ID, Verdict.ACCEPT),
+        (GroupState.STABLE, -1, False, Verdict.MEMBER_ONLY, Verdict.MEMBER_ONLY),
+        (GroupState.STABLE, 3, False, Verdict.MEMBER_ONLY, Verdict.MEMBER_ONLY),
+        (GroupState.PREPARING_REBALANCE, 3, False, Verdict.MEMBER_ONLY, Verdict.MEMBER_ONLY),
+        (GroupState.COMPLETING_REBALANCE, 3, False, Verdict.MEMBER_WAITS, Verdict.MEMBER_ONLY),
+        (GroupState.COMPLETING_REBALANCE, -1, True, ErrorCode.UNKNOWN_MEMBER_ID, Verdict.ACCEPT),
+    ],
+)
+def test_who_may_commit_offsets(
+    state: GroupState,
+    generation: int,
+    is_anonymous: bool,
+    plain: Verdict | ErrorCode,
+    transactional: Verdict | ErrorCode,
+) -> None:
+    asked = {"generation": generation, "is_anonymous": is_anonymous}
+    assert offset_commit_verdict(state, **asked, transactional=False) is plain  # type: ignore[arg-type]
+    assert offset_commit_verdict(state, **asked, transactional=True) is transactional  # type: ignore[arg-type]
+
+
+def test_the_names_of_states_are_those_that_clients_are_shown() -> None:
+    names = [state.value for state in GroupState]
+    assert names == ["Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"]
+    assert [group_type.value for group_type in tables.GroupType] == ["classic", "consumer", "share", "streams"]

@@ -1,0 +1,354 @@
+"""Classic groups on a stage: a core, its log in memory, a clock, and clients that ask and wait. No socket, no loop.
+
+`Scene` does what `broker.shard.Shard` does, in the open: append, replay, settle, arm timers, release replies. Records
+go through their bytes, so that every scene also rehearses what a restart would read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+from broker.groups.core import GroupCore
+from broker.groups.join import Joiner, join_refusal
+from broker.groups.records import decode_record, encode_record
+from broker.groups.turn import CoordinatorRecord, GroupConfig, Outcome, TimerKey
+from protocol.codec import encode
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from protocol.messages.describe_groups_response import DescribedGroup
+from protocol.messages.heartbeat_request import HeartbeatRequest
+from protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
+from protocol.messages.join_group_response import JoinGroupResponse
+from protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
+from protocol.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from protocol.messages.offset_delete_request import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from protocol.messages.offset_fetch_request import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
+from protocol.messages.sync_group_response import SyncGroupResponse
+from protocol.struct import ZERO_UUID
+
+R = TypeVar("R")
+A = TypeVar("A", JoinGroupResponse, SyncGroupResponse)
+
+GROUP = "billing"
+TOPIC_ID = bytes(range(16))
+NOT_WRITTEN = ErrorCode.NOT_COORDINATOR
+
+
+class Asked(Generic[A]):
+    """A JoinGroup or SyncGroup and, once it is there, its answer."""
+
+    def __init__(self) -> None:
+        self._answer: A | None = None
+
+    @property
+    def is_parked(self) -> bool:
+        return self._answer is None
+
+    @property
+    def answer(self) -> A:
+        assert self._answer is not None, "not answered yet"
+        return self._answer
+
+    @property
+    def code(self) -> ErrorCode:
+        return ErrorCode(self.answer.error_code)
+
+    def resolve(self, answer: A) -> None:
+        assert self._answer is None, "answered twice"
+        self._answer = answer
+
+
+def subscription(*topics: str) -> bytes:
+    """Consumer protocol metadata, version 0."""
+    return bytes(2) + encode(ConsumerProtocolSubscription(topics=list(topics), user_data=None), 0)
+
+
+class Scene:
+    def __init__(
+        self, config: GroupConfig | None = None, *, now_ms: int = 1_000_000, records: Iterable[CoordinatorRecord] = ()
+    ) -> None:
+        self.config = config or GroupConfig(group_initial_rebalance_delay_ms=0)
+        self.now_ms = now_ms
+        self.log: list[tuple[bytes, bytes | None]] = [encode_record(record) for record in records]
+        self.due: dict[TimerKey, int] = {}
+        self.writes_fail = False
+        self._member_count = 0
+        self.core = GroupCore(self.config)
+        self.restart()
+
+    # What clients do.
+
+    def join(
+        self,
+        member_id: str = "",
+        *,
+        group: str = GROUP,
+        client: str = "c",
+        instance: str | None = None,
+        protocols: dict[str, bytes] | None = None,
+        protocol_type: str = "consumer",
+        session_timeout_ms: int = 10_000,
+        rebalance_timeout_ms: int = 60_000,
+        version: int = 3,
+    ) -> Asked[JoinGroupResponse]:
+        """Version 3, so that one request suffices to come in; see `come` for the two-step way of later versions."""
+        request = JoinGroupRequest(
+            group_id=group,
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            member_id=member_id,
+            group_instance_id=instance,
+            protocol_type=protocol_type,
+            protocols=[
+                JoinGroupRequestProtocol(name=name, metadata=metadata)
+                for name, metadata in ({"range": subscription("t")} if protocols is None else protocols).items()
+            ],
+        )
+        asked: Asked[JoinGroupResponse] = Asked()
+        refusal = join_refusal(request, self.config)
+        if refusal is not None:
+            asked.resolve(refusal)
+            return asked
+        self._member_count += 1
+        joiner = Joiner(
+            request=request,
+            version=version,
+            client_id=client,
+            client_host="/127.0.0.1",
+            new_member_id=f"{client if instance is None else instance}-{self._member_count}",
+            token=asked,
+        )
+        answer = self.turn(lambda core: core.join_group(joiner, self.now_ms))
+        if answer is not None:
+            asked.resolve(answer)
+        return asked
+
+    def sync(
+        self,
+        member_id: str,
+        generation: int,
+        assignments: dict[str, bytes] | None = None,
+        *,
+        group: str = GROUP,
+        instance: str | None = None,
+        protocol_type: str | None = None,
+        protocol_name: str | None = None,
+    ) -> Asked[SyncGroupResponse]:
+        request = SyncGroupRequest(
+            group_id=group,
+            generation_id=generation,
+            member_id=member_id,
+            group_instance_id=instance,
+            protocol_type=protocol_type,
+            protocol_name=protocol_name,
+            assignments=[
+                SyncGroupRequestAssignment(member_id=each, assignment=assignment)
+                for each, assignment in (assignments or {}).items()
+            ],
+        )
+        asked: Asked[SyncGroupResponse] = Asked()
+        answer = self.turn(lambda core: core.sync_group(request, asked, self.now_ms))
+        if answer is not None:
+            asked.resolve(answer)
+        return asked
+
+    def heartbeat(
+        self, member_id: str, generation: int, *, group: str = GROUP, instance: str | None = None
+    ) -> ErrorCode:
+        request = HeartbeatRequest(
+            group_id=group, member_id=member_id, generation_id=generation, group_instance_id=instance
+        )
+        try:
+            answer = self.turn(lambda core: core.heartbeat(request))
+        except KafkaError as error:
+            return error.code
+        assert answer is not None
+        return ErrorCode(answer.error_code)
+
+    def leave(self, *members: str | MemberIdentity, group: str = GROUP) -> list[ErrorCode]:
+        request = LeaveGroupRequest(
+            group_id=group,
+            members=[MemberIdentity(member_id=each) if isinstance(each, str) else each for each in members],
+        )
+        answer = self.turn(lambda core: core.leave_group(request, self.now_ms))
+        assert answer is not None
+        return [ErrorCode(each.error_code) for each in answer.members]
+
+    def commit(
+        self,
+        offset: int,
+        *,
+        member_id: str = "",
+        generation: int = -1,
+        instance: str | None = None,
+        group: str = GROUP,
+        topic: str = "t",
+        topic_id: bytes = TOPIC_ID,
+        partition: int = 0,
+        metadata: str | None = "",
+        retention_time_ms: int = -1,
+        version: int = 9,
+    ) -> ErrorCode:
+        request = OffsetCommitRequest(
+            group_id=group,
+            member_id=member_id,
+            generation_id_or_member_epoch=generation,
+            group_instance_id=instance,
+            retention_time_ms=retention_time_ms,
+            topics=[
+                OffsetCommitRequestTopic(
+                    name=topic,
+                    topic_id=topic_id,
+                    partitions=[
+                        OffsetCommitRequestPartition(
+                            partition_index=partition, committed_offset=offset, committed_metadata=metadata
+                        )
+                    ],
+                )
+            ],
+        )
+        try:
+            answer = self.turn(lambda core: core.commit_offsets(request, version=version, now_ms=self.now_ms))
+        except KafkaError as error:
+            return error.code
+        assert answer is not None
+        return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+    def fetch(
+        self,
+        topic: str = "t",
+        partition: int = 0,
+        *,
+        group: str = GROUP,
+        topic_id: bytes = ZERO_UUID,
+        require_stable: bool = False,
+    ) -> int | ErrorCode:
+        """The committed offset, -1 for none, or the partition's error."""
+        request = OffsetFetchRequestGroup(
+            group_id=group,
+            topics=[OffsetFetchRequestTopics(name=topic, topic_id=topic_id, partition_indexes=[partition])],
+        )
+        answer = self.turn(lambda core: core.fetch_offsets(request, require_stable=require_stable))
+        assert answer is not None
+        found = answer.topics[0].partitions[0]
+        return ErrorCode(found.error_code) if found.error_code else found.committed_offset
+
+    def fetch_all(self, *, group: str = GROUP) -> dict[tuple[str, int], int]:
+        request = OffsetFetchRequestGroup(group_id=group, topics=None)
+        answer = self.turn(lambda core: core.fetch_offsets(request, require_stable=False))
+        assert answer is not None
+        return {
+            (topic.name, each.partition_index): each.committed_offset
+            for topic in answer.topics
+            for each in topic.partitions
+        }
+
+    def delete_offset(self, topic: str = "t", partition: int = 0, *, group: str = GROUP) -> ErrorCode:
+        request = OffsetDeleteRequest(
+            group_id=group,
+            topics=[
+                OffsetDeleteRequestTopic(
+                    name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=partition)]
+                )
+            ],
+        )
+        try:
+            answer = self.turn(lambda core: core.delete_offsets(request))
+        except KafkaError as error:
+            return error.code
+        assert answer is not None
+        return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+    def delete_group(self, group: str = GROUP) -> ErrorCode:
+        answer = self.turn(lambda core: core.delete_group(group))
+        assert answer is not None
+        return ErrorCode(answer.error_code)
+
+    def describe(self, group: str = GROUP, *, version: int = 6) -> DescribedGroup:
+        return self.core.describe_group(group, version=version)
+
+    def groups(self) -> dict[str, str]:
+        """Group ids and states, as ListGroups shows them."""
+        return {listed.group_id: listed.group_state for listed in self.core.list_groups((), ())}
+
+    # Several steps at once.
+
+    def come(self, *clients: str, group: str = GROUP, **how: object) -> list[str]:
+        """New dynamic members, all in one rebalance that settles; their member ids, the leader first."""
+        asked = [self.join(client=client, group=group, **how) for client in clients]  # type: ignore[arg-type]
+        self.advance(0)
+        return self.settle([each.answer for each in asked], group=group)
+
+    def settle(self, joined: list[JoinGroupResponse], *, group: str = GROUP) -> list[str]:
+        """Everybody syncs; each is assigned its own member id, as bytes."""
+        leader = joined[0].leader
+        members = [each.member_id for each in joined]
+        assignments = {member: member.encode() for member in members}
+        for member in members:
+            if member != leader:
+                self.sync(member, joined[0].generation_id, group=group)
+        self.sync(leader, joined[0].generation_id, assignments, group=group)
+        return [leader, *(member for member in members if member != leader)]
+
+    # What the world does.
+
+    def advance(self, ms: int) -> None:
+        """Time passes; timers fire when they are due, each at its own time."""
+        end_ms = self.now_ms + ms
+        while self.due:
+            key = min(self.due, key=lambda each: self.due[each])
+            if self.due[key] > end_ms:
+                break
+            self.now_ms = max(self.now_ms, self.due.pop(key))
+            self.fire(key)
+        self.now_ms = end_ms
+
+    def fire(self, key: TimerKey) -> None:
+        now_ms = self.now_ms
+        try:
+            self.turn(lambda core: core.on_timer(key, now_ms))
+        except KafkaError:
+            self.due[key] = now_ms + 1_000
+
+    def expire(self) -> None:
+        self.turn(lambda core: core.expire(self.now_ms))
+
+    def restart(self) -> None:
+        """All that was in memory is gone; whoever waited has lost its connection."""
+        self.due.clear()
+        self.core = GroupCore(self.config)
+        for record_offset, (key, value) in enumerate(self.log):
+            record = decode_record(key, value)
+            assert record is not None
+            self.core.replay(record, record_offset)
+        self.turn(lambda core: core.on_loaded(self.now_ms))
+
+    def turn(self, decide: Callable[[GroupCore], Outcome[R]]) -> R | None:
+        outcome = decide(self.core)
+        if outcome.records and self.writes_fail:
+            raise KafkaError(NOT_WRITTEN)
+        for record in outcome.records:
+            stored = encode_record(record)
+            self.log.append(stored)
+            replayed = decode_record(*stored)
+            assert replayed is not None
+            self.core.replay(replayed, len(self.log) - 1)
+        self.core.settle(outcome)
+        for timer in outcome.timers:
+            self.due.pop(timer.key, None)
+            if timer.delay_ms is not None:
+                self.due[timer.key] = self.now_ms + timer.delay_ms
+        for reply in outcome.replies:
+            assert isinstance(reply.token, Asked)
+            reply.token.resolve(reply.message)
+        return outcome.response

@@ -1,0 +1,143 @@
+"""What Kafka wrote to `__consumer_offsets`: we read it to the groups that Kafka serves, and write the same bytes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.groups.core import GroupCore
+from broker.groups.records import decode_record, encode_record
+from broker.groups.turn import GroupConfig
+from protocol.batch_header import BatchHeader, batches
+from protocol.control_records import read_marker
+from protocol.errors import ErrorCode
+from protocol.messages.group_metadata_value import GroupMetadataValue
+from protocol.messages.offset_commit_value import OffsetCommitValue
+from protocol.messages.offset_fetch_request import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from protocol.records import NewRecord, build_batch, records_of
+from tests.support.oracle import IS_THERE, directories, dump, dump_kinds, needs_oracle, served, unpack
+
+WITH_GROUPS = [name for name in directories() if "offsets" in dump_kinds(name)] if IS_THERE else []
+TRANSACTIONS = [name for name in WITH_GROUPS if name.startswith("transactions")]
+pytestmark = needs_oracle
+
+
+def stored_batches(directory: Path) -> Iterator[tuple[int, BatchHeader, bytes]]:
+    """Partition, header and bytes, in the order of each partition's log."""
+    for partition in sorted(directory.glob("__consumer_offsets-*")):
+        for segment in sorted(partition.glob("*.log")):
+            data = segment.read_bytes()
+            for position, header in batches(data):
+                yield (
+                    int(partition.name.rpartition("-")[2]),
+                    header,
+                    data[position : position + header.size_bytes],
+                )
+
+
+def loaded(directory: Path) -> list[GroupCore]:
+    cores: dict[int, GroupCore] = {}
+    for partition, header, batch in stored_batches(directory):
+        core = cores.setdefault(partition, GroupCore(GroupConfig()))
+        if header.is_control:
+            marker = read_marker(batch)
+            assert marker is not None
+            core.replay_marker(marker.producer_id, committed=marker.is_commit)
+            continue
+        for stored in records_of(batch):
+            record = decode_record(stored.key, stored.value)
+            assert record is not None
+            core.replay(record, stored.offset, header.producer_id)
+    return list(cores.values())
+
+
+def shown(core: GroupCore) -> dict[str, Any]:
+    """In the form of `served.json`. Offsets of share groups are not committed offsets."""
+    groups = {}
+    for listed in core.list_groups((), ()):
+        asked = OffsetFetchRequestGroup(group_id=listed.group_id, topics=None)
+        answer = core.fetch_offsets(asked, require_stable=False).response
+        assert answer is not None
+        groups[listed.group_id] = {
+            "type": listed.group_type.capitalize(),
+            "state": listed.group_state,
+            "protocol": listed.protocol_type,
+            "offsets": {
+                f"{topic.name}-{each.partition_index}": [
+                    each.committed_offset,
+                    each.committed_leader_epoch,
+                    each.metadata,
+                ]
+                for topic in answer.topics
+                for each in topic.partitions
+            },
+        }
+    return groups
+
+
+@pytest.mark.parametrize("name", WITH_GROUPS)
+def test_the_groups_that_kafka_serves_are_those_we_load(name: str, tmp_path: Path) -> None:
+    ours: dict[str, Any] = {}
+    for core in loaded(unpack(name, tmp_path)):
+        ours |= shown(core)
+    theirs = served(name)["groups"]
+    for group in theirs.values():
+        if group["type"] == "Share":
+            group["offsets"] = {}
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("name", WITH_GROUPS)
+def test_every_record_comes_out_as_the_bytes_it_was_read_from(name: str, tmp_path: Path) -> None:
+    count = 0
+    for _, header, batch in stored_batches(unpack(name, tmp_path)):
+        if header.is_control:
+            continue
+        for stored in records_of(batch):
+            record = decode_record(stored.key, stored.value)
+            assert record is not None
+            assert encode_record(record) == (stored.key, stored.value)
+            count += 1
+    assert count > 0
+
+
+@pytest.mark.parametrize("name", WITH_GROUPS)
+def test_a_batch_of_a_coordinator_has_base_sequence_zero_and_no_producer(name: str, tmp_path: Path) -> None:
+    same = 0
+    for _, header, batch in stored_batches(unpack(name, tmp_path)):
+        if header.is_control or header.is_transactional:
+            continue
+        rebuilt = build_batch(
+            [NewRecord(each.key, each.value, each.timestamp) for each in records_of(batch)],
+            base_offset=header.base_offset,
+            base_sequence=0,
+            leader_epoch=header.leader_epoch,
+        )
+        assert bytes(rebuilt) == batch
+        same += 1
+    assert same > 0 or name in TRANSACTIONS
+
+
+def test_classic_groups_and_offsets_are_written_at_the_versions_that_kafka_writes(tmp_path: Path) -> None:
+    versions = set()
+    for _, _, batch in stored_batches(unpack("groups", tmp_path)):
+        for stored in records_of(batch):
+            record = decode_record(stored.key, stored.value)
+            assert record is not None
+            if isinstance(record.value, GroupMetadataValue | OffsetCommitValue):
+                versions.add((type(record.value), record.value_version))
+    assert versions == {(GroupMetadataValue, 3), (OffsetCommitValue, 4)}
+
+
+@pytest.mark.parametrize("name", TRANSACTIONS)
+def test_the_offset_of_an_open_transaction_is_pending_and_unstable(name: str, tmp_path: Path) -> None:
+    """`open-tv…` committed an offset for the group `copiers` in a transaction that was open when Kafka ended."""
+    if "copiers" not in dump(name, "offsets").rpartition("isTransactional: true")[2]:
+        pytest.skip("its last transactional batch is a marker: nothing is open in these offsets")
+    (core,) = [core for core in loaded(unpack(name, tmp_path)) if "copiers" in shown(core)]
+    topics = [OffsetFetchRequestTopics(name="source", partition_indexes=[0, 1])]
+    stable = core.fetch_offsets(OffsetFetchRequestGroup(group_id="copiers", topics=topics), require_stable=True)
+    assert stable.response is not None
+    codes = {each.error_code for each in stable.response.topics[0].partitions}
+    assert ErrorCode.UNSTABLE_OFFSET_COMMIT.value in codes
