@@ -9,8 +9,8 @@ from collections.abc import Callable
 from struct import error as StructError
 from typing import Any, TypeAlias, TypeVar
 
-from protocol.errors import MalformedMessage, UnsupportedVersion
-from protocol.reader_source import has_records, reader_source
+from protocol.errors import UnsupportedVersion
+from protocol.reader_source import reader_source
 from protocol.schema import Schema, load
 from protocol.struct import Buffer, Message
 from protocol.writer_source import writer_source
@@ -21,7 +21,6 @@ Write: TypeAlias = Callable[[Any, bytearray, list[Buffer]], None]
 
 _readers: dict[tuple[type[Message], int], Read] = {}
 _writers: dict[tuple[type[Message], int], Write] = {}
-_takes_views: dict[type[Message], bool] = {}
 
 
 def is_flexible(message_class: type[Message], version: int) -> bool:
@@ -34,22 +33,15 @@ def decode(message_class: type[M], version: int, data: Buffer, position: int = 0
 
     Raises MalformedMessage for any bytes that are not such a message, UnsupportedVersion for a version it never had.
     """
-    return decode_from(message_class, version, data, position)[0]
+    read = _readers.get((message_class, version)) or _compile_reader(message_class, version)
+    message: M = read(data, position)[0]
+    return message
 
 
 def decode_from(message_class: type[M], version: int, data: Buffer, position: int = 0) -> tuple[M, int]:
     """As `decode`, and the position behind the message."""
     read = _readers.get((message_class, version)) or _compile_reader(message_class, version)
-    start = 0
-    if type(data) is not bytes and not _takes_views[message_class]:
-        data, start, position = bytes(memoryview(data)[position:]), position, 0  # cheap, and bytes are read faster
-    try:
-        message, position = read(data, position)
-    except (IndexError, StructError, UnicodeDecodeError) as error:
-        raise MalformedMessage(f"{message_class.__name__} v{version}: {error}") from error
-    if position > len(data):
-        raise MalformedMessage(f"{message_class.__name__} v{version}: {position - len(data)} bytes are missing")
-    return message, start + position
+    return read(data, position)
 
 
 def encode(message: Message, version: int) -> bytes:
@@ -75,9 +67,7 @@ def encode_behind(message: Message, version: int, head: bytearray, chunks: list[
 
 
 def _compile_reader(message_class: type[Message], version: int) -> Read:
-    schema = _schema(message_class, version)
-    _takes_views[message_class] = has_records(schema)
-    text, names = reader_source(schema, version)
+    text, names = reader_source(_schema(message_class, version), version)
     read: Read = _compile(message_class, version, text, names)["read"]
     _readers[message_class, version] = read
     return read

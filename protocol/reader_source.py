@@ -1,14 +1,17 @@
 """Makes the source of the decoder of one message at one version.
 
-    def read(data, position): ... return message, position
+    def read(data, p): ... return message, position
 
-The function may run past the end (a slice of missing bytes is silently short): its caller compares the position with
-the end once. It raises IndexError, struct.error and UnicodeDecodeError as they come; the caller translates them.
+Within, reading may run past the end, since a slice of missing bytes is silently short: the position is compared with
+the end once, when all is read.
 """
 
+from collections.abc import Callable
+from struct import error as StructError
 from typing import Any
 
 from protocol import primitives
+from protocol.errors import MalformedMessage
 from protocol.schema import FIXED, Field, Schema
 from protocol.source import Source
 from protocol.struct import ZERO_UUID
@@ -25,20 +28,31 @@ HELPERS = (
 
 
 class ReaderSource(Source):
-    """`data` is bytes, except where the message holds records: there it may be any buffer, and `view` a view of it."""
+    """Bytes are read faster than other buffers, so others are copied first, but not where the message holds records:
+    there `view` is a view of what was given."""
 
     def __init__(self, schema: Schema, version: int) -> None:
         super().__init__(schema, version)
         self.has_records = has_records(schema)
         self.names = {name: getattr(primitives, name) for name in HELPERS}
-        self.names |= {"new": object.__new__, "ZERO_UUID": ZERO_UUID}
+        self.names |= {"new": object.__new__, "ZERO_UUID": ZERO_UUID, "malformed": malformed(schema, version)}
+        self.names["NOT_SUCH_BYTES"] = (IndexError, StructError, UnicodeDecodeError)
 
     def write(self) -> str:
-        self.early("end = len(data)")
         if self.has_records:
-            self.early("view = memoryview(data)")
-        self.early(f"m = new({self.schema.name})")
-        self.struct(self.schema.fields, "m")
+            self.line("view = data if type(data) is memoryview else memoryview(data)")
+        else:
+            with self.block("if type(data) is not bytes:"):
+                self.line("m, q = read(bytes(data[p:]), 0)")
+                self.line("return m, p + q")
+        self.line("end = len(data)")
+        with self.block("try:"):
+            self.line(f"m = new({self.schema.name})")
+            self.struct(self.schema.fields, "m")
+        with self.block("except NOT_SUCH_BYTES as error:"):
+            self.line("raise malformed(error) from error")
+        with self.block("if p > end:"):
+            self.line('raise malformed(f"{p - end} bytes are missing")')
         self.line("return m, p")
         return self.text("def read(data, p):")
 
@@ -188,6 +202,11 @@ class ReaderSource(Source):
             else:
                 self.sized(field, element, False)
                 self.line(f"{elements}.append({element})")
+
+
+def malformed(schema: Schema, version: int) -> Callable[[object], MalformedMessage]:
+    """The exception's maker, which knows what was being read."""
+    return lambda why: MalformedMessage(f"{schema.name} v{version}: {why}")
 
 
 def has_records(schema: Schema) -> bool:
