@@ -94,7 +94,7 @@ class LogDirectory:
         raises   DirectoryInUse, WrongDirectory, OSError
         """
         path = path.rstrip("/") or "/"
-        disk.make_directory(path)
+        _make_directory(disk, path)
         lock = disk.lock(f"{path}/{LOCK}")
         try:
             meta = _meta_properties(disk, path, identity)
@@ -319,6 +319,17 @@ def remove_directory_tree(disk: Disk, path: str) -> None:
     for name in disk.list_directory(path):
         disk.unlink(f"{path}/{name}")
     disk.remove_directory(path)
+
+
+def _make_directory(disk: Disk, path: str) -> None:
+    """With the directories above it, each durably."""
+    missing = []
+    while path and not disk.exists(path):
+        missing.append(path)
+        path = path.rpartition("/")[0]
+    for new in reversed(missing):
+        disk.make_directory(new)
+        disk.sync_directory(new.rpartition("/")[0] or ("/" if new.startswith("/") else "."))
 
 
 def _meta_properties(disk: Disk, path: str, identity: Identity) -> MetaProperties:

@@ -192,7 +192,9 @@ class _Loader:
         snapshots: list[SnapshotToWrite] = []
         end_offset = unread[0].base_offset
         for at, segment in enumerate(unread):
-            if segment.base_offset < end_offset:  # left from before a truncation
+            # A segment behind a gap is kept, as Kafka does: compaction makes gaps, and so does a power failure that
+            # takes the bytes of one unsynced segment but not of the next. One that overlaps was left by a truncation.
+            if segment.base_offset < end_offset:
                 self._drop(unread[at:])
                 break
             if segment.base_offset > last_snapshot_offset:
@@ -201,8 +203,9 @@ class _Loader:
             end_offset, end_position = self._read_segment(segment)
             kept.append(segment)
             if end_position < segment.size_bytes:
-                self._cut(segment, end_position, end_offset)
-                self._drop(unread[at + 1 :])
+                self._check_not_synced(segment, end_position, end_offset)
+                self._drop(unread[at + 1 :])  # first, or a crash in between would leave a gap that looks meant
+                self._cut(segment, end_position)
                 break
         if end_offset < recovery_point:
             raise CorruptLog(f"{self._directory} ends at {end_offset}, but was synced up to {recovery_point}")
@@ -248,24 +251,24 @@ class _Loader:
         segment.size_bytes = size_bytes
         return end_offset, end_position
 
-    def _cut(self, segment: Segment, end_position: int, end_offset: int) -> None:
-        """Takes off what is not whole, unless it had been synced."""
+    def _check_not_synced(self, segment: Segment, end_position: int, end_offset: int) -> None:
         recovery_point = self._checkpointed.recovery_point
         if end_offset < recovery_point:
             raise CorruptLog(
                 f"{segment.path()}: no whole batch at byte {end_position} (offset {end_offset}), "
                 f"below the recovery point {recovery_point}"
             )
+
+    def _cut(self, segment: Segment, end_position: int) -> None:
         segment.file.truncate(end_position)
         segment.file.sync()  # lest old bytes come back behind new ones
         segment.size_bytes = end_position
 
     def _drop(self, segments: list[Segment]) -> None:
-        """Segments behind the end of the log."""
-        for segment in segments:
+        """Segments behind the end of the log, the last one first."""
+        for segment in reversed(segments):
             for path in segment.existing_files():
                 self._disk.unlink(path)
-        if segments:
             self._disk.sync_directory(self._directory)
 
     # --- producer state

@@ -33,6 +33,7 @@ class SegmentRemoval:
             for path in paths:
                 self._disk.rename(path, path + DELETED)
                 self._renamed.append(path + DELETED)
+            self._disk.sync_directory(self._directory)  # one after the other, so that no crash leaves a hole
 
     def unlink(self) -> None:
         for path in self._renamed:

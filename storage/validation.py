@@ -293,7 +293,7 @@ def _check_records(
         )
         if found is not None:
             raise RefusedRecords(found.code, found.message, message=found.message, record_errors=found.errors)
-    if not rules.is_log_append_time and not (_INT64_MIN <= lowest and highest <= _INT64_MAX):
+    if not rules.is_log_append_time and not (lowest >= _INT64_MIN and highest <= _INT64_MAX):
         raise RefusedRecords(ErrorCode.INVALID_TIMESTAMP, "a timestamp that does not fit into 64 bits")
 
 
