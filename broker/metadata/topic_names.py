@@ -24,6 +24,14 @@ def check_topic_name(name: str) -> None:
     raise InvalidSetting(f"Topic name is invalid: {why}")
 
 
+def is_valid_topic_name(name: str) -> bool:
+    try:
+        check_topic_name(name)
+    except InvalidSetting:
+        return False
+    return True
+
+
 def collision_key(name: str) -> str:
     """Equal for names that would share a metric name, where `.` becomes `_`: Kafka lets only one of them exist."""
     return name.replace(".", "_")

@@ -1,0 +1,77 @@
+"""Batches of the metadata log, or of a snapshot, into an image.
+
+Records between BeginTransaction and EndTransaction count together or not at all (KIP-868). What cannot be understood,
+because a newer Kafka wrote it, is passed over and named once.
+"""
+
+from collections.abc import Iterable
+
+from broker.metadata.image import MetadataImage
+from broker.metadata.records import PassedOver, decode_record
+from protocol.batch_header import batches, crc_ok
+from protocol.errors import MalformedMessage
+from protocol.records import records_of
+from protocol.struct import Buffer, Message
+
+
+class CorruptMetadata(Exception):
+    """The metadata log contradicts itself. The broker cannot start on it: it would forget topics."""
+
+
+class Loader:
+    """Feeds one image, in the order of the log."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+        self._transaction: list[Message] | None = None  # records of a transaction that has not ended
+        self.not_understood: set[tuple[int, int]] = set()  # record types and versions
+        self.last_timestamp = -1  # ms, of the last record
+
+    @property
+    def is_in_transaction(self) -> bool:
+        return self._transaction is not None
+
+    def load(self, portions: Iterable[Buffer], *, from_offset: int = 0, moves_offset: bool = True) -> None:
+        """Replay whole batches; those that begin below `from_offset` are skipped.
+
+        moves_offset  whether their offsets are those of the metadata log; a snapshot's are its own
+        raises        CorruptMetadata
+        """
+        for portion in portions:
+            for position, header in batches(portion):
+                if header.base_offset < from_offset:
+                    continue
+                if not header.is_control:
+                    if not crc_ok(portion, position, header.size_bytes):
+                        raise CorruptMetadata(f"the batch at offset {header.base_offset} has a wrong checksum")
+                    for record in records_of(portion, position):
+                        self._take(record.value, record.offset)
+                    self.last_timestamp = header.max_timestamp
+                if moves_offset:
+                    self._image.next_offset = header.last_offset + 1
+
+    def _take(self, value: bytes | None, offset: int) -> None:
+        try:
+            record = decode_record(value or b"")
+            if isinstance(record, PassedOver):
+                if not record.is_known:
+                    self.not_understood.add((record.record_type, record.version))
+                return
+            self._apply(record)
+        except (MalformedMessage, KeyError, IndexError, ValueError) as error:
+            raise CorruptMetadata(f"the record at offset {offset}: {type(error).__name__}: {error}") from error
+
+    def _apply(self, record: Message) -> None:
+        match type(record).__name__:
+            case "BeginTransactionRecord":
+                self._transaction = []
+            case "EndTransactionRecord":
+                records, self._transaction = self._transaction or [], None
+                for one in records:
+                    self._image.replay(one)
+            case "AbortTransactionRecord":
+                self._transaction = None
+            case _ if self._transaction is not None:
+                self._transaction.append(record)
+            case _:
+                self._image.replay(record)

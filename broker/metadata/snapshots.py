@@ -1,0 +1,64 @@
+"""Metadata snapshots (`<end offset>-<epoch>.checkpoint`) and `bootstrap.checkpoint`: finding, checking, writing them.
+
+A snapshot stands for all records of the log below its end offset. This broker reads Kafka's and writes none of its own
+but the bootstrap: its log holds only what changed, not a record every 500 ms, and so stays short.
+"""
+
+import re
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from broker.metadata.records import record_batch
+from protocol.batch_header import batches, crc_ok
+from protocol.control_records import ControlType, control_type
+from protocol.errors import MalformedMessage
+from protocol.records import NewRecord, build_batch, records_of
+from protocol.struct import Message
+
+BOOTSTRAP = "bootstrap.checkpoint"
+NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+_CONTROL_KEY = struct.Struct(">hh")  # version, type
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SnapshotFile:
+    """`end_offset` is exclusive."""
+
+    end_offset: int
+    epoch: int
+    name: str
+
+
+def snapshots_among(names: Iterable[str]) -> list[SnapshotFile]:
+    """The newest first."""
+    matches = [match for match in map(NAME.fullmatch, names) if match is not None]
+    return sorted((SnapshotFile(int(match[1]), int(match[2]), match[0]) for match in matches), reverse=True)
+
+
+def is_complete(data: bytes) -> bool:
+    """Whether all checksums hold and a snapshot footer ends it: a writer that died leaves one without."""
+    last = None
+    try:
+        for position, header in batches(data):
+            if position + header.size_bytes > len(data) or not crc_ok(data, position, header.size_bytes):
+                return False
+            last = position, header
+        if last is None or not last[1].is_control:
+            return False
+        *_, record = records_of(data, last[0])
+        return control_type(record.key) is ControlType.SNAPSHOT_FOOTER
+    except MalformedMessage:
+        return False
+
+
+def bootstrap_snapshot(records: Iterable[Message], metadata_version: int, now_ms: int) -> bytes:
+    """What formatting a directory leaves in its root: the features a cluster begins with."""
+    header = NewRecord(_CONTROL_KEY.pack(0, ControlType.SNAPSHOT_HEADER.value), struct.pack(">hqb", 0, 0, 0), now_ms)
+    footer = NewRecord(_CONTROL_KEY.pack(0, ControlType.SNAPSHOT_FOOTER.value), struct.pack(">hb", 0, 0), now_ms)
+    content = record_batch(records, metadata_version, now_ms, leader_epoch=0)
+    count = next(batches(content))[1].record_count
+    struct.pack_into(">q", content, 0, 1)
+    first = build_batch([header], is_control=True, leader_epoch=0)
+    last = build_batch([footer], base_offset=count + 1, is_control=True, leader_epoch=0)
+    return bytes(first + content + last)
