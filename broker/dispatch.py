@@ -59,7 +59,36 @@ class Handler:
 
 
 HANDLERS: Mapping[ApiKey, Handler] = {
+    ApiKey.PRODUCE: Handler(0, 13, served_from=3, keeps_frame=True),
+    ApiKey.FETCH: Handler(4, 18, waits_for_others=True),
+    ApiKey.LIST_OFFSETS: Handler(1, 11),
+    ApiKey.METADATA: Handler(0, 13),
+    ApiKey.OFFSET_COMMIT: Handler(2, 10),
+    ApiKey.OFFSET_FETCH: Handler(1, 10),
+    ApiKey.FIND_COORDINATOR: Handler(0, 6),
+    ApiKey.JOIN_GROUP: Handler(0, 9, waits_for_others=True),
+    ApiKey.HEARTBEAT: Handler(0, 4),
+    ApiKey.LEAVE_GROUP: Handler(0, 5),
+    ApiKey.SYNC_GROUP: Handler(0, 5, waits_for_others=True),
+    ApiKey.DESCRIBE_GROUPS: Handler(0, 6),
+    ApiKey.LIST_GROUPS: Handler(0, 5),
     ApiKey.API_VERSIONS: Handler(0, 4),
+    ApiKey.CREATE_TOPICS: Handler(2, 7),
+    ApiKey.DELETE_TOPICS: Handler(1, 6),
+    ApiKey.DELETE_RECORDS: Handler(0, 2),
+    ApiKey.INIT_PRODUCER_ID: Handler(0, 5),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: Handler(2, 4),
+    ApiKey.DESCRIBE_CONFIGS: Handler(1, 4),
+    ApiKey.ALTER_CONFIGS: Handler(0, 2),
+    ApiKey.DESCRIBE_LOG_DIRS: Handler(1, 5),
+    ApiKey.CREATE_PARTITIONS: Handler(0, 3),
+    ApiKey.DELETE_GROUPS: Handler(0, 2),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: Handler(0, 1),
+    ApiKey.OFFSET_DELETE: Handler(0, 0),
+    ApiKey.DESCRIBE_CLUSTER: Handler(0, 2),
+    ApiKey.DESCRIBE_PRODUCERS: Handler(0, 0),
+    ApiKey.LIST_CONFIG_RESOURCES: Handler(0, 1),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: Handler(0, 0),
 }
 
 
