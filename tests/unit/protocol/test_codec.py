@@ -6,6 +6,10 @@ from protocol.codec import decode, decode_from, encode, encode_chunks
 from protocol.errors import MalformedMessage, UnsupportedVersion
 from protocol.messages.api_versions_response import ApiVersionsResponse, FinalizedFeatureKey
 from protocol.messages.consumer_group_heartbeat_response import Assignment, ConsumerGroupHeartbeatResponse
+from protocol.messages.consumer_group_member_metadata_value import (
+    ClassicMemberMetadata,
+    ConsumerGroupMemberMetadataValue,
+)
 from protocol.messages.create_topics_response import CreatableTopicResult, CreateTopicsResponse
 from protocol.messages.fetch_request import FetchRequest
 from protocol.messages.fetch_response import EpochEndOffset, FetchableTopicResponse, FetchResponse, PartitionData
@@ -163,6 +167,21 @@ def test_a_nullable_struct_has_a_byte_before_it() -> None:
     assert len(encode(present, 0)) == len(encode(absent, 0)) + 2
     for response in (absent, present):
         assert decode(ConsumerGroupHeartbeatResponse, 0, encode(response, 0)) == response
+
+
+def test_a_nullable_struct_behind_a_tag_keeps_that_byte() -> None:
+    member = ConsumerGroupMemberMetadataValue(
+        client_id="c",
+        client_host="h",
+        server_assignor=None,
+        rack_id=None,
+        instance_id=None,
+        subscribed_topic_regex=None,
+        classic_member_metadata=ClassicMemberMetadata(session_timeout_ms=5),
+    )
+    written = bytes.fromhex("000002630268 01 00 ffffffff 00 01 00 07 01 00000005 01 00")  # by Kafka 4.3.1
+    assert encode(member, 0) == written
+    assert decode(ConsumerGroupMemberMetadataValue, 0, written) == member
 
 
 @pytest.mark.parametrize("version", [7, 9])
