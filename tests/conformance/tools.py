@@ -1,0 +1,106 @@
+"""Kafka's command line tools, all in one JVM."""
+
+import itertools
+import json
+import os
+import subprocess
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, cast
+
+from tests.support.oracle import run_kafka
+
+JAVA_SOURCES = Path(__file__).parent / "java"
+# One compiler and a small heap: the tools are short, and the broker that they talk to is on the same cores.
+QUICK_JVM = ("-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+TOOLS = "org.apache.kafka.tools."
+MAIN_CLASSES = {
+    "broker-api-versions": TOOLS + "BrokerApiVersionsCommand",
+    "cluster": TOOLS + "ClusterTool",
+    "configs": "kafka.admin.ConfigCommand",
+    "console-consumer": TOOLS + "consumer.ConsoleConsumer",
+    "console-producer": TOOLS + "ConsoleProducer",
+    "consumer-groups": TOOLS + "consumer.group.ConsumerGroupCommand",
+    "consumer-perf": TOOLS + "ConsumerPerformance",
+    "delete-records": TOOLS + "DeleteRecordsCommand",
+    "dump-log": TOOLS + "DumpLogSegments",
+    "e2e-latency": TOOLS + "EndToEndLatency",
+    "features": TOOLS + "FeatureCommand",
+    "get-offsets": TOOLS + "GetOffsetShell",
+    "groups": TOOLS + "GroupsCommand",
+    "log-dirs": TOOLS + "LogDirsCommand",
+    "producer-perf": TOOLS + "ProducerPerformance",
+    "topics": TOOLS + "TopicCommand",
+    "verifiable-consumer": TOOLS + "VerifiableConsumer",
+    "verifiable-producer": TOOLS + "VerifiableProducer",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a tool said and how it ended."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.stdout.splitlines()
+
+    def __str__(self) -> str:
+        return f"status {self.status}\n--- stdout\n{self.stdout[-4000:]}\n--- stderr\n{self.stderr[-4000:]}"
+
+
+class Tools:
+    """The JVM. Tools may run side by side: `start` returns at once, `run` waits and insists on status 0."""
+
+    def __init__(self, classes: Path) -> None:
+        """`classes`: an empty directory for the compiled driver."""
+        classpath = run_kafka("classpath").strip()
+        sources = [str(JAVA_SOURCES / "Tools.java")]
+        subprocess.run(["javac", "-nowarn", "-cp", classpath, "-d", str(classes), *sources], check=True)
+        config = Path(classpath).parent.parent / "log4j2-tools.yaml"
+        self._process = subprocess.Popen(
+            [
+                "java",
+                *QUICK_JVM,
+                f"-Dlog4j2.configurationFile={config}",
+                "-cp",
+                f"{classes}{os.pathsep}{classpath}",
+                "Tools",
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            encoding="utf-8",
+        )
+        self._ids = itertools.count()
+        self._waiting: dict[int, Future[Ran]] = {}
+        threading.Thread(target=self._collect, daemon=True).start()
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def start(self, tool: str, *words: object, stdin: str = "") -> Future[Ran]:
+        number, future = next(self._ids), Future[Ran]()
+        self._waiting[number] = future
+        request = {"id": number, "main": MAIN_CLASSES[tool], "args": [str(word) for word in words], "stdin": stdin}
+        requests = cast(IO[str], self._process.stdin)
+        requests.write(json.dumps(request) + "\n")
+        requests.flush()
+        return future
+
+    def run(self, tool: str, *words: object, stdin: str = "", status: int = 0, timeout_s: float = 60) -> Ran:
+        ran = self.start(tool, *words, stdin=stdin).result(timeout_s)
+        assert ran.status == status, f"{tool} {' '.join(map(str, words))}: {ran}"
+        return ran
+
+    def _collect(self) -> None:
+        for line in cast(IO[str], self._process.stdout):
+            answer = json.loads(line)
+            self._waiting.pop(answer["id"]).set_result(Ran(answer["status"], answer["stdout"], answer["stderr"]))
