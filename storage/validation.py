@@ -156,7 +156,7 @@ def check_produced(records: Bytes, rules: BatchRules, now_ms: int, version: int)
     elif header.is_log_append_time:  # means its largest timestamp for every record
         max_timestamp = header.max_timestamp
     else:
-        max_timestamp = header.base_timestamp + survey.max_timestamp_delta
+        max_timestamp = max(NO_TIMESTAMP, header.base_timestamp + survey.max_timestamp_delta)
     accepted = (
         _in_place(batch, header, rules, max_timestamp)
         if source is target

@@ -1,0 +1,79 @@
+"""What the broker answers to produced records, row by row of tests/support/produced.py.
+
+The conformance suite sends the same rows to Apache Kafka and compares what it answers and stores.
+"""
+
+import pytest
+
+from protocol.batch_header import crc_ok, read_batch_header
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records import records_of
+from storage.log_config import LogConfig
+from storage.validation import BatchRules, RefusedRecords, check_produced, is_first_batch_transactional
+from tests.support.batches import NOW_MS, good_batch
+from tests.support.produced import Produced, everything
+
+CONFIG_TYPES = {"message.timestamp.type": str, "compression.type": str}
+
+
+def rules_for(row: Produced) -> BatchRules:
+    settings: dict[str, object] = {}
+    for name, value in row.topic.items():
+        python_name = name.replace(".", "_")
+        if name == "cleanup.policy":
+            settings[python_name] = frozenset(value.split(","))
+        else:
+            settings[python_name] = CONFIG_TYPES.get(name, int)(value)
+    return BatchRules.of("TOPIC", 0, LogConfig(**settings))  # type: ignore[arg-type]  # a table of settings
+
+
+@pytest.mark.parametrize("row", everything(NOW_MS), ids=str)
+def test_produced(row: Produced) -> None:
+    rules = rules_for(row)
+    if row.is_whole_request:
+        with pytest.raises(KafkaError) as whole:
+            is_first_batch_transactional(row.records)
+        assert (whole.value.code, whole.value.message) == (row.code, row.message)
+        return
+    is_first_batch_transactional(row.records)
+    if row.code is not ErrorCode.NONE:
+        with pytest.raises(RefusedRecords) as refused:
+            check_produced(bytearray(row.records), rules, NOW_MS, row.version)
+        assert refused.value.code is row.code, refused.value.reason
+        assert refused.value.record_errors == row.record_errors
+        assert refused.value.message == row.message
+        return
+    accepted = check_produced(bytearray(row.records), rules, NOW_MS, row.version)
+    header = accepted.header
+    assert header == read_batch_header(accepted.batch)
+    assert header.size_bytes == len(accepted.batch)
+    assert crc_ok(accepted.batch, 0, len(accepted.batch))
+    assert header.base_offset == 0
+    sent, stored = list(records_of(row.records)), list(records_of(accepted.batch))
+    assert [(record.key, record.value, record.headers) for record in stored] == [
+        (record.key, record.value, record.headers) for record in sent
+    ]
+    assert [record.offset for record in stored] == list(range(len(sent)))
+    assert header.max_timestamp == max(-1, *(record.timestamp for record in stored))
+    if rules.compression is not None:
+        assert header.compression is rules.compression
+    if rules.is_log_append_time:
+        assert accepted.log_append_time_ms == NOW_MS
+        assert {record.timestamp for record in stored} == {NOW_MS}
+    else:
+        assert accepted.log_append_time_ms is None
+        assert not header.is_log_append_time
+
+
+def test_what_needs_no_change_stays_in_the_buffer_it_came_in() -> None:
+    frame = bytearray(b"before") + good_batch() + b"behind"
+    view = memoryview(frame)[6:-6]
+    accepted = check_produced(view, BatchRules.of("t", 0, LogConfig()), NOW_MS, 8)
+    accepted.batch[12:16] = b"\0\0\0\x05"
+    assert frame[6 + 12 : 6 + 16] == b"\0\0\0\x05"
+
+
+def test_a_wrong_largest_timestamp_is_put_right() -> None:
+    wrong = bytearray(next(bytes(row.records) for row in everything(NOW_MS) if "by the header alone" in row.name))
+    accepted = check_produced(wrong, BatchRules.of("t", 0, LogConfig()), NOW_MS, 8)
+    assert accepted.header.max_timestamp == NOW_MS

@@ -1,0 +1,95 @@
+"""Record batches for tests, sound and broken, byte by byte."""
+
+import struct
+from collections.abc import Iterable
+
+from protocol.batch_header import MAGIC, BatchHeader, computed_crc, pack_batch
+from protocol.compression import Compression, compress
+from protocol.records import NewRecord, append_record, build_batch
+from protocol.varint import append_varint
+
+NOW_MS = 1_700_000_000_000
+
+# where a batch keeps its fields, and how: the layout of docs/formats/record-batch.md, told a second time on purpose
+FIELDS = {
+    "base_offset": (0, ">q"),
+    "batch_length": (8, ">i"),
+    "leader_epoch": (12, ">i"),
+    "magic": (16, ">b"),
+    "crc": (17, ">I"),
+    "attributes": (21, ">h"),
+    "last_offset_delta": (23, ">i"),
+    "base_timestamp": (27, ">q"),
+    "max_timestamp": (35, ">q"),
+    "producer_id": (43, ">q"),
+    "producer_epoch": (51, ">h"),
+    "base_sequence": (53, ">i"),
+    "record_count": (57, ">i"),
+}
+
+
+def good_batch(count: int = 3, compression: Compression = Compression.NONE, now_ms: int = NOW_MS) -> bytearray:
+    """Records with the keys k0, k1 …, the values v0, v1 … and timestamps a millisecond apart, up to `now_ms`."""
+    return build_batch(
+        [NewRecord(b"k%d" % n, b"v%d" % n, now_ms - count + 1 + n) for n in range(count)], compression=compression
+    )
+
+
+def changed(batch: bytes | bytearray, *, seal: bool = True, **fields: int) -> bytearray:
+    """A copy with other header fields, and with the CRC that belongs to them unless `seal` is False."""
+    copy = bytearray(batch)
+    for name, value in fields.items():
+        at, packing = FIELDS[name]
+        struct.pack_into(packing, copy, at, value)
+    if seal and "crc" not in fields:
+        struct.pack_into(">I", copy, FIELDS["crc"][0], computed_crc(copy, 0, len(copy)))
+    return copy
+
+
+def record(
+    offset_delta: int = 0,
+    timestamp_delta: int = 0,
+    key: bytes | None = b"k",
+    value: bytes | None = b"v",
+    headers: Iterable[tuple[str, bytes | None]] = (),
+) -> bytes:
+    """One record with its length in front."""
+    out = bytearray()
+    append_record(out, offset_delta, timestamp_delta, key, value, headers)
+    return bytes(out)
+
+
+def record_of(body: bytes) -> bytes:
+    """A record of these bytes behind its (right) length."""
+    out = bytearray()
+    append_varint(out, len(body))
+    return bytes(out) + body
+
+
+def batch_of(
+    payload: bytes,
+    count: int = 1,
+    *,
+    compression: Compression = Compression.NONE,
+    is_packed: bool = False,
+    base_timestamp: int = NOW_MS,
+    max_timestamp: int | None = None,
+    last_offset_delta: int | None = None,
+) -> bytearray:
+    """A batch around any bytes: records as they are to be opened, or (is_packed) as they are to stand there."""
+    header = BatchHeader(
+        base_offset=0,
+        batch_length=0,
+        leader_epoch=-1,
+        magic=MAGIC,
+        crc=0,
+        attributes=compression.value,
+        last_offset_delta=count - 1 if last_offset_delta is None else last_offset_delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=base_timestamp if max_timestamp is None else max_timestamp,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        record_count=count,
+    )
+    return pack_batch(header, payload if is_packed else compress(compression, payload))

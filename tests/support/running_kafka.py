@@ -1,0 +1,24 @@
+"""Apache Kafka itself, for as long as a test needs it."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.oracle import run_kafka
+
+
+@contextmanager
+def running_kafka(work: Path, *options: str) -> Iterator[str]:
+    """Starts Kafka 4.3.1 on a free port with a directory of its own; gives `host:port`.
+
+    work      a folder for the ready file
+    options   of the kit's `kafka start`, e.g. `--set`, `log.segment.bytes=1048576`
+    """
+    ready = work / "kafka.json"
+    run_kafka("start", "--port", 0, "--ready-file", ready, *options)
+    told = json.loads(ready.read_text())
+    try:
+        yield str(told["bootstrap"])
+    finally:
+        run_kafka("stop", "--port", told["port"])
