@@ -120,6 +120,14 @@ class Partition:
         if self._parked:
             woken.extend(wait for wait in self._parked if wait.appended(size_bytes))
 
+    def flush(self) -> None:
+        """Write what is staged now rather than at the end of the tick: for work that must come between writes."""
+        self._write()
+
+    def sync(self) -> None:
+        """Have everything written so far synced; nobody waits for it."""
+        self._syncs.add(self)
+
     def configure(self, config: LogConfig) -> None:
         """The topic's settings are others from now on."""
         self.log.config = config
@@ -181,8 +189,8 @@ class Partition:
             return
         for on_done in unwritten:
             on_done(None)
-        if log.has_rolled:  # nobody waits for it, but until it is synced a restart has more to read
-            self._syncs.add(self)
+        if log.has_rolled:  # until it is synced a restart has more to read
+            self.sync()
 
     def _await_sync(self, end_offset: int, action: OnDone) -> None:
         self._unsynced.append((end_offset, action))

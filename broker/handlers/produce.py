@@ -138,7 +138,7 @@ class ProduceInHand:
     def _take_records(self, partition: Partition, records: Buffer | None, answer: PartitionProduceResponse) -> None:
         if records is None:  # Kafka never answers this
             raise RefusedRecords(ErrorCode.INVALID_RECORD, "no records", found_by_log=False)
-        if is_cheap(records):
+        if is_cheap(records, partition.rules):
             accepted = check_produced(records, partition.rules, self._context.now_ms, self._context.api_version)
             self._stage(partition, accepted, answer)
             return
