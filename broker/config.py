@@ -129,13 +129,18 @@ class BrokerConfig:
     queued_max_request_bytes: int
     replica_high_watermark_checkpoint_interval_ms: int
     request_timeout_ms: int
+    share_coordinator_state_topic_min_isr: int
     share_coordinator_state_topic_num_partitions: int
+    share_coordinator_state_topic_replication_factor: int
+    share_coordinator_state_topic_segment_bytes: int
     socket_listen_backlog_size: int
     socket_receive_buffer_bytes: int
     socket_request_max_bytes: int
     socket_send_buffer_bytes: int
     transaction_max_timeout_ms: int
+    transaction_state_log_min_isr: int
     transaction_state_log_num_partitions: int
+    transaction_state_log_replication_factor: int
     transaction_state_log_segment_bytes: int
     transactional_id_expiration_ms: int
     unclean_leader_election_enable: bool

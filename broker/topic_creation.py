@@ -1,0 +1,100 @@
+"""Creating topics: for CreateTopics, and for clients that merely mention one (auto-creation, internal topics)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from broker.metadata.decision import Decision
+from broker.metadata.topics import NewTopic, TopicDefaults, TopicResult, create_topics
+from protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from broker.config import BrokerConfig
+    from broker.delayed import Deferred
+    from broker.metadata.cluster_metadata import ClusterMetadata
+    from broker.metadata.image import MetadataImage
+
+log = logging.getLogger("odradek.metadata")
+
+GROUP_OFFSETS = "__consumer_offsets"
+TRANSACTION_STATE = "__transaction_state"
+SHARE_GROUP_STATE = "__share_group_state"
+
+
+def internal_topic(name: str, config: BrokerConfig) -> NewTopic | None:
+    """How the broker makes a topic that it keeps its own state in; None for any other name."""
+    if name == GROUP_OFFSETS:
+        return NewTopic(
+            name,
+            config.offsets_topic_num_partitions,
+            config.offsets_topic_replication_factor,
+            configs=(
+                ("cleanup.policy", "compact"),
+                ("compression.type", "producer"),
+                ("segment.bytes", str(config.offsets_topic_segment_bytes)),
+            ),
+        )
+    if name == TRANSACTION_STATE:
+        return NewTopic(
+            name,
+            config.transaction_state_log_num_partitions,
+            config.transaction_state_log_replication_factor,
+            configs=(
+                ("cleanup.policy", "compact"),
+                ("compression.type", "uncompressed"),
+                ("min.insync.replicas", str(config.transaction_state_log_min_isr)),
+                ("segment.bytes", str(config.transaction_state_log_segment_bytes)),
+                ("unclean.leader.election.enable", "false"),
+            ),
+        )
+    if name == SHARE_GROUP_STATE:
+        return NewTopic(
+            name,
+            config.share_coordinator_state_topic_num_partitions,
+            config.share_coordinator_state_topic_replication_factor,
+            configs=(
+                ("cleanup.policy", "delete"),
+                ("compression.type", "producer"),
+                ("min.insync.replicas", str(config.share_coordinator_state_topic_min_isr)),
+                ("retention.ms", "-1"),
+                ("segment.bytes", str(config.share_coordinator_state_topic_segment_bytes)),
+            ),
+        )
+    return None
+
+
+class TopicCreation:
+    """Puts creations to the metadata log, with this broker's defaults."""
+
+    def __init__(self, metadata: ClusterMetadata, config: BrokerConfig, new_topic_id: Callable[[], bytes]) -> None:
+        self._metadata = metadata
+        self._config = config
+        self._new_topic_id = new_topic_id
+
+    def create(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> Deferred[list[TopicResult]]:
+        """Answered when the topics can be written to. Fails with POLICY_VIOLATION for too much at once."""
+        defaults = TopicDefaults(self._config.num_partitions, self._config.default_replication_factor)
+
+        def decide(image: MetadataImage) -> Decision[list[TopicResult]]:
+            decision = create_topics(
+                image, topics, node=self._metadata.node, defaults=defaults, new_topic_id=self._new_topic_id
+            )
+            return replace(decision, records=()) if validate_only else decision
+
+        return self._metadata.submit(decide)
+
+    def begin(self, names: Iterable[str]) -> None:
+        """Create those of `names` that can be, and tell nobody: whoever asked will ask again."""
+        topics = [internal_topic(name, self._config) or NewTopic(name) for name in names]
+        if topics:
+            self.create(topics).when_done(_log_failure)
+
+
+def _log_failure(answer: Deferred[list[TopicResult]]) -> None:
+    try:
+        answer.outcome()
+    except KafkaError as error:
+        log.warning("auto-creation of topics failed: %s", error)
