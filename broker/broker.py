@@ -26,6 +26,7 @@ from broker.metadata.loading import CorruptMetadata
 from broker.partitions import Partitions
 from broker.producer_ids import ProducerIds
 from broker.server import Server, bind
+from broker.topic_creation import TopicCreation
 from broker.uuids import hex_text, random_uuid
 from broker.workers import ThreadWorkers
 from protocol.errors import KafkaError
@@ -36,6 +37,7 @@ from storage.tail_cache import TailCache
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
+    from broker.housekeeping import Housekeeping
     from broker.listeners import Listener
     from broker.metadata.image import TopicImage
     from broker.shard import ShardLog
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek")
 
 WORKER_THREADS = 4
+HOUSEKEEPING_AFTER_MS = 500  # so that its import does not stand in the way of the first requests
 LOCAL_HOST = "localhost"  # what clients are told where the configuration names no host: one machine is what this is for
 
 
@@ -73,6 +76,7 @@ class Broker:
         self.fetch_sessions = FetchSessions(
             config.max_incremental_fetch_session_cache_slots, lambda: randint(1, MAX_SESSION_ID)
         )
+        self.housekeeping: Housekeeping | None = None
         self._disk = RealDisk()
         self._flush = AppendFlush(loop.call_soon)
         self._syncs = SyncRounds(self.workers)
@@ -82,16 +86,15 @@ class Broker:
     async def start(self) -> None:
         """Raises CannotStart, OSError, KafkaError; nothing of it is left running then."""
         config = self.config
+        # Before the directory is touched: a port that is taken must not cost it the mark of its clean shutdown.
+        sockets = {listener.name: _bind(listener) for listener in config.serving}
         self.log_directory = self._open_log_directory()
         self.cluster_id = self.log_directory.meta.cluster_id
-        sockets = {listener.name: _bind(listener) for listener in config.serving}
         ports = {name: bound.getsockname()[1] for name, bound in sockets.items()}
         self.advertised = config.advertised(ports, lambda: LOCAL_HOST)
         self._open_metadata()
         self._open_partitions()
         self._start_groups()
-        from broker.topic_creation import TopicCreation
-
         self.auto_creation = TopicCreation(self.metadata, config, random_uuid)
         self.metadata.add_listener(self)
         dispatcher = Dispatcher(self, self.clock)
@@ -99,15 +102,18 @@ class Broker:
             server = Server(dispatcher, _connection_limits(config), self.timers, self.loop, listener_name=name)
             self._servers.append(server)
             await server.listen(bound)
+        self._housekeeping_timer = self.timers.after(HOUSEKEEPING_AFTER_MS, self._start_housekeeping)
 
     async def stop(self, in_flight_timeout_s: float) -> None:
         """Raises LogWriteFailed, OSError where the log could not be left clean; the next start then reads it again."""
-        for server in self._servers:
-            server.stop_accepting()
+        self._housekeeping_timer.cancel()
+        if self.housekeeping is not None:
+            self.housekeeping.stop()
         await asyncio.gather(*(server.stop(in_flight_timeout_s) for server in self._servers))
         self.groups.stop()
         self._flush.flush()
         self.workers.close()
+        await asyncio.sleep(0)  # what the threads have ended is settled on the loop
         self.metadata.close()
         self.log_directory.close(broker_epoch=self.metadata.broker_epoch)
 
@@ -203,6 +209,18 @@ class Broker:
         )
         topic = self.metadata.image.topics.get(OFFSETS_TOPIC)
         self.groups.start(None if topic is None else len(topic.partitions))
+
+    def _start_housekeeping(self) -> None:
+        from broker.chores import chores
+        from broker.housekeeping import Housekeeping
+
+        self.housekeeping = Housekeeping(
+            chores(self.config, self.log_directory, self.timers, self.workers),
+            lambda: self.partitions,
+            self.clock,
+            self.timers,
+        )
+        self.housekeeping.start(self.config.log_initial_task_delay_ms)
 
     def _offsets_log(self, index: int) -> ShardLog:
         from broker.shard_log import PartitionLog

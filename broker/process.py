@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker.broker import Broker, CannotStart
+from storage.log import LogWriteFailed
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
@@ -63,17 +64,22 @@ async def _serve(
         loop.add_signal_handler(number, on_signal, number)
     broker = Broker(config, loop)
     await broker.start()
+    # What recovery has built is here to stay: the collector need not walk over it again.
+    gc.collect()
+    gc.freeze()
     try:
-        # What recovery has built is here to stay: the collector need not walk over it again.
-        gc.collect()
-        gc.freeze()
         _say_ready(broker, ready_file, milliseconds_since_start())
         await told_to_stop.wait()
-        log.info("stopping")
     finally:
-        await broker.stop(IN_FLIGHT_TIMEOUT_S)
-    if ready_file is not None:
-        ready_file.unlink(missing_ok=True)
+        log.info("stopping")
+        if ready_file is not None:
+            ready_file.unlink(missing_ok=True)
+        try:
+            await broker.stop(IN_FLIGHT_TIMEOUT_S)
+        except (LogWriteFailed, OSError) as error:
+            log.critical("the log could not be left clean, so the next start will read it through: %s", error)
+            return 1
+    log.info("stopped; all that was acknowledged is on the disk")
     return 0
 
 
