@@ -99,6 +99,10 @@ class Disk(Protocol):
 
     def sync_directory(self, path: str) -> None: ...
 
+    def sync_file_system(self, path: str) -> None:
+        """As `sync` of every file, and `sync_directory` of every directory, of the file system that holds `path`."""
+        ...
+
     def lock(self, path: str) -> HeldLock:
         """Takes the file's lock for this process, creating the file. Raises DirectoryInUse."""
         ...
@@ -229,6 +233,18 @@ class RealDisk:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def sync_file_system(self, path: str) -> None:
+        import ctypes  # only at shutdown, and not on the way up
+
+        libc = ctypes.CDLL(None, use_errno=True)
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if libc.syncfs(fd):
+                code = ctypes.get_errno()
+                raise OSError(code, os.strerror(code), path)
         finally:
             os.close(fd)
 

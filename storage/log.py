@@ -89,7 +89,6 @@ class Log(ReadableLog):
         )
         self._active_is_saved = state.active_is_saved
         self._ticket: SyncTicket | None = None
-        self._is_closed = False
 
     # --- appending
 
@@ -362,30 +361,43 @@ class Log(ReadableLog):
 
     # --- leaving
 
-    def close(self) -> None:
-        """Makes everything durable, index files and producer snapshot included, so that the next start need not read
-        the log. Waits for the disk; nothing may be staged or being synced. Raises LogWriteFailed, then the next
-        start must not count on a clean shutdown."""
-        assert not self._runs
-        if self._is_closed:
-            return
-        self._is_closed = True
-        self._tail.clear()
+    def start_close(self) -> SyncTicket | None:
+        """Whatever must be durable so that the next start need not read the log: index files and producer snapshot
+        too. None when it is already. Nothing may be staged or being synced; nothing is appended from now on.
+
+        raises   LogWriteFailed when the log is offline: the next start must not count on a clean shutdown
+        """
+        assert not self._runs, f"{self}: closed between append and write"
         if self.offline_reason is not None:
             raise LogWriteFailed(self.offline_reason)
+        self.go_offline(f"{self} is closed")
+        self._tail.clear()
         snapshot = self._snapshot(self.high_watermark)
         if snapshot is not None:
             self._unsynced.snapshots.append(snapshot)
         if not self._active_is_saved:
             self._active.seal_time_index()
             self._unsynced.rolled.append(self._active)
-        ticket = self.start_sync()
-        ticket.run()
-        self.finish_sync(ticket)
+        if self.recovery_point == self.high_watermark and self._unsynced.is_empty and not self._leader_epochs.is_dirty:
+            return None
+        return self.start_sync()
+
+    def finish_close(self, ticket: SyncTicket) -> None:
+        """Raises LogWriteFailed."""
+        self._ticket = None
+        if ticket.error is not None:
+            raise LogWriteFailed(f"{self}: {ticket.error}") from ticket.error
+        self.recovery_point = self.high_watermark
+
+    def close(self) -> None:
+        """Makes everything durable. Waits for the disk. Raises LogWriteFailed."""
+        ticket = self.start_close()
+        if ticket is not None:
+            ticket.run()
+            self.finish_close(ticket)
 
     def abandon(self) -> None:
         """The partition is deleted: nothing more is written, and what was staged is forgotten."""
-        self._is_closed = True
         self._runs = []
         self._tail.clear()
         self.go_offline(f"{self} was deleted")

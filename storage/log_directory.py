@@ -41,8 +41,9 @@ from storage.file_names import (
     partition_directory,
     partition_of,
 )
-from storage.log import Log, LogWriteFailed, no_jitter
+from storage.log import Log, LogWriteFailed, SyncTicket, no_jitter
 from storage.log_config import LogConfig
+from storage.log_sync import run_together
 from storage.recovery import Checkpointed, CorruptLog, load_log, new_log_state
 from storage.tail_cache import TailCache
 
@@ -77,7 +78,8 @@ class LogDirectory:
         self._recovery_points: dict[TopicPartition, int] = {}  # as in the checkpoint files
         self._log_start_offsets: dict[TopicPartition, int] = {}
         self._jitter_ms: Callable[[int], int] = no_jitter
-        self._found: list[str] = []  # directories of partitions
+        self._found: dict[TopicPartition, None] = {}  # those that have a directory
+        self._topic_ids: dict[TopicPartition, bytes] = {}  # as their directories say
 
     @classmethod
     def open(
@@ -119,8 +121,8 @@ class LogDirectory:
         for name in names:
             if is_doomed_directory(name):
                 remove_directory_tree(self._disk, f"{self.path}/{name}")
-            elif partition_of(name) is not None:
-                self._found.append(name)
+            elif (partition := partition_of(name)) is not None:
+                self._found[partition] = None
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         path = f"{self.path}/{name}"
@@ -135,17 +137,20 @@ class LogDirectory:
 
     def partitions(self) -> list[TopicPartition]:
         """Those that have a directory, whether opened or not."""
-        found = (partition_of(name) for name in self._found)
-        return [partition for partition in found if partition is not None]
+        return list(self._found)
 
     def topic_id_of(self, topic: str, partition: int) -> bytes | None:
         """The topic that the partition's directory was made for; None when the directory does not tell."""
-        try:
-            return decode_partition_metadata(
-                self._disk.read_bytes(f"{self._path_of(topic, partition)}/{PARTITION_METADATA}")
-            )
-        except (FileNotFoundError, CorruptCheckpoint):
-            return None
+        known = self._topic_ids.get((topic, partition))
+        if known is None:
+            try:
+                known = decode_partition_metadata(
+                    self._disk.read_bytes(f"{self._path_of(topic, partition)}/{PARTITION_METADATA}")
+                )
+            except (FileNotFoundError, CorruptCheckpoint):
+                return None
+            self._topic_ids[topic, partition] = known
+        return known
 
     def open_log(self, topic: str, partition: int, topic_id: bytes | None, config: LogConfig, *, now_ms: int) -> Log:
         """Opens a log that has a directory.
@@ -210,7 +215,7 @@ class LogDirectory:
             jitter_ms=self._jitter_ms,
         )
         self.logs[key] = log
-        self._found.append(partition_directory(topic, partition))
+        self._found[key] = None
         return log
 
     def delete_log(self, topic: str, partition: int, unique_hex: str) -> str:
@@ -224,9 +229,9 @@ class LogDirectory:
         if log is not None:
             log.abandon()
         self.failed.pop((topic, partition), None)
+        self._found.pop((topic, partition), None)
+        self._topic_ids.pop((topic, partition), None)
         name = partition_directory(topic, partition)
-        if name in self._found:
-            self._found.remove(name)
         target = f"{self.path}/{doomed_directory(topic, partition, unique_hex)}"
         self._disk.rename(f"{self.path}/{name}", target)
         return target
@@ -288,9 +293,18 @@ class LogDirectory:
         """
         try:
             failure: LogWriteFailed | None = None
+            tickets: list[tuple[Log, SyncTicket]] = []
             for log in self.logs.values():
                 try:
-                    log.close()
+                    ticket = log.start_close()
+                    if ticket is not None:
+                        tickets.append((log, ticket))
+                except LogWriteFailed as error:
+                    failure = failure or error
+            run_together(self._disk, self.path, [ticket for _, ticket in tickets])
+            for log, ticket in tickets:
+                try:
+                    log.finish_close(ticket)
                 except LogWriteFailed as error:
                     failure = failure or error
             self.write_checkpoints()

@@ -114,17 +114,29 @@ class Segment:
 
     @property
     def offset_index(self) -> OffsetIndex:
-        if self._offset_index is None:
-            self._load_indexes()
-        assert self._offset_index is not None
-        return self._offset_index
+        index = self._offset_index
+        if index is None:
+            try:
+                index = OffsetIndex.from_bytes(self.base_offset, self._disk.read_bytes(self.path(OFFSET_INDEX)))
+                if index.last_position >= max(self.size_bytes, 1):
+                    raise CorruptIndex("the offset index points beyond the log")
+                self._offset_index = index
+            except (CorruptIndex, FileNotFoundError):
+                index, self._time_index = self._indexes_from_log()
+                self._offset_index = index
+        return index
 
     @property
     def time_index(self) -> TimeIndex:
-        if self._time_index is None:
-            self._load_indexes()
-        assert self._time_index is not None
-        return self._time_index
+        index = self._time_index
+        if index is None:
+            try:
+                index = TimeIndex.from_bytes(self.base_offset, self._disk.read_bytes(self.path(TIME_INDEX)))
+                self._time_index = index
+            except (CorruptIndex, FileNotFoundError):
+                self._offset_index, index = self._indexes_from_log()
+                self._time_index = index
+        return index
 
     @property
     def txn_index(self) -> TxnIndex:
@@ -148,16 +160,6 @@ class Segment:
         self._max_timestamp = (NO_TIMESTAMP, self.base_offset)
         self._first_timestamp = None
         self._bytes_since_index_entry = 0
-
-    def _load_indexes(self) -> None:
-        try:
-            offset_index = OffsetIndex.from_bytes(self.base_offset, self._disk.read_bytes(self.path(OFFSET_INDEX)))
-            time_index = TimeIndex.from_bytes(self.base_offset, self._disk.read_bytes(self.path(TIME_INDEX)))
-            if offset_index.last_position >= max(self.size_bytes, 1):
-                raise CorruptIndex("the offset index points beyond the log")
-        except (CorruptIndex, FileNotFoundError):
-            offset_index, time_index = self._indexes_from_log()
-        self._offset_index, self._time_index = offset_index, time_index
 
     def _indexes_from_log(self) -> tuple[OffsetIndex, TimeIndex]:
         rebuilt = Segment.new(self._disk, self._directory, self.base_offset, now_ms=self.created_ms)

@@ -66,6 +66,19 @@ class File:
     pending: list[Write | Truncate] = field(default_factory=list)
     is_cold: bool = False
 
+    def settle(self) -> None:
+        """What is pending has reached the disk, but for what a failed sync has given up."""
+        durable = bytearray(self.durable)
+        for change in self.pending:
+            if not change.is_doomed:
+                change.apply(durable)
+        self.durable = bytes(durable)
+        self.pending = [change for change in self.pending if change.is_doomed]
+
+    def doom(self) -> None:
+        for change in self.pending:
+            change.is_doomed = True
+
 
 @dataclass(slots=True)
 class NameChange:
@@ -238,6 +251,20 @@ class FakeDisk:
         directory.durable = dict(directory.entries)
         directory.pending = []
 
+    def sync_file_system(self, path: str) -> None:
+        files = list(_files(self._root))
+        try:
+            self._call("sync_file_system", path)
+        except OSError:
+            for file in files:
+                file.doom()
+            raise
+        for file in files:
+            file.settle()
+        for directory in _directories(self._root):
+            directory.durable = dict(directory.entries)
+            directory.pending = []
+
     def lock(self, path: str) -> FakeLock:
         if path in self._locked:
             raise DirectoryInUse(path)
@@ -306,19 +333,12 @@ class FakeFile:
         return self.read_at(size_bytes, position)
 
     def sync(self) -> None:
-        file = self._file
         try:
             self._disk._call("sync", self._path)
         except OSError:
-            for change in file.pending:
-                change.is_doomed = True
+            self._file.doom()
             raise
-        durable = bytearray(file.durable)
-        for change in file.pending:
-            if not change.is_doomed:
-                change.apply(durable)
-        file.durable = bytes(durable)
-        file.pending = [change for change in file.pending if change.is_doomed]
+        self._file.settle()
 
     def truncate(self, size_bytes: int) -> None:
         self._disk._call("truncate", self._path)
@@ -446,6 +466,13 @@ def _files(directory: Directory) -> Iterator[File]:
             yield node
         else:
             yield from _files(node)
+
+
+def _directories(directory: Directory) -> Iterator[Directory]:
+    yield directory
+    for node in directory.entries.values():
+        if isinstance(node, Directory):
+            yield from _directories(node)
 
 
 def _error(fault: Fault, name: str, path: str) -> OSError:
