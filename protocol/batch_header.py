@@ -8,8 +8,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from protocol.checksum import crc32c
 from protocol.compression import Bytes, Compression
 from protocol.errors import MalformedMessage
 

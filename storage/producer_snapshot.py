@@ -6,8 +6,7 @@ Layout: docs/formats/producer-snapshot.md. Source: transactions-behaviour 4.11.
 import struct
 from collections.abc import Iterable
 
-from crc32c import crc32c
-
+from protocol.checksum import crc32c
 from storage.producer_state import CachedBatch, ProducerEntry
 
 VERSION = 1
