@@ -33,6 +33,7 @@ class Client:
         self.instance = name if rng.random() < 0.3 else None
         self.protocols = {"range": subscription("t")} | ({"sticky": subscription("t")} if rng.random() < 0.5 else {})
         self.is_alive = True
+        self.is_busy = False  # with its records: sends heartbeats and does not look at what they answer
         self.member_id = ""
         self.generation = -1
         self.assignment: bytes | None = None
@@ -54,7 +55,10 @@ class Client:
     def step(self) -> None:
         """Whatever a consumer would do next."""
         try:
-            self._step()
+            if self.is_busy:
+                self.scene.heartbeat(self.member_id, self.generation, instance=self.instance)
+            else:
+                self._step()
         except KafkaError:
             self.reconnect()  # the coordinator could not write: look for it again
 
@@ -127,7 +131,8 @@ class World:
     def event(self) -> None:
         rng, client = self.rng, self.rng.choice(self.clients)
         event = rng.choices(
-            ["step", "time", "commit", "die", "revive", "leave", "crash", "disk"], [40, 12, 10, 3, 5, 3, 2, 3]
+            ["step", "time", "commit", "die", "revive", "busy", "leave", "crash", "disk"],
+            [40, 12, 10, 6, 6, 3, 3, 2, 4],
         )[0]
         self.trace.append(f"{self.scene.now_ms} {event} {client.name}")
         match event:
@@ -143,9 +148,11 @@ class World:
                 client.is_alive = False
                 client.reconnect()
             case "revive":
-                client.is_alive = True
-                if client.instance is None or rng.random() < 0.5:
+                if not client.is_alive:
+                    client.is_alive, client.is_busy = True, False
                     client.start_over()
+            case "busy":
+                client.is_busy = client.is_alive and not client.is_busy
             case "leave":
                 self.leave(client)
             case "crash":
@@ -175,11 +182,13 @@ class World:
         client.start_over()
 
     def check(self) -> None:
-        for client in self.clients:
+        for client in self.living:
             if not client.is_in:
                 continue
             assert client.assignment is not None
-            before = self.told.setdefault((client.generation, client.member_id), client.assignment)
+            # A static member's place outlives its member id.
+            place = client.instance or client.member_id
+            before = self.told.setdefault((client.generation, place), client.assignment)
             assert before == client.assignment, f"{client.name} has two assignments in generation {client.generation}"
             decided_in = int(client.assignment.partition(b":")[0] or client.generation)
             assert decided_in == client.generation, "an assignment of another generation"
@@ -189,14 +198,22 @@ class World:
         assert self.scene.fetch() == self.committed, "a committed offset was lost"
 
     def settle(self) -> None:
-        """Nobody dies, nothing fails; everybody goes on."""
+        """Nothing fails any more, who is dead stays dead, and who is busy stays busy: the others go on."""
         self.scene.writes_fail = False
+        self.clients[0].is_alive, self.clients[0].is_busy = True, False
         for client in self.clients:
-            client.is_alive = True
+            if client.is_alive and not client.is_busy and client.assignment is not None:
+                client.assignment = None  # joins again, so that a rebalance has to do without the busy ones
+                client.reconnect()
         for _ in range(200):
             for client in self.clients:
-                client.step()
+                if client.is_alive:
+                    client.step()
             self.scene.advance(1_000)
+
+    @property
+    def living(self) -> list[Client]:
+        return [client for client in self.clients if client.is_alive and not client.is_busy]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -208,10 +225,12 @@ def test_groups_hold_together_and_nobody_is_stuck(seed: int) -> None:
             world.check()
         world.settle()
         world.check()
-        assert all(client.is_in for client in world.clients), "somebody never got in"
+        assert all(client.is_in for client in world.living), "somebody never got in"
         assert world.scene.groups() == {"billing": "Stable"}
-        assert {client.generation for client in world.clients} == {world.generation}
-        shares = [client.assignment for client in world.clients]
+        assert {client.generation for client in world.living} == {world.generation}
+        shares = [client.assignment for client in world.living]
         assert len(set(shares)) == len(shares), "two members have the same share"
+        members = {member.member_id for member in world.scene.describe().members}
+        assert members == {client.member_id for client in world.living}, "somebody dead is still in"
     except AssertionError as failure:
         raise AssertionError("\n".join([*world.trace, str(failure)])) from failure

@@ -73,6 +73,17 @@ def subscription(*topics: str) -> bytes:
     return bytes(2) + encode(ConsumerProtocolSubscription(topics=list(topics), user_data=None), 0)
 
 
+def offsets_of(core: GroupCore, group: str) -> dict[tuple[str, int], int]:
+    request = OffsetFetchRequestGroup(group_id=group, topics=None)
+    answer = core.fetch_offsets(request, require_stable=False).response
+    assert answer is not None
+    return {
+        (topic.name, each.partition_index): each.committed_offset
+        for topic in answer.topics
+        for each in topic.partitions
+    }
+
+
 class Scene:
     def __init__(
         self, config: GroupConfig | None = None, *, now_ms: int = 1_000_000, records: Iterable[CoordinatorRecord] = ()
@@ -244,14 +255,7 @@ class Scene:
         return ErrorCode(found.error_code) if found.error_code else found.committed_offset
 
     def fetch_all(self, *, group: str = GROUP) -> dict[tuple[str, int], int]:
-        request = OffsetFetchRequestGroup(group_id=group, topics=None)
-        answer = self.turn(lambda core: core.fetch_offsets(request, require_stable=False))
-        assert answer is not None
-        return {
-            (topic.name, each.partition_index): each.committed_offset
-            for topic in answer.topics
-            for each in topic.partitions
-        }
+        return offsets_of(self.core, group)
 
     def delete_offset(self, topic: str = "t", partition: int = 0, *, group: str = GROUP) -> ErrorCode:
         request = OffsetDeleteRequest(
@@ -280,6 +284,10 @@ class Scene:
     def groups(self) -> dict[str, str]:
         """Group ids and states, as ListGroups shows them."""
         return {listed.group_id: listed.group_state for listed in self.core.list_groups((), ())}
+
+    def shown(self) -> list[tuple[DescribedGroup, dict[tuple[str, int], int]]]:
+        """All that can be seen of all groups."""
+        return [(self.describe(group_id), offsets_of(self.core, group_id)) for group_id in sorted(self.groups())]
 
     # Several steps at once.
 
@@ -334,8 +342,10 @@ class Scene:
         self.turn(lambda core: core.on_loaded(self.now_ms))
 
     def turn(self, decide: Callable[[GroupCore], Outcome[R]]) -> R | None:
+        before = self.shown() if self.writes_fail else None
         outcome = decide(self.core)
         if outcome.records and self.writes_fail:
+            assert self.shown() == before, "a decision that was not written has changed something"
             raise KafkaError(NOT_WRITTEN)
         for record in outcome.records:
             stored = encode_record(record)
