@@ -13,7 +13,7 @@ from storage.validation import BatchRules, check_produced, is_cheap
 ROUNDS = 31
 BATCH_BYTES = 1_000_000
 NOW_MS = 1_700_000_000_000
-RULES = BatchRules.of("topic", 0, LogConfig())
+RULES = BatchRules.of("topic", 0, LogConfig(max_message_bytes=2 * BATCH_BYTES))
 
 
 def alike(size: int) -> list[NewRecord]:
@@ -42,7 +42,7 @@ def workloads() -> Iterator[tuple[str, list[NewRecord], Compression, BatchRules]
     for codec in Compression:
         if codec is not Compression.NONE:
             yield f"1024 B alike, {codec.name.lower()}", alike(1024), codec, RULES
-    to_zstd = BatchRules.of("topic", 0, LogConfig(compression_type="zstd"))
+    to_zstd = BatchRules.of("topic", 0, LogConfig(compression_type="zstd", max_message_bytes=2 * BATCH_BYTES))
     yield "1024 B alike, to zstd", alike(1024), Compression.NONE, to_zstd
 
 
