@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from broker.listeners import Listener, advertise, parse_listeners, parse_protocol_map
 from broker.properties import parse_properties, settings_of_environment
-from broker.settings import InvalidSetting, Kind, SettingValue, Update
+from broker.settings import InvalidSetting, Update
 from broker.settings_table import BROKER_SETTINGS
 from broker.topic_settings import HOUR_MS, MINUTE_MS, TOPIC_SETTINGS, TOPIC_SYNONYMS
 
@@ -148,7 +148,12 @@ class BrokerConfig:
     def __init__(self, given: Mapping[str, str]) -> None:
         """`given` holds no unknown names. Raises ConfigError."""
         self.given = dict(given)
-        self.dynamic_defaults: Mapping[str, str] = {}
+        if "node.id" in given or "broker.id" in given:  # two names for one thing; node.id counts
+            node_id = given["node.id"] if "node.id" in given else given["broker.id"]
+            self.given |= {"node.id": node_id, "broker.id": node_id}
+        self.recorded_defaults: Mapping[str, str] = {}  # all that AlterConfigs was told, as it was told
+        self.recorded_broker: Mapping[str, str] = {}
+        self.dynamic_defaults: Mapping[str, str] = {}  # of these, what takes effect
         self.dynamic_broker: Mapping[str, str] = {}
         self._topic_defaults: dict[str, str] | None = None
         self._log_config: LogConfig | None = None
@@ -165,6 +170,7 @@ class BrokerConfig:
 
     def set_dynamic(self, dynamic_defaults: Mapping[str, str], dynamic_broker: Mapping[str, str]) -> None:
         """Take over what the cluster metadata says of brokers. Values that cannot be read are passed over."""
+        self.recorded_defaults, self.recorded_broker = dict(dynamic_defaults), dict(dynamic_broker)
         self.dynamic_defaults = _readable(dynamic_defaults, but_not=Update.PER_BROKER)
         self.dynamic_broker = _readable(dynamic_broker)
         self._set_attributes()
@@ -340,11 +346,3 @@ def _readable(values: Mapping[str, str], but_not: Update | None = None) -> dict[
             continue
         readable[name] = text
     return readable
-
-
-def is_sensitive(kind: Kind | None) -> bool:
-    """Whether DescribeConfigs keeps a value to itself: passwords, and values of a kind it does not know."""
-    return kind is None or kind is Kind.PASSWORD
-
-
-__all__ = ["BrokerConfig", "ConfigError", "SettingValue", "configure", "load_config"]

@@ -156,3 +156,6 @@ def validate_topic_settings(overrides: Mapping[str, str]) -> None:
     if least > most:
         what = f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})"
         raise InvalidSetting(what)
+    if values.get("remote.storage.enable"):
+        what = "Tiered Storage functionality is disabled in the broker."
+        raise InvalidSetting(f"{what} Topic cannot be configured with remote log storage.")
