@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from broker.metadata.image import ConfigResourceType
 
 TOPIC: Mapping[str, str] = {
-    "cleanup.policy": "What happens to old segments: delete by age and size, compact by key, both, or nothing if empty.",
+    "cleanup.policy": "What happens to old segments: delete by age and size, compact by key, both; nothing if empty.",
     "compression.gzip.level": "How hard to compress with gzip, where compression.type says gzip.",
     "compression.lz4.level": "How hard to compress with lz4, where compression.type says lz4.",
     "compression.type": "The codec that batches are stored in; producer keeps the one they came with.",
