@@ -7,7 +7,7 @@ building dataclasses at import would cost more than the broker's whole start-up 
 from collections.abc import Iterator
 from pathlib import Path
 
-from protocol.schema import INTEGERS, ZERO_UUID, Field, Schema, all_modules, load
+from protocol.schema import INTEGERS, NO_VERSIONS, ZERO_UUID, Field, Schema, all_modules, load
 
 MESSAGES = Path(__file__).resolve().parent / "messages"
 PYTHON_TYPES = dict.fromkeys(INTEGERS, "int") | {
@@ -32,14 +32,11 @@ def python_type(field: Field, schema: Schema) -> str:
 
 
 def is_optional(field: Field) -> bool:
-    """A tagged struct is None where it is absent, so that messages with many of them stay cheap to build."""
-    if field.tag is not None and field.is_struct and not field.is_array:
-        return True
-    return any(version in field.nullable for version in range(32))
+    return field.is_none_when_absent or field.nullable != NO_VERSIONS
 
 
 def default_text(field: Field) -> str:
-    if field.tag is not None and field.is_struct and not field.is_array:
+    if field.is_none_when_absent:
         return "None"
     if field.default_is_empty:
         return "UNSET"

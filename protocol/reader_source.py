@@ -86,7 +86,7 @@ class ReaderSource(Source):
         if field.default_is_empty:
             if field.is_array:
                 return "[]"
-            return "None" if field.tag is not None else f"{field.type}()"
+            return "None" if field.is_none_when_absent else f"{field.type}()"
         return "ZERO_UUID" if field.default == ZERO_UUID else repr(field.default)
 
     def tags(self, tagged: list[Field], var: str) -> None:
@@ -115,8 +115,8 @@ class ReaderSource(Source):
         elif field.is_struct:
             if is_nullable:
                 marker = self.name("n")
-                self.run.append(("b", marker))
-                with self.block(f"if {marker} < 0:"):
+                self.run.append(("b" if field.tag is None else "B", marker))
+                with self.block(f"if {marker} {'< 0' if field.tag is None else '== 0'}:"):
                     self.line(f"{target} = None")
                 with self.block("else:"):
                     self.inner_struct(field, target)

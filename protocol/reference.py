@@ -88,8 +88,12 @@ class _Structures:
         def encode(values: Mapping[str, Any], _: Any) -> dict[str, Any]:
             found = {name: values[name] for name in members if name != TAGS}
             if self._is_flexible:
-                items = [(tag, values[field.attribute], self.default(field)) for tag, field in sorted(tagged.items())]
-                found[TAGS] = [{"tag": tag, "value": value} for tag, value, default in items if value != default]
+                items = [(tag, field, values[field.attribute]) for tag, field in sorted(tagged.items())]
+                found[TAGS] = [
+                    {"tag": tag, "value": value}
+                    for tag, field, value in items
+                    if value not in (self.default(field), self.written_default(field))
+                ]
             return found
 
         return c.ExprAdapter(c.Struct(**members), decode, encode)
@@ -104,8 +108,14 @@ class _Structures:
             return field.default
         if field.is_array:
             return []
-        if field.tag is not None:
+        if field.is_none_when_absent:
             return None
+        return {inner.attribute: self.default(inner) for inner in self._schema.structs[field.type]}
+
+    def written_default(self, field: Field) -> Any:
+        """A tagged struct of defaults is not written either, though it is None where it is absent."""
+        if not field.is_none_when_absent:
+            return self.default(field)
         return {inner.attribute: self.default(inner) for inner in self._schema.structs[field.type]}
 
     def field(self, field: Field) -> Any:
@@ -114,10 +124,11 @@ class _Structures:
             length = COMPACT_LENGTH if self.is_compact(field) else c.Int32sb
             return counted(length, is_nullable, c.Array(c.this.length, self.element(field)))
         if field.is_struct and is_nullable:
+            null = -1 if field.tag is None else 0
             return c.FocusedSeq(
                 "value",
-                "marker" / c.Rebuild(c.Int8sb, lambda context: -1 if context.value is None else 1),
-                "value" / c.IfThenElse(c.this.marker < 0, c.Computed(None), self.element(field)),
+                "marker" / c.Rebuild(c.Int8sb, lambda context: null if context.value is None else 1),
+                "value" / c.IfThenElse(c.this.marker == null, c.Computed(None), self.element(field)),
             )
         if field.is_struct or field.type in FIXED:
             return self.element(field)

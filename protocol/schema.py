@@ -82,6 +82,11 @@ class Field:
     def type_name(self) -> str:
         return f"[]{self.type}" if self.is_array else self.type
 
+    @property
+    def is_none_when_absent(self) -> bool:
+        """A tagged struct that has no null is None where it is absent: messages with many of them stay cheap."""
+        return self.tag is not None and self.is_struct and not self.is_array and self.nullable == NO_VERSIONS
+
 
 @dataclass(frozen=True, slots=True)
 class Schema:

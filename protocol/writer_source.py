@@ -10,7 +10,7 @@ from typing import Any
 
 from protocol import primitives
 from protocol.errors import UnsupportedVersion
-from protocol.schema import FIXED, Field, Schema
+from protocol.schema import FIXED, NO_VERSIONS, Field, Schema
 from protocol.source import Source
 from protocol.struct import ZERO_UUID, Buffer, RecordChunks
 
@@ -92,8 +92,9 @@ class WriterSource(Source):
         """The test whether a field differs from its default."""
         if field.default_is_empty:
             if field.is_array:
-                return f"({value} or {value} is None)" if field.nullable.highest != -1 else f"{value}"
-            return f"{value} is not None" if field.tag is not None else f"{value} != {field.type}()"
+                return value if field.nullable == NO_VERSIONS else f"({value} or {value} is None)"
+            differs = f"{value} != {field.type}()"
+            return f"({value} is not None and {differs})" if field.is_none_when_absent else differs
         if field.default is None:
             return f"{value} is not None"
         default = "ZERO_UUID" if field.default == ZERO_UUID else repr(field.default)
@@ -137,7 +138,7 @@ class WriterSource(Source):
         elif field.is_struct:
             if is_nullable:
                 with self.block(f"if {value} is None:"):
-                    self.line("out.append(255)")
+                    self.line(f"out.append({255 if field.tag is None else 0})")
                 with self.block("else:"):
                     self.line("out.append(1)")
                     self.inner_struct(field, value)

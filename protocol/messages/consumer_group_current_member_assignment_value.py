@@ -46,8 +46,8 @@ class TopicPartitions(Struct):
         *,
         topic_id: bytes = ZERO_UUID,
         partitions: list[int] = UNSET,
-        assignment_epochs: list[int] | None = None,
+        assignment_epochs: list[int] | None = UNSET,
     ) -> None:
         self.topic_id = topic_id
         self.partitions = [] if partitions is UNSET else partitions
-        self.assignment_epochs = assignment_epochs
+        self.assignment_epochs = [] if assignment_epochs is UNSET else assignment_epochs

@@ -62,8 +62,8 @@ class TaskIds(Struct):
         *,
         subtopology_id: str = "",
         partitions: list[int] = UNSET,
-        assignment_epochs: list[int] | None = None,
+        assignment_epochs: list[int] | None = UNSET,
     ) -> None:
         self.subtopology_id = subtopology_id
         self.partitions = [] if partitions is UNSET else partitions
-        self.assignment_epochs = assignment_epochs
+        self.assignment_epochs = [] if assignment_epochs is UNSET else assignment_epochs

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from protocol.struct import Message, Struct
+from protocol.struct import UNSET, Message, Struct
 
 
 class StreamsGroupMetadataValue(Message):
@@ -20,12 +20,12 @@ class StreamsGroupMetadataValue(Message):
         epoch: int = 0,
         metadata_hash: int = 0,
         validated_topology_epoch: int = -1,
-        last_assignment_configs: list[LastAssignmentConfig] | None = None,
+        last_assignment_configs: list[LastAssignmentConfig] | None = UNSET,
     ) -> None:
         self.epoch = epoch
         self.metadata_hash = metadata_hash
         self.validated_topology_epoch = validated_topology_epoch
-        self.last_assignment_configs = last_assignment_configs
+        self.last_assignment_configs = [] if last_assignment_configs is UNSET else last_assignment_configs
 
 
 class LastAssignmentConfig(Struct):

@@ -67,8 +67,10 @@ def versions_of(text: str | None) -> Versions:
 def default_of(field: Mapping[str, Any]) -> object:
     """The default as a value; UNSET where the type's own applies."""
     default, type_name = field.get("default", UNSET), field["type"]
-    if default is UNSET or default == "" or default is None or default == "null":
-        return None if default is None or default == "null" else UNSET
+    if default is UNSET or default is None or default == "":  # JSON's null is to Kafka no default; "null" is
+        return UNSET
+    if default == "null":
+        return None
     if type_name == "bool":
         return str(default).lower() == "true"
     if type_name in INTEGERS:

@@ -124,7 +124,10 @@ def _fill(
     for field in fields:
         if version not in field.versions or (field.tag is not None and choices.flag()):
             continue
-        setattr(struct, field.attribute, _value(field, schema, version, choices, depth))
+        value = _value(field, schema, version, choices, depth)
+        if field.is_none_when_absent and value == type(value)():
+            value = None  # a tagged struct of defaults is not written
+        setattr(struct, field.attribute, value)
 
 
 def _value(field: Field, schema: Schema, version: int, choices: Choices, depth: int) -> Any:

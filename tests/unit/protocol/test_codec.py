@@ -169,7 +169,7 @@ def test_a_nullable_struct_has_a_byte_before_it() -> None:
         assert decode(ConsumerGroupHeartbeatResponse, 0, encode(response, 0)) == response
 
 
-def test_a_nullable_struct_behind_a_tag_keeps_that_byte() -> None:
+def test_a_nullable_struct_behind_a_tag_has_another_byte_for_null() -> None:
     member = ConsumerGroupMemberMetadataValue(
         client_id="c",
         client_host="h",
@@ -182,6 +182,17 @@ def test_a_nullable_struct_behind_a_tag_keeps_that_byte() -> None:
     written = bytes.fromhex("000002630268 01 00 ffffffff 00 01 00 07 01 00000005 01 00")  # by Kafka 4.3.1
     assert encode(member, 0) == written
     assert decode(ConsumerGroupMemberMetadataValue, 0, written) == member
+    member.classic_member_metadata = None
+    null = bytes.fromhex("000002630268 01 00 ffffffff 00 01 00 01 00")  # by Kafka 4.3.1, too
+    assert encode(member, 0) == null
+    assert decode(ConsumerGroupMemberMetadataValue, 0, null) == member
+
+
+def test_a_tagged_struct_of_defaults_is_not_written() -> None:
+    response = fetched(b"")
+    absent = encode(response, 12)
+    response.responses[0].partitions[0].diverging_epoch = EpochEndOffset()
+    assert encode(response, 12) == absent
 
 
 @pytest.mark.parametrize("version", [7, 9])
