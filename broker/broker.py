@@ -206,6 +206,7 @@ class Broker:
             open_log=self._offsets_log,
             spawn=self._spawn,
             new_uuid=lambda: hex_text(random_uuid()),
+            topic_exists=lambda topic_id: topic_id in self.metadata.image.topics_by_id,
         )
         topic = self.metadata.image.topics.get(OFFSETS_TOPIC)
         self.groups.start(None if topic is None else len(topic.partitions))
@@ -225,7 +226,7 @@ class Broker:
     def _offsets_log(self, index: int) -> ShardLog:
         from broker.shard_log import PartitionLog
 
-        return PartitionLog(self.partitions.get(OFFSETS_TOPIC, index))
+        return PartitionLog(self.partitions.get(OFFSETS_TOPIC, index), self.workers)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         # Kept, since the loop alone would let a running task be collected.

@@ -6,6 +6,7 @@ the offsets of deleted topics. Decisions are in `broker/groups`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +22,8 @@ from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
+
+logger = logging.getLogger(__name__)
 
 OFFSETS_TOPIC = "__consumer_offsets"
 MINUTE_MS = 60_000
@@ -77,11 +80,13 @@ class GroupCoordinator:
         open_log: Callable[[int], ShardLog],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         new_uuid: Callable[[], str],
+        topic_exists: Callable[[bytes], bool],
     ) -> None:
         """
-        open_log  the log of one partition of `__consumer_offsets`; raises KafkaError if it is not served here
-        spawn     runs a coroutine beside what the loop is doing
-        new_uuid  the random part of a member id, as Java prints a UUID
+        open_log      the log of one partition of `__consumer_offsets`; raises KafkaError if it cannot be used
+        spawn         runs a coroutine beside what the loop is doing
+        new_uuid      the random part of a member id, as Java prints a UUID
+        topic_exists  whether there is a topic of this id
         """
         self.settings = settings
         self._clock = clock
@@ -89,6 +94,8 @@ class GroupCoordinator:
         self._open_log = open_log
         self._spawn = spawn
         self._new_uuid = new_uuid
+        self._topic_exists = topic_exists
+        self._partition_count: int | None = None
         self._shards: dict[int, Shard[GroupCore]] = {}
         self._expiry_timer: TimerHandle | None = None
         self._format = RecordFormat(encode_record, decode_record, settings.compression)
@@ -102,21 +109,26 @@ class GroupCoordinator:
             self.offsets_topic_created(partition_count)
 
     def offsets_topic_created(self, partition_count: int) -> None:
-        for index in range(len(self._shards), partition_count):
-            shard = Shard(
-                f"{OFFSETS_TOPIC}-{index}",
-                self._open_log(index),
-                partial(GroupCore, self.settings.groups),
-                self._format,
-                self._clock,
-                self._timers,
-            )
-            self._shards[index] = shard
+        """Also when partitions were added to it: then groups are elsewhere all of a sudden, in Kafka as here."""
+        self._partition_count = partition_count
+        for index in range(partition_count):
+            if index not in self._shards:
+                self._open(index)
         self._spawn(self._load_all())
+
+    def _open(self, index: int) -> None:
+        name = f"{OFFSETS_TOPIC}-{index}"
+        try:
+            log = self._open_log(index)
+        except KafkaError as error:
+            logger.error("%s cannot be used, its groups have no coordinator: %s", name, error)
+            return
+        new_core = partial(GroupCore, self.settings.groups)
+        self._shards[index] = Shard(name, log, new_core, self._format, self._clock, self._timers)
 
     def offsets_topic_deleted(self) -> None:
         """Its offsets are gone, and the groups with them."""
-        shards, self._shards = self._shards, {}
+        shards, self._shards, self._partition_count = self._shards, {}, None
         for shard in shards.values():
             shard.unload()
 
@@ -132,13 +144,15 @@ class GroupCoordinator:
         for shard in list(self._shards.values()):
             if not shard.has_begun_to_load:
                 await shard.load()
+                # A crash between a topic's deletion and that of its offsets would leave them to its namesake.
+                shard.tidy(lambda core, _: core.forget_missing_topics(self._topic_exists))
 
     # Finding one's way.
 
     @property
     def partition_count(self) -> int:
         """Of the topic, or of the topic that will be."""
-        return len(self._shards) or self.settings.topic.partition_count
+        return self._partition_count or self.settings.topic.partition_count
 
     def partition_for(self, group_id: str) -> int:
         return java_hash(group_id) % self.partition_count
@@ -150,10 +164,12 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         return shard
 
-    def shard_of_partition(self, index: int) -> Shard[GroupCore]:
-        if index not in self._shards:
+    def complete_transaction(self, partition: int, producer_id: int, *, committed: bool) -> None:
+        """A marker was appended to this partition of `__consumer_offsets`. Raises KafkaError if it is not loaded."""
+        shard = self._shards.get(partition)
+        if shard is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        return self._shards[index]
+        shard.complete_transaction(producer_id, committed=committed)
 
     @property
     def shards(self) -> list[Shard[GroupCore]]:

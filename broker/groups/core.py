@@ -19,6 +19,7 @@ from broker.groups.offset_requests import (
     commit_records,
     fetch_offsets,
     is_expired,
+    missing_topic_tombstones,
     topic_tombstones,
 )
 from broker.groups.offsets import Offsets
@@ -279,6 +280,10 @@ class GroupCore:
 
     def forget_topic(self, topic: str, topic_id: bytes) -> Outcome[None]:
         return Outcome(records=topic_tombstones(topic, topic_id, self._offsets), may_split=True)
+
+    def forget_missing_topics(self, topic_exists: Callable[[bytes], bool]) -> Outcome[None]:
+        """Offsets of topics that were deleted while nobody looked. A topic that was not known by id is left alone."""
+        return Outcome(records=missing_topic_tombstones(topic_exists, self._offsets), may_split=True)
 
     # Administration.
 

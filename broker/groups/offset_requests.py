@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from broker.groups.offsets import CommittedOffset, Offsets, no_topic_conflict
 from broker.groups.records import offset_commit_record, offset_tombstone
 from broker.groups.turn import CoordinatorRecord, GroupConfig
@@ -129,6 +131,15 @@ def topic_tombstones(topic: str, topic_id: bytes, offsets: Offsets) -> list[Coor
         if committed.topic_id in (ZERO_UUID, topic_id)
     )
     return [offset_tombstone(group_id, topic, partition) for group_id, partition in positions]
+
+
+def missing_topic_tombstones(topic_exists: Callable[[bytes], bool], offsets: Offsets) -> list[CoordinatorRecord]:
+    return [
+        offset_tombstone(group_id, topic, partition)
+        for group_id in offsets.group_ids()
+        for (topic, partition), committed in offsets.of(group_id).items()
+        if committed.topic_id != ZERO_UUID and not topic_exists(committed.topic_id)
+    ]
 
 
 def is_expired(committed: CommittedOffset, idle_since_ms: int, config: GroupConfig, now_ms: int) -> bool:

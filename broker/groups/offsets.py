@@ -49,8 +49,9 @@ class Offsets:
                     if name == topic:
                         yield group_id, partition, committed
 
-    def group_ids(self) -> set[str]:
-        return self._by_group.keys() | self._open.keys()
+    def group_ids(self) -> list[str]:
+        """Of the groups that have committed offsets."""
+        return list(self._by_group)
 
     # Replay.
 

@@ -1,0 +1,124 @@
+"""FindCoordinator (key 10), versions 0-6: which broker looks after a group, a transactional id or a share partition.
+
+v1: key types, error messages. v3: flexible. v4: several keys. v6: share partitions. Needs DESCRIBE on the group or
+transactional id; CLUSTER_ACTION on the cluster for share partitions, about which only brokers ask.
+
+There is one broker, so the question is whether it can be said yet. `__consumer_offsets` is made by the first question
+about a group; unlike Kafka, which answers COORDINATOR_NOT_AVAILABLE until it is asked again, the answer waits for it.
+
+Not handled: transactional ids have no coordinator yet; they are sent here all the same, where InitProducerId says so
+in a way that clients take as final. Share partitions have none either: COORDINATOR_NOT_AVAILABLE.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from broker.authorization import CLUSTER_NAME, Operation, ResourceType
+from broker.delayed import Deferred
+from broker.group_coordinator import OFFSETS_TOPIC
+from broker.topic_creation import internal_topic
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.find_coordinator_response import Coordinator, FindCoordinatorResponse
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from broker.context import RequestContext
+    from protocol.messages.find_coordinator_request import FindCoordinatorRequest
+
+SEVERAL_KEYS_SINCE = 4
+SHARE_PARTITIONS_SINCE = 6
+MESSAGES = {  # versions 1 to 3 have a field for it, and fill it in even where nothing is wrong
+    ErrorCode.NONE: "NONE",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
+}
+
+
+class KeyType(Enum):
+    GROUP = 0
+    TRANSACTION = 1
+    SHARE = 2
+
+
+def find_coordinator(
+    request: FindCoordinatorRequest, context: RequestContext, broker: Broker
+) -> FindCoordinatorResponse | Deferred[FindCoordinatorResponse]:
+    try:
+        key_type = KeyType(request.key_type)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no coordinator of type {request.key_type}.") from None
+    if key_type is KeyType.GROUP and OFFSETS_TOPIC not in broker.metadata.image.topics:
+        return once_offsets_topic_is_there(request, context, broker)
+    return answer(request, key_type, context, broker)
+
+
+def once_offsets_topic_is_there(
+    request: FindCoordinatorRequest, context: RequestContext, broker: Broker
+) -> Deferred[FindCoordinatorResponse]:
+    topic = internal_topic(OFFSETS_TOPIC, broker.config)
+    assert topic is not None
+    response: Deferred[FindCoordinatorResponse] = Deferred()
+    # Whether it was made, was there already, or could not be made is seen by looking.
+    broker.auto_creation.create([topic]).when_done(
+        lambda _: response.resolve(answer(request, KeyType.GROUP, context, broker))
+    )
+    return response
+
+
+def answer(
+    request: FindCoordinatorRequest, key_type: KeyType, context: RequestContext, broker: Broker
+) -> FindCoordinatorResponse:
+    version = context.api_version
+    if version >= SEVERAL_KEYS_SINCE:
+        return FindCoordinatorResponse(
+            coordinators=[find(key, key_type, context, broker) for key in request.coordinator_keys]
+        )
+    found = find(request.key, key_type, context, broker)
+    code = ErrorCode(found.error_code)
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=MESSAGES.get(code, code.name) if version >= 1 else "",
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+def find(key: str, key_type: KeyType, context: RequestContext, broker: Broker) -> Coordinator:
+    try:
+        match key_type:
+            case KeyType.GROUP:
+                context.require(Operation.DESCRIBE, ResourceType.GROUP, key)
+                leader = leader_of(broker.groups.partition_for(key), broker)
+            case KeyType.TRANSACTION:
+                context.require(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
+                leader = broker.metadata.node.node_id
+            case KeyType.SHARE:
+                if context.api_version < SHARE_PARTITIONS_SINCE:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST)
+                context.require(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+                check_share_partition(key)
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        registration = broker.metadata.image.brokers.get(leader)
+        if registration is None or context.listener not in registration.endpoints:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    except KafkaError as error:
+        return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code.value)
+    host, port = registration.endpoints[context.listener]
+    return Coordinator(key=key, node_id=leader, host=host, port=port)
+
+
+def leader_of(partition: int, broker: Broker) -> int:
+    topic = broker.metadata.image.topics.get(OFFSETS_TOPIC)
+    leader = None if topic is None else topic.partitions[partition].leader
+    if leader is None:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return leader
+
+
+def check_share_partition(key: str) -> None:
+    """The form is group:topic id:partition, and group ids may contain colons."""
+    parts = key.rsplit(":", 2)
+    if len(parts) != 3 or not all(parts) or not parts[2].isdecimal():
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
