@@ -118,6 +118,11 @@ class BatchHeader(NamedTuple):
         return (self.base_sequence + self.last_offset_delta) & INT32_MAX
 
 
+def unpack_batch_header(data: Bytes, position: int = 0) -> BatchHeader:
+    """The 61 bytes at `position` as they are: neither magic nor length has been looked at. struct.error if too few."""
+    return BatchHeader._make(_HEADER.unpack_from(data, position))
+
+
 def read_batch_header(data: Bytes, position: int = 0) -> BatchHeader:
     """The header at `position`. Raises MalformedMessage for one cut short, another magic or too small a length.
 

@@ -9,8 +9,11 @@ import struct
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 from protocol.batch_header import (
     COMPRESSION_MASK,
+    CRC_START,
     HEADER_BYTES,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
@@ -23,6 +26,7 @@ from protocol.batch_header import (
     read_batch_header,
     set_log_append_time,
     set_max_timestamp,
+    unpack_batch_header,
 )
 from protocol.compression import Bytes, Compression, DecompressedTooLarge, compress, decompress
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
@@ -33,12 +37,12 @@ from storage.record_errors import record_errors
 ZSTD_SINCE = 7  # Produce version
 _MAGIC_POSITION = 16
 _SMALLEST_LENGTH = 14  # what the length field of any magic must reach, before the rest is looked at
+_LENGTH = struct.Struct(">i")
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 # How much may be checked on the loop: some 5 ms of walking, and no compressed batch that could open to very much.
 CHEAP_RECORDS = 10_000
 CHEAP_COMPRESSED_BYTES = 16 * 1024
-_LARGE_RECORD_BYTES = 2048  # mean size from which indexing a view is cheaper than copying first
 
 
 class RefusedRecords(KafkaError):
@@ -79,6 +83,11 @@ class BatchRules:
     compression: Compression | None = None  # None: as the producer sent it
     compression_level: int | None = None
 
+    @property
+    def changes_plain(self) -> bool:
+        """Whether even a sound batch that is not compressed has to be changed."""
+        return self.is_log_append_time or (self.compression is not None and self.compression is not Compression.NONE)
+
     @classmethod
     def of(cls, topic: str, partition: int, config: LogConfig) -> "BatchRules":
         compression, level = _target_compression(config)
@@ -112,7 +121,7 @@ def is_cheap(records: Bytes, rules: BatchRules | None = None) -> bool:
     target = rules.compression if rules is not None else None
     if codec or (target is not None and target is not Compression.NONE):
         return size <= CHEAP_COMPRESSED_BYTES
-    count: int = struct.unpack_from(">i", records, 57)[0]
+    count: int = _LENGTH.unpack_from(records, 57)[0]
     return count <= CHEAP_RECORDS or size <= 7 * CHEAP_RECORDS  # a record takes 7 bytes at least
 
 
@@ -124,10 +133,8 @@ def is_first_batch_transactional(records: Bytes | None) -> bool:
     """
     if records is None:
         raise MalformedMessage("a Produce request without records")
-    size = _batch_size_at(memoryview(records), 0)
-    if size is None:
-        return False
-    return size > 22 and records[_MAGIC_POSITION] == MAGIC and records[22] & TRANSACTIONAL != 0
+    size = _batch_size_at(records, 0)
+    return size is not None and size > 22 and records[_MAGIC_POSITION] == MAGIC and records[22] & TRANSACTIONAL != 0
 
 
 def check_produced(records: Bytes, rules: BatchRules, now_ms: int, version: int) -> Accepted:
@@ -138,6 +145,9 @@ def check_produced(records: Bytes, rules: BatchRules, now_ms: int, version: int)
     version   of the Produce request
     raises    RefusedRecords; also KafkaError where the whole request is wrong
     """
+    usual = _accept_usual(records, rules, now_ms)
+    if usual is not None:
+        return usual
     batch = memoryview(records)
     header = _only_batch(batch, version)
     size_bytes = header.size_bytes
@@ -145,7 +155,7 @@ def check_produced(records: Bytes, rules: BatchRules, now_ms: int, version: int)
     _check_header(batch, header, rules)
     source = header.compression
     target = source if rules.compression is None else rules.compression
-    opened = _opened(batch, source, header.record_count)
+    opened = _opened(batch, source)
     try:
         survey = survey_records(opened, header.record_count)
     except MalformedMessage as error:
@@ -169,10 +179,53 @@ def check_produced(records: Bytes, rules: BatchRules, now_ms: int, version: int)
     return Accepted(accepted, read_batch_header(accepted), now_ms if rules.is_log_append_time else None)
 
 
+def _accept_usual(records: Bytes, rules: BatchRules, now_ms: int) -> Accepted | None:
+    """The batch that most requests bring, in one look: alone, not compressed, sound, nothing to change in it.
+
+    None for every other one, which then goes the long way and is told there what is wrong.
+    """
+    size = len(records)
+    if size < HEADER_BYTES or rules.changes_plain:
+        return None
+    header = unpack_batch_header(records)
+    base_offset, length, _, magic, crc, attributes, last_delta, base_timestamp, _, producer_id, _, sequence, count = (
+        header
+    )
+    if (
+        magic != MAGIC
+        or length != size - LOG_OVERHEAD
+        or base_offset
+        or attributes & ~TRANSACTIONAL
+        or count <= 0
+        or last_delta != count - 1
+        or (sequence < 0 if producer_id >= 0 else attributes)
+        or size > rules.max_message_bytes
+        or size > rules.segment_bytes
+    ):
+        return None
+    view = memoryview(records)
+    if view.readonly or crc32c(view[CRC_START:]) != crc:
+        return None
+    try:
+        survey = survey_records(view[HEADER_BYTES:], count)
+    except MalformedMessage:
+        return None
+    highest = base_timestamp + survey.max_timestamp_delta
+    if (
+        highest != header.max_timestamp
+        or highest < NO_TIMESTAMP
+        or highest - now_ms > rules.timestamp_after_max_ms
+        or now_ms - base_timestamp - survey.min_timestamp_delta > rules.timestamp_before_max_ms
+        or (rules.is_compacted and survey.has_null_key)
+    ):
+        return None
+    return Accepted(view, header, None)
+
+
 # --- the request -----------------------------------------------------------------------------------------------------
 
 
-def _batch_size_at(records: memoryview, position: int) -> int | None:
+def _batch_size_at(records: Bytes, position: int) -> int | None:
     """The size of the batch that begins at `position`; None when it is not all there.
 
     Raises KafkaError for what is no batch of any magic.
@@ -180,7 +233,7 @@ def _batch_size_at(records: memoryview, position: int) -> int | None:
     left = len(records) - position
     if left < LOG_OVERHEAD:
         return None
-    length: int = struct.unpack_from(">i", records, position + 8)[0]
+    length: int = _LENGTH.unpack_from(records, position + 8)[0]
     if length < _SMALLEST_LENGTH:
         raise KafkaError(
             ErrorCode.CORRUPT_MESSAGE,
@@ -188,9 +241,10 @@ def _batch_size_at(records: memoryview, position: int) -> int | None:
         )
     if left <= _MAGIC_POSITION:
         return None
-    magic: int = struct.unpack_from(">b", records, position + _MAGIC_POSITION)[0]
-    if not 0 <= magic <= MAGIC:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Invalid magic found in record: {magic}")
+    magic = records[position + _MAGIC_POSITION]
+    if magic > MAGIC:
+        shown = magic if magic < 0x80 else magic - 0x100
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Invalid magic found in record: {shown}")
     size = length + LOG_OVERHEAD
     return size if size <= left else None
 
@@ -248,18 +302,13 @@ def _check_header(batch: memoryview, header: BatchHeader, rules: BatchRules) -> 
         raise RefusedRecords(invalid, "transactional records without a producer id")
 
 
-def _opened(batch: memoryview, source: Compression, count: int) -> bytes | memoryview:
-    payload = batch[HEADER_BYTES:]
-    if source is Compression.NONE:
-        # Single bytes are read faster from bytes than from a view; where few are read, the copy costs more.
-        return payload if len(payload) > count * _LARGE_RECORD_BYTES else bytes(payload)
+def _opened(batch: memoryview, source: Compression) -> bytes | memoryview:
     try:
-        opened = decompress(source, payload)
+        return decompress(source, batch[HEADER_BYTES:])
     except DecompressedTooLarge as error:
         raise RefusedRecords(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
     except MalformedMessage as error:
         raise RefusedRecords(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from None
-    return opened if isinstance(opened, bytes) else bytes(opened)
 
 
 # --- the records -----------------------------------------------------------------------------------------------------
