@@ -3,7 +3,8 @@
 v5: log start offset. v7: incremental sessions (KIP-227). v9: leader epochs are checked. v11: rack, preferred replica.
 v12: flexible; last fetched epoch, answered with where histories part. v13: topic ids. v15: replica state as a tag.
 v16: node endpoints beside a leadership error. v17, v18: fields that only followers use.
-Needs READ on each topic. Source: KIP-227, KIP-320, KIP-516; the rest as Kafka 4.3.1 does it.
+Needs READ on each topic. There is one replica of everything, so a follower is told NOT_LEADER_OR_FOLLOWER.
+Source: KIP-227, KIP-320, KIP-516; the rest as Kafka 4.3.1 does it.
 """
 
 from __future__ import annotations
@@ -98,6 +99,8 @@ class FetchInHand:
         self._context = context
         self._broker = broker
         self._fetch = begun
+        replica_id = request.replica_id if request.replica_state is None else request.replica_state.replica_id
+        self._is_follower = replica_id >= 0
         self._isolation = IsolationLevel.READ_COMMITTED if request.isolation_level else IsolationLevel.READ_UNCOMMITTED
         self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
@@ -108,6 +111,7 @@ class FetchInHand:
         self._answers: list[PartitionAnswer] = []
         self._places: list[Partition] = []
         self._size_bytes = 0
+        self._left_bytes = 0
 
     def look(self) -> None:
         """Read every partition; then answer, or wait for more."""
@@ -118,6 +122,7 @@ class FetchInHand:
         self._answers = []
         self._places = []
         self._size_bytes = 0
+        self._left_bytes = self._max_bytes
         self._read_on()
 
     def park(self) -> Deferred[FetchResponse]:
@@ -140,7 +145,7 @@ class FetchInHand:
                 partition,
                 wanted,
                 isolation=self._isolation,
-                max_bytes=min(wanted.max_bytes, self._max_bytes - self._size_bytes),
+                max_bytes=min(wanted.max_bytes, self._left_bytes),
                 min_one_batch=self._size_bytes == 0,
             )
             try:
@@ -150,8 +155,7 @@ class FetchInHand:
             except WouldBlock:
                 self._broker.workers.run(read.read_cold, partial(self._read_came, read, wanted))
                 return
-            answers.append(answer)
-            self._size_bytes += answer.size_bytes
+            self._take(answer)
         self._is_looking = False
         self._all_read()
 
@@ -162,11 +166,18 @@ class FetchInHand:
             answer = read.answer(outcome.result())
         except KafkaError as error:
             answer = self._refused(wanted, error.code)
-        self._answers.append(answer)
-        self._size_bytes += answer.size_bytes
+        self._take(answer)
         self._read_on()
 
+    def _take(self, answer: PartitionAnswer) -> None:
+        self._answers.append(answer)
+        if answer.size_bytes:
+            self._size_bytes += answer.size_bytes
+            self._left_bytes = max(0, self._left_bytes - answer.size_bytes)
+
     def _find(self, wanted: FetchPartition) -> Partition:
+        if self._is_follower:  # there is none that we know of
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         partitions = self._broker.partitions
         if isinstance(wanted.topic, bytes):
             partition = partitions.get_by_id(wanted.topic, wanted.index)

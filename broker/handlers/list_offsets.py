@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest
     from storage.log import TimestampOffset
 
+LEADER_EPOCH_SINCE = 4
+NO_TIMESTAMP = -1
+
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
@@ -95,14 +98,20 @@ class ListOffsetsInHand:
             return
         log = partition.log
         if timestamp == LATEST:
-            answer.offset = self._end_offset(partition)
-            answer.leader_epoch = log.leader_epoch
+            self._tell(answer, NO_TIMESTAMP, self._end_offset(partition), log.leader_epoch)
         elif timestamp in (EARLIEST, EARLIEST_LOCAL):
-            answer.offset = log.log_start_offset
             earliest_epoch = log.leader_epoch_at(log.log_start_offset)
-            answer.leader_epoch = log.leader_epoch if earliest_epoch is None else earliest_epoch
+            leader_epoch = log.leader_epoch if earliest_epoch is None else earliest_epoch
+            self._tell(answer, NO_TIMESTAMP, log.log_start_offset, leader_epoch)
         elif timestamp not in NEVER_THERE:
             self._search(partition, timestamp, answer)
+
+    def _tell(
+        self, answer: ListOffsetsPartitionResponse, timestamp: int, offset: int, leader_epoch: int | None
+    ) -> None:
+        answer.timestamp, answer.offset = timestamp, offset
+        if leader_epoch is not None and self._context.api_version >= LEADER_EPOCH_SINCE:
+            answer.leader_epoch = leader_epoch
 
     def _end_offset(self, partition: Partition) -> int:
         log = partition.log
@@ -128,9 +137,7 @@ class ListOffsetsInHand:
             answer.error_code = failure.code.value
         else:
             if found is not None and found.offset < end_offset:
-                answer.timestamp = found.timestamp
-                answer.offset = found.offset
-                answer.leader_epoch = -1 if found.leader_epoch is None else found.leader_epoch
+                self._tell(answer, found.timestamp, found.offset, found.leader_epoch)
         self._undone -= 1
         if not self._undone and self.reply is not None:
             self.reply.resolve(self.response)

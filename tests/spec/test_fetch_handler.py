@@ -13,7 +13,7 @@ from protocol.api_keys import ApiKey
 from protocol.codec import decode, encode
 from protocol.control_records import marker_batch
 from protocol.errors import ErrorCode
-from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from protocol.messages.fetch_response import AbortedTransaction, FetchResponse, PartitionData
 from protocol.records import NewRecord, batches, build_batch
 from storage.log import Origin
@@ -63,6 +63,7 @@ class Scene(BrokerScene):
         read_committed: bool = False,
         session: tuple[int, int] = (0, -1),
         forgotten: tuple[int, ...] = (),
+        replica_id: int = -1,
     ) -> Any:
         topics = []
         if partitions:
@@ -73,6 +74,8 @@ class Scene(BrokerScene):
                 named.topic_id = topic_id or self.image.topics[topic].topic_id
             topics = [named]
         request = FetchRequest(
+            replica_id=replica_id if version < 15 else -1,
+            replica_state=ReplicaState(replica_id=replica_id) if version >= 15 else None,
             max_wait_ms=max_wait_ms,
             min_bytes=min_bytes,
             max_bytes=max_bytes,
@@ -90,7 +93,7 @@ def scene() -> Scene:
     return Scene()
 
 
-def want(index: int = 0, offset: int = 0, *, max_bytes: int = 1 << 20, **more: int) -> FetchPartition:
+def want(index: int = 0, offset: int = 0, *, max_bytes: int = 1 << 20, **more: Any) -> FetchPartition:
     return FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=max_bytes, **more)
 
 
@@ -391,3 +394,19 @@ def test_records_that_are_not_in_memory_are_read_in_a_thread() -> None:
     assert len(restarted.workers.jobs) == 1
     restarted.settle()
     assert len(data(only(reply))) == size
+
+
+def test_a_follower_that_nobody_knows_is_turned_away(scene: Scene) -> None:
+    """There is one replica of everything here. Seen on a single Kafka, whatever the replica id."""
+    scene.write()
+    for version in (12, 18):
+        answer = only(scene.fetch(want(), version=version, replica_id=2), version)
+        assert answer.error_code == E.NOT_LEADER_OR_FOLLOWER.value
+
+
+@pytest.mark.parametrize("limits", [(-1, 1 << 20), (1 << 20, -1)])
+def test_a_negative_limit_is_an_error(scene: Scene, limits: tuple[int, int]) -> None:
+    scene.write()
+    partition_max_bytes, max_bytes = limits
+    answer = only(scene.fetch(want(max_bytes=partition_max_bytes), max_bytes=max_bytes))
+    assert answer.error_code == E.UNKNOWN_SERVER_ERROR.value
