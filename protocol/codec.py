@@ -33,14 +33,14 @@ def decode(message_class: type[M], version: int, data: Buffer, position: int = 0
 
     Raises MalformedMessage for any bytes that are not such a message, UnsupportedVersion for a version it never had.
     """
-    read = _readers.get((message_class, version)) or _compile_reader(message_class, version)
+    read = _readers.get((message_class, version)) or compile_reader(message_class, version)
     message: M = read(data, position)[0]
     return message
 
 
 def decode_from(message_class: type[M], version: int, data: Buffer, position: int = 0) -> tuple[M, int]:
     """As `decode`, and the position behind the message."""
-    read = _readers.get((message_class, version)) or _compile_reader(message_class, version)
+    read = _readers.get((message_class, version)) or compile_reader(message_class, version)
     return read(data, position)
 
 
@@ -59,21 +59,23 @@ def encode_chunks(message: Message, version: int) -> list[Buffer]:
 def encode_behind(message: Message, version: int, head: bytearray, chunks: list[Buffer]) -> None:
     """As `encode_chunks`, onto `chunks`, the first part beginning with `head`."""
     message_class = type(message)
-    write = _writers.get((message_class, version)) or _compile_writer(message_class, version)
+    write = _writers.get((message_class, version)) or compile_writer(message_class, version)
     try:
         write(message, head, chunks)
     except (StructError, AttributeError, TypeError) as error:  # out of range, null where it may not be
         raise UnsupportedVersion(f"{message_class.__name__} v{version}: {error}") from error
 
 
-def _compile_reader(message_class: type[Message], version: int) -> Read:
+def compile_reader(message_class: type[Message], version: int) -> Read:
+    """Make the decoder anew, and keep it. Decoding does this by itself on first use."""
     text, names = reader_source(_schema(message_class, version), version)
     read: Read = _compile(message_class, version, text, names)["read"]
     _readers[message_class, version] = read
     return read
 
 
-def _compile_writer(message_class: type[Message], version: int) -> Write:
+def compile_writer(message_class: type[Message], version: int) -> Write:
+    """Make the encoder anew, and keep it. Encoding does this by itself on first use."""
     text, names = writer_source(_schema(message_class, version), version)
     write: Write = _compile(message_class, version, text, names)["write"]
     _writers[message_class, version] = write

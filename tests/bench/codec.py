@@ -128,7 +128,7 @@ def build_milliseconds() -> list[float]:
     """The time to build each codec of a few messages, both ways, newest version."""
     found: list[float] = []
     for message_type in (ProduceRequest, ProduceResponse, FetchRequest, FetchResponse, MetadataResponse):
-        for build in (codec._compile_reader, codec._compile_writer):
+        for build in (codec.compile_reader, codec.compile_writer):
             start = perf_counter()
             build(message_type, message_type.MAX_VERSION)
             found.append((perf_counter() - start) * 1e3)
