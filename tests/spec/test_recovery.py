@@ -1,0 +1,307 @@
+"""Opening a log after a clean stop, after a crash, and when it is damaged.
+
+What a crash may leave in general is tried out in tests/simulation; here is each rule on its own.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.control_records import leader_change_batch
+from protocol.errors import ErrorCode
+from storage.checkpoints import decode_epochs, encode_offsets
+from storage.log_config import LogConfig
+from storage.log_directory import LogDirectory, WrongDirectory
+from tests.support.log_builder import NODE, NOW_MS, TOPIC_ID, LogOnDisk, offsets, refused
+
+SMALL = LogConfig(segment_bytes=200)  # two plain batches
+LOG = "/data/t-0/00000000000000000000.log"
+MARK = "/data/.kafka_cleanshutdown"
+
+
+def filled(batches: int, config: LogConfig = SMALL) -> LogOnDisk:
+    given = LogOnDisk(config=config)
+    for _ in range(batches):
+        given.append()
+    return given
+
+
+# --- clean
+
+
+def test_a_clean_start_reads_no_record_but_those_behind_the_last_index_entry() -> None:
+    given = filled(200, LogConfig())
+    given.directory.close()
+    data = bytearray(given.disk.read_bytes(LOG))
+    data[100] ^= 1  # in the first batch: nobody looks
+    given.disk.write_bytes(LOG, data)
+    assert LogOnDisk(given.disk).log.log_end_offset == 200
+
+
+def test_the_mark_of_a_clean_shutdown_is_gone_for_good_once_the_directory_is_open() -> None:
+    given = filled(1)
+    given.directory.close()
+    assert given.disk.exists(MARK)
+    LogDirectory.open(given.disk, "/data", NODE)
+    for state in given.disk.after_power_failure(seed=1):
+        assert not state.disk.exists(MARK), state.name
+
+
+def test_the_mark_holds_the_broker_epoch() -> None:
+    given = filled(1)
+    given.directory.close(broker_epoch=11)
+    assert given.disk.read_bytes(MARK) == b'{"version":0,"brokerEpoch":11}'
+    assert LogDirectory.open(given.disk, "/data", NODE).last_broker_epoch == 11
+
+
+def test_an_index_that_is_missing_is_built_from_the_log() -> None:
+    given = filled(200, LogConfig(index_interval_bytes=500))
+    given.directory.close()
+    given.disk.unlink("/data/t-0/00000000000000000000.index")
+    given.disk.unlink("/data/t-0/00000000000000000000.timeindex")
+    opened = LogOnDisk(given.disk, given.config)
+    assert opened.log.log_end_offset == 200
+    assert opened.log.read(150, max_bytes=1).end_offset > 150
+
+
+def test_an_index_without_its_log_is_removed() -> None:
+    given = filled(1)
+    given.directory.close()
+    given.disk.write_bytes("/data/t-0/00000000000000000077.index", b"")
+    opened = LogOnDisk(given.disk, given.config)
+    assert [segment.base_offset for segment in opened.log.segments] == [0]
+    assert not given.disk.exists("/data/t-0/00000000000000000077.index")
+
+
+# --- after a crash
+
+
+def test_a_batch_that_is_cut_short_is_taken_off() -> None:
+    given = filled(3, LogConfig())
+    given.disk.open(LOG).truncate(given.log.size_bytes - 10)
+    opened = given.killed_and_opened()
+    assert offsets(opened.log) == [0, 1]
+    assert given.killed_and_opened().disk.size(LOG) == opened.log.size_bytes
+
+
+@pytest.mark.parametrize("surplus", [b"\0" * 4096, b"\xff" * 40, b"\0"])
+def test_bytes_that_are_no_batch_are_taken_off(surplus: bytes) -> None:
+    given = filled(3, LogConfig())
+    size_bytes = given.log.size_bytes
+    given.disk.open(LOG).write_at([surplus], size_bytes)
+    opened = given.killed_and_opened()
+    assert offsets(opened.log) == [0, 1, 2]
+    assert opened.log.size_bytes == opened.disk.size(LOG) == size_bytes
+
+
+def test_a_batch_with_a_wrong_crc_ends_the_log() -> None:
+    given = filled(3, LogConfig())
+    flip(given, LOG, given.log.size_bytes // 3 + 70)
+    opened = given.killed_and_opened()
+    assert offsets(opened.log) == [0]
+    assert opened.append().base_offset == 1
+
+
+def test_segments_behind_a_torn_one_are_dropped() -> None:
+    given = filled(7)
+    flip(given, given.log.segments[1].path(), 70)
+    opened = given.killed_and_opened()
+    assert offsets(opened.log) == [0, 1]
+    assert [segment.base_offset for segment in opened.log.segments] == [0, 2]
+    assert not [name for name in opened.disk.list_directory("/data/t-0") if name.startswith(f"{4:020d}")]
+
+
+def test_a_segment_that_overlaps_the_one_before_it_is_dropped() -> None:
+    given = filled(2, LogConfig())
+    stale = given.disk.read_bytes(LOG)[: given.log.size_bytes // 2]
+    given.disk.write_bytes("/data/t-0/00000000000000000001.log", stale)
+    assert [segment.base_offset for segment in given.killed_and_opened().log.segments] == [0]
+
+
+def test_nothing_below_the_recovery_point_is_read_again() -> None:
+    given = filled(5)
+    given.sync()
+    given.directory.write_checkpoints()
+    flip(given, LOG, 70)  # in the first segment, whose end is synced
+    assert given.killed_and_opened().log.log_end_offset == 5
+
+
+def test_the_recovery_point_moves_with_a_sync_and_not_before() -> None:
+    given = filled(5)
+    assert given.log.recovery_point == 0
+    given.sync()
+    assert given.log.recovery_point == 5
+    given.append()
+    assert given.log.recovery_point == 5
+
+
+def test_recovery_itself_makes_nothing_durable_and_says_so() -> None:
+    assert filled(5).killed_and_opened().log.recovery_point == 0
+
+
+# --- damage
+
+
+def test_a_bad_batch_below_the_recovery_point_takes_the_partition_offline_and_is_left_alone() -> None:
+    given = filled(3, LogConfig())
+    given.sync()
+    given.directory.write_checkpoints()
+    flip(given, LOG, 70)
+    damaged = given.disk.after_kill()
+    directory = LogDirectory.open(damaged, "/data", NODE)
+    with refused(ErrorCode.KAFKA_STORAGE_ERROR):
+        directory.open_log("t", 0, TOPIC_ID, LogConfig(), now_ms=NOW_MS)
+    assert "below the recovery point 3" in directory.failed["t", 0]
+    assert damaged.read_bytes(LOG) == given.disk.read_bytes(LOG)
+
+
+def test_a_directory_with_a_damaged_log_never_counts_as_cleanly_shut_down() -> None:
+    given = filled(3, LogConfig())
+    given.sync()
+    given.directory.write_checkpoints()
+    flip(given, LOG, 70)
+    damaged = given.disk.after_kill()
+    for _ in range(2):  # or the second start would take the log at its word
+        directory = LogDirectory.open(damaged, "/data", NODE)
+        with refused(ErrorCode.KAFKA_STORAGE_ERROR):
+            directory.open_log("t", 0, TOPIC_ID, LogConfig(), now_ms=NOW_MS)
+        directory.close()
+
+
+def test_synced_records_that_are_gone_take_the_partition_offline() -> None:
+    given = filled(3, LogConfig())
+    given.sync()
+    given.directory.write_checkpoints()
+    given.disk.open(LOG).truncate(0)
+    directory = LogDirectory.open(given.disk.after_kill(), "/data", NODE)
+    with refused(ErrorCode.KAFKA_STORAGE_ERROR):
+        directory.open_log("t", 0, TOPIC_ID, LogConfig(), now_ms=NOW_MS)
+
+
+# --- log start offset, leader epochs, leftovers
+
+
+def test_the_log_start_offset_comes_from_its_checkpoint() -> None:
+    given = filled(5)
+    given.log.delete_records_before(3)
+    given.directory.write_checkpoints()
+    assert given.killed_and_opened().log.log_start_offset == 3
+
+
+def test_a_log_whose_deleted_records_were_all_that_survived_begins_anew_where_it_started() -> None:
+    given = filled(5, LogConfig())
+    given.log.delete_records_before(5)
+    given.directory.write_checkpoints()
+    given.disk.open(LOG).truncate(100)
+    opened = given.killed_and_opened()
+    assert (opened.log.log_start_offset, opened.log.log_end_offset) == (5, 5)
+    assert opened.append().base_offset == 5
+
+
+def test_leader_epochs_of_unsynced_batches_are_read_from_the_batches() -> None:
+    given = LogOnDisk()
+    given.log.assign_leader_epoch(3)
+    given.append()
+    given.log.assign_leader_epoch(5)
+    given.append()
+    opened = given.killed_and_opened()
+    assert opened.log.end_offset_for_epoch(3) == (3, 1)
+    assert opened.log.end_offset_for_epoch(4) == (3, 1)
+    assert opened.log.end_offset_for_epoch(5) == (5, 2)
+    assert opened.log.end_offset_for_epoch(6) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"0\n2\n0 0\n"])
+def test_a_leader_epoch_checkpoint_that_says_nothing_is_made_up_for_from_the_log(content: bytes) -> None:
+    given = LogOnDisk()
+    given.log.assign_leader_epoch(3)
+    given.append()
+    given.sync()
+    given.directory.write_checkpoints()
+    given.disk.write_bytes("/data/t-0/leader-epoch-checkpoint", content)
+    opened = given.killed_and_opened()
+    assert opened.log.end_offset_for_epoch(3) == (3, 1)
+
+
+def test_leader_epochs_are_written_down_by_a_sync() -> None:
+    given = LogOnDisk()
+    given.log.assign_leader_epoch(3)
+    given.append()
+    given.sync()
+    assert decode_epochs(given.disk.read_bytes("/data/t-0/leader-epoch-checkpoint")) == [(3, 0)]
+
+
+def test_an_epoch_beyond_the_end_of_the_log_is_forgotten() -> None:
+    given = LogOnDisk()
+    given.append()
+    given.log.assign_leader_epoch(7)
+    given.sync()
+    opened = given.closed_and_opened()
+    assert opened.log.end_offset_for_epoch(7) is None
+    assert opened.log.leader_epoch == 0
+
+
+def test_files_marked_as_deleted_and_doomed_directories_go_at_start() -> None:
+    given = filled(1)
+    given.disk.write_bytes("/data/t-0/00000000000000000000.log.deleted", b"x")
+    given.disk.make_directory("/data/gone-0.0123456789abcdef0123456789abcdef-delete")
+    given.disk.write_bytes("/data/gone-0.0123456789abcdef0123456789abcdef-delete/00000000000000000000.log", b"x")
+    opened = given.killed_and_opened()
+    assert not opened.disk.exists("/data/t-0/00000000000000000000.log.deleted")
+    assert not opened.disk.exists("/data/gone-0.0123456789abcdef0123456789abcdef-delete")
+
+
+def test_checkpoints_of_a_deleted_topic_do_not_bind_a_new_one_of_its_name() -> None:
+    given = filled(5)
+    given.sync()
+    given.log.delete_records_before(4)
+    given.directory.write_checkpoints()
+    given.directory.delete_log("t", 0, "0" * 32)
+    fresh = given.directory.create_log("t", 0, b"another-topic-id", SMALL, now_ms=NOW_MS)
+    assert fresh.log_start_offset == 0
+    opened = given.killed_and_opened()
+    assert (opened.log.log_start_offset, opened.log.log_end_offset) == (0, 0)
+    assert opened.log.topic_id == b"another-topic-id"
+
+
+def test_control_batches_that_are_no_markers_are_not_taken_for_any() -> None:
+    given = LogOnDisk()
+    batch = leader_change_batch(leader_id=1, voter_ids=[1], timestamp_ms=5, base_offset=0, leader_epoch=1)
+    given.log.append(batch, now_ms=5)
+    given.log.write_staged()
+    assert given.killed_and_opened().log.log_end_offset == 1
+
+
+# --- the directory itself
+
+
+def test_a_directory_of_another_node_or_cluster_is_refused() -> None:
+    given = filled(1)
+    given.directory.close()
+    meta = given.disk.read_bytes("/data/meta.properties")
+    given.disk.write_bytes("/data/meta.properties", meta.replace(b"node.id=1", b"node.id=2"))
+    with pytest.raises(WrongDirectory, match=r"node\.id 2"):
+        LogDirectory.open(given.disk, "/data", NODE)
+    given.disk.write_bytes("/data/meta.properties", meta.replace(b"cluster.id=cluster", b"cluster.id=other"))
+    with pytest.raises(WrongDirectory, match="other"):
+        LogDirectory.open(given.disk, "/data", NODE_OF_CLUSTER)
+
+
+NODE_OF_CLUSTER = type(NODE)(1, "cluster", "unused", "unused")
+
+
+def test_a_checkpoint_that_cannot_be_read_is_not_taken_for_an_empty_one() -> None:
+    given = filled(1)
+    given.directory.close()
+    given.disk.write_bytes("/data/log-start-offset-checkpoint", b"0\n5\n")
+    with pytest.raises(WrongDirectory, match="log-start-offset-checkpoint"):
+        LogDirectory.open(given.disk, "/data", NODE)
+    given.disk.write_bytes("/data/log-start-offset-checkpoint", encode_offsets({}))
+    LogDirectory.open(given.disk, "/data", NODE)
+
+
+def flip(given: LogOnDisk, path: str, position: int) -> None:
+    """Changes one byte on the disk, behind everybody's back."""
+    data = bytearray(given.disk.read_bytes(path))
+    data[position] ^= 0xFF
+    given.disk.write_bytes(path, data)
