@@ -47,7 +47,8 @@ def epoch_end(context: RequestContext, broker: Broker, topic: str, asked: Offset
     except KafkaError as refusal:
         answer.error_code = refusal.code.value
         return answer
-    end = partition.log.end_offset_for_epoch(asked.leader_epoch)
-    if end is not None:
-        answer.leader_epoch, answer.end_offset = end
+    if asked.leader_epoch >= 0:
+        end = partition.log.end_offset_for_epoch(asked.leader_epoch)
+        if end is not None:
+            answer.leader_epoch, answer.end_offset = end
     return answer

@@ -1,0 +1,244 @@
+"""Metadata and DescribeTopicPartitions: what clients are told of topics, as Kafka 4.3.1 tells it."""
+
+from typing import Any
+
+import pytest
+
+from broker.authorized_operations import NOT_ASKED_FOR
+from broker.handlers.describe_topic_partitions import describe_topic_partitions
+from broker.handlers.metadata import metadata
+from protocol.api_keys import ApiKey
+from protocol.codec import decode, encode
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.describe_topic_partitions_request import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    TopicRequest,
+)
+from protocol.messages.describe_topic_partitions_response import DescribeTopicPartitionsResponse
+from protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from protocol.messages.metadata_response import MetadataResponse, MetadataResponseTopic
+from protocol.messages.partition_change_record import PartitionChangeRecord
+from tests.support.broker_scene import BrokerScene
+from tests.support.fake_disk import FakeDisk
+
+E = ErrorCode
+UNKNOWN_ID = b"nobody's topic i"
+VERSIONS = range(14)
+ALL_TOPIC_OPERATIONS, ALL_CLUSTER_OPERATIONS = 3576, 8096
+
+
+@pytest.fixture
+def scene() -> BrokerScene:
+    scene = BrokerScene(FakeDisk(), "/data")
+    scene.topic("a", 2)
+    scene.topic("b")
+    return scene
+
+
+def ask(scene: BrokerScene, *names: str, version: int = 13, everything: bool = False, **more: Any) -> MetadataResponse:
+    topics = [MetadataRequestTopic(name=name) for name in names]
+    return answer(scene, MetadataRequest(topics=None if everything else topics, **more), version)
+
+
+def by_id(scene: BrokerScene, *topic_ids: bytes, name: str | None = None, version: int = 13) -> MetadataResponse:
+    topics = [MetadataRequestTopic(topic_id=topic_id, name=name) for topic_id in topic_ids]
+    return answer(scene, MetadataRequest(topics=topics), version)
+
+
+def answer(scene: BrokerScene, request: MetadataRequest, version: int) -> MetadataResponse:
+    """The answer as it arrives at the client."""
+    response = metadata(request, scene.context(ApiKey.METADATA, version), scene.broker)
+    return decode(MetadataResponse, version, encode(response, version))
+
+
+def codes(response: MetadataResponse) -> dict[str | None, ErrorCode]:
+    return {topic.name: ErrorCode(topic.error_code) for topic in response.topics}
+
+
+def only(response: MetadataResponse) -> MetadataResponseTopic:
+    (topic,) = response.topics
+    return topic
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_topic_is_told_with_its_partitions_and_their_leader(scene: BrokerScene, version: int) -> None:
+    topic = only(ask(scene, "a", version=version))
+    assert (topic.error_code, topic.name) == (0, "a")
+    partitions = [(p.partition_index, p.leader_id, p.replica_nodes, p.isr_nodes) for p in topic.partitions]
+    assert partitions == [(0, 1, [1], [1]), (1, 1, [1], [1])]
+    if version >= 10:
+        assert topic.topic_id == scene.image.topics["a"].topic_id
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_broker_is_told_by_the_listener_that_was_asked(scene: BrokerScene, version: int) -> None:
+    response = ask(scene, "a", version=version)
+    assert [(broker.node_id, broker.host, broker.port) for broker in response.brokers] == [(1, "localhost", 9092)]
+    if version >= 1:
+        assert response.controller_id == 1
+    if version >= 2:
+        assert response.cluster_id == "cluster"
+
+
+def test_all_topics_are_asked_for_with_null_and_in_version_0_with_an_empty_list(scene: BrokerScene) -> None:
+    assert set(codes(ask(scene, everything=True))) == {"a", "b"}
+    assert set(codes(ask(scene, version=0))) == {"a", "b"}
+    assert codes(ask(scene, version=1)) == {}
+
+
+def test_a_topic_named_twice_is_told_once(scene: BrokerScene) -> None:
+    assert [topic.name for topic in ask(scene, "a", "b", "a").topics] == ["a", "b"]
+
+
+def test_a_missing_topic_is_created_and_meanwhile_unknown(scene: BrokerScene) -> None:
+    assert codes(ask(scene, "a", "new")) == {"a": E.NONE, "new": E.UNKNOWN_TOPIC_OR_PARTITION}
+    assert scene.created == ["new"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_client_may_ask_not_to_create_anything_from_version_4_on(scene: BrokerScene, version: int) -> None:
+    allow = version < 4
+    response = ask(scene, "new", version=version, allow_auto_topic_creation=allow)
+    assert codes(response) == {"new": E.UNKNOWN_TOPIC_OR_PARTITION}
+    assert scene.created == (["new"] if allow else [])
+
+
+def test_the_broker_may_be_told_not_to_create_anything() -> None:
+    scene = BrokerScene(FakeDisk(), "/data", auto_create_topics_enable=False)
+    assert codes(ask(scene, "new")) == {"new": E.UNKNOWN_TOPIC_OR_PARTITION}
+    assert scene.created == []
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "bad name!", "x" * 250])
+def test_a_name_that_no_topic_can_have_is_said_so(scene: BrokerScene, name: str) -> None:
+    assert codes(ask(scene, name)) == {name: E.INVALID_TOPIC_EXCEPTION}
+    assert scene.created == []
+
+
+def test_internal_topics_are_marked_and_created_too(scene: BrokerScene) -> None:
+    topic = only(ask(scene, "__consumer_offsets"))
+    assert (topic.error_code, topic.is_internal) == (E.UNKNOWN_TOPIC_OR_PARTITION.value, True)
+    assert scene.created == ["__consumer_offsets"]
+
+
+def test_topics_by_id(scene: BrokerScene) -> None:
+    topic_id = scene.image.topics["a"].topic_id
+    assert codes(by_id(scene, topic_id, UNKNOWN_ID)) == {"a": E.NONE, None: E.UNKNOWN_TOPIC_ID}
+    assert [topic.topic_id for topic in by_id(scene, UNKNOWN_ID).topics] == [UNKNOWN_ID]
+
+
+def test_with_one_topic_id_names_are_not_looked_at(scene: BrokerScene) -> None:
+    """As Kafka; a client sends one or the other."""
+    assert codes(by_id(scene, UNKNOWN_ID, name="a")) == {None: E.UNKNOWN_TOPIC_ID}
+
+
+@pytest.mark.parametrize(("version", "is_refused"), [(10, True), (11, True), (12, False)])
+def test_topic_ids_in_requests_came_later_than_in_answers(scene: BrokerScene, version: int, is_refused: bool) -> None:
+    topic_id = scene.image.topics["a"].topic_id
+    if is_refused:
+        with pytest.raises(KafkaError) as refusal:
+            by_id(scene, topic_id, version=version)
+        assert refusal.value.code is E.INVALID_REQUEST
+    else:
+        assert codes(by_id(scene, topic_id, version=version)) == {"a": E.NONE}
+
+
+def test_neither_name_nor_id_is_refused(scene: BrokerScene) -> None:
+    with pytest.raises(KafkaError) as refusal:
+        by_id(scene, bytes(16))
+    assert refusal.value.code is E.INVALID_REQUEST
+
+
+def test_a_partition_without_a_leader_is_said_so(scene: BrokerScene) -> None:
+    topic_id = scene.image.topics["b"].topic_id
+    scene.image.replay(PartitionChangeRecord(topic_id=topic_id, partition_id=0, leader=-1))
+    (partition,) = only(ask(scene, "b")).partitions
+    assert (partition.error_code, partition.leader_id) == (E.LEADER_NOT_AVAILABLE.value, -1)
+
+
+@pytest.mark.parametrize("version", range(8, 14))
+def test_authorized_operations_are_told_when_they_are_asked_for(scene: BrokerScene, version: int) -> None:
+    assert only(ask(scene, "a", version=version)).topic_authorized_operations == NOT_ASKED_FOR
+    told = ask(scene, "a", version=version, include_topic_authorized_operations=True)
+    assert only(told).topic_authorized_operations == ALL_TOPIC_OPERATIONS
+    if version <= 10:
+        cluster = ask(scene, version=version, include_cluster_authorized_operations=True)
+        assert cluster.cluster_authorized_operations == ALL_CLUSTER_OPERATIONS
+
+
+# --- DescribeTopicPartitions
+
+Page = list[tuple[str | None, list[int]]]
+
+
+def page(
+    scene: BrokerScene, *names: str, limit: int = 2000, cursor: tuple[str, int] | None = None
+) -> tuple[Page, tuple[str, int] | None]:
+    request = DescribeTopicPartitionsRequest(
+        topics=[TopicRequest(name=name) for name in names],
+        response_partition_limit=limit,
+        cursor=None if cursor is None else Cursor(topic_name=cursor[0], partition_index=cursor[1]),
+    )
+    context = scene.context(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0)
+    response = describe_topic_partitions(request, context, scene.broker)
+    response = decode(DescribeTopicPartitionsResponse, 0, encode(response, 0))
+    next_cursor = response.next_cursor
+    told = [(topic.name, [partition.partition_index for partition in topic.partitions]) for topic in response.topics]
+    return told, None if next_cursor is None else (next_cursor.topic_name, next_cursor.partition_index)
+
+
+A, B = ("a", [0, 1]), ("b", [0])
+
+
+@pytest.mark.parametrize(
+    ("limit", "told", "next_cursor"),
+    [
+        (2000, [A, B], None),
+        (3, [A, B], None),
+        (2, [A], ("b", 0)),
+        (1, [("a", [0])], ("a", 1)),
+        (0, [("a", [0])], ("a", 1)),
+        (-1, [("a", [0])], ("a", 1)),
+    ],
+)
+def test_a_page_holds_as_many_partitions_as_asked_for_and_at_least_one(
+    scene: BrokerScene, limit: int, told: Page, next_cursor: tuple[str, int] | None
+) -> None:
+    assert page(scene, "b", "a", limit=limit) == (told, next_cursor)
+    assert page(scene, limit=limit) == (told, next_cursor)
+
+
+@pytest.mark.parametrize(
+    ("cursor", "told"),
+    [(("a", 0), [A, B]), (("a", 1), [("a", [1]), B]), (("a", 7), [("a", []), B]), (("b", 0), [B])],
+)
+def test_the_next_page_begins_at_the_cursor(scene: BrokerScene, cursor: tuple[str, int], told: Page) -> None:
+    assert page(scene, "a", "b", cursor=cursor) == (told, None)
+
+
+def test_the_broker_bounds_a_page_too() -> None:
+    scene = BrokerScene(FakeDisk(), "/data", max_request_partition_size_limit=1)
+    scene.topic("a", 2)
+    assert page(scene) == ([("a", [0])], ("a", 1))
+
+
+def test_unknown_topics_cost_nothing_but_a_page_ends_before_them_when_it_is_full(scene: BrokerScene) -> None:
+    assert page(scene, "Z", "b", "c", limit=1) == ([("Z", []), B], ("c", 0))
+
+
+def test_going_page_by_page_tells_every_partition_once(scene: BrokerScene) -> None:
+    cursor, seen = None, []
+    while True:
+        told, cursor = page(scene, limit=1, cursor=cursor)
+        seen += [(name, index) for name, indexes in told for index in indexes]
+        if cursor is None:
+            break
+    assert seen == [("a", 0), ("a", 1), ("b", 0)]
+
+
+@pytest.mark.parametrize("cursor", [("a", -1), ("c", 0)])
+def test_a_cursor_that_points_nowhere_is_refused(scene: BrokerScene, cursor: tuple[str, int]) -> None:
+    with pytest.raises(KafkaError) as refusal:
+        page(scene, "a", "b", cursor=cursor)
+    assert refusal.value.code is E.INVALID_REQUEST
