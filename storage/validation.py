@@ -9,8 +9,6 @@ import struct
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from protocol.batch_header import (
     COMPRESSION_MASK,
     CRC_START,
@@ -28,6 +26,7 @@ from protocol.batch_header import (
     set_max_timestamp,
     unpack_batch_header,
 )
+from protocol.checksum import crc32c
 from protocol.compression import Bytes, Compression, DecompressedTooLarge, compress, decompress
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from protocol.record_walk import Survey, survey_records
