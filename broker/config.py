@@ -35,6 +35,9 @@ WITHOUT_MEANING_HERE = (
 )
 
 
+DEFAULT_NODE_ID = "1"
+
+
 class ConfigError(Exception):
     """A setting that this broker cannot start with."""
 
@@ -148,9 +151,10 @@ class BrokerConfig:
     def __init__(self, given: Mapping[str, str]) -> None:
         """`given` holds no unknown names. Raises ConfigError."""
         self.given = dict(given)
-        if "node.id" in given or "broker.id" in given:  # two names for one thing; node.id counts
-            node_id = given["node.id"] if "node.id" in given else given["broker.id"]
-            self.given |= {"node.id": node_id, "broker.id": node_id}
+        # Two names for one thing: node.id counts, and is shown under both.
+        self.given["broker.id"] = self.given.get("node.id") or self.given.get("broker.id") or DEFAULT_NODE_ID
+        if "broker.id" in given:
+            self.given["node.id"] = self.given["broker.id"]
         self.recorded_defaults: Mapping[str, str] = {}  # all that AlterConfigs was told, as it was told
         self.recorded_broker: Mapping[str, str] = {}
         self.dynamic_defaults: Mapping[str, str] = {}  # of these, what takes effect

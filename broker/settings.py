@@ -124,6 +124,20 @@ class NonEmptyText(NamedTuple):
         return "not empty"
 
 
+class CountPerAddress(NamedTuple):
+    """Pairs of address and number, `10.0.0.1:5,host:7`."""
+
+    def check(self, name: str, value: SettingValue) -> None:
+        assert isinstance(value, str)
+        for pair in value.split(","):
+            address, _, count = pair.rpartition(":")
+            if pair.strip() and not (address.strip() and count.strip().isdecimal()):
+                raise refused(name, pair, "Expected address:count")
+
+    def describe(self) -> str:
+        return "address:count pairs, comma-separated"
+
+
 class Setting(NamedTuple):
     """One row of a table. `default` is as it would be written in a file; None means that there is none."""
 

@@ -7,7 +7,7 @@ hold three replicas, and need not wait for others to join.
 
 from collections.abc import Mapping
 
-from broker.settings import GzipLevel, Kind, ListOf, NonEmptyText, OneOf, Range, Setting, Update
+from broker.settings import CountPerAddress, GzipLevel, Kind, ListOf, NonEmptyText, OneOf, Range, Setting, Update
 
 BOOLEAN, STRING, INT, SHORT, LONG = Kind.BOOLEAN, Kind.STRING, Kind.INT, Kind.SHORT, Kind.LONG
 DOUBLE, LIST, CLASS, PASSWORD = Kind.DOUBLE, Kind.LIST, Kind.CLASS, Kind.PASSWORD
@@ -186,7 +186,7 @@ KAFKA_SETTINGS: tuple[Setting, ...] = (
     Setting("max.connection.creation.rate", INT, "2147483647", Range(0), CLUSTER_WIDE),
     Setting("max.connections", INT, "2147483647", Range(0), CLUSTER_WIDE),
     Setting("max.connections.per.ip", INT, "2147483647", Range(0), CLUSTER_WIDE),
-    Setting("max.connections.per.ip.overrides", STRING, "", None, CLUSTER_WIDE),
+    Setting("max.connections.per.ip.overrides", STRING, "", CountPerAddress(), CLUSTER_WIDE),
     Setting("max.incremental.fetch.session.cache.slots", INT, "1000", Range(0)),
     Setting("max.request.partition.size.limit", INT, "2000", Range(1)),
     Setting("message.max.bytes", INT, "1048588", Range(0), CLUSTER_WIDE),
