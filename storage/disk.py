@@ -103,6 +103,10 @@ class Disk(Protocol):
         """As `sync` of every file, and `sync_directory` of every directory, of the file system that holds `path`."""
         ...
 
+    def space_bytes(self, path: str) -> tuple[int, int]:
+        """(total, usable by us) of the file system that holds `path`."""
+        ...
+
     def lock(self, path: str) -> HeldLock:
         """Takes the file's lock for this process, creating the file. Raises DirectoryInUse."""
         ...
@@ -247,6 +251,10 @@ class RealDisk:
                 raise OSError(code, os.strerror(code), path)
         finally:
             os.close(fd)
+
+    def space_bytes(self, path: str) -> tuple[int, int]:
+        space = os.statvfs(path)
+        return space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize
 
     def lock(self, path: str) -> RealLock:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -277,6 +277,10 @@ class LogDirectory:
     def _write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         self._disk.replace(f"{self.path}/{name}", encode_offsets(offsets))
 
+    def space_bytes(self) -> tuple[int, int]:
+        """(total, usable) of the file system that it lies on. Raises OSError."""
+        return self._disk.space_bytes(self.path)
+
     def read_cleaner_offsets(self) -> dict[TopicPartition, int]:
         """How far compaction has come."""
         return self._read_checkpoint(CLEANER_OFFSETS)

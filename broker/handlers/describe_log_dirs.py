@@ -6,7 +6,6 @@ which ours never is. Needs DESCRIBE on the cluster. Asked for nothing (null), it
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from broker.authorization import CLUSTER_NAME, Operation, ResourceType
@@ -42,9 +41,7 @@ def describe_log_dirs(
         log_dir=broker.log_directory.path,
         topics=[DescribeLogDirsTopic(name=topic, partitions=partitions) for topic, partitions in topics.items()],
     )
-    space = os.statvfs(broker.log_directory.path)
-    result.total_bytes = space.f_blocks * space.f_frsize
-    result.usable_bytes = space.f_bavail * space.f_frsize
+    result.total_bytes, result.usable_bytes = broker.log_directory.space_bytes()
     return DescribeLogDirsResponse(results=[result])
 
 

@@ -265,6 +265,9 @@ class FakeDisk:
             directory.durable = dict(directory.entries)
             directory.pending = []
 
+    def space_bytes(self, path: str) -> tuple[int, int]:
+        return 1 << 40, 1 << 39
+
     def lock(self, path: str) -> FakeLock:
         if path in self._locked:
             raise DirectoryInUse(path)

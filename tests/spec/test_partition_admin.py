@@ -1,0 +1,230 @@
+"""DeleteRecords, OffsetForLeaderEpoch, DescribeProducers, DescribeLogDirs, InitProducerId, as Kafka 4.3.1 answers."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.handlers.delete_records import delete_records
+from broker.handlers.describe_log_dirs import describe_log_dirs
+from broker.handlers.describe_producers import describe_producers
+from broker.handlers.init_producer_id import init_producer_id
+from broker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
+from protocol.api_keys import ApiKey
+from protocol.codec import decode, encode
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages import describe_producers_request, describe_producers_response
+from protocol.messages.delete_records_request import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from protocol.messages.describe_log_dirs_request import DescribableLogDirTopic, DescribeLogDirsRequest
+from protocol.messages.describe_log_dirs_response import DescribeLogDirsResponse
+from protocol.messages.init_producer_id_request import InitProducerIdRequest
+from protocol.messages.init_producer_id_response import InitProducerIdResponse
+from protocol.messages.offset_for_leader_epoch_request import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from protocol.records import NewRecord, build_batch
+from storage.log import Origin
+from tests.support.broker_scene import NOW_MS, BrokerScene, answer_of
+from tests.support.fake_disk import FakeDisk
+
+E = ErrorCode
+COMPACT, DELETE = "compact", "delete"
+
+
+class Scene(BrokerScene):
+    def __init__(self) -> None:
+        super().__init__(FakeDisk(), "/data")
+        self.topic("t", 2)
+        self.write(3)
+        self.write(3)
+
+    def write(self, count: int, topic: str = "t", **kind: Any) -> None:
+        batch = build_batch([NewRecord(b"k", b"v", NOW_MS) for _ in range(count)], **kind)
+        origin = Origin.COORDINATOR if kind.get("is_transactional") else Origin.CLIENT
+        self.partition(topic).append(batch, origin=origin, now_ms=NOW_MS, on_done=lambda error: None)
+        self.settle()
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+# --- DeleteRecords
+
+
+def delete(scene: Scene, offset: int, topic: str = "t", index: int = 0) -> tuple[ErrorCode, int]:
+    asked = DeleteRecordsPartition(partition_index=index, offset=offset)
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[asked])])
+    response = delete_records(request, scene.context(ApiKey.DELETE_RECORDS, 2), scene.broker)
+    (result,) = response.topics[0].partitions
+    return E(result.error_code), result.low_watermark
+
+
+def test_records_before_the_offset_are_gone_and_the_start_never_goes_back(scene: Scene) -> None:
+    assert delete(scene, 2) == (E.NONE, 2)
+    assert delete(scene, 1) == (E.NONE, 2)
+    with pytest.raises(KafkaError):
+        scene.partition("t").log.read(1, max_bytes=1000)
+
+
+def test_minus_one_stands_for_the_high_watermark(scene: Scene) -> None:
+    assert delete(scene, -1) == (E.NONE, 6)
+
+
+@pytest.mark.parametrize("offset", [7, 99, -2, -5])
+def test_an_offset_that_cannot_be_is_out_of_range(scene: Scene, offset: int) -> None:
+    assert delete(scene, offset) == (E.OFFSET_OUT_OF_RANGE, -1)
+
+
+@pytest.mark.parametrize(
+    ("policy", "code"),
+    [({DELETE}, E.NONE), ({COMPACT, DELETE}, E.NONE), ({COMPACT}, E.POLICY_VIOLATION)],
+)
+def test_topics_that_are_only_compacted_refuse(scene: Scene, policy: set[str], code: ErrorCode) -> None:
+    scene.topic("other", cleanup_policy=frozenset(policy))
+    assert delete(scene, 0, "other")[0] is code
+
+
+def test_internal_and_unknown_partitions_refuse(scene: Scene) -> None:
+    scene.topic("__consumer_offsets")
+    assert delete(scene, 0, "__consumer_offsets") == (E.INVALID_TOPIC_EXCEPTION, -1)
+    assert delete(scene, 0, "none") == (E.UNKNOWN_TOPIC_OR_PARTITION, -1)
+    assert delete(scene, 0, index=9) == (E.UNKNOWN_TOPIC_OR_PARTITION, -1)
+
+
+# --- OffsetForLeaderEpoch
+
+
+def epoch_end(scene: Scene, epoch: int, *, known_epoch: int = -1, topic: str = "t") -> tuple[ErrorCode, int, int]:
+    asked = OffsetForLeaderPartition(partition=0, current_leader_epoch=known_epoch, leader_epoch=epoch)
+    request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic=topic, partitions=[asked])])
+    context = scene.context(ApiKey.OFFSET_FOR_LEADER_EPOCH, 4)
+    (answer,) = offset_for_leader_epoch(request, context, scene.broker).topics[0].partitions
+    return E(answer.error_code), answer.leader_epoch, answer.end_offset
+
+
+def test_an_epoch_ends_where_the_next_begins_and_the_last_at_the_log_end(scene: Scene) -> None:
+    scene.partition("t").log.assign_leader_epoch(2)
+    scene.write(1)
+    assert epoch_end(scene, 0) == (E.NONE, 0, 6)
+    assert epoch_end(scene, 1) == (E.NONE, 0, 6)
+    assert epoch_end(scene, 2) == (E.NONE, 2, 7)
+
+
+@pytest.mark.parametrize("epoch", [-1, 1, 99])
+def test_an_epoch_that_never_was_has_no_end(scene: Scene, epoch: int) -> None:
+    assert epoch_end(scene, epoch) == (E.NONE, -1, -1)
+
+
+def test_the_known_epoch_and_the_partition_are_checked(scene: Scene) -> None:
+    assert epoch_end(scene, 0, known_epoch=1) == (E.UNKNOWN_LEADER_EPOCH, -1, -1)
+    assert epoch_end(scene, 0, topic="none") == (E.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
+
+
+# --- DescribeProducers
+
+
+def producers(scene: Scene, topic: str = "t") -> describe_producers_response.PartitionResponse:
+    request = describe_producers_request.DescribeProducersRequest(
+        topics=[describe_producers_request.TopicRequest(name=topic, partition_indexes=[0])]
+    )
+    response = describe_producers(request, scene.context(ApiKey.DESCRIBE_PRODUCERS, 0), scene.broker)
+    return response.topics[0].partitions[0]
+
+
+def test_idempotent_and_transactional_producers_are_told_with_what_is_known_of_them(scene: Scene) -> None:
+    scene.write(2, producer_id=7, producer_epoch=3, base_sequence=0)
+    scene.write(1, producer_id=8, producer_epoch=0, base_sequence=4, is_transactional=True)
+    told = {
+        entry.producer_id: (
+            entry.producer_epoch,
+            entry.last_sequence,
+            entry.last_timestamp,
+            entry.coordinator_epoch,
+            entry.current_txn_start_offset,
+        )
+        for entry in producers(scene).active_producers
+    }
+    assert told == {7: (3, 1, NOW_MS, -1, -1), 8: (0, 4, NOW_MS, -1, 8)}
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"), [("none", E.UNKNOWN_TOPIC_OR_PARTITION), ("bad name!", E.INVALID_TOPIC_EXCEPTION)]
+)
+def test_producers_of_no_topic_are_an_error(scene: Scene, topic: str, code: ErrorCode) -> None:
+    assert producers(scene, topic).error_code == code.value
+
+
+# --- DescribeLogDirs
+
+
+@pytest.mark.parametrize("version", range(1, 6))
+def test_partitions_are_told_with_their_size_and_unknown_ones_passed_over(scene: Scene, version: int) -> None:
+    asked = [
+        DescribableLogDirTopic(topic="t", partitions=[0, 7]),
+        DescribableLogDirTopic(topic="none", partitions=[0]),
+    ]
+    context = scene.context(ApiKey.DESCRIBE_LOG_DIRS, version)
+    response = describe_log_dirs(DescribeLogDirsRequest(topics=asked), context, scene.broker)
+    (told,) = decode(DescribeLogDirsResponse, version, encode(response, version)).results
+    sizes = [(topic.name, p.partition_index, p.partition_size) for topic in told.topics for p in topic.partitions]
+    assert sizes == [("t", 0, scene.partition("t").log.size_bytes)]
+    assert told.log_dir == "/data"
+    if version >= 4:
+        assert told.total_bytes >= told.usable_bytes > 0
+
+
+def test_null_asks_for_every_partition_and_an_empty_list_for_none(scene: Scene) -> None:
+    context = scene.context(ApiKey.DESCRIBE_LOG_DIRS, 5)
+    every, none = (
+        describe_log_dirs(DescribeLogDirsRequest(topics=topics), context, scene.broker).results[0]
+        for topics in (None, [])
+    )
+    assert [(topic.name, len(topic.partitions)) for topic in every.topics] == [("t", 2)]
+    assert none.topics == []
+
+
+# --- InitProducerId
+
+
+def init(scene: Scene, **asked: Any) -> InitProducerIdResponse:
+    given = iter(range(1000, 2000))
+    scene.broker.producer_ids = SimpleNamespace(take=lambda then: then(next(given)))
+    request = InitProducerIdRequest(transaction_timeout_ms=1000, **asked)
+    answer: InitProducerIdResponse = answer_of(
+        init_producer_id(request, scene.context(ApiKey.INIT_PRODUCER_ID, 4), scene.broker)
+    )
+    return answer
+
+
+def test_an_idempotent_producer_gets_an_id_and_epoch_0_whatever_it_had_before(scene: Scene) -> None:
+    for before in ({}, {"producer_id": 5, "producer_epoch": 1}):
+        answer = init(scene, transactional_id=None, **before)
+        assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, 1000, 0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        ({"transactional_id": None, "producer_id": 5}, E.INVALID_REQUEST),
+        ({"transactional_id": None, "producer_epoch": 1}, E.INVALID_REQUEST),
+        ({"transactional_id": ""}, E.INVALID_REQUEST),
+        ({"transactional_id": "tx"}, E.UNSUPPORTED_VERSION),
+    ],
+)
+def test_what_is_refused(scene: Scene, asked: dict[str, Any], code: ErrorCode) -> None:
+    with pytest.raises(KafkaError) as refusal:
+        init(scene, **asked)
+    assert refusal.value.code is code
+
+
+def test_a_metadata_log_that_fails_is_told(scene: Scene) -> None:
+    failure = KafkaError(E.KAFKA_STORAGE_ERROR)
+    scene.broker.producer_ids = SimpleNamespace(take=lambda then: then(failure))
+    request = InitProducerIdRequest(transactional_id=None)
+    reply = init_producer_id(request, scene.context(ApiKey.INIT_PRODUCER_ID, 4), scene.broker)
+    with pytest.raises(KafkaError):
+        answer_of(reply)
