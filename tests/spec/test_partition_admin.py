@@ -181,7 +181,7 @@ def test_null_asks_for_every_partition_and_an_empty_list_for_none(scene: Scene) 
     context = scene.context(ApiKey.DESCRIBE_LOG_DIRS, 5)
     every, none = (
         describe_log_dirs(DescribeLogDirsRequest(topics=topics), context, scene.broker).results[0]
-        for topics in (None, [])
+        for topics in (None, list[DescribableLogDirTopic]())
     )
     assert [(topic.name, len(topic.partitions)) for topic in every.topics] == [("t", 2)]
     assert none.topics == []
