@@ -38,8 +38,13 @@ class AppendFlush:
     def flush(self) -> None:
         dirty, self._dirty = self._dirty, []
         woken: list[FetchWait] = []
-        for partition in dirty:
-            partition.write(woken)
+        try:
+            while dirty:
+                dirty.pop().write(woken)
+        finally:
+            if dirty:  # one of them raised, which is a bug; the others must not be forgotten over it
+                self._dirty += dirty
+                self._soon(self.flush)
         # After all writes, so that a fetch of several partitions is answered once, with all of them.
         for wait in woken:
             wait.wake()

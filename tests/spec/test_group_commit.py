@@ -286,3 +286,21 @@ def test_a_finished_segment_is_synced_though_nobody_waits_for_it() -> None:
     assert len(scene.scene.workers.jobs) == 1
     scene.scene.settle()
     assert not scene.partition.log.has_rolled
+
+
+def test_a_bug_in_one_answer_does_not_keep_other_partitions_from_being_written() -> None:
+    scene = BrokerScene(FakeDisk(), "/data")
+    scene.topic("t", 3)
+
+    def bug(error: KafkaError | None) -> None:
+        raise RuntimeError("a bug")
+
+    told: Told = []
+    for index, on_done in enumerate((told.append, bug, told.append)):
+        scene.partition("t", index).append(batch(b"v"), origin=Origin.CLIENT, now_ms=NOW_MS, on_done=on_done)
+    with pytest.raises(RuntimeError):
+        scene.tick.run()
+    scene.tick.run()
+    assert told == [None, None]
+    for index in range(3):
+        assert values_in(scene.partition("t", index)) == [b"v"]
