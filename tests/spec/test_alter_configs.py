@@ -1,0 +1,350 @@
+"""AlterConfigs and IncrementalAlterConfigs. The requests were put to Kafka 4.3.1; codes and words are its answers."""
+
+import pytest
+
+from broker.config import BrokerConfig
+from broker.metadata.config_changes import Change, ConfigOperation, ResourceChanges, alter_configs
+from broker.metadata.image import ConfigResourceType, MetadataImage
+from protocol.errors import ErrorCode as E
+from protocol.messages.config_record import ConfigRecord
+from protocol.messages.feature_level_record import FeatureLevelRecord
+from tests.support.metadata import apply, config_with, image_with
+
+TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+SET, DELETE, APPEND, SUBTRACT = range(4)
+Asked = tuple[str, int, str | None]
+
+
+def ask(
+    image: MetadataImage,
+    resource_type: int,
+    name: str,
+    *changes: Asked,
+    incremental: bool = True,
+    config: BrokerConfig | None = None,
+) -> tuple[E | None, str | None]:
+    """What one resource is answered; a success takes effect."""
+    decision = alter_configs(
+        image,
+        config or config_with(),
+        [ResourceChanges(resource_type, name, [Change(*change) for change in changes])],
+        node_id=1,
+        is_incremental=incremental,
+    )
+    ((_, _, error),) = decision.response
+    apply(image, decision)
+    return (None, None) if error is None else (error.code, error.message)
+
+
+OK = (None, None)
+
+
+def settings(image: MetadataImage, name: str = "t") -> dict[str, str]:
+    return dict(image.topic_configs(name))
+
+
+# One setting at a time
+
+
+def test_a_setting_is_set_changed_and_unset() -> None:
+    image = image_with("t")
+    assert ask(image, TOPIC, "t", ("retention.ms", SET, "5"), ("segment.ms", SET, "6")) == OK
+    assert ask(image, TOPIC, "t", ("retention.ms", SET, "7")) == OK
+    assert settings(image) == {"retention.ms": "7", "segment.ms": "6"}
+    assert ask(image, TOPIC, "t", ("retention.ms", DELETE, None)) == OK
+    assert settings(image) == {"segment.ms": "6"}
+
+
+def test_what_does_not_change_anything_is_not_recorded() -> None:
+    image = image_with("t")
+    ask(image, TOPIC, "t", ("retention.ms", SET, "5"))
+    resource = ResourceChanges(TOPIC, "t", [Change("retention.ms", SET, "5"), Change("segment.ms", DELETE, None)])
+    assert alter_configs(image, config_with(), [resource], node_id=1, is_incremental=True).records == ()
+
+
+def test_a_list_is_extended_from_its_default() -> None:
+    image = image_with("t")
+    assert ask(image, TOPIC, "t", ("cleanup.policy", APPEND, "compact")) == OK
+    assert settings(image) == {"cleanup.policy": "delete,compact"}
+    assert ask(image, TOPIC, "t", ("cleanup.policy", APPEND, "compact")) == OK
+    assert settings(image) == {"cleanup.policy": "delete,compact"}
+    assert ask(image, TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete")) == OK
+    assert settings(image) == {"cleanup.policy": "compact"}
+
+
+def test_an_unknown_setting_can_be_removed() -> None:
+    assert ask(image_with("t"), TOPIC, "t", ("foo", DELETE, None)) == OK
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        (("foo", SET, "1"), E.INVALID_CONFIG, "Unknown topic config name: foo"),
+        (
+            ("retention.ms", SET, "soon"),
+            E.INVALID_CONFIG,
+            "Invalid value soon for configuration retention.ms: Not a number of type LONG",
+        ),
+        (("retention.ms", SET, None), E.INVALID_REQUEST, "Null value not supported for : retention.ms"),
+        (("cleanup.policy", APPEND, None), E.INVALID_REQUEST, "Null value not supported for : cleanup.policy"),
+        (
+            ("retention.ms", APPEND, "1"),
+            E.INVALID_CONFIG,
+            "Can't APPEND to key retention.ms because its type is not LIST.",
+        ),
+        (("foo", SUBTRACT, "1"), E.INVALID_CONFIG, "Can't SUBTRACT to key foo because its type is not LIST."),
+        (
+            ("cleanup.policy", APPEND, "burn"),
+            E.INVALID_CONFIG,
+            "Invalid value burn for configuration cleanup.policy: String must be one of: compact, delete",
+        ),
+        (("cleanup.policy", 7, "x"), E.UNKNOWN_SERVER_ERROR, None),
+    ],
+)
+def test_a_change_that_a_topic_does_not_allow(change: Asked, code: E, words: str | None) -> None:
+    image = image_with("t")
+    assert ask(image, TOPIC, "t", change) == (code, words)
+    assert settings(image) == {}
+
+
+def test_a_change_is_judged_with_what_is_set_already() -> None:
+    image = image_with("t")
+    ask(image, TOPIC, "t", ("min.compaction.lag.ms", SET, "100"))
+    assert ask(image, TOPIC, "t", ("max.compaction.lag.ms", SET, "5"))[0] is E.INVALID_CONFIG
+
+
+@pytest.mark.parametrize(
+    ("topic", "code", "words"),
+    [
+        ("none", E.UNKNOWN_TOPIC_OR_PARTITION, "The topic 'none' does not exist."),
+        ("", E.INVALID_REQUEST, "Default topic resources are not allowed."),
+        (
+            "bad name",
+            E.INVALID_TOPIC_EXCEPTION,
+            (
+                "Topic name is invalid: 'bad name' contains one or more characters other than ASCII alphanumerics, '.', "
+                "'_' and '-'"
+            ),
+        ),
+    ],
+)
+def test_a_topic_that_has_no_settings(topic: str, code: E, words: str) -> None:
+    assert ask(image_with("t"), TOPIC, topic, ("retention.ms", SET, "1")) == (code, words)
+
+
+def test_one_setting_twice_in_one_request() -> None:
+    answer = ask(image_with("t"), TOPIC, "t", ("retention.ms", SET, "1"), ("retention.ms", SET, "2"))
+    assert answer == (E.INVALID_REQUEST, "Error due to duplicate config keys")
+
+
+def test_one_resource_twice_in_one_request() -> None:
+    resources = [ResourceChanges(TOPIC, "t", [Change("retention.ms", SET, "1")])] * 2
+    decision = alter_configs(image_with("t"), config_with(), resources, node_id=1, is_incremental=True)
+    assert [error and error.message for *_, error in decision.response] == [
+        "Each resource must appear at most once."
+    ] * 2
+    assert decision.records == ()
+
+
+@pytest.mark.parametrize("resource_type", [0, 3, 64])
+def test_a_kind_of_resource_that_has_no_settings(resource_type: int) -> None:
+    answer = ask(image_with(), resource_type, "x", ("a", SET, "1"))
+    assert answer == (E.INVALID_REQUEST, f"Unknown resource type {resource_type}")
+
+
+# All settings at once (AlterConfigs)
+
+
+def test_alter_configs_replaces_everything() -> None:
+    image = image_with("t")
+    ask(image, TOPIC, "t", ("retention.ms", SET, "5"), ("segment.ms", SET, "6"))
+    assert ask(image, TOPIC, "t", ("segment.bytes", SET, "2000000"), ("segment.ms", SET, "6"), incremental=False) == OK
+    assert settings(image) == {"segment.bytes": "2000000", "segment.ms": "6"}
+    assert ask(image, TOPIC, "t", incremental=False) == OK
+    assert settings(image) == {}
+    assert (ConfigResourceType.TOPIC, "t") not in image.configs
+
+
+def test_alter_configs_knows_no_loggers() -> None:
+    answer = ask(image_with(), LOGGER, "1", ("root", SET, "INFO"), incremental=False)
+    assert answer == (E.INVALID_REQUEST, "Unknown resource type 8")
+
+
+# Brokers
+
+
+def test_a_broker_setting_is_recorded_for_this_broker_or_for_all() -> None:
+    image = image_with()
+    assert ask(image, BROKER, "1", ("log.retention.ms", SET, "5")) == OK
+    assert ask(image, BROKER, "", ("log.retention.ms", SET, "6"), ("foo", SET, "bar")) == OK
+    assert image.configs[ConfigResourceType.BROKER, "1"] == {"log.retention.ms": "5"}
+    assert image.configs[ConfigResourceType.BROKER, ""] == {"log.retention.ms": "6", "foo": "bar"}
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("2", ("log.retention.ms", SET, "3"), "Unexpected broker id, expected 1, but received 2"),
+        ("x", ("log.retention.ms", SET, "3"), "Node id must be an integer, but it is: x"),
+        ("1", ("node.id", SET, "3"), "Cannot update these configs dynamically: [node.id]"),
+        ("", ("node.id", SET, "3"), "Cannot update these configs dynamically: [node.id]"),
+        (
+            "",
+            ("listeners", SET, "PLAINTEXT://:1"),
+            "Cannot update these configs at default cluster level, broker id must be specified: [listeners]",
+        ),
+        (
+            "1",
+            ("ssl.keystore.password", SET, "x"),
+            (
+                "These security configs can be dynamically updated only per-listener using the listener prefix: "
+                "[ssl.keystore.password]"
+            ),
+        ),
+        (
+            "1",
+            ("log.retention.ms", SET, "x"),
+            "Invalid value x for configuration log.retention.ms: Not a number of type LONG",
+        ),
+        (
+            "1",
+            ("log.retention.ms", SET, "0"),
+            "requirement failed: log.retention.ms must be unlimited (-1) or, greater than or equal to 1",
+        ),
+        ("1", ("log.roll.ms", SET, "0"), "requirement failed: log.roll.ms must be greater than or equal to 1"),
+        (
+            "1",
+            ("num.io.threads", SET, "1"),
+            (
+                "Invalid value org.apache.kafka.common.config.ConfigException: Dynamic thread count update validation "
+                "failed for num.io.threads=1, value should be at least half the current value 8 for configuration "
+                "Invalid dynamic configuration"
+            ),
+        ),
+        (
+            "1",
+            ("follower.replication.throttled.rate", SET, "-5"),
+            "Invalid value -5 for configuration follower.replication.throttled.rate: Value must be at least 0",
+        ),
+    ],
+)
+def test_a_change_that_a_broker_does_not_allow(name: str, change: Asked, words: str) -> None:
+    assert ask(image_with(), BROKER, name, change) == (E.INVALID_REQUEST, words)
+
+
+def test_only_lists_of_a_broker_are_extended() -> None:
+    image = image_with()
+    answer = ask(image, BROKER, "1", ("log.retention.ms", APPEND, "1"))
+    assert answer == (E.INVALID_CONFIG, "Config value append is not allowed for config key: log.retention.ms")
+    assert ask(image, BROKER, "1", ("log.cleanup.policy", APPEND, "compact")) == OK
+    assert image.configs[ConfigResourceType.BROKER, "1"] == {"log.cleanup.policy": "delete,compact"}
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        (
+            "1",
+            ("min.insync.replicas", SET, "1"),
+            "Broker-level min.insync.replicas cannot be altered while ELR is enabled.",
+        ),
+        (
+            "",
+            ("min.insync.replicas", DELETE, None),
+            "Cluster-level min.insync.replicas cannot be removed while ELR is enabled.",
+        ),
+    ],
+)
+def test_with_eligible_leader_replicas_min_isr_is_one_for_the_cluster(name: str, change: Asked, words: str) -> None:
+    image = image_with()
+    assert ask(image, BROKER, name, change) == OK
+    image.replay(FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=1))
+    assert ask(image, BROKER, name, change) == (E.INVALID_CONFIG, words)
+
+
+# Groups and client metrics
+
+
+@pytest.mark.parametrize(
+    ("group", "change", "code", "words"),
+    [
+        (
+            "",
+            ("consumer.session.timeout.ms", SET, "50000"),
+            E.INVALID_REQUEST,
+            "Default group resources are not allowed.",
+        ),
+        ("g", ("foo", SET, "1"), E.INVALID_CONFIG, "Unknown group config name: foo"),
+        (
+            "g",
+            ("consumer.session.timeout.ms", SET, "1"),
+            E.INVALID_CONFIG,
+            "consumer.session.timeout.ms must be greater than or equal to group.consumer.min.session.timeout.ms",
+        ),
+        (
+            "g",
+            ("consumer.session.timeout.ms", SET, "60001"),
+            E.INVALID_CONFIG,
+            "consumer.session.timeout.ms must be less than or equal to group.consumer.max.session.timeout.ms",
+        ),
+        (
+            "g",
+            ("share.isolation.level", SET, "x"),
+            E.INVALID_CONFIG,
+            (
+                "Invalid value x for configuration share.isolation.level: String must be one of: read_committed, "
+                "read_uncommitted"
+            ),
+        ),
+        (
+            "g",
+            ("share.auto.offset.reset", SET, "by_duration:soon"),
+            E.INVALID_CONFIG,
+            (
+                "Invalid value by_duration:soon for configuration share.auto.offset.reset: Invalid value "
+                "`by_duration:soon` for configuration share.auto.offset.reset. The value must be either 'earliest', "
+                "'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'."
+            ),
+        ),
+    ],
+)
+def test_a_change_that_a_group_does_not_allow(group: str, change: Asked, code: E, words: str) -> None:
+    assert ask(image_with(), GROUP, group, change) == (code, words)
+
+
+@pytest.mark.parametrize(
+    "value", ["earliest", "latest", "by_duration:P1D", "by_duration:PT1H30M", "by_duration:PT0.5S"]
+)
+def test_where_a_share_group_begins(value: str) -> None:
+    image = image_with()
+    assert ask(image, GROUP, "g", ("share.auto.offset.reset", SET, value)) == OK
+    assert image.configs[ConfigResourceType.GROUP, "g"] == {"share.auto.offset.reset": value}
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "code", "words"),
+    [
+        ("", ("interval.ms", SET, "500"), E.INVALID_REQUEST, "Subscription name can't be empty"),
+        ("s", ("foo", SET, "1"), E.INVALID_REQUEST, "Unknown client metrics configuration: foo"),
+        (
+            "s",
+            ("interval.ms", SET, "99"),
+            E.INVALID_REQUEST,
+            "Invalid value 99 for interval.ms, interval must be between 100 and 3600000 (1 hour)",
+        ),
+        ("s", ("match", SET, "client_id=x,foo=y"), E.INVALID_CONFIG, "Illegal client matching pattern: foo=y"),
+        ("s", ("match", SET, "client_id=["), E.INVALID_CONFIG, "Illegal client matching pattern: client_id=["),
+    ],
+)
+def test_a_subscription_that_cannot_be(name: str, change: Asked, code: E, words: str) -> None:
+    assert ask(image_with(), CLIENT_METRICS, name, change) == (code, words)
+
+
+def test_a_change_is_recorded_by_type_and_name() -> None:
+    resource = ResourceChanges(CLIENT_METRICS, "s", [Change("metrics", SET, "a,b")])
+    decision = alter_configs(image_with(), config_with(), [resource], node_id=1, is_incremental=True)
+    assert decision.records == (ConfigRecord(resource_type=16, resource_name="s", name="metrics", value="a,b"),)
+
+
+def test_the_operations_have_the_numbers_of_the_request() -> None:
+    assert [operation.value for operation in ConfigOperation] == [SET, DELETE, APPEND, SUBTRACT]

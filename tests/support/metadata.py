@@ -1,0 +1,89 @@
+"""A metadata image to decide on, and the shell on a disk in memory."""
+
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import Any
+
+from broker.config import BrokerConfig, configure
+from broker.listeners import Listener
+from broker.metadata.cluster_metadata import ClusterMetadata
+from broker.metadata.decision import Decision
+from broker.metadata.image import MetadataImage
+from broker.metadata.topics import NewTopic, Node, TopicDefaults, TopicResult, create_topics
+from broker.workers import WorkersHere
+from protocol.messages.register_broker_record import RegisterBrokerRecord
+from protocol.struct import Message
+from storage.disk import Disk
+from storage.log_directory import Identity, LogDirectory
+from tests.support.clock import ManualClock
+
+NODE = Node(1, b"directory-of-one")
+DATA = "/data"
+CLUSTER_ID = "b2RyYWRlay1vcmFjbGUtMQ"
+DIRECTORY_ID = "9DitBXe7pyoCRUwgpuuW-w"
+
+
+def ids() -> Callable[[], bytes]:
+    """Ids that count up: 16 bytes, never zero."""
+    numbers = count(1)
+    return lambda: next(numbers).to_bytes(16, "big")
+
+
+def image_with(*topics: str, partitions: int = 1) -> MetadataImage:
+    """One registered broker, and these topics."""
+    image = MetadataImage()
+    image.replay(RegisterBrokerRecord(broker_id=NODE.node_id, broker_epoch=1, log_dirs=[NODE.directory_id]))
+    apply(image, create(image, [NewTopic(name, partitions, 1) for name in topics]))
+    return image
+
+
+def create(image: MetadataImage, topics: list[NewTopic], partitions: int = 1) -> Decision[list[TopicResult]]:
+    return create_topics(image, topics, node=NODE, defaults=TopicDefaults(partitions, 1), new_topic_id=ids())
+
+
+def apply(image: MetadataImage, decision: Decision[Any] | Iterable[Message]) -> None:
+    for record in decision.records if isinstance(decision, Decision) else decision:
+        image.replay(record)
+
+
+def config_with(**settings: str) -> BrokerConfig:
+    return configure({}, {}, {name.replace("_", "."): value for name, value in settings.items()})[0]
+
+
+class Running:
+    """A data directory with its metadata open, as a broker has it."""
+
+    def __init__(self, disk: Disk, now_ms: int = 1_000_000, config: BrokerConfig | None = None) -> None:
+        self.disk = disk
+        self.clock = ManualClock(now_ms)
+        self.config = config or config_with()
+        identity = Identity(self.config.node_id, None, CLUSTER_ID, DIRECTORY_ID)
+        self.directory = LogDirectory.open(disk, DATA, identity)
+        self.metadata = ClusterMetadata.open(
+            disk,
+            self.directory,
+            self.config,
+            self.clock,
+            WorkersHere(),
+            endpoints=[Listener("PLAINTEXT", "localhost", 9092)],
+            new_uuid=ids(),
+        )
+
+    def create(self, *names: str) -> list[TopicResult]:
+        topics = [NewTopic(name) for name in names]
+        new_id = ids()
+        start = len(self.metadata.image.topics)
+        for _ in range(start):
+            new_id()
+        answer = self.metadata.submit(
+            lambda image: create_topics(
+                image, topics, node=self.metadata.node, defaults=TopicDefaults(1, 1), new_topic_id=new_id
+            )
+        )
+        results = answer.outcome()
+        assert isinstance(results, list)
+        return results
+
+    def stop(self) -> None:
+        self.metadata.close()
+        self.directory.close(broker_epoch=self.metadata.broker_epoch)
