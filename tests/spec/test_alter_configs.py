@@ -122,8 +122,8 @@ def test_a_change_is_judged_with_what_is_set_already() -> None:
             "bad name",
             E.INVALID_TOPIC_EXCEPTION,
             (
-                "Topic name is invalid: 'bad name' contains one or more characters other than ASCII alphanumerics, '.', "
-                "'_' and '-'"
+                "Topic name is invalid: 'bad name' contains one or more characters other than ASCII alphanumerics, "
+                "'.', '_' and '-'"
             ),
         ),
     ],
