@@ -117,8 +117,8 @@ class Fetch:
     def __init__(self, partitions: Sequence[FetchPartition]) -> None:
         self.partitions = partitions
 
-    def finish(self, answers: Sequence[PartitionAnswer], now_ms: int) -> "FinishedFetch":
-        """`answers[i]` is for `partitions[i]`."""
+    def finish(self, answers: Sequence[PartitionAnswer | None], now_ms: int) -> "FinishedFetch":
+        """`answers[i]` is for `partitions[i]`; None where all is as this session told it last."""
         raise NotImplementedError
 
 
@@ -134,7 +134,7 @@ class FinishedFetch:
 class SessionlessFetch(Fetch):
     __slots__ = ()
 
-    def finish(self, answers: Sequence[PartitionAnswer], now_ms: int) -> FinishedFetch:
+    def finish(self, answers: Sequence[PartitionAnswer | None], now_ms: int) -> FinishedFetch:
         return FinishedFetch(ErrorCode.NONE, NO_SESSION_ID, range(len(answers)))
 
 
@@ -148,7 +148,7 @@ class FullFetch(Fetch):
         self._sessions = sessions
         self._named_by = named_by
 
-    def finish(self, answers: Sequence[PartitionAnswer], now_ms: int) -> FinishedFetch:
+    def finish(self, answers: Sequence[PartitionAnswer | None], now_ms: int) -> FinishedFetch:
         session_id = self._sessions.maybe_create(self.partitions, answers, self._named_by, now_ms)
         return FinishedFetch(ErrorCode.NONE, session_id, range(len(answers)))
 
@@ -163,13 +163,13 @@ class IncrementalFetch(Fetch):
         self._session = session
         self._epoch = session.epoch
 
-    def finish(self, answers: Sequence[PartitionAnswer], now_ms: int) -> FinishedFetch:
+    def finish(self, answers: Sequence[PartitionAnswer | None], now_ms: int) -> FinishedFetch:
         session = self._session
         if session.epoch != self._epoch:  # another request of this session came in while this one was parked
             return FinishedFetch(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.session_id, ())
         sent = []
         for position, (partition, answer) in enumerate(zip(self.partitions, answers, strict=True)):
-            if not take_changes(partition, answer):
+            if answer is None or not take_changes(partition, answer):
                 continue
             sent.append(position)
             if answer.size_bytes > 0:
@@ -255,7 +255,7 @@ class FetchSessions:
     def maybe_create(
         self,
         partitions: Sequence[FetchPartition],
-        answers: Sequence[PartitionAnswer],
+        answers: Sequence[PartitionAnswer | None],
         named_by: NamedBy,
         now_ms: int,
     ) -> int:
@@ -266,6 +266,7 @@ class FetchSessions:
         while session_id == NO_SESSION_ID or session_id in self._sessions:
             session_id = self._new_session_id()
         for partition, answer in zip(partitions, answers, strict=True):
+            assert answer is not None, "nothing was told before"
             partition.sent_high_watermark = answer.high_watermark
             partition.sent_log_start_offset = answer.log_start_offset
         self._sessions[session_id] = FetchSession(

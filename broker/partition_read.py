@@ -84,6 +84,20 @@ def failed_read(index: int, code: ErrorCode, current_leader: LeaderIdAndEpoch | 
     return PartitionAnswer(data, 0, ends_waiting=True)
 
 
+def has_nothing_new(partition: Partition, wanted: FetchPartition) -> bool:
+    """Whether the reader is at the end and was told all there is to tell: the usual case of a consumer that waits.
+
+    Asked before anything else, for every partition of a session.
+    """
+    log = partition.log
+    return (
+        wanted.fetch_offset == log.high_watermark == wanted.sent_high_watermark
+        and wanted.sent_log_start_offset == log.log_start_offset
+        and wanted.last_fetched_epoch is None
+        and (wanted.current_leader_epoch is None or wanted.current_leader_epoch == log.leader_epoch)
+    )
+
+
 class PartitionRead:
     """One read, split where a thread may have to come in: `check`, then `read` (or `read_cold`), then `answer`."""
 

@@ -22,6 +22,7 @@ from broker.partition_read import (
     PartitionAnswer,
     PartitionRead,
     failed_read,
+    has_nothing_new,
     unknown_partition,
 )
 from protocol.errors import ErrorCode, KafkaError
@@ -108,10 +109,11 @@ class FetchInHand:
         self._must_answer = request.max_wait_ms <= 0
         self._is_looking = False
         self._wait: FetchWait | None = None
-        self._answers: list[PartitionAnswer] = []
+        self._answers: list[PartitionAnswer | None] = []  # None where nothing is new
         self._places: list[Partition] = []
         self._size_bytes = 0
         self._left_bytes = 0
+        self._has_error = False  # one that is told at once
 
     def look(self) -> None:
         """Read every partition; then answer, or wait for more."""
@@ -123,6 +125,7 @@ class FetchInHand:
         self._places = []
         self._size_bytes = 0
         self._left_bytes = self._max_bytes
+        self._has_error = False
         self._read_on()
 
     def park(self) -> Deferred[FetchResponse]:
@@ -138,9 +141,12 @@ class FetchInHand:
             try:
                 partition = self._find(wanted)
             except KafkaError as error:
-                answers.append(self._not_found(wanted, error.code))
+                self._take(self._not_found(wanted, error.code))
                 continue
             self._places.append(partition)
+            if has_nothing_new(partition, wanted):
+                answers.append(None)
+                continue
             read = PartitionRead(
                 partition,
                 wanted,
@@ -171,6 +177,8 @@ class FetchInHand:
 
     def _take(self, answer: PartitionAnswer) -> None:
         self._answers.append(answer)
+        if answer.ends_waiting:
+            self._has_error = True
         if answer.size_bytes:
             self._size_bytes += answer.size_bytes
             self._left_bytes = max(0, self._left_bytes - answer.size_bytes)
@@ -209,12 +217,7 @@ class FetchInHand:
         return LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=partition.leader_epoch)
 
     def _all_read(self) -> None:
-        if (
-            self._must_answer
-            or self._size_bytes >= self._min_bytes
-            or not self._places
-            or any(answer.ends_waiting for answer in self._answers)
-        ):
+        if self._must_answer or self._size_bytes >= self._min_bytes or not self._places or self._has_error:
             self._answer()
             return
         missing_bytes = self._min_bytes - self._size_bytes
@@ -254,7 +257,9 @@ class FetchInHand:
         leaders: set[int] = set()
         named: str | bytes | None = None
         for position in finished.sent:
-            data = answers[position].data
+            answer = answers[position]
+            assert answer is not None
+            data = answer.data
             if partitions[position].topic != named:
                 named = partitions[position].topic
                 responses.append(topic_response(named))
