@@ -1,0 +1,46 @@
+"""Where our answers may differ from Kafka's, each with its reason. Everything else must be equal, field by field."""
+
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from tests.conformance.differential.conversation import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """`asked` and `path` are shell patterns; `kafka` and `ours`, where given, are regular expressions of the values."""
+
+    reason: str
+    asked: str = "*"
+    path: str = "*"
+    kafka: str | None = None
+    ours: str | None = None
+
+    def covers(self, asked: str, path: str, kafka: Value, ours: Value) -> bool:
+        return (
+            fnmatchcase(asked, self.asked.replace("[", "[[]"))
+            and fnmatchcase(path, self.path.replace("[", "[[]"))
+            and (self.kafka is None or re.fullmatch(self.kafka, str(kafka), re.DOTALL) is not None)
+            and (self.ours is None or re.fullmatch(self.ours, str(ours), re.DOTALL) is not None)
+        )
+
+
+A_TEXT = r"(?!None$|<absent>$).*"  # there, but in other words
+
+DIFFERENCES: tuple[Allowed, ...] = (
+    Allowed(
+        "our own words; that there are words, and the code they explain, is the same",
+        path="*error_message",
+        kafka=A_TEXT,
+        ours=A_TEXT,
+    ),
+    Allowed("our own words", path="*batch_index_error_message", kafka=A_TEXT, ours=A_TEXT),
+)
+
+
+def reason_for(asked: str, path: str, kafka: Value, ours: Value) -> str | None:
+    for allowed in DIFFERENCES:
+        if allowed.covers(asked, path, kafka, ours):
+            return allowed.reason
+    return None

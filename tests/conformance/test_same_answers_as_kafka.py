@@ -1,0 +1,91 @@
+"""The same requests to Apache Kafka 4.3.1 and to us, at every version, good ones and bad ones: the same answers.
+
+With BROKER=kafka a second Kafka stands in for ours: then any difference is one of the comparison itself.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from protocol.messages.api_versions_request import ApiVersionsRequest
+from protocol.messages.api_versions_response import ApiVersionsResponse
+from protocol.messages.describe_cluster_request import DescribeClusterRequest
+from protocol.messages.describe_cluster_response import DescribeClusterResponse
+from tests.conformance.differential import records_script
+from tests.conformance.differential.conversation import Place, Talk, Trace, differences
+from tests.conformance.differential.differences import reason_for
+from tests.support.broker_process import Broker, KafkaProcess, new_broker
+from tests.support.oracle import IS_THERE, ORACLE, needs_kafka
+from tests.support.wire import Wire
+
+pytestmark = needs_kafka
+
+SETTINGS: dict[str, object] = {"offsets.topic.num.partitions": 4, "group.min.session.timeout.ms": 100}
+SHOWN = 40  # differences in the message of a failed test
+
+Script = Callable[[Talk, int], None]
+SCRIPTS: dict[Script, int] = {**records_script.SCRIPTS}
+
+
+def advertised_by_kafka() -> dict[int, tuple[int, int]]:
+    if not IS_THERE:
+        return {}
+    apis = json.loads((ORACLE / "exchanges" / "api-versions-4.3.1.json").read_text())["apis"]
+    return {api["key"]: (api["min"], api["max"]) for api in apis}
+
+
+KAFKA_VERSIONS = advertised_by_kafka()
+
+
+def place(broker: Broker) -> Place:
+    with Wire(broker.bootstrap) as wire:
+        described = wire.ask(DescribeClusterRequest(), 0, DescribeClusterResponse)
+    return Place(broker.bootstrap, str(broker.data_dir), described.cluster_id)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Place, Place]]:
+    folder = tmp_path_factory.mktemp("pair")
+    with KafkaProcess(folder / "kafka", SETTINGS) as kafka, new_broker(folder / "ours", SETTINGS) as ours:
+        yield place(kafka), place(ours)
+
+
+def talk_of(script: Script, version: int, where: Place) -> Trace:
+    talk = Talk(where)
+    try:
+        script(talk, version)
+        return talk.trace()
+    finally:
+        talk.close()
+
+
+CASES = [
+    pytest.param(script, version, id=f"{script.__name__}-v{version}")
+    for script, key in SCRIPTS.items()
+    if key in KAFKA_VERSIONS
+    for version in range(max(KAFKA_VERSIONS[key][0], 3 if key == 0 else 0), KAFKA_VERSIONS[key][1] + 1)
+]
+
+
+@pytest.mark.parametrize(("script", "version"), CASES)
+def test_the_answers_are_the_same(pair: tuple[Place, Place], script: Script, version: int) -> None:
+    with ThreadPoolExecutor(2) as both:
+        kafka, ours = both.map(lambda where: talk_of(script, version, where), pair)
+    assert kafka, "the script said nothing"
+    found = [one for one in differences(kafka, ours) if reason_for(*one) is None]
+    shown = [
+        f"{asked}\n    {path}\n      Kafka: {theirs!r:.300}\n      ours:  {own!r:.300}"
+        for asked, path, theirs, own in found
+    ]
+    assert not found, f"{len(found)} differences\n" + "\n".join(shown[:SHOWN])
+
+
+def test_what_we_serve_is_advertised_as_by_kafka(pair: tuple[Place, Place]) -> None:
+    with Wire(pair[1].bootstrap) as wire:
+        request = ApiVersionsRequest(client_software_name="wire", client_software_version="1")
+        answer = wire.ask(request, 4, ApiVersionsResponse)
+    ours = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+    assert set(SCRIPTS.values()) <= set(ours)
+    assert {key: versions for key, versions in ours.items() if KAFKA_VERSIONS.get(key) != versions} == {}
