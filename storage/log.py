@@ -35,7 +35,7 @@ from storage.readable_log import LogState, ReadableLog
 from storage.retention import count_deletable
 from storage.segment import Segment
 from storage.segment_removal import SegmentRemoval, SegmentReplacement
-from storage.staging import Run, StagedBatch, must_roll
+from storage.staging import Run, first_timestamp, must_roll
 from storage.tail_cache import TailCache
 
 __all__ = ["Appended", "Log", "LogState", "LogWriteFailed", "Origin", "ReadResult", "SyncTicket", "TimestampOffset"]
@@ -83,7 +83,8 @@ class Log(ReadableLog):
         self._active = self._segments.active
         self._last_snapshot_offset = state.last_snapshot_offset
         self._next_offset = state.end_offset  # behind what is staged
-        self._runs: list[Run] = []
+        self._runs: list[Run] = []  # those with something staged
+        self._tip = Run(self._active, self._active.size_bytes)  # where the next batch goes
         self._unsynced = Unsynced(
             directory_is_new=state.is_new, rolled=state.unsynced_segments, snapshots=state.unsynced_snapshots
         )
@@ -120,11 +121,12 @@ class Log(ReadableLog):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.offline_reason)
         if header is None:
             header = read_batch_header(batch)
+        config = self.config
         size_bytes = len(batch)
-        if size_bytes > self.config.segment_bytes:
+        if size_bytes > config.segment_bytes:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"a batch of {size_bytes} bytes, and segments hold {self.config.segment_bytes}",
+                f"a batch of {size_bytes} bytes, and segments hold {config.segment_bytes}",
             )
         base_offset = self._next_offset
         last_offset = base_offset + header.last_offset_delta
@@ -143,7 +145,16 @@ class Log(ReadableLog):
                     if original is not None:
                         return Appended(original.first_offset, original.last_offset, original.timestamp, True)
                 check_data(entry, header, origin, verification)
-        run = self._run_for(size_bytes, last_offset, header.max_timestamp, now_ms)
+        max_timestamp = header.max_timestamp
+        run = self._tip
+        if (
+            run.limits_of is not config
+            or run.position + run.size_bytes + size_bytes > config.segment_bytes
+            or max_timestamp > run.max_timestamp
+            or last_offset > run.max_last_offset
+            or run.index_room <= 0
+        ):
+            run = self._roll_if_full(size_bytes, last_offset, max_timestamp, now_ms)
         if marker is not None:
             completed = self._producers.apply_marker(marker)
             if completed is not None and completed.is_aborted:
@@ -151,10 +162,13 @@ class Log(ReadableLog):
         elif producer_id >= 0 and not header.is_control:
             self._producers.apply_data(header, base_offset)
         assign(batch, base_offset, self._leader_epoch)
-        run.batches.append(StagedBatch(batch, size_bytes, base_offset, last_offset, header.max_timestamp))
+        if not run.batches:
+            self._runs.append(run)
+        run.batches.append((batch, size_bytes, base_offset, last_offset, max_timestamp))
         run.size_bytes += size_bytes
+        run.index_room -= 1
         self._next_offset = last_offset + 1
-        return Appended(base_offset, last_offset, header.max_timestamp if header.is_log_append_time else None)
+        return Appended(base_offset, last_offset, max_timestamp if header.is_log_append_time else None)
 
     def write_staged(self) -> None:
         """Writes what is staged and makes it readable.
@@ -169,7 +183,7 @@ class Log(ReadableLog):
             for run in runs:
                 if run.is_new:
                     run.segment.create_file()
-                run.segment.file.write_at([staged.batch for staged in run.batches], run.position)
+                run.segment.file.write_at([staged[0] for staged in run.batches], run.position)
         except OSError as error:
             self._take_back(runs)
             raise LogWriteFailed(f"{self}: {error}") from error
@@ -178,35 +192,32 @@ class Log(ReadableLog):
         self._producers.accept()
         self.high_watermark = self._next_offset
         interval = self.config.index_interval_bytes
-        tail = self._tail
         for run in runs:
-            segment, position = run.segment, run.position
+            segment = run.segment
             if run.is_new:
                 self._rolled_to(segment, run.snapshot)
-            for batch, size_bytes, base_offset, last_offset, max_timestamp in run.batches:
-                segment.note_batch(position, size_bytes, last_offset, max_timestamp, interval)
-                tail.add(base_offset, position, batch)
-                position += size_bytes
+            self._tail.add(run.position, run.batches)
+            segment.note_batches(run.position, run.batches, interval)
             for aborted in run.aborted:
                 segment.txn_index.append(aborted)
+            run.written()
 
-    def _run_for(self, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int) -> Run:
-        """The staged batches that this one joins; in a new segment if it does not fit the last one."""
-        runs = self._runs
-        run = runs[-1] if runs else Run(self._active, self._active.size_bytes, is_new=False)
+    def _roll_if_full(self, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int) -> Run:
+        """Where the batch goes: a new segment if it does not fit the last one. Sets the limits for those to come."""
+        tip, config = self._tip, self.config
         if must_roll(
-            run,
-            self.config,
+            tip,
+            config,
             size_bytes=size_bytes,
             last_offset=last_offset,
             max_timestamp=max_timestamp,
             now_ms=now_ms,
         ):
-            run = Run(self._new_segment(now_ms), 0, is_new=True, snapshot=self._snapshot(self._next_offset))
-            runs.append(run)
-        elif not runs:
-            runs.append(run)
-        return run
+            snapshot = self._snapshot(self._next_offset)
+            tip = self._tip = Run(self._new_segment(now_ms), 0, is_new=True, snapshot=snapshot)
+        first = first_timestamp(tip)
+        tip.set_limits(config, max_timestamp if first is None else first)
+        return tip
 
     def _new_segment(self, now_ms: int) -> Segment:
         limit_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
@@ -235,6 +246,7 @@ class Log(ReadableLog):
     def _take_back(self, runs: list[Run]) -> None:
         """After a failed write: memory first, so that it is right whatever the disk does next."""
         self._runs = []
+        self._tip = Run(self._active, self._active.size_bytes)
         self._unsynced.names_changed = True
         self._producers.take_back()
         self._next_offset = self.high_watermark
@@ -354,6 +366,7 @@ class Log(ReadableLog):
         except OSError as error:
             raise LogWriteFailed(f"{self}: {error}") from error
         self._rolled_to(segment, self._snapshot(self._next_offset))
+        self._tip = Run(segment, 0)
 
     def expire_producers(self, now_ms: int) -> list[int]:
         """Forgets producers that are idle for longer than `producer.id.expiration.ms`. Returns their ids."""

@@ -8,7 +8,7 @@ entry, and a snapshot is a copy of the table.
 from bisect import insort
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from protocol.control_records import Marker
 from protocol.errors import ErrorCode, KafkaError
@@ -91,13 +91,9 @@ class Verification:
     supports_epoch_bump: bool
 
 
-class _Change(NamedTuple):
-    """How to take back one applied batch."""
-
-    producer_id: int
-    before: ProducerEntry | None
-    opened: int | None = None
-    completed: CompletedTxn | None = None
+# How to take back one applied batch: (producer id, its entry before, first offset of the transaction it opened, the
+# transaction it completed). A plain tuple, because one is made for every batch.
+_Change: TypeAlias = tuple[int, ProducerEntry | None, int | None, CompletedTxn | None]
 
 
 def duplicate_of(entry: ProducerEntry | None, header: BatchHeader) -> CachedBatch | None:
@@ -246,7 +242,7 @@ class ProducerStates:
         self._entries[producer_id] = ProducerEntry(
             producer_id, epoch, header.max_timestamp, coordinator_epoch, txn_first_offset, batches
         )
-        self._changes.append(_Change(producer_id, before, opened))
+        self._changes.append((producer_id, before, opened, None))
 
     def apply_marker(self, marker: Marker) -> CompletedTxn | None:
         """Remembers a marker at `marker.offset`. Checks nothing.
@@ -265,7 +261,7 @@ class ProducerStates:
         self._entries[producer_id] = ProducerEntry(
             producer_id, marker.producer_epoch, marker.timestamp, marker.coordinator_epoch, None, batches
         )
-        self._changes.append(_Change(producer_id, before, completed=completed))
+        self._changes.append((producer_id, before, None, completed))
         return completed
 
     def aborted_txn(self, completed: CompletedTxn) -> AbortedTxn:
@@ -283,17 +279,17 @@ class ProducerStates:
 
     def take_back(self) -> None:
         """Nothing applied since the last `accept` was written."""
-        for change in reversed(self._changes):
-            if change.before is None:
-                del self._entries[change.producer_id]
+        for producer_id, before, opened, completed in reversed(self._changes):
+            if before is None:
+                del self._entries[producer_id]
             else:
-                self._entries[change.producer_id] = change.before
-            if change.opened is not None:
-                del self._ongoing[change.opened]
-            if change.completed is not None:
-                self._unreplicated.remove(change.completed)
+                self._entries[producer_id] = before
+            if opened is not None:
+                del self._ongoing[opened]
+            if completed is not None:
+                self._unreplicated.remove(completed)
                 reopened = list(self._ongoing.items())
-                insort(reopened, (change.completed.first_offset, change.producer_id))
+                insort(reopened, (completed.first_offset, producer_id))
                 self._ongoing = dict(reopened)
         self._changes.clear()
         self._find_first_unstable()

@@ -239,7 +239,7 @@ class _Loader:
         end_offset, end_position = segment.base_offset, 0
         size_bytes, interval = segment.size_bytes, self._config.index_interval_bytes
         for position, header, batch in whole_batches(segment, segment.base_offset):
-            segment.note_batch(position, len(batch), header.last_offset, header.max_timestamp, interval)
+            segment.note_batch(position, header, interval)
             if header.leader_epoch >= 0:
                 self._epochs.assign(header.leader_epoch, header.base_offset)
             if header.producer_id >= 0:

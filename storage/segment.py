@@ -5,7 +5,7 @@ clean shutdown. After a crash they are built anew from the log, for every segmen
 Those of older segments are read when they are first needed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from protocol.errors import MalformedMessage
 from protocol.records import HEADER_BYTES, BatchHeader, read_batch_header
@@ -15,6 +15,7 @@ from storage.index import TIME_ENTRY_BYTES, CorruptIndex, OffsetIndex, TimeIndex
 from storage.txn_index import TxnIndex
 
 NO_TIMESTAMP = -1
+_INDEX_INTERVAL_BYTES = 4096  # for an index that is missing; any distance will do
 _WALK_BYTES = 4096  # read at once while looking for a batch: about one index interval
 
 
@@ -164,26 +165,37 @@ class Segment:
     def _indexes_from_log(self) -> tuple[OffsetIndex, TimeIndex]:
         rebuilt = Segment.new(self._disk, self._directory, self.base_offset, now_ms=self.created_ms)
         for position, header in self.headers(0, self.size_bytes):
-            rebuilt.note_batch(position, header.size_bytes, header.last_offset, header.max_timestamp)
+            rebuilt.note_batch(position, header, _INDEX_INTERVAL_BYTES)
         rebuilt.seal_time_index()
         return rebuilt.offset_index, rebuilt.time_index
 
-    def note_batch(
-        self, position: int, size_bytes: int, last_offset: int, max_timestamp: int, index_interval_bytes: int = 4096
+    def note_batches(
+        self, position: int, staged: Sequence[tuple[object, int, int, int, int]], index_interval_bytes: int
     ) -> None:
-        """Takes a written batch into size, timestamps and indexes. An entry is made for the first batch that begins
-        more than the interval behind the last indexed one, as Kafka does."""
-        largest = self.max_timestamp_and_offset
-        if max_timestamp > largest[0]:
-            self._max_timestamp = largest = (max_timestamp, last_offset)
-        if self._bytes_since_index_entry > index_interval_bytes:
-            self.offset_index.append(last_offset, position)
-            self.time_index.maybe_append(*largest)
-            self._bytes_since_index_entry = 0
-        self._bytes_since_index_entry += size_bytes
+        """Takes batches that lie at `position`, one behind the other, into size, timestamps and indexes: of each tuple
+        its size, last offset and largest timestamp. An index entry is made for the first batch that begins more than
+        the interval behind the last indexed one, as Kafka does."""
+        largest, largest_offset = self.max_timestamp_and_offset
+        unindexed_bytes = self._bytes_since_index_entry
         if position == 0:
-            self._first_timestamp = max_timestamp
-        self.size_bytes = position + size_bytes
+            self._first_timestamp = staged[0][4]
+        for _, size_bytes, _, last_offset, max_timestamp in staged:
+            if max_timestamp > largest:
+                largest, largest_offset = max_timestamp, last_offset
+            if unindexed_bytes > index_interval_bytes:
+                self.offset_index.append(last_offset, position)
+                self.time_index.maybe_append(largest, largest_offset)
+                unindexed_bytes = 0
+            unindexed_bytes += size_bytes
+            position += size_bytes
+        self._bytes_since_index_entry = unindexed_bytes
+        self._max_timestamp = (largest, largest_offset)
+        self.size_bytes = position
+
+    def note_batch(self, position: int, header: BatchHeader, index_interval_bytes: int) -> None:
+        """As `note_batches`, of one batch that is in the file already."""
+        noted = (None, header.size_bytes, header.base_offset, header.last_offset, header.max_timestamp)
+        self.note_batches(position, [noted], index_interval_bytes)
 
     def seal_time_index(self) -> None:
         """The last entry of a finished segment's time index is its largest timestamp."""

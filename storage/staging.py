@@ -1,7 +1,7 @@
 """What is appended but not written yet, segment by segment, and when a segment is full."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TypeAlias
 
 from storage.disk import Buffer
 from storage.index import MAX_RELATIVE_OFFSET
@@ -10,26 +10,55 @@ from storage.log_sync import SnapshotToWrite
 from storage.segment import Segment
 from storage.txn_index import AbortedTxn
 
+# (batch, its size, base offset, last offset, max timestamp): a plain tuple, because one is made for every batch
+StagedBatch: TypeAlias = tuple[Buffer, int, int, int, int]
 
-class StagedBatch(NamedTuple):
-    batch: Buffer
-    size_bytes: int
-    base_offset: int
-    last_offset: int
-    max_timestamp: int
+_ASK_EVERY_TIME = -2  # below every timestamp, also that of a batch without any
 
 
 @dataclass(slots=True)
 class Run:
-    """The batches staged for one segment; they are written at `position` in one go."""
+    """The batches staged for one segment; they are written at `position` in one go.
+
+    The limits say how far batches fit without asking `must_roll` again.
+    """
 
     segment: Segment
     position: int
-    is_new: bool  # the segment has no file yet
+    is_new: bool = False  # the segment has no file yet
     size_bytes: int = 0
     batches: list[StagedBatch] = field(default_factory=list)
     aborted: list[AbortedTxn] = field(default_factory=list)
     snapshot: SnapshotToWrite | None = None  # of the producers as they were when the segment began
+    limits_of: LogConfig | None = None
+    max_last_offset: int = -1
+    max_timestamp: int = _ASK_EVERY_TIME
+    index_room: int = 0
+
+    def set_limits(self, config: LogConfig, first_timestamp: int) -> None:
+        """first_timestamp: of the segment's first batch, from which its age is counted."""
+        segment = self.segment
+        self.limits_of = config
+        self.max_last_offset = segment.base_offset + MAX_RELATIVE_OFFSET
+        self.max_timestamp = _ASK_EVERY_TIME
+        if first_timestamp >= 0:
+            self.max_timestamp = first_timestamp + config.segment_ms - segment.roll_jitter_ms
+        self.index_room = _index_room(self, config)
+
+    def written(self) -> None:
+        """The batches are in the file; the next ones go behind them."""
+        self.position += self.size_bytes
+        self.size_bytes = 0
+        self.batches = []
+        self.is_new = False
+        self.snapshot = None
+        if self.aborted:
+            self.aborted = []
+
+
+def first_timestamp(run: Run) -> int | None:
+    """The largest timestamp of the segment's first batch, written or staged."""
+    return run.segment.first_timestamp() if run.position else run.batches[0][4] if run.batches else None
 
 
 def must_roll(
@@ -43,15 +72,16 @@ def must_roll(
         return True
     if used_bytes == 0:
         return False
-    staged = len(run.batches)  # each may take an entry
-    if (
-        len(segment.offset_index) + staged >= config.max_offset_index_entries
-        or len(segment.time_index) + staged >= config.max_time_index_entries - 1
-    ):
+    if _index_room(run, config) <= 0:
         return True
-    first_timestamp = segment.first_timestamp() if run.position else run.batches[0].max_timestamp
-    if first_timestamp is not None and first_timestamp >= 0:
-        age_ms = max_timestamp - first_timestamp
-    else:
-        age_ms = now_ms - segment.created_ms
+    first = first_timestamp(run)
+    age_ms = max_timestamp - first if first is not None and first >= 0 else now_ms - segment.created_ms
     return age_ms > config.segment_ms - segment.roll_jitter_ms
+
+
+def _index_room(run: Run, config: LogConfig) -> int:
+    """How many batches may come without filling an index: each may take an entry, those that are staged too."""
+    segment = run.segment
+    offset_room = config.max_offset_index_entries - len(segment.offset_index)
+    time_room = config.max_time_index_entries - 1 - len(segment.time_index)
+    return min(offset_room, time_room) - len(run.batches)

@@ -5,6 +5,7 @@ One byte budget for all logs of the process; what was appended first goes first,
 
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Sequence
 
 from storage.disk import Buffer
 
@@ -28,9 +29,9 @@ class TailCache:
     def new_tail(self) -> "LogTail":
         return LogTail(self)
 
-    def _added(self, tail: "LogTail", size_bytes: int) -> None:
-        self._oldest.append(tail)
-        self._used_bytes += size_bytes + ENTRY_OVERHEAD_BYTES
+    def _added(self, tail: "LogTail", count: int, size_bytes: int) -> None:
+        self._oldest.extend([tail] * count)
+        self._used_bytes += size_bytes + count * ENTRY_OVERHEAD_BYTES
         while self._used_bytes > self._budget_bytes:
             self._used_bytes -= self._oldest.popleft()._drop_first()
 
@@ -52,12 +53,17 @@ class LogTail:
         self._head = 0  # index of the oldest entry still held
         self._cleared = 0  # entries that `clear` took, but the budget's queue still counts
 
-    def add(self, base_offset: int, position: int, batch: Buffer) -> None:
-        self._base_offsets.append(base_offset)
-        self._positions.append(position)
-        self._batches.append(batch)
-        self._end_position = position + len(batch)
-        self._cache._added(self, len(batch))
+    def add(self, position: int, staged: Sequence[tuple[Buffer, int, int, int, int]]) -> None:
+        """Batches just written at `position` of the file, one behind the other; of each tuple the batch, its size and
+        its base offset count."""
+        base_offsets, positions, batches = self._base_offsets, self._positions, self._batches
+        for batch, size_bytes, base_offset, _, _ in staged:
+            base_offsets.append(base_offset)
+            positions.append(position)
+            batches.append(batch)
+            position += size_bytes
+        self._cache._added(self, len(staged), position - positions[-len(staged)])
+        self._end_position = position
 
     def clear(self) -> None:
         """Forgets all: the log goes on in another segment, or was truncated."""
