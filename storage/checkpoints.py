@@ -115,7 +115,8 @@ def encode_partition_metadata(topic_id: bytes) -> bytes:
 def decode_meta_properties(data: bytes) -> MetaProperties:
     """Raises CorruptCheckpoint."""
     lines = (line.strip() for line in data.decode("utf-8", "replace").splitlines())
-    fields = dict(line.partition("=")[::2] for line in lines if line and not line.startswith(("#", "!")))
+    rows = (line.partition("=")[::2] for line in lines if line and not line.startswith(("#", "!")))
+    fields = {name: value.replace("\\", "") for name, value in rows}  # Java escapes = and : in values
     if fields.get("version") != _META_VERSION:
         raise CorruptCheckpoint(f"meta.properties of version {fields.get('version')}")
     try:

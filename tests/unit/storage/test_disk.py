@@ -1,0 +1,106 @@
+"""The real disk: what its methods promise, on a real file system."""
+
+import errno
+import os
+import resource
+import signal
+from pathlib import Path
+
+import pytest
+
+from storage.disk import MAX_WRITE_BUFFERS, MAX_WRITE_BYTES, Buffer, DirectoryInUse, RealDisk
+
+
+@pytest.mark.parametrize(
+    "buffers",
+    [
+        [b"one"],
+        [b"one", bytearray(b"two"), memoryview(b"three")],
+        [bytes([n % 251]) * 3 for n in range(MAX_WRITE_BUFFERS * 2 + 1)],
+        [bytes(range(256)) * (MAX_WRITE_BYTES // 128 + 1)],
+        [b"a" * (MAX_WRITE_BYTES - 1), b"b" * 2, b"c" * MAX_WRITE_BYTES],
+        [b"", b"x", b""],
+    ],
+)
+def test_buffers_are_written_one_behind_the_other_however_many_and_large(tmp_path: Path, buffers: list[Buffer]) -> None:
+    file = RealDisk().open(f"{tmp_path}/file", create=True)
+    file.write_at(buffers, 5)
+    data = b"".join(buffers)
+    assert file.size() == 5 + len(data)
+    assert file.read_at(len(data) + 10, 5) == data
+    assert file.read_cached_at(len(data) + 10, 5) == data
+
+
+def test_a_write_that_does_not_fit_raises_after_what_did_fit(tmp_path: Path) -> None:
+    file = RealDisk().open(f"{tmp_path}/file", create=True)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(OSError) as failure:  # noqa: PT011  # the code is looked at
+            file.write_at([b"x" * 80, b"y" * 80], 0)  # the kernel writes 100 bytes and says so
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert failure.value.errno == errno.EFBIG
+    assert file.size() == 100
+
+
+def test_reading_ends_at_the_end_of_the_file(tmp_path: Path) -> None:
+    file = RealDisk().open(f"{tmp_path}/file", create=True)
+    file.write_at([b"content"], 0)
+    assert file.read_at(100, 3) == b"tent"
+    assert file.read_cached_at(100, 3) == b"tent"
+    assert file.read_cached_at(100, 50) == b""
+
+
+def test_a_file_is_closed_when_nobody_has_it_any_more(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    file = RealDisk().open(f"{tmp_path}/file", create=True)
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    del file
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_opening_without_create_needs_a_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        RealDisk().open(f"{tmp_path}/file")
+
+
+def test_replacing_leaves_the_new_bytes_and_nothing_else(tmp_path: Path) -> None:
+    disk = RealDisk()
+    disk.replace(f"{tmp_path}/file", b"a longer first content")
+    disk.replace(f"{tmp_path}/file", b"second")
+    assert disk.read_bytes(f"{tmp_path}/file") == b"second"
+    assert disk.list_directory(str(tmp_path)) == ["file"]
+
+
+def test_a_lock_is_held_until_it_is_released(tmp_path: Path) -> None:
+    disk = RealDisk()
+    lock = disk.lock(f"{tmp_path}/.lock")
+    with pytest.raises(DirectoryInUse):
+        RealDisk().lock(f"{tmp_path}/.lock")
+    lock.release()
+    lock.release()
+    disk.lock(f"{tmp_path}/.lock").release()
+
+
+def test_syncs_of_files_directories_and_file_systems_succeed(tmp_path: Path) -> None:
+    disk = RealDisk()
+    disk.make_directory(f"{tmp_path}/a/b")
+    disk.open(f"{tmp_path}/a/b/file", create=True).sync()
+    disk.sync_directory(f"{tmp_path}/a/b")
+    disk.sync_file_system(str(tmp_path))
+
+
+def test_directories_are_listed_renamed_and_removed(tmp_path: Path) -> None:
+    disk = RealDisk()
+    disk.make_directory(f"{tmp_path}/a")
+    disk.write_bytes(f"{tmp_path}/a/file", b"x")
+    disk.rename(f"{tmp_path}/a", f"{tmp_path}/b")
+    assert disk.list_directory(f"{tmp_path}/b") == ["file"]
+    assert disk.exists(f"{tmp_path}/b/file")
+    assert disk.size(f"{tmp_path}/b/file") == 1
+    disk.unlink(f"{tmp_path}/b/file")
+    disk.remove_directory(f"{tmp_path}/b")
+    assert disk.list_directory(str(tmp_path)) == []
