@@ -10,7 +10,7 @@ from broker.metadata.cluster_metadata import ClusterMetadata
 from broker.metadata.decision import Decision
 from broker.metadata.image import MetadataImage
 from broker.metadata.topics import NewTopic, Node, TopicDefaults, TopicResult, create_topics
-from broker.workers import WorkersHere
+from broker.workers import Workers, WorkersHere
 from protocol.messages.register_broker_record import RegisterBrokerRecord
 from protocol.struct import Message
 from storage.disk import Disk
@@ -53,7 +53,13 @@ def config_with(**settings: str) -> BrokerConfig:
 class Running:
     """A data directory with its metadata open, as a broker has it."""
 
-    def __init__(self, disk: Disk, now_ms: int = 1_000_000, config: BrokerConfig | None = None) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        now_ms: int = 1_000_000,
+        config: BrokerConfig | None = None,
+        workers: Workers | None = None,
+    ) -> None:
         self.disk = disk
         self.clock = ManualClock(now_ms)
         self.config = config or config_with()
@@ -64,7 +70,7 @@ class Running:
             self.directory,
             self.config,
             self.clock,
-            WorkersHere(),
+            workers or WorkersHere(),
             endpoints=[Listener("PLAINTEXT", "localhost", 9092)],
             new_uuid=ids(),
         )

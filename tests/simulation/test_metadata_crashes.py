@@ -1,0 +1,88 @@
+"""The metadata log after a crash at every single call: what was answered holds, and the broker starts again."""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from broker.metadata.config_changes import Change, ResourceChanges, alter_configs
+from broker.metadata.image import MetadataImage
+from broker.metadata.topics import delete_topics
+from tests.support.fake_disk import Crashed, FakeDisk
+from tests.support.metadata import Running
+
+SEED = int(os.environ.get("SEED", "1"))
+
+
+class Session:
+    """What was answered so far: topics by name, with their settings. In `doubt` is what was asked and not answered."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, dict[str, str]] = {}
+        self.next_producer_id = 0
+        self.doubt: set[str] = set()
+
+    def run(self, disk: FakeDisk) -> None:
+        running = Running(disk)
+        for name in ("a", "b"):
+            self.doubt = {name}
+            running.create(name)
+            self.topics[name] = {}
+        self.doubt = {"a"}
+        running.metadata.submit(lambda image: delete_topics(image, [("a", bytes(16))])).outcome()
+        del self.topics["a"]
+        self.doubt = {"b"}
+        resource = ResourceChanges(2, "b", [Change("retention.ms", 0, "5")])
+        running.metadata.submit(
+            lambda image: alter_configs(image, running.config, [resource], node_id=1, is_incremental=True)
+        ).outcome()
+        self.topics["b"] = {"retention.ms": "5"}
+        self.doubt = set()
+        running.metadata.allocate_producer_ids(1000, self._take)
+        running.stop()
+        again = Running(disk)
+        again.create("c")
+        self.topics["c"] = {}
+        again.stop()
+
+    def _take(self, first: object) -> None:
+        assert isinstance(first, int)
+        assert first >= self.next_producer_id
+        self.next_producer_id = first + 1000
+
+    def holds_in(self, image: MetadataImage) -> None:
+        found = {name: dict(image.topic_configs(name)) for name in image.topics}
+        certain = {name: settings for name, settings in self.topics.items() if name not in self.doubt}
+        if not self.doubt and len(self.topics) == 1:
+            found.pop("c", None)  # asked for, not answered
+        assert {name: found[name] for name in certain} == certain
+        assert found.keys() - certain.keys() <= self.doubt | {"c"}
+        assert image.next_producer_id >= self.next_producer_id
+        assert image.features == {"metadata.version": 30}
+        assert all(partition.leader == 1 for topic in image.topics.values() for partition in topic.partitions)
+
+
+def calls_of(workload: Callable[[FakeDisk], None]) -> int:
+    disk = FakeDisk()
+    workload(disk)
+    return disk.calls
+
+
+CALLS = calls_of(lambda disk: Session().run(disk))
+
+
+@pytest.mark.parametrize("half_write", [False, True], ids=["before", "halfway"])
+@pytest.mark.parametrize("call", range(1, CALLS + 1))
+def test_what_was_answered_survives_a_crash_at_any_call(call: int, half_write: bool) -> None:
+    disk, session = FakeDisk(), Session()
+    disk.crash_before(call, half_write=half_write)
+    with suppress(Crashed):
+        session.run(disk)
+    for state in disk.after_power_failure(SEED):
+        again = Running(state.disk)
+        session.holds_in(again.metadata.image)
+        again.create("after")
+        again.stop()
+        assert "after" in Running(state.disk).metadata.image.topics, state.name
+    session.holds_in(Running(disk.after_kill()).metadata.image)

@@ -1,0 +1,407 @@
+"""The metadata log of a broker: its beginning, restarts, turns, listeners, and what a failing disk leaves."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from broker.metadata.config_changes import Change, ResourceChanges, alter_configs
+from broker.metadata.decision import Decision
+from broker.metadata.image import MetadataImage, TopicImage
+from broker.metadata.loading import CorruptMetadata, Loader
+from broker.metadata.records import FRAME_VERSION, PassedOver, decode_record, encode_record, record_batch
+from broker.metadata.topics import MorePartitions, create_partitions, delete_topics
+from broker.workers import Outcome
+from protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from protocol.messages.abort_transaction_record import AbortTransactionRecord
+from protocol.messages.begin_transaction_record import BeginTransactionRecord
+from protocol.messages.end_transaction_record import EndTransactionRecord
+from protocol.messages.partition_change_record import PartitionChangeRecord
+from protocol.messages.partition_record import PartitionRecord
+from protocol.messages.producer_ids_record import ProducerIdsRecord
+from protocol.messages.register_broker_record import RegisterBrokerRecord
+from protocol.messages.topic_record import TopicRecord
+from protocol.records import NewRecord, build_batch
+from protocol.struct import Message
+from tests.support.fake_disk import FakeDisk, Fault
+from tests.support.metadata import DATA, DIRECTORY_ID, NODE, Running
+
+METADATA = f"{DATA}/__cluster_metadata-0"
+
+
+def restarted(running: Running, *, killed: bool = False) -> Running:
+    if not killed:
+        running.stop()
+    assert isinstance(running.disk, FakeDisk)
+    return Running(running.disk.after_kill())
+
+
+# A new directory
+
+
+def test_a_new_directory_gets_a_metadata_log_with_the_features_that_are_kept() -> None:
+    disk = FakeDisk()
+    running = Running(disk)
+    assert running.metadata.image.features == {"metadata.version": 30}
+    assert {"quorum-state", "partition.metadata", "00000000000000000000.log"} <= set(disk.list_directory(METADATA))
+    assert "bootstrap.checkpoint" in disk.list_directory(DATA)
+    assert b'"leaderEpoch":1' in disk.read_bytes(f"{METADATA}/quorum-state")
+    assert disk.read_bytes(f"{METADATA}/partition.metadata") == b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"
+
+
+def test_the_broker_is_registered_and_its_epoch_is_the_offset_of_that() -> None:
+    running = Running(FakeDisk())
+    broker = running.metadata.image.brokers[1]
+    assert (broker.is_fenced, broker.endpoints) == (False, {"PLAINTEXT": ("localhost", 9092)})
+    assert broker.broker_epoch == running.metadata.broker_epoch == 4  # behind leader change and bootstrap records
+    assert running.metadata.node.node_id == 1
+
+
+# Restarts
+
+
+def test_topics_settings_and_producer_ids_are_there_after_a_restart() -> None:
+    running = Running(FakeDisk())
+    running.create("a", "b")
+    running.metadata.submit(lambda image: delete_topics(image, [("a", bytes(16))]))
+    alter(running, "b", "retention.ms", "5")
+    running.metadata.allocate_producer_ids(1000, lambda first: None)
+    before = running.metadata.image
+    for after in (restarted(running), restarted(restarted(running, killed=True), killed=True)):
+        image = after.metadata.image
+        assert image.topics.keys() == {"b"}
+        assert image.topic_configs("b") == {"retention.ms": "5"}
+        assert image.next_producer_id == before.next_producer_id == 1000
+
+
+def alter(running: Running, topic: str, name: str, value: str) -> None:
+    resource = ResourceChanges(2, topic, [Change(name, 0, value)])
+    running.metadata.submit(
+        lambda image: alter_configs(image, running.config, [resource], node_id=1, is_incremental=True)
+    ).outcome()
+
+
+def test_every_start_is_a_new_epoch_of_the_metadata_log_and_a_new_registration() -> None:
+    running = Running(FakeDisk())
+    first = running.metadata.image.brokers[1]
+    again = restarted(running)
+    assert again.metadata.leader_epoch == 2
+    second = again.metadata.image.brokers[1]
+    assert second.broker_epoch > first.broker_epoch
+    assert second.broker_epoch == again.metadata.broker_epoch
+
+
+def test_an_epoch_that_was_only_announced_is_not_used_again() -> None:
+    running = Running(FakeDisk())
+    running.stop()
+    disk = running.disk
+    assert isinstance(disk, FakeDisk)
+    text = disk.read_bytes(f"{METADATA}/quorum-state").replace(b'"leaderEpoch":1', b'"leaderEpoch":7')
+    disk.write_bytes(f"{METADATA}/quorum-state", text)
+    assert Running(disk.after_kill()).metadata.leader_epoch == 8
+
+
+def test_a_broker_that_stops_fences_itself() -> None:
+    running = Running(FakeDisk())
+    running.metadata.close()
+    assert running.metadata.image.brokers[1].is_fenced
+
+
+def test_a_clean_restart_keeps_leader_epochs_and_one_after_a_crash_raises_them() -> None:
+    running = Running(FakeDisk())
+    running.create("t")
+    clean = restarted(running)
+    assert clean.metadata.image.topics["t"].partitions[0].leader_epoch == 0
+    crashed = restarted(clean, killed=True)
+    partition = crashed.metadata.image.topics["t"].partitions[0]
+    assert (partition.leader, partition.leader_epoch, partition.partition_epoch) == (1, 1, 1)
+
+
+def test_a_partition_that_kafka_left_without_a_leader_is_led_again() -> None:
+    running = Running(FakeDisk())
+    running.create("t")
+    topic_id = running.metadata.image.topics["t"].topic_id
+    left = PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[], leader=-1)
+    running.metadata.commit([left]).outcome()
+    assert running.metadata.image.topics["t"].partitions[0].leader is None
+    partition = restarted(running).metadata.image.topics["t"].partitions[0]
+    assert (partition.leader, partition.isr, partition.leader_epoch) == (1, [1], 2)
+
+
+def test_a_partition_of_other_nodes_stays_theirs() -> None:
+    running = Running(FakeDisk())
+    running.metadata.commit(
+        [
+            TopicRecord(name="elsewhere", topic_id=b"e" * 16),
+            PartitionRecord(partition_id=0, topic_id=b"e" * 16, replicas=[2], isr=[2], leader=2, leader_epoch=3),
+        ]
+    ).outcome()
+    partition = restarted(running, killed=True).metadata.image.topics["elsewhere"].partitions[0]
+    assert (partition.leader, partition.leader_epoch) == (2, 3)
+
+
+# Turns
+
+
+class Parked:
+    """Runs jobs when told to, as threads would."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple[Callable[[], Any], Callable[[Outcome[Any]], None]]] = []
+
+    def run(self, job: Callable[[], Any], then: Callable[[Outcome[Any]], None]) -> None:
+        self.jobs.append((job, then))
+
+    def finish_one(self) -> None:
+        job, then = self.jobs.pop(0)
+        then(Outcome(job(), None))
+
+
+def with_parked_syncs() -> tuple[Running, Parked]:
+    workers = Parked()
+    return Running(FakeDisk(), workers=workers), workers
+
+
+def topic_records(name: str) -> list[Message]:
+    topic_id = name.encode().ljust(16, b"_")
+    return [
+        TopicRecord(name=name, topic_id=topic_id),
+        PartitionRecord(
+            partition_id=0,
+            topic_id=topic_id,
+            replicas=[1],
+            isr=[1],
+            leader=1,
+            leader_epoch=0,
+            directories=[NODE.directory_id],
+        ),
+    ]
+
+
+def test_nothing_is_visible_or_answered_before_it_is_synced() -> None:
+    running, workers = with_parked_syncs()
+    answer = running.metadata.commit(topic_records("t"))
+    assert (answer.is_done, list(running.metadata.image.topics)) == (False, [])
+    workers.finish_one()
+    assert (answer.is_done, list(running.metadata.image.topics)) == (True, ["t"])
+
+
+def test_a_turn_is_decided_after_the_one_before_it_took_effect() -> None:
+    running, workers = with_parked_syncs()
+    seen: list[list[str]] = []
+
+    def look(image: MetadataImage) -> Decision[None]:
+        seen.append(list(image.topics))
+        return Decision(None, tuple(topic_records(f"t{len(seen)}")))
+
+    answers = [running.metadata.submit(look) for _ in range(3)]
+    assert seen == [[]]
+    for _ in answers:
+        workers.finish_one()
+    assert seen == [[], ["t1"], ["t1", "t2"]]
+    assert all(answer.is_done for answer in answers)
+
+
+def test_a_turn_that_records_nothing_waits_its_turn_and_then_for_no_disk() -> None:
+    running, workers = with_parked_syncs()
+    running.metadata.commit(topic_records("t"))
+    answer = running.metadata.submit(lambda image: Decision(list(image.topics)))
+    assert not answer.is_done
+    workers.finish_one()
+    assert answer.outcome() == ["t"]
+    assert workers.jobs == []
+
+
+def test_a_decision_that_refuses_does_not_hinder_the_next() -> None:
+    running = Running(FakeDisk())
+
+    def refuse(image: MetadataImage) -> Decision[None]:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+
+    refused = running.metadata.submit(refuse)
+    with pytest.raises(KafkaError):
+        refused.outcome()
+    assert running.create("t")[0].error is None
+
+
+def test_producer_ids_come_in_blocks_that_nobody_had_before() -> None:
+    running = Running(FakeDisk())
+    blocks: list[int | KafkaError] = []
+    for _ in range(2):
+        running.metadata.allocate_producer_ids(1000, blocks.append)
+    restarted(running).metadata.allocate_producer_ids(1000, blocks.append)
+    assert blocks == [0, 1000, 2000]
+
+
+# Listeners
+
+
+@dataclass
+class Listening:
+    heard: list[str] = field(default_factory=list)
+
+    def topic_created(self, topic: TopicImage) -> None:
+        self.heard.append(f"created {topic.name} with {len(topic.partitions)}")
+
+    def partitions_added(self, topic: TopicImage) -> None:
+        self.heard.append(f"{topic.name} has {len(topic.partitions)}")
+
+    def topic_deleted(self, topic: TopicImage) -> None:
+        self.heard.append(f"deleted {topic.name}")
+
+    def topic_config_changed(self, topic: str) -> None:
+        self.heard.append(f"settings of {topic}")
+
+    def broker_config_changed(self) -> None:
+        self.heard.append("settings of the broker")
+
+
+def test_listeners_hear_once_of_each_thing_that_changed() -> None:
+    running = Running(FakeDisk())
+    listener = Listening()
+    running.metadata.add_listener(listener)
+    running.create("a", "b")
+    running.metadata.submit(lambda image: create_partitions(image, [MorePartitions("a", 3)], node=NODE)).outcome()
+    alter(running, "a", "retention.ms", "5")
+    running.metadata.submit(lambda image: delete_topics(image, [("b", bytes(16))])).outcome()
+    assert listener.heard == ["created a with 1", "created b with 1", "a has 3", "settings of a", "deleted b"]
+
+
+def test_the_answer_comes_after_the_listeners() -> None:
+    running = Running(FakeDisk())
+    listener = Listening()
+    running.metadata.add_listener(listener)
+    heard_before_answer: list[list[str]] = []
+    answer = running.metadata.commit(topic_records("t"))
+    answer.when_done(lambda _: heard_before_answer.append(list(listener.heard)))
+    assert heard_before_answer == [["created t with 1"]]
+
+
+def test_a_broker_setting_is_in_force_when_the_listeners_hear_of_it() -> None:
+    running = Running(FakeDisk())
+    at_that_time: list[int] = []
+
+    class Reading(Listening):
+        def broker_config_changed(self) -> None:
+            at_that_time.append(running.config.log_segment_bytes)
+
+    running.metadata.add_listener(Reading())
+    resource = ResourceChanges(4, "1", [Change("log.segment.bytes", 0, "2000000")])
+    running.metadata.submit(
+        lambda image: alter_configs(image, running.config, [resource], node_id=1, is_incremental=True)
+    ).outcome()
+    assert at_that_time == [2_000_000]
+    again = restarted(running)
+    assert again.config.log_segment_bytes == 2_000_000
+
+
+# A disk that fails
+
+
+def test_a_write_that_fails_changes_nothing_and_the_next_one_may_succeed() -> None:
+    disk = FakeDisk()
+    running = Running(disk)
+    disk.fail(1, Fault.ENOSPC)
+    answer = running.metadata.commit(topic_records("lost"))
+    with pytest.raises(KafkaError) as failed:
+        answer.outcome()
+    assert failed.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert "lost" not in running.metadata.image.topics
+    disk.heal()
+    running.metadata.commit(topic_records("kept")).outcome()
+    assert list(restarted(running).metadata.image.topics) == ["kept"]
+
+
+def test_a_failed_sync_ends_all_changes_and_reads_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    disk = FakeDisk()
+    running = Running(disk)
+    running.create("t")
+    disk.fail(2, Fault.EIO)  # the write goes well, its sync does not
+    with caplog.at_level(logging.CRITICAL), pytest.raises(KafkaError):
+        running.metadata.commit(topic_records("doubtful")).outcome()
+    assert "the metadata log failed" in caplog.text
+    disk.heal()
+    with pytest.raises(KafkaError):
+        running.metadata.commit(topic_records("later")).outcome()
+    assert list(running.metadata.image.topics) == ["t"]
+
+
+# Records and batches
+
+
+def load(image: MetadataImage, *records: Message) -> Loader:
+    loader = Loader(image)
+    loader.load([record_batch(records, 30, 1, leader_epoch=1)])
+    return loader
+
+
+def test_records_of_a_transaction_count_when_it_ends() -> None:
+    image = MetadataImage()
+    loader = load(image, BeginTransactionRecord(name="x"), *topic_records("t"))
+    assert (loader.is_in_transaction, list(image.topics)) == (True, [])
+    image = MetadataImage()
+    load(image, BeginTransactionRecord(name="x"), *topic_records("t"), EndTransactionRecord())
+    assert list(image.topics) == ["t"]
+
+
+def test_records_of_an_aborted_transaction_do_not_count() -> None:
+    image = MetadataImage()
+    load(
+        image,
+        BeginTransactionRecord(name="x"),
+        *topic_records("gone"),
+        AbortTransactionRecord(reason="y"),
+        *topic_records("t"),
+    )
+    assert list(image.topics) == ["t"]
+
+
+def test_a_record_of_an_unknown_type_or_version_is_passed_over_and_named() -> None:
+    image = MetadataImage()
+    loader = Loader(image)
+    unknown = [bytes((FRAME_VERSION, 99, 0)), bytes((FRAME_VERSION, 3, 9, 1, 2))]
+    batch = build_batch([NewRecord(None, value, 1) for value in unknown], leader_epoch=1)
+    loader.load([batch])
+    assert loader.not_understood == {(99, 0), (3, 9)}
+    assert image.next_offset == 2
+
+
+def test_a_record_without_use_here_is_known_all_the_same() -> None:
+    assert decode_record(bytes((FRAME_VERSION, 20, 0, 0))) == PassedOver(20, 0, is_known=True)
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"\x01", b"\x00\x02\x00", b"\x01\x02\x00\x05ab", b"\x01\xff\xff\xff\xff\xff\xff"]
+)
+def test_bytes_that_are_no_record_are_refused(value: bytes) -> None:
+    with pytest.raises(MalformedMessage):
+        decode_record(value)
+
+
+def test_a_log_that_contradicts_itself_is_not_started_on() -> None:
+    with pytest.raises(CorruptMetadata, match="offset 1"):
+        load(MetadataImage(), ProducerIdsRecord(next_producer_id=5), topic_records("t")[1])
+
+
+@pytest.mark.parametrize(
+    ("metadata_version", "partition", "broker"), [(7, 0, 1), (8, 0, 2), (17, 1, 3), (23, 2, 3), (30, 2, 4), (33, 2, 4)]
+)
+def test_records_are_written_in_the_version_that_the_clusters_level_knows(
+    metadata_version: int, partition: int, broker: int
+) -> None:
+    record = topic_records("t")[1]
+    assert isinstance(record, PartitionRecord)
+    if partition == 0:
+        record.directories = []
+    assert encode_record(record, metadata_version)[2] == partition
+    assert encode_record(RegisterBrokerRecord(broker_id=1), metadata_version)[2] == broker
+
+
+def test_the_ids_of_node_and_directory_come_from_the_data_directory() -> None:
+    running = Running(FakeDisk())
+    assert running.directory.meta.directory_id == DIRECTORY_ID
+    running.create("t")
+    (directory,) = running.metadata.image.topics["t"].partitions[0].directories
+    assert directory == running.metadata.node.directory_id
