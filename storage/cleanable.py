@@ -64,7 +64,7 @@ def cleanable(
     if first_dirty is None or not log_start_offset <= first_dirty <= log_end_offset:
         first_dirty = log_start_offset
     active_base = segments[-1].base_offset
-    dirty = _from(segments[:-1], first_dirty)
+    dirty = _from(segments[:-1], first_dirty) if first_dirty < active_base else ()
     end_offset = min(last_stable_offset, active_base)
     if config.min_compaction_lag_ms > 0:
         youngest_ms = now_ms - config.min_compaction_lag_ms

@@ -1,8 +1,8 @@
 """The latest offset of every key of a stretch of a log, in bounded memory.
 
-Kafka's table takes `log.cleaner.dedupe.buffer.size` bytes, 24 for each key (a hash of 16 and the offset). One that Python
-has to probe would take ten times as long as a dict, so this is a dict. It holds fewer keys in as many bytes; a log with
-more of them takes more passes, each from where the last one ended.
+Kafka's table takes `log.cleaner.dedupe.buffer.size` bytes, 24 for each key (a hash of 16 and the offset). A table that
+Python has to probe would take ten times as long as a dict, so this is a dict. It holds fewer keys in as many bytes; a
+log with more of them takes more passes, each from where the last one ended.
 """
 
 from hashlib import blake2b

@@ -43,13 +43,14 @@ def finish_leftovers(disk: Disk, directory: str) -> list[str]:
 def _put_in_place(disk: Disk, directory: str, swaps: list[str]) -> None:
     logs = [name for name in swaps if name.endswith(LOG + SWAP)]
     others = [name for name in swaps if name not in logs]
-    for name in logs:
-        base_offset = offset_of(name)
-        assert base_offset is not None
-        end_offset = _end_offset(disk, directory, base_offset)
+    bases = [offset for name in logs if (offset := offset_of(name)) is not None]
+    if bases:
+        # Together they replace what lies between the first offset of the first and the end of the last: an old segment
+        # may be spread over two new ones.
+        end_offset = max(_end_offset(disk, directory, base_offset) for base_offset in bases)
         for old in disk.list_directory(directory):
             offset = offset_of(old)
-            if offset is not None and base_offset <= offset < end_offset and old.endswith(SEGMENT_SUFFIXES):
+            if offset is not None and min(bases) <= offset < end_offset and old.endswith(SEGMENT_SUFFIXES):
                 disk.unlink(f"{directory}/{old}")
     for name in others:
         disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}")

@@ -120,7 +120,9 @@ class _Loader:
         return segments
 
     def _read_epochs(self) -> LeaderEpochs:
-        """From the checkpoint; from the batches of the whole log where it is missing or unreadable."""
+        """From the checkpoint; from the batches of the whole log where it is unreadable, or lost in a crash."""
+        if LEADER_EPOCHS not in self._names and self._checkpointed.is_clean:
+            return LeaderEpochs()
         if LEADER_EPOCHS in self._names:
             try:
                 entries = decode_epochs(self._disk.read_bytes(f"{self._directory}/{LEADER_EPOCHS}"))
