@@ -1,0 +1,209 @@
+"""A data directory: who may use it, what it holds, and what it remembers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.records import NewRecord, build_batch
+from storage.checkpoints import decode_meta_properties, decode_offsets
+from storage.disk import DirectoryInUse, RealDisk
+from storage.file_names import doomed_directory, is_doomed_directory, offset_of, partition_of
+from storage.log import LogWriteFailed
+from storage.log_config import LogConfig
+from storage.log_directory import Identity, LogDirectory, remove_directory_tree
+from tests.support.fake_disk import FakeDisk, Fault
+from tests.support.log_builder import NODE, NOW_MS, TOPIC_ID, LogOnDisk, refused
+
+UNIQUE = "08015e86e31e400fbbc1ba70bf4b0dcf"
+
+
+def test_a_second_broker_is_refused_and_the_first_one_not_disturbed(tmp_path: Path) -> None:
+    first = LogDirectory.open(RealDisk(), f"{tmp_path}/data", NODE)
+    with pytest.raises(DirectoryInUse):
+        LogDirectory.open(RealDisk(), f"{tmp_path}/data", NODE)
+    first.close()
+    assert LogDirectory.open(RealDisk(), f"{tmp_path}/data", NODE).was_clean
+
+
+def test_a_new_directory_is_given_the_ids_that_it_keeps() -> None:
+    disk = FakeDisk()
+    LogDirectory.open(disk, "/data", NODE).close()
+    assert decode_meta_properties(disk.read_bytes("/data/meta.properties")).directory_id == "directory"
+    again = LogDirectory.open(disk, "/data", Identity(1, None, "another cluster", "another directory"))
+    assert (again.meta.cluster_id, again.meta.directory_id) == ("cluster", "directory")
+
+
+def test_a_refused_directory_is_unlocked_again() -> None:
+    disk = FakeDisk()
+    LogDirectory.open(disk, "/data", NODE).close()
+    for _ in range(2):
+        with pytest.raises(Exception, match=r"node\.id"):
+            LogDirectory.open(disk, "/data", Identity(2, None, "", ""))
+    LogDirectory.open(disk, "/data", NODE)
+
+
+def test_partitions_are_found_by_their_directories() -> None:
+    disk = FakeDisk()
+    directory = LogDirectory.open(disk, "/data", NODE)
+    for topic, partition in (("a", 0), ("a", 11), ("with-dash-7", 3), ("__consumer_offsets", 49)):
+        directory.create_log(topic, partition, TOPIC_ID, LogConfig(), now_ms=NOW_MS)
+    disk.make_directory("/data/lost+found")
+    disk.write_bytes("/data/bootstrap.checkpoint", b"")
+    directory.close()
+    again = LogDirectory.open(disk, "/data", NODE)
+    assert sorted(again.partitions()) == [("__consumer_offsets", 49), ("a", 0), ("a", 11), ("with-dash-7", 3)]
+    assert again.topic_id_of("a", 11) == TOPIC_ID
+
+
+def test_a_topic_id_that_a_power_failure_took_is_written_again() -> None:
+    given = LogOnDisk()
+    given.directory.close()
+    given.disk.write_bytes("/data/t-0/partition.metadata", b"")
+    assert LogDirectory.open(given.disk, "/data", NODE).topic_id_of("t", 0) is None
+    given = LogOnDisk(given.disk.after_kill())
+    assert given.log.topic_id == TOPIC_ID
+    given.directory.close()
+    assert LogDirectory.open(given.disk, "/data", NODE).topic_id_of("t", 0) == TOPIC_ID
+
+
+def test_a_deleted_partition_is_out_of_sight_at_once_and_gone_later() -> None:
+    given = LogOnDisk()
+    given.append()
+    path = given.directory.delete_log("t", 0, UNIQUE)
+    assert path == f"/data/t-0.{UNIQUE}-delete"
+    assert given.directory.partitions() == []
+    assert given.directory.topic_id_of("t", 0) is None
+    with refused(ErrorCode.KAFKA_STORAGE_ERROR):
+        given.append()
+    remove_directory_tree(given.disk, path)
+    assert not given.disk.exists(path)
+
+
+def test_a_long_topic_name_is_cut_in_the_name_of_the_doomed_directory() -> None:
+    name = doomed_directory("t" * 249, 123, UNIQUE)
+    assert len(name) == 255
+    assert name.endswith(f"-123.{UNIQUE}-delete")
+    assert is_doomed_directory(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "partition"),
+    [("t-0", ("t", 0)), ("a.b_c-d-12", ("a.b_c-d", 12)), ("t", None), ("t-", None), ("t-x", None), (".lock", None)],
+)
+def test_directory_names(name: str, partition: tuple[str, int] | None) -> None:
+    assert partition_of(name) == partition
+
+
+@pytest.mark.parametrize(
+    ("name", "offset"),
+    [
+        ("00000000000000000042.log", 42),
+        ("00000000000000000042.log.deleted", 42),
+        ("00000000000000000048-0000000001.checkpoint", None),
+        ("leader-epoch-checkpoint", None),
+        ("42.log", None),
+    ],
+)
+def test_file_names(name: str, offset: int | None) -> None:
+    assert offset_of(name) == offset
+
+
+def test_checkpoints_hold_recovery_points_log_starts_and_high_watermarks() -> None:
+    given = LogOnDisk()
+    given.append(records=5)
+    given.sync()
+    given.append(records=2)
+    given.log.delete_records_before(3)
+    given.directory.write_checkpoints()
+    assert decode_offsets(given.disk.read_bytes("/data/recovery-point-offset-checkpoint")) == {("t", 0): 5}
+    assert decode_offsets(given.disk.read_bytes("/data/log-start-offset-checkpoint")) == {("t", 0): 3}
+    assert decode_offsets(given.disk.read_bytes("/data/replication-offset-checkpoint")) == {("t", 0): 7}
+
+
+def test_a_log_start_at_the_first_segment_needs_no_checkpoint() -> None:
+    given = LogOnDisk()
+    given.append()
+    given.directory.write_checkpoints()
+    assert decode_offsets(given.disk.read_bytes("/data/log-start-offset-checkpoint")) == {}
+
+
+def test_checkpoints_of_logs_that_are_not_open_are_kept() -> None:
+    given = LogOnDisk()
+    given.append(records=5)
+    given.log.delete_records_before(3)
+    given.directory.close()
+    directory = LogDirectory.open(given.disk, "/data", NODE)
+    directory.write_checkpoints()
+    assert decode_offsets(given.disk.read_bytes("/data/recovery-point-offset-checkpoint")) == {("t", 0): 5}
+    assert decode_offsets(given.disk.read_bytes("/data/log-start-offset-checkpoint")) == {("t", 0): 3}
+
+
+def test_cleaner_offsets_are_kept_beside_them() -> None:
+    given = LogOnDisk()
+    assert given.directory.read_cleaner_offsets() == {}
+    given.directory.write_cleaner_offsets({("t", 0): 120})
+    assert given.directory.read_cleaner_offsets() == {("t", 0): 120}
+
+
+@pytest.mark.parametrize("logs", [3, 20])
+def test_every_log_is_safe_once_the_directory_is_closed(logs: int) -> None:
+    """Few logs are synced one by one, many with their whole file system."""
+    disk = FakeDisk()
+    directory = LogDirectory.open(disk, "/data", NODE)
+    for at in range(logs):
+        log = directory.create_log(f"t{at}", 0, TOPIC_ID, LogConfig(), now_ms=NOW_MS)
+        log.assign_leader_epoch(4)
+        log.append(_batch(), now_ms=NOW_MS)
+        log.write_staged()
+    directory.close()
+    for state in disk.after_power_failure(seed=logs):
+        again = LogDirectory.open(state.disk, "/data", NODE)
+        assert again.was_clean
+        for topic, partition in again.partitions():
+            log = again.open_log(topic, partition, TOPIC_ID, LogConfig(), now_ms=NOW_MS)
+            assert (log.log_end_offset, log.end_offset_for_epoch(4)) == (1, (4, 1))
+        assert len(again.logs) == logs
+
+
+@pytest.mark.parametrize("logs", [3, 20])
+def test_closing_what_has_not_changed_writes_no_log(logs: int) -> None:
+    disk = FakeDisk()
+    directory = LogDirectory.open(disk, "/data", NODE)
+    for at in range(logs):
+        directory.create_log(f"t{at}", 0, TOPIC_ID, LogConfig(), now_ms=NOW_MS)
+    directory.close()
+    again = LogDirectory.open(disk, "/data", NODE)
+    for topic, partition in again.partitions():
+        again.open_log(topic, partition, TOPIC_ID, LogConfig(), now_ms=NOW_MS)
+    disk.log.clear()
+    again.close()
+    assert not [call for call in disk.log if "/data/t" in call]
+
+
+def test_a_file_system_that_cannot_be_synced_leaves_no_mark_of_a_clean_shutdown() -> None:
+    failed = 0
+    for call in range(1, 200):
+        disk = FakeDisk()
+        directory = LogDirectory.open(disk, "/data", NODE)
+        for at in range(10):
+            log = directory.create_log(f"t{at}", 0, TOPIC_ID, LogConfig(), now_ms=NOW_MS)
+            log.append(_batch(), now_ms=NOW_MS)
+            log.write_staged()
+        disk.log.clear()
+        disk.fail(call, Fault.EIO)
+        try:
+            directory.close()
+        except (OSError, LogWriteFailed):
+            if disk.log[call - 1].startswith("sync_file_system"):
+                failed += 1
+                assert not disk.exists("/data/.kafka_cleanshutdown")
+        else:
+            break
+    assert failed == 2, "both syncs were made to fail once"
+
+
+def _batch() -> bytearray:
+    return build_batch([NewRecord(b"key", b"value", NOW_MS)])
