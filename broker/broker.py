@@ -21,6 +21,7 @@ from broker.fetch_sessions import MAX_SESSION_ID, FetchSessions
 from broker.group_commit import AppendFlush, SyncRounds
 from broker.group_coordinator import OFFSETS_TOPIC, CoordinatorSettings, GroupCoordinator
 from broker.limits import ConnectionLimits
+from broker.listeners import advertise
 from broker.metadata.cluster_metadata import ClusterMetadata
 from broker.metadata.loading import CorruptMetadata
 from broker.partitions import Partitions
@@ -60,7 +61,8 @@ class Broker:
     """
 
     cluster_id: str
-    advertised: tuple[Listener, ...]  # where clients find this broker
+    bound: tuple[Listener, ...]  # where it listens: with the real ports, and a host that one can connect to
+    advertised: tuple[Listener, ...]  # where clients are told to find it
     log_directory: LogDirectory
     metadata: ClusterMetadata
     partitions: Partitions
@@ -91,6 +93,7 @@ class Broker:
         self.log_directory = self._open_log_directory()
         self.cluster_id = self.log_directory.meta.cluster_id
         ports = {name: bound.getsockname()[1] for name, bound in sockets.items()}
+        self.bound = advertise(config.serving, None, ports, lambda: LOCAL_HOST)
         self.advertised = config.advertised(ports, lambda: LOCAL_HOST)
         self._open_metadata()
         self._open_partitions()

@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -84,7 +83,7 @@ async def _serve(
 
 
 def _say_ready(broker: Broker, ready_file: Path | None, start_ms: int) -> None:
-    first = broker.advertised[0]
+    first = broker.bound[0]
     if ready_file is not None:
         ready = {
             "host": first.host,
@@ -99,9 +98,10 @@ def _say_ready(broker: Broker, ready_file: Path | None, start_ms: int) -> None:
         unfinished = ready_file.with_name(f".{ready_file.name}.{os.getpid()}")
         unfinished.write_text(json.dumps(ready) + "\n")
         unfinished.replace(ready_file)
+    told = [f"{one.host}:{one.port}" for one in broker.advertised]
+    elsewhere = "" if told[0] == f"{first.host}:{first.port}" else f", which it calls {', '.join(told)}"
     print(
-        f"Odradek accepts Kafka clients on {first.host}:{first.port}"
+        f"Odradek accepts Kafka clients on {first.host}:{first.port}{elsewhere}"
         f" (data in {broker.config.data_directory.absolute()}, {start_ms} ms after start)",
         flush=True,
     )
-    sys.stdout.flush()
