@@ -268,6 +268,14 @@ class RealDisk:
         return RealLock(fd)
 
 
+def allow_many_open_files() -> None:
+    """Raises this process's soft limit of open files to the hard one: every log that is written to keeps a file open."""
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def _groups(buffers: Sequence[Buffer]) -> Iterator[tuple[list[Buffer], int]]:
     """`buffers` in portions of at most MAX_WRITE_BYTES and MAX_WRITE_BUFFERS, with their sizes; a large one is cut."""
     group: list[Buffer] = []
