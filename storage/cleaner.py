@@ -55,6 +55,8 @@ class CleanerPass:
         self._disk = disk
         self._directory = directory
         self._segments = [s for s in segments[:-1] if s.base_offset < found.end_offset]
+        self._later_segments = segments[len(self._segments) : -1]
+        self._active_aborted = segments[-1].txn_index.entries()  # now, since the loop goes on adding to it
         self._config = config
         self._found = found
         self._producers = producers
@@ -74,11 +76,14 @@ class CleanerPass:
         """Raises one of UNCLEANABLE: then this log cannot be cleaned."""
         found, keys = self._found, self._keys
         keys.end_offset = found.first_dirty_offset
-        # To the very end of the segments, so that markers beyond what the map may hold are known too: records of an
-        # aborted transaction must not be taken for committed ones because the map was full before its marker came.
-        aborted = [txn for segment in self._segments for txn in segment.txn_index.entries()]
-        transactions = PassTransactions(aborted)
+        # To the very end of the log: records of an aborted transaction must not be taken for committed ones because its
+        # marker lies beyond the end of the pass, or of what the map can hold.
+        indexes = [segment.txn_index.entries() for segment in (*self._segments, *self._later_segments)]
+        aborted = [txn for entries in (*indexes, self._active_aborted) for txn in entries]
         dirty = [s for s, end in self._with_ends(self._segments) if end > found.first_dirty_offset]
+        # Those that ended before are none of this reading's business: it never meets their markers.
+        first_read = dirty[0].base_offset if dirty else found.end_offset
+        transactions = PassTransactions(txn for txn in aborted if txn.last_offset >= first_read)
         for segment, end in self._with_ends(dirty):
             batches_below = (at for at in self._read(segment) if at[0].base_offset < found.end_offset)
             if not collect_keys(batches_below, keys, transactions, found.first_dirty_offset):
@@ -128,6 +133,10 @@ class CleanerPass:
         for txn in self._transactions.still_indexed:
             cleaned.txn_index.append(txn)
         self._transactions.still_indexed.clear()
+        for segment in group:  # of the markers beyond the end of the pass, which stay as they are
+            for txn in segment.txn_index.entries():
+                if txn.last_offset >= self._found.end_offset:
+                    cleaned.txn_index.append(txn)
         cleaned.file.sync()
         for path, data in cleaned.index_files():
             self._disk.write_bytes(path, data)

@@ -1,0 +1,651 @@
+"""Log compaction: what survives, what is taken when, and what must never be lost by it. transactions-behaviour 7."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from protocol.batch_header import crc_ok
+from protocol.compression import Compression
+from protocol.control_records import read_marker
+from storage.cleanable import cleanable, filthiest
+from storage.cleaner import UNCLEANABLE
+from storage.key_map import ENTRY_BYTES
+from storage.txn_index import AbortedTxn
+from tests.support.compaction_scene import COMPACT, DELETE_RETENTION_MS, CompactedLog
+from tests.support.log_builder import NOW_MS
+
+# --- keys
+
+
+def test_only_the_latest_record_of_each_key_survives() -> None:
+    log = CompactedLog()
+    log.append(("a", "1"), ("b", "1"), ("a", "2"))
+    log.append(("b", "2"), ("c", "1"))
+    log.roll()
+    log.clean()
+    assert log.offsets() == [2, 3, 4]
+    assert log.values() == {"a": "2", "b": "2", "c": "1"}
+
+
+def test_the_active_segment_is_not_touched_and_its_keys_do_not_count() -> None:
+    log = CompactedLog()
+    log.append(("a", "1"))
+    log.roll()
+    log.append(("a", "2"), ("a", "3"))
+    log.clean()
+    assert log.offsets() == [0, 1, 2]
+
+
+def test_a_record_without_key_is_dropped() -> None:
+    log = CompactedLog()
+    log.append((None, "1"), ("a", "1"), (None, "2"))
+    log.append(("b", "1"))
+    log.roll()
+    log.clean()
+    assert log.offsets() == [1, 3]
+
+
+def test_an_empty_key_is_a_key() -> None:
+    log = CompactedLog()
+    log.append(("", "1"), ("", "2"))
+    log.append(("end", "1"))
+    log.roll()
+    log.clean()
+    assert log.offsets() == [1, 2]
+
+
+def test_long_keys_that_differ_at_the_end_are_different_keys() -> None:
+    log = CompactedLog()
+    log.append(("k" * 100 + "1", "x"), ("k" * 100 + "2", "x"), ("k" * 100 + "1", "y"))
+    log.roll()
+    log.clean()
+    assert log.offsets() == [1, 2]
+
+
+def test_records_cleaned_before_give_way_to_later_ones() -> None:
+    log = CompactedLog()
+    log.append(("a", "1"), ("b", "1"))
+    log.roll()
+    log.clean()
+    log.append(("a", "2"))
+    log.roll()
+    log.clean()
+    assert log.values() == {"b": "1", "a": "2"}
+    assert log.offsets() == [1, 2]
+
+
+def test_offsets_and_sequences_of_what_is_gone_stay_counted() -> None:
+    log = CompactedLog()
+    log.append(("a", "1"), ("b", "1"), ("a", "2"), ("b", "2"), ("c", "1"), producer_id=7)
+    log.append(("c", "2"), ("d", "1"), producer_id=7, sequence=5)
+    log.roll()
+    log.clean()
+    first, second = log.headers()
+    assert (first.base_offset, first.last_offset, first.record_count) == (0, 4, 2)
+    assert (first.base_sequence, first.last_sequence) == (0, 4)
+    assert (second.base_offset, second.record_count) == (5, 2)
+
+
+def test_a_batch_that_loses_nothing_stays_as_it_is() -> None:
+    log = CompactedLog()
+    log.append(("a", "1"), ("b", "1"), compression=Compression.GZIP)
+    before = bytes(log.batches()[0][1])
+    log.append(("c", "1"))
+    log.roll()
+    log.clean()
+    assert bytes(log.batches()[0][1]) == before
+
+
+@pytest.mark.parametrize("codec", Compression)
+def test_what_is_rewritten_keeps_codec_timestamps_and_a_right_crc(codec: Compression) -> None:
+    log = CompactedLog()
+    log.append(
+        ("a", "1"), ("b", "1"), ("a", "2"), ("c", "1"), compression=codec, timestamps=[NOW_MS + n for n in (5, 0, 3, 1)]
+    )
+    log.append(("b", "2"))
+    log.roll()
+    log.clean()
+    header, batch = log.batches()[0]
+    assert header.compression is codec
+    assert crc_ok(batch, 0, len(batch))
+    assert [(record.offset, record.timestamp) for record in log.records()][:2] == [(2, NOW_MS + 3), (3, NOW_MS + 1)]
+    assert (header.base_timestamp, header.max_timestamp) == (NOW_MS + 3, NOW_MS + 3)
+
+
+def test_log_append_time_stays_the_time_of_every_record() -> None:
+    log = CompactedLog()
+    log.append(("a", "1"), ("a", "2"), ("t", None), log_append_time_ms=NOW_MS + 9)
+    log.append(("b", "1"))
+    log.roll()
+    log.clean()
+    header = log.headers()[0]
+    assert header.is_log_append_time
+    assert [record.timestamp for record in log.records()][:2] == [NOW_MS + 9, NOW_MS + 9]
+
+
+# --- tombstones
+
+
+def test_a_tombstone_stays_until_its_horizon_and_takes_the_value_at_once() -> None:
+    log = CompactedLog()
+    log.append(("a", "1"), ("b", "1"))
+    log.append(("a", None))
+    log.append(("c", "1"))
+    log.roll()
+    log.clean()
+    assert log.values() == {"b": "1", "a": None, "c": "1"}
+    horizons = [header.delete_horizon_ms for header in log.headers()]
+    assert horizons == [None, NOW_MS + DELETE_RETENTION_MS, None]
+
+    log.clean_later(DELETE_RETENTION_MS - 1)
+    assert log.values() == {"b": "1", "a": None, "c": "1"}
+    assert log.headers()[1].delete_horizon_ms == NOW_MS + DELETE_RETENTION_MS, "set once"
+
+    log.clean_later(1)
+    assert log.values() == {"b": "1", "c": "1"}
+
+
+def test_the_horizon_takes_the_base_timestamp_and_the_records_keep_theirs() -> None:
+    log = CompactedLog()
+    log.append(("a", None), ("b", "1"), timestamps=[NOW_MS - 50, NOW_MS - 20])
+    log.append(("c", "1"))
+    log.roll()
+    log.clean()
+    header, batch = log.batches()[0]
+    assert header.base_timestamp == NOW_MS + DELETE_RETENTION_MS
+    assert header.max_timestamp == NOW_MS - 20
+    assert [record.timestamp for record in log.records()][:2] == [NOW_MS - 50, NOW_MS - 20]
+    assert crc_ok(batch, 0, len(batch))
+
+
+def test_a_tombstone_that_is_not_the_latest_goes_like_any_record() -> None:
+    log = CompactedLog()
+    log.append(("a", None))
+    log.append(("a", "1"))
+    log.roll()
+    log.clean()
+    assert log.values() == {"a": "1"}
+
+
+# --- how far a pass goes
+
+
+def test_an_open_transaction_holds_back_everything_behind_it() -> None:
+    log = CompactedLog()
+    log.append(("a", "1"), ("a", "2"))
+    log.append(("b", "1"), producer_id=7, transactional=True)
+    log.append(("b", "2"), ("b", "3"))
+    log.roll()
+    log.clean()
+    assert log.offsets() == [1, 2, 3, 4], "what lies below the last stable offset is cleaned, the rest is as it was"
+    assert log.cleaned_to == 2
+
+
+def test_records_behind_an_open_transaction_do_not_count_as_latest() -> None:
+    log = CompactedLog()
+    log.append(("a", "committed"))
+    log.append(("b", "1"), producer_id=7, transactional=True)
+    log.append(("a", "open"), producer_id=7, sequence=1, transactional=True)
+    log.roll()
+    log.clean()
+    assert log.records()[0].value == b"committed"
+    log.end_txn(7, commit=False)
+    log.roll()
+    log.clean()
+    assert log.values()["a"] == "committed"
+
+
+def test_segments_younger_than_the_minimum_lag_wait() -> None:
+    config = replace(COMPACT, min_compaction_lag_ms=1000)
+    log = CompactedLog(config)
+    log.append(("a", "1"), ("a", "2"))
+    log.roll()
+    log.now_ms += 900
+    log.append(("a", "3"), ("a", "4"))
+    log.roll()
+    log.now_ms += 900
+    log.clean()
+    assert log.offsets() == [1, 2, 3]
+    log.now_ms += 900
+    log.clean()
+    assert log.offsets() == [3]
+
+
+def test_the_end_of_the_cleaned_stretch_is_kept_if_only_as_an_empty_batch() -> None:
+    log = CompactedLog()
+    log.append(("a", "1"))
+    log.append((None, "no key"))
+    log.roll()
+    log.clean()
+    assert [(header.last_offset, header.record_count) for header in log.headers()] == [(0, 1), (1, 0)]
+    assert log.reopen().log.log_end_offset == 2
+
+
+def test_a_full_key_map_ends_the_pass_and_the_next_one_goes_on_from_there() -> None:
+    log = CompactedLog()
+    for _ in range(3):
+        for key in range(20):
+            log.append((f"key-{key}", "x"))
+    log.roll()
+    log.key_map_bytes = 7 * ENTRY_BYTES
+    cleaned_to = []
+    while log.cleaned_to != log.log.log_end_offset:
+        log.clean()
+        cleaned_to.append(log.cleaned_to)
+    assert cleaned_to[0] == 7
+    assert log.offsets() == list(range(40, 60))
+
+
+def test_cleaning_again_changes_nothing() -> None:
+    log = CompactedLog()
+    log.append(("a", "1"), ("b", "1"), ("a", "2"))
+    log.append(("b", None), producer_id=7)
+    log.append(("c", "1"), producer_id=7, sequence=1, transactional=True)
+    log.end_txn(7, commit=True)
+    log.roll()
+    log.clean()
+    before = [bytes(batch) for _, batch in log.batches()]
+    log.clean_later(1)
+    assert [bytes(batch) for _, batch in log.batches()] == before
+
+
+# --- segments
+
+
+def test_small_segments_become_one() -> None:
+    log = CompactedLog()
+    for number in range(10):
+        log.append((f"k{number % 3}", "v"))
+        log.roll()
+    log.clean()
+    assert [segment.base_offset for segment in log.log.segments] == [0, 10]
+    assert log.offsets() == [7, 8, 9]
+
+
+def test_segments_do_not_grow_beyond_segment_bytes() -> None:
+    log = CompactedLog(replace(COMPACT, segment_bytes=400))
+    for number in range(10):
+        log.append((f"k{number}", "v" * 50))
+        log.roll()
+    log.clean()
+    assert all(segment.size_bytes <= 400 for segment in log.log.segments)
+    assert len(log.log.segments) < 10
+    assert log.offsets() == list(range(10))
+
+
+def test_offsets_and_timestamps_are_found_in_a_cleaned_segment() -> None:
+    log = CompactedLog(replace(COMPACT, index_interval_bytes=100))
+    for number in range(200):
+        log.append((f"k{number % 50}", "v"), timestamps=[NOW_MS + number])
+    log.roll()
+    log.clean()
+    assert log.offsets() == list(range(150, 200))
+    found = log.log.offset_for_timestamp(NOW_MS + 170)
+    assert found is not None
+    assert (found.offset, found.timestamp) == (170, NOW_MS + 170)
+    result = log.log.read(10, max_bytes=100)
+    assert result.chunks[0][7] == 150
+
+
+def test_a_log_goes_on_while_it_is_cleaned() -> None:
+    log = CompactedLog()
+    log.append(("a", "1"), ("a", "2"))
+    log.roll()
+    cleaner = log.start_pass()
+    cleaner.learn()
+    log.append(("b", "1"))
+    log.roll()
+    replacement = cleaner.clean_next()
+    log.append(("c", "1"))
+    assert replacement is not None
+    assert log.log.replace_segments(replacement)
+    replacement.finish()
+    assert log.offsets() == [1, 2, 3]
+
+
+def test_a_segment_deleted_meanwhile_is_not_brought_back() -> None:
+    log = CompactedLog()
+    log.append(("a", "1"), ("a", "2"))
+    log.roll()
+    log.append(("b", "1"))
+    cleaner = log.start_pass()
+    cleaner.learn()
+    replacement = cleaner.clean_next()
+    assert replacement is not None
+    log.log.delete_records_before(2)
+    removal = log.log.retention(log.now_ms)
+    assert removal is not None
+    removal.rename()
+    assert not log.log.replace_segments(replacement)
+    replacement.discard()
+    assert log.offsets() == [2]
+    assert log.reopen().offsets() == [2]
+
+
+def test_damage_is_reported_and_not_vouched_for_with_a_new_crc() -> None:
+    log = CompactedLog()
+    log.append(("a", "1"), ("a", "2"))
+    log.append(("b", "1"))
+    log.roll()
+    segment = log.log.segments[0]
+    segment.file.write_at([b"\xff"], 70)
+    with pytest.raises(UNCLEANABLE):
+        log.clean()
+
+
+# --- transactions
+
+
+def test_committed_records_are_cleaned_like_any_others() -> None:
+    log = CompactedLog()
+    log.append(("a", "1"), producer_id=7, transactional=True)
+    log.end_txn(7, commit=True)
+    log.append(("a", "2"))
+    log.roll()
+    log.clean()
+    assert log.values() == {"a": "2"}
+
+
+def test_aborted_records_go_in_the_first_pass_and_are_never_the_latest() -> None:
+    log = CompactedLog()
+    log.append(("a", "1"))
+    log.append(("a", "aborted"), ("b", "aborted"), producer_id=7, transactional=True)
+    log.end_txn(7, commit=False)
+    log.append(("c", "1"))
+    log.roll()
+    log.clean()
+    assert log.values() == {"a": "1", "c": "1"}
+
+
+def test_a_marker_goes_two_passes_after_its_records() -> None:
+    log = CompactedLog()
+    log.append(("a", "1"), producer_id=7, transactional=True)
+    log.end_txn(7, commit=True)
+    log.append(("a", "2"), producer_id=7, sequence=1)  # so that the producer's state does not rest on the marker
+    log.append(("b", "1"))
+    log.roll()
+    log.clean()
+    assert len(log.control_batches()) == 1
+    assert log.control_batches()[0].delete_horizon_ms is None, "its record was still met in this pass"
+    log.clean_later(1)
+    (marker,) = log.control_batches()
+    assert marker.delete_horizon_ms == log.now_ms + DELETE_RETENTION_MS
+    assert marker.size_bytes in (79, 80)
+    log.clean_later(DELETE_RETENTION_MS - 1)
+    assert len(log.control_batches()) == 1
+    log.clean_later(1)
+    assert log.control_batches() == []
+
+
+def test_an_abort_marker_stays_indexed_while_readers_may_need_it() -> None:
+    log = CompactedLog()
+    log.append(("a", "1"), producer_id=7, transactional=True)
+    log.end_txn(7, commit=False)
+    log.append(("b", "1"), producer_id=7, sequence=1)
+    log.append(("c", "1"))
+    log.roll()
+    log.clean()
+    assert log.log.aborted_transactions(0, 10) == [(7, 0)], "records of it were met in this pass"
+    (indexed,) = log.log.segments[0].txn_index.entries()
+    assert indexed == AbortedTxn(7, 0, 1, 2)
+    log.clean_later(1)
+    assert log.log.aborted_transactions(0, 10) == [], "none is left that it could tell anything about"
+
+
+def test_the_last_batch_of_an_active_producer_is_kept_for_its_sequence() -> None:
+    log = CompactedLog()
+    log.append(("a", "1"), producer_id=7)
+    log.append(("a", "2"))
+    log.append(("b", "1"))
+    log.roll()
+    log.clean()
+    first = log.headers()[0]
+    assert (first.producer_id, first.base_sequence, first.record_count, first.size_bytes) == (7, 0, 0, 61)
+    assert first.last_offset == 0
+    log.log.expire_producers(log.now_ms + log.config.producer_id_expiration_ms)
+    log.clean_later(0)
+    assert [header.producer_id for header in log.headers()] == [-1, -1]
+
+
+def test_the_sequence_is_known_again_after_a_restart_without_snapshot() -> None:
+    log = CompactedLog()
+    log.append(("a", "1"), ("a", "2"), producer_id=7)
+    log.append(("a", "3"))
+    log.append(("b", "1"))
+    log.roll()
+    log.clean()
+    entry = log.reopen().log.producer(7)
+    assert entry is not None
+    assert entry.last_sequence == 1
+
+
+def test_the_last_marker_of_an_active_producer_is_kept_for_its_epoch() -> None:
+    log = CompactedLog()
+    log.append(("a", "1"), producer_id=7, epoch=3, transactional=True)
+    log.end_txn(7, commit=True, epoch=4)
+    log.append(("a", "2"))
+    log.roll()
+    log.clean()
+    log.clean_later()
+    log.clean_later()
+    (marker,) = log.control_batches()
+    assert (marker.producer_epoch, marker.record_count, marker.size_bytes) == (4, 0, 61)
+    assert not marker.has_delete_horizon
+    log.log.expire_producers(log.now_ms + log.config.producer_id_expiration_ms)
+    log.clean_later(0)
+    assert log.control_batches() == []
+
+
+# --- known bugs of others
+
+
+def test_known_bug_20_a_transaction_may_span_segments_and_groups_of_a_pass() -> None:
+    """The cleaner forgot open transactions between groups of segments, and took the marker too early."""
+    log = CompactedLog(replace(COMPACT, segment_bytes=100))  # every segment is a group of its own
+    log.append(("a", "1"), producer_id=7, transactional=True)
+    log.roll()
+    log.append(("filler", "x"))
+    log.roll()
+    log.end_txn(7, commit=True)
+    log.roll()
+    log.append(("b", "1"), producer_id=7, sequence=1)
+    log.roll()
+    log.clean()
+    assert len(log.log.segments) > 3
+    assert log.control_batches()[0].delete_horizon_ms is None, "a record of its transaction was met in this pass"
+    assert log.values()["a"] == "1"
+
+
+def test_known_bug_21_a_pass_that_ends_within_a_transaction_keeps_it_aborted() -> None:
+    """A full key map ended the pass between aborted records and their marker; the records became committed ones."""
+    log = CompactedLog()
+    log.append(("a", "good"))
+    log.append(("x", "1"), ("y", "1"))
+    log.append(("a", "aborted"), producer_id=7, transactional=True)
+    log.append(*[(f"k{number}", "v") for number in range(10)])
+    log.end_txn(7, commit=False)
+    log.append(("end", "1"), producer_id=7, sequence=1)
+    log.roll()
+    log.key_map_bytes = 5 * ENTRY_BYTES
+    log.clean()
+    assert log.cleaned_to is not None
+    assert log.cleaned_to < 14, "it ended before the marker"
+    assert log.committed_values()["a"] == "good"
+    while log.cleaned_to != log.log.log_end_offset:
+        log.clean()
+    assert log.values()["a"] == "good"
+
+
+def test_known_bug_22_keys_equal_to_a_markers_key_remove_no_marker() -> None:
+    """Markers were looked up in the map of keys like records."""
+    log = CompactedLog()
+    log.append(("a", "1"), producer_id=7, transactional=True)
+    log.end_txn(7, commit=True)
+    log.append((b"\0\0\0\1", "a key that looks like COMMIT"), (b"\0\0\0\0", "and like ABORT"))
+    log.append(("end", "1"), producer_id=7, sequence=1)
+    log.roll()
+    log.clean()
+    ((header, batch),) = [(header, batch) for header, batch in log.batches() if header.is_control]
+    marker = read_marker(batch, header=header)
+    assert marker is not None
+    assert (marker.offset, marker.is_commit) == (1, True)
+
+
+def test_known_bug_24_each_transaction_keeps_its_own_marker() -> None:
+    """Control batches were deduplicated by key, which left one COMMIT per log."""
+    log = CompactedLog()
+    for number in range(5):
+        log.append((f"k{number}", "v"), producer_id=number, transactional=True)
+        log.end_txn(number, commit=number % 2 == 0)
+    log.append(("end", "1"))
+    log.roll()
+    log.clean()
+    assert [header.base_offset for header in log.control_batches()] == [1, 3, 5, 7, 9]
+
+
+def test_known_bug_57_empty_control_batches_do_not_pile_up() -> None:
+    """Kafka keeps every emptied control batch with the epoch of an active producer; here it is the newest of them."""
+    log = CompactedLog()
+    for _ in range(50):
+        log.end_txn(7, commit=False, epoch=5)
+    log.append(("end", "1"))
+    log.roll()
+    log.clean()
+    assert len(log.control_batches()) == 50, "each has its delete horizon first"
+    log.clean_later()
+    (kept,) = log.control_batches()
+    assert (kept.base_offset, kept.producer_epoch, kept.record_count) == (49, 5, 0)
+    entry = log.reopen().log.producer(7)
+    assert entry is None or entry.producer_epoch == 5
+
+
+# --- which log is next
+
+
+def test_the_log_with_the_largest_dirty_ratio_comes_first() -> None:
+    logs = {}
+    for name, clean, dirty in (("tidy", 10, 1), ("filthy", 1, 10), ("even", 5, 5)):
+        log = CompactedLog()
+        for _ in range(clean):
+            log.append(("k", "v"))
+        log.roll()
+        log.cleaned_to = log.log.log_end_offset
+        for _ in range(dirty):
+            log.append(("k", "v"))
+        log.roll()
+        logs[name] = log.found()
+    assert filthiest(logs) == "filthy"
+    assert logs["even"].dirty_ratio == 0.5
+
+
+def test_a_log_below_the_ratio_waits_unless_its_records_are_overdue() -> None:
+    config = replace(COMPACT, min_cleanable_dirty_ratio=0.9, max_compaction_lag_ms=1000)
+    log = CompactedLog(config)
+    log.append(("k", "v"))
+    log.roll()
+    log.cleaned_to = 1
+    log.append(("k", "v"))
+    log.roll()
+    assert not log.found().wants_cleaning
+    log.now_ms += 1001
+    assert log.found().wants_cleaning
+
+
+def test_nothing_dirty_nothing_to_do() -> None:
+    log = CompactedLog()
+    log.append(("k", "v"))
+    assert not log.found().wants_cleaning, "the active segment does not count"
+    log.roll()
+    assert log.found().wants_cleaning
+    log.clean()
+    assert not log.found().wants_cleaning
+
+
+@pytest.mark.parametrize("cleaned_to", [None, -1, 3, 10**9])
+def test_a_checkpoint_outside_of_the_log_means_from_the_start(cleaned_to: int | None) -> None:
+    log = CompactedLog()
+    for _ in range(10):
+        log.append(("k", "v"))
+    log.roll()
+    log.log.delete_records_before(5)
+    found = cleanable(
+        log.log.segments,
+        log.config,
+        cleaned_to=cleaned_to,
+        log_start_offset=5,
+        log_end_offset=10,
+        last_stable_offset=10,
+        now_ms=NOW_MS,
+    )
+    assert found.first_dirty_offset == 5
+
+
+# --- whatever the past
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_readers_see_the_same_table_however_often_it_is_cleaned(seed: int) -> None:
+    """The table is told by the records of committed transactions in the order of their offsets."""
+    rng = Random(seed)
+    log = CompactedLog(replace(COMPACT, segment_bytes=rng.choice((200, 1000, 10**9))))
+    log.key_map_bytes = rng.choice((3, 10, 10_000)) * ENTRY_BYTES
+    history: dict[int, tuple[str, str | None]] = {}  # by offset, committed records only
+    pending: dict[int, dict[int, tuple[str, str | None]]] = {}  # by producer id
+    sequences = dict.fromkeys(range(3), 0)
+
+    def write(step: int, producer: int | None) -> dict[int, tuple[str, str | None]]:
+        records = [
+            (f"k{rng.randrange(12)}", rng.choice((None, f"{step}.{place}"))) for place in range(rng.randint(1, 4))
+        ]
+        codec = rng.choice(list(Compression))
+        if producer is None:
+            offset = log.append(*records, compression=codec)
+        else:
+            offset = log.append(
+                *records,
+                producer_id=producer,
+                sequence=sequences[producer],
+                transactional=True,
+                compression=codec,
+            )
+            sequences[producer] += len(records)
+        return dict(enumerate(records, offset))
+
+    def end(producer: int, *, commit: bool) -> None:
+        log.end_txn(producer, commit=commit)
+        written = pending.pop(producer)
+        if commit:
+            history.update(written)
+
+    for step in range(150):
+        match rng.randrange(12):
+            case 0:
+                log.roll()
+            case 1:
+                log.roll()
+                log.clean()
+            case 2:
+                log.now_ms += rng.choice((1, DELETE_RETENTION_MS))
+            case 3 | 4 | 5:
+                if pending:
+                    end(rng.choice(list(pending)), commit=rng.random() < 0.5)
+            case 6 | 7:
+                history.update(write(step, None))
+            case _:
+                producer = rng.randrange(3)
+                pending.setdefault(producer, {}).update(write(step, producer))
+    for producer in list(pending):
+        end(producer, commit=False)
+    table = dict(history[offset] for offset in sorted(history))
+    expected = {key: value for key, value in table.items() if value is not None}
+    assert log.committed_values() == expected
+    log.roll()
+    for _ in range(60):
+        log.clean()
+    assert log.cleaned_to == log.log.log_end_offset
+    again = log.reopen()
+    assert again.committed_values() == expected
+    assert again.log.log_end_offset == log.log.log_end_offset
+    keys = [record.key for record in again.records()]
+    assert len(keys) == len(set(keys)), "each key is left once"

@@ -1,0 +1,195 @@
+"""A compacted partition on a disk in memory: written by producers, cleaned when told, read back batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from protocol.batch_header import BatchHeader
+from protocol.compression import Compression
+from protocol.control_records import marker_batch, read_marker
+from protocol.records import NewRecord, Record, batches, build_batch, records_of
+from storage.cleanable import Cleanable, cleanable
+from storage.cleaner import CleanerPass
+from storage.log import Log, Origin
+from storage.log_config import LogConfig
+from tests.support.fake_disk import FakeDisk
+from tests.support.log_builder import NOW_MS, LogOnDisk
+
+DELETE_RETENTION_MS = 10_000
+COMPACT = LogConfig(
+    cleanup_policy=frozenset({"compact"}),
+    retention_ms=None,
+    min_cleanable_dirty_ratio=0.0,
+    delete_retention_ms=DELETE_RETENTION_MS,
+)
+MEGABYTE = 1024 * 1024
+
+
+class CompactedLog:
+    """Time stands still unless `now_ms` is moved; every `append` is a batch of its own."""
+
+    def __init__(self, config: LogConfig = COMPACT, disk: FakeDisk | None = None) -> None:
+        self._on_disk = LogOnDisk(disk, config)
+        self.disk = self._on_disk.disk
+        self.config = config
+        self.now_ms = NOW_MS
+        self.cleaned_to: int | None = None
+        self.key_map_bytes = MEGABYTE
+        self.passes = 0
+
+    @property
+    def log(self) -> Log:
+        return self._on_disk.log
+
+    # --- the past
+
+    def append(
+        self,
+        *records: tuple[bytes | str | None, bytes | str | None],
+        producer_id: int = -1,
+        epoch: int = 0,
+        sequence: int = 0,
+        transactional: bool = False,
+        compression: Compression = Compression.NONE,
+        timestamps: Iterable[int] | None = None,
+        log_append_time_ms: int | None = None,
+    ) -> int:
+        """Key and value of each record; returns the base offset."""
+        times = list(timestamps) if timestamps is not None else [self.now_ms] * len(records)
+        batch = build_batch(
+            [NewRecord(octets(key), octets(value), at) for (key, value), at in zip(records, times, strict=True)],
+            producer_id=producer_id,
+            producer_epoch=epoch if producer_id >= 0 else -1,
+            base_sequence=sequence if producer_id >= 0 else -1,
+            is_transactional=transactional,
+            compression=compression,
+            log_append_time_ms=log_append_time_ms,
+        )
+        return self._written(batch, Origin.CLIENT)
+
+    def end_txn(self, producer_id: int, *, commit: bool, epoch: int = 0) -> int:
+        """A marker; returns its offset."""
+        batch = marker_batch(
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            is_commit=commit,
+            coordinator_epoch=0,
+            timestamp_ms=self.now_ms,
+        )
+        return self._written(batch, Origin.COORDINATOR)
+
+    def roll(self) -> None:
+        """What was appended so far may be cleaned from now on."""
+        self.log.roll(self.now_ms)
+
+    def _written(self, batch: bytearray, origin: Origin) -> int:
+        appended = self.log.append(batch, origin=origin, now_ms=self.now_ms)
+        self.log.write_staged()
+        return appended.base_offset
+
+    # --- cleaning
+
+    def found(self) -> Cleanable:
+        log = self.log
+        return cleanable(
+            log.segments,
+            self.config,
+            cleaned_to=self.cleaned_to,
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.log_end_offset,
+            last_stable_offset=log.last_stable_offset,
+            now_ms=self.now_ms,
+        )
+
+    def start_pass(self) -> CleanerPass:
+        log = self.log
+        return CleanerPass(
+            self.disk,
+            log.directory,
+            log.segments,
+            self.config,
+            self.found(),
+            log.producers(),
+            now_ms=self.now_ms,
+            key_map_bytes=self.key_map_bytes,
+        )
+
+    def clean(self) -> None:
+        """One pass, from beginning to end."""
+        cleaner = self.start_pass()
+        cleaner.learn()
+        while (replacement := cleaner.clean_next()) is not None:
+            assert self.log.replace_segments(replacement)
+            replacement.finish()
+            replacement.unlink()
+        self.cleaned_to = cleaner.end_offset
+        self.passes += 1
+
+    def clean_later(self, ms: int = DELETE_RETENTION_MS) -> None:
+        """A pass when delete horizons set until now are over."""
+        self.now_ms += ms
+        self.cleaned_to = None  # so that everything is looked at, as if new records had come
+        self.clean()
+
+    # --- what is there
+
+    def batches(self) -> list[tuple[BatchHeader, memoryview]]:
+        found = []
+        for segment in self.log.segments:
+            data = memoryview(bytes(segment.read(segment.size_bytes, 0, cached=False))) if segment.size_bytes else b""
+            found += [
+                (header, memoryview(data)[position : position + header.size_bytes])
+                for position, header in batches(data)
+            ]
+        return found
+
+    def headers(self) -> list[BatchHeader]:
+        return [header for header, _ in self.batches()]
+
+    def records(self) -> list[Record]:
+        """Of producers; control records are left out."""
+        return [record for header, batch in self.batches() if not header.is_control for record in records_of(batch)]
+
+    def offsets(self) -> list[int]:
+        return [record.offset for record in self.records()]
+
+    def values(self) -> dict[str, str | None]:
+        """What a reader of the whole log ends up with."""
+        table: dict[str, str | None] = {}
+        for record in self.records():
+            assert record.key is not None
+            table[record.key.decode()] = None if record.value is None else record.value.decode()
+        return table
+
+    def control_batches(self) -> list[BatchHeader]:
+        return [header for header in self.headers() if header.is_control]
+
+    def committed_values(self) -> dict[str, str]:
+        """What a read_committed reader of the whole log ends up with, by the rules that clients follow."""
+        aborted = sorted((first, pid) for pid, first in self.log.aborted_transactions(0, self.log.log_end_offset))
+        skipping: set[int] = set()
+        table: dict[str, str] = {}
+        for header, batch in self.batches():
+            while aborted and aborted[0][0] <= header.last_offset:
+                skipping.add(aborted.pop(0)[1])
+            if header.is_control:
+                marker = read_marker(batch, header=header)
+                if marker is not None and not marker.is_commit:
+                    skipping.discard(header.producer_id)
+            elif not (header.is_transactional and header.producer_id in skipping):
+                for record in records_of(batch):
+                    assert record.key is not None
+                    table.pop(record.key.decode(), None)
+                    if record.value is not None:
+                        table[record.key.decode()] = record.value.decode()
+        return table
+
+    def reopen(self) -> CompactedLog:
+        """As after kill -9."""
+        again = CompactedLog(self.config, self.disk.after_kill())
+        again.cleaned_to, again.now_ms = self.cleaned_to, self.now_ms
+        return again
+
+
+def octets(content: bytes | str | None) -> bytes | None:
+    return content.encode() if isinstance(content, str) else content
