@@ -72,7 +72,7 @@ def describe_topic(config: BrokerConfig, overrides: Mapping[str, str]) -> list[D
 
 
 def effective_topic_settings(config: BrokerConfig, overrides: Mapping[str, str]) -> list[Described]:
-    """As `describe_topic`, as CreateTopics answers it: without synonyms, and by their first source."""
+    """As CreateTopics answers them: by their first source, without synonyms, values of its own as they were given."""
     defaults = config.topic_defaults()
     described = []
     for setting in _shown_of_topic(overrides):
@@ -81,8 +81,8 @@ def effective_topic_settings(config: BrokerConfig, overrides: Mapping[str, str])
         else:
             names = [name for name, _ in TOPIC_SYNONYMS.get(setting.name, ())]
             source = next((synonym.source for synonym in _synonyms(config, names, False)), Source.DEFAULT)
-        text = overrides.get(setting.name, defaults.get(setting.name))
-        described.append(Described(setting.name, canonical(setting, text), source, setting.kind))
+        value = overrides.get(setting.name, canonical(setting, defaults.get(setting.name)))
+        described.append(Described(setting.name, value, source, setting.kind))
     return described
 
 
@@ -108,8 +108,8 @@ def describe_client_metrics(overrides: Mapping[str, str]) -> list[Described]:
     for setting in CLIENT_METRICS_SETTINGS.values():
         text = overrides.get(setting.name)
         source = Source.DEFAULT if text is None else Source.CLIENT_METRICS
-        synonyms = () if text is None else (Synonym(setting.name, text, source),)
         value = canonical(setting, setting.default if text is None else text)
+        synonyms = () if text is None else (Synonym(setting.name, value, source),)
         described.append(Described(setting.name, value, source, setting.kind, synonyms))
     return described
 
@@ -158,13 +158,13 @@ def _shown_of_topic(overrides: Mapping[str, str]) -> list[Setting]:
 def _topic_setting(
     config: BrokerConfig, setting: Setting, overrides: Mapping[str, str], defaults: Mapping[str, str]
 ) -> Described:
+    value = canonical(setting, overrides.get(setting.name, defaults.get(setting.name)))
     synonyms: list[Synonym] = []
     if setting.name in overrides:
-        synonyms.append(Synonym(setting.name, overrides[setting.name], Source.TOPIC))
+        synonyms.append(Synonym(setting.name, value, Source.TOPIC))
     broker_names = [name for name, _ in TOPIC_SYNONYMS.get(setting.name, ())]
     if broker_names:
         synonyms += _shown(broker_names[0], _synonyms(config, broker_names, False))
-    value = canonical(setting, overrides.get(setting.name, defaults.get(setting.name)))
     source = synonyms[0].source if synonyms else Source.DEFAULT
     return Described(setting.name, value, source, setting.kind, tuple(synonyms))
 
@@ -187,16 +187,15 @@ def _broker_setting(config: BrokerConfig, name: str, *, all_sources: bool) -> De
 
 def _group_setting(config: BrokerConfig, setting: Setting, overrides: Mapping[str, str]) -> Described:
     broker_name = f"group.{setting.name}"
+    text = config.current_text(broker_name) if broker_name in BROKER_SETTINGS else setting.default
+    value = canonical(setting, overrides.get(setting.name, text))
     synonyms: list[Synonym] = []
     if setting.name in overrides:
-        synonyms.append(Synonym(setting.name, overrides[setting.name], Source.GROUP))
-    text = setting.default
+        synonyms.append(Synonym(setting.name, value, Source.GROUP))
     if broker_name in BROKER_SETTINGS:
-        text = config.current_text(broker_name)
         synonyms += _synonyms(config, [broker_name], False)
     else:
         synonyms.append(Synonym(setting.name, setting.default, Source.DEFAULT))
-    value = canonical(setting, overrides.get(setting.name, text))
     return Described(setting.name, value, synonyms[0].source, setting.kind, tuple(synonyms))
 
 

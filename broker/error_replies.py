@@ -196,8 +196,7 @@ def _create_topics(request: Any, version: int, code: int, message: str | None) -
 
     return CreateTopicsResponse(
         topics=[
-            CreatableTopicResult(name=topic.name, error_code=code, error_message=message, configs=None)
-            for topic in request.topics
+            CreatableTopicResult(name=topic.name, error_code=code, error_message=message) for topic in request.topics
         ]
     )
 

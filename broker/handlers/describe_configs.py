@@ -46,8 +46,9 @@ def describe_configs(
     request: DescribeConfigsRequest, context: RequestContext, broker: Broker
 ) -> DescribeConfigsResponse:
     known = {one.value for one in ConfigResourceType}
-    if any(resource.resource_type not in known for resource in request.resources):
-        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    unknown = [resource.resource_type for resource in request.resources if resource.resource_type not in known]
+    if unknown:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {unknown[0]}")
     return DescribeConfigsResponse(results=[_result(one, request, context, broker) for one in request.resources])
 
 

@@ -140,7 +140,7 @@ class ClusterMetadata:
         if not image.features:
             snapshot = bootstrap_snapshot(first_features(), 0, now_ms)
             disk.replace(f"{log_directory.path}/{BOOTSTRAP}", snapshot)
-            metadata._commit_here(bootstrap_records())
+            metadata._commit_here(bootstrap_records(config.current_text("min.insync.replicas") or "1"))
         metadata._take_over(endpoints, new_uuid(), was_clean=log_directory.was_clean)
         metadata._adopt_broker_configs()
         return metadata

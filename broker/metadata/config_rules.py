@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from broker.config import BrokerConfig
+from broker.features import ELIGIBLE_LEADER_REPLICAS
 from broker.metadata.image import ConfigResourceType, MetadataImage
 from broker.metadata.topic_names import check_topic_name
 from broker.settings import InvalidSetting, Kind, Setting, Update
@@ -32,7 +33,6 @@ DYNAMIC_ONLY: Mapping[str, Setting] = {
     )
 }
 MIN_ISR = "min.insync.replicas"
-ELR = "eligible.leader.replicas.version"
 MATCHABLE = frozenset(
     {
         "client_instance_id",
@@ -98,7 +98,7 @@ def check_broker_change(config: BrokerConfig, changed: Mapping[str, str | None],
 
 def check_min_isr_under_elr(image: MetadataImage, changed: Mapping[str, str | None], *, is_default: bool) -> None:
     """With eligible leader replicas (KIP-966) the number of in-sync replicas is one for the cluster, and always set."""
-    if image.features.get(ELR, 0) == 0 or MIN_ISR not in changed:
+    if image.features.get(ELIGIBLE_LEADER_REPLICAS, 0) == 0 or MIN_ISR not in changed:
         return
     if not is_default:
         what = "Broker-level min.insync.replicas cannot be altered while ELR is enabled."

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from broker.features import METADATA_VERSION
 from protocol.struct import Message
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 LEADER_UNCHANGED = -2  # PartitionChangeRecord.leader where the leader stays
 NO_LEADER = -1
-
-METADATA_VERSION = "metadata.version"
 
 
 class ConfigResourceType(Enum):

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable
 
-from broker.features import SUPPORTED_FEATURES
+from broker.features import ELIGIBLE_LEADER_REPLICAS, METADATA_VERSION, SUPPORTED_FEATURES
 from broker.listeners import Listener
-from broker.metadata.image import METADATA_VERSION, MetadataImage
+from broker.metadata.image import DEFAULT_BROKER, MetadataImage
 from broker.metadata.records import METADATA_VERSION_4_3
 from broker.metadata.topics import Node
 from protocol.messages.begin_transaction_record import BeginTransactionRecord
 from protocol.messages.broker_registration_change_record import BrokerRegistrationChangeRecord
+from protocol.messages.config_record import ConfigRecord
 from protocol.messages.end_transaction_record import EndTransactionRecord
 from protocol.messages.feature_level_record import FeatureLevelRecord
 from protocol.messages.partition_change_record import PartitionChangeRecord
@@ -17,17 +18,30 @@ from protocol.struct import Message
 
 UNASSIGNED = bytes(16)  # the directory of a replica elsewhere
 PLAINTEXT = 0  # the security protocol's id
-ELR = "eligible.leader.replicas.version"
 
 
 def first_features() -> list[Message]:
     """The features of a new cluster: those whose promises are kept. A level of 0 is not recorded."""
-    return [FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_VERSION_4_3)]
+    return [
+        FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_VERSION_4_3),
+        FeatureLevelRecord(name=ELIGIBLE_LEADER_REPLICAS, feature_level=1),
+    ]
 
 
-def bootstrap_records() -> list[Message]:
-    """What a new metadata log begins with."""
-    return [BeginTransactionRecord(name="Bootstrap records"), *first_features(), EndTransactionRecord()]
+def bootstrap_records(min_insync_replicas: str) -> list[Message]:
+    """What a new metadata log begins with. With eligible leader replicas the cluster's min.insync.replicas is always
+    recorded (KIP-966): as the configuration has it now."""
+    return [
+        BeginTransactionRecord(name="Bootstrap records"),
+        *first_features(),
+        ConfigRecord(
+            resource_type=DEFAULT_BROKER[0].value,
+            resource_name=DEFAULT_BROKER[1],
+            name="min.insync.replicas",
+            value=min_insync_replicas,
+        ),
+        EndTransactionRecord(),
+    ]
 
 
 def registration_records(
@@ -66,7 +80,7 @@ def leadership_records(image: MetadataImage, node: Node, *, was_clean: bool) -> 
     was_clean  False after a crash: then also where this node led already, a new leader epoch begins. What a power
                failure took from the log's end is thereby visible to consumers that had read it (KIP-320).
     """
-    has_elr = image.features.get(ELR, 0) > 0
+    has_elr = image.features.get(ELIGIBLE_LEADER_REPLICAS, 0) > 0
     records: list[Message] = []
     for topic in image.topics.values():
         for partition in topic.partitions:

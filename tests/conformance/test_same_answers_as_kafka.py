@@ -13,7 +13,7 @@ from protocol.messages.api_versions_request import ApiVersionsRequest
 from protocol.messages.api_versions_response import ApiVersionsResponse
 from protocol.messages.describe_cluster_request import DescribeClusterRequest
 from protocol.messages.describe_cluster_response import DescribeClusterResponse
-from tests.conformance.differential import records_script
+from tests.conformance.differential import admin_script, records_script
 from tests.conformance.differential.conversation import Place, Talk, Trace, differences
 from tests.conformance.differential.differences import reason_for
 from tests.support.broker_process import Broker, KafkaProcess, new_broker
@@ -26,7 +26,7 @@ SETTINGS: dict[str, object] = {"offsets.topic.num.partitions": 4, "group.min.ses
 SHOWN = 40  # differences in the message of a failed test
 
 Script = Callable[[Talk, int], None]
-SCRIPTS: dict[Script, int] = {**records_script.SCRIPTS}
+SCRIPTS: dict[Script, int] = {**records_script.SCRIPTS, **admin_script.SCRIPTS}
 
 
 def advertised_by_kafka() -> dict[int, tuple[int, int]]:

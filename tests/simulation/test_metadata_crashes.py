@@ -59,7 +59,7 @@ class Session:
         assert {name: found[name] for name in certain} == certain
         assert found.keys() - certain.keys() <= self.doubt | {"c"}
         assert image.next_producer_id >= self.next_producer_id
-        assert image.features == {"metadata.version": 30}
+        assert image.features == {"metadata.version": 30, "eligible.leader.replicas.version": 1}
         assert all(partition.leader == 1 for topic in image.topics.values() for partition in topic.partitions)
 
 

@@ -44,7 +44,7 @@ def restarted(running: Running, *, killed: bool = False) -> Running:
 def test_a_new_directory_gets_a_metadata_log_with_the_features_that_are_kept() -> None:
     disk = FakeDisk()
     running = Running(disk)
-    assert running.metadata.image.features == {"metadata.version": 30}
+    assert running.metadata.image.features == {"metadata.version": 30, "eligible.leader.replicas.version": 1}
     assert {"quorum-state", "partition.metadata", "00000000000000000000.log"} <= set(disk.list_directory(METADATA))
     assert "bootstrap.checkpoint" in disk.list_directory(DATA)
     assert b'"leaderEpoch":1' in disk.read_bytes(f"{METADATA}/quorum-state")
@@ -55,7 +55,7 @@ def test_the_broker_is_registered_and_its_epoch_is_the_offset_of_that() -> None:
     running = Running(FakeDisk())
     broker = running.metadata.image.brokers[1]
     assert (broker.is_fenced, broker.endpoints) == (False, {"PLAINTEXT": ("localhost", 9092)})
-    assert broker.broker_epoch == running.metadata.broker_epoch == 4  # behind leader change and bootstrap records
+    assert broker.broker_epoch == running.metadata.broker_epoch == 6  # behind leader change and bootstrap records
     assert running.metadata.node.node_id == 1
 
 

@@ -28,6 +28,20 @@ class Allowed:
 
 A_TEXT = r"(?!None$|<absent>$).*"  # there, but in other words
 
+# Of the settings of two brokers, where the two of the comparison are not configured alike.
+BROKER_SETTINGS = tuple(
+    Allowed(reason, asked="the broker: DescribeConfigs*", path=f"results[1].configs{path}")
+    for reason, paths in {
+        "settings of our own": (".#", "[odradek.*"),
+        "addresses and directory of the one and of the other": ("[*listener*", "[log.dirs]*"),
+        "ours needs no controller, so its configuration names none": ("[controller.*", "[process.roles]*"),
+        "a default for one node, which Kafka has to be given": (
+            *("[node.id]*", "[*.replication.factor]*", "[*.min.isr]*", "[group.initial.rebalance.delay.ms]*"),
+        ),
+    }.items()
+    for path in paths
+)
+
 DIFFERENCES: tuple[Allowed, ...] = (
     Allowed(
         "our own words; that there are words, and the code they explain, is the same",
@@ -36,6 +50,7 @@ DIFFERENCES: tuple[Allowed, ...] = (
         ours=A_TEXT,
     ),
     Allowed("our own words", path="*batch_index_error_message", kafka=A_TEXT, ours=A_TEXT),
+    *BROKER_SETTINGS,
 )
 
 
