@@ -12,11 +12,11 @@ import asyncio
 import logging
 from collections import deque
 from struct import Struct as Packing
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from broker.context import ConnectionInfo
 from broker.delayed import CloseConnection, Deferred
-from broker.dispatch import Parked
+from broker.dispatch import Exchange
 from broker.limits import Admission
 from protocol.errors import MalformedMessage
 from protocol.struct import Buffer, Message
@@ -28,6 +28,7 @@ log = logging.getLogger("odradek.connection")
 
 LENGTH = Packing(">i")
 LENGTH_BYTES = LENGTH.size
+API_KEY = Packing(">h")
 IPV4_IN_IPV6 = "::ffff:"  # how a socket for both writes the address of an IPv4 peer
 FIRST_BUFFER_BYTES = 16 * 1024  # the least that a frame longer than what came with it gets
 GROWTH_FACTOR = 4  # its buffer is never longer than this times the bytes that have arrived
@@ -35,6 +36,11 @@ ZEROS = memoryview(bytes(1024 * 1024))
 WRITE_HIGH_WATER_BYTES = 256 * 1024  # with more than this unread by the peer, no further request of it is taken
 MAX_OVERLAPPING_REQUESTS = 32
 MAX_OVERLAPPING_BYTES = 8 * 1024 * 1024
+
+
+class Answered(NamedTuple):
+    chunks: list[Buffer]
+    size_bytes: int
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -49,7 +55,7 @@ class Connection(asyncio.BufferedProtocol):
         "_in_flight_bytes",
         "_is_paid",
         "_is_reading",
-        "_overlapping_api_key",
+        "_overlapping_key",
         "_partial",
         "_peer_reads",
         "_server",
@@ -72,10 +78,10 @@ class Connection(asyncio.BufferedProtocol):
         # Frames, with their lengths, that must wait; nothing is read meanwhile.
         self._backlog: memoryview | None = None
         self._is_paid = False  # the partial frame, or the first of the backlog, is counted in queued.max.request.bytes
-        # Requests whose answers have not left, oldest first, with the size of their frames.
-        self._in_flight: deque[tuple[Parked | list[Buffer], int]] | None = None
-        self._in_flight_bytes = 0
-        self._overlapping_api_key = -1
+        # Requests whose answers have not left, oldest first; an answer that waits for earlier ones stands for itself.
+        self._in_flight: deque[Exchange | Answered] | None = None
+        self._in_flight_bytes = 0  # of their frames
+        self._overlapping_key: int | None = None
         self._is_reading = True
         self._peer_reads = True
         self._closing = False
@@ -118,12 +124,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._filled < self._wanted:
             return
         self._partial = None
-        frame = memoryview(partial)
-        if self._wanted > LENGTH_BYTES and not self._must_wait(frame, LENGTH_BYTES):
-            self._is_paid = False
-            self._handle(frame[LENGTH_BYTES:])
-        else:
-            self._take(frame, is_shared=False)
+        self._take(memoryview(partial), is_shared=False)
 
     def eof_received(self) -> bool:
         """As Kafka, which does not look before it has answered: a peer may stop sending and still read the answers."""
@@ -146,9 +147,9 @@ class Connection(asyncio.BufferedProtocol):
         owed_bytes = self._in_flight_bytes + (self._wanted - LENGTH_BYTES if self._is_paid else 0)
         self._partial = self._backlog = None
         in_flight, self._in_flight = self._in_flight, None
-        for reply, _ in in_flight or ():
-            if isinstance(reply, Parked):
-                reply.deferred.abandon()
+        for exchange in in_flight or ():
+            if isinstance(exchange, Exchange):
+                exchange.deferred.abandon()
         if self._admission is not Admission.REFUSED:
             self._server.forget(self, self._admission, owed_bytes)
 
@@ -199,13 +200,14 @@ class Connection(asyncio.BufferedProtocol):
                 self._wanted = LENGTH_BYTES + size
                 self._keep_partial(data[position:])
                 return
-            if self._must_wait(data, start):
+            (api_key,) = API_KEY.unpack_from(data, start) if size >= API_KEY.size else (None,)
+            if self._must_wait(api_key):
                 self._wanted = LENGTH_BYTES + size
                 self._wait_with(data[position:], is_shared)
                 return
             position = start + size
             frame = data[start:position]
-            if is_shared and server.dispatcher.keeps_frame(frame):
+            if is_shared and server.dispatcher.keeps_frame(api_key):
                 frame = memoryview(bytearray(frame))
             self._is_paid = False
             self._handle(frame)
@@ -221,14 +223,14 @@ class Connection(asyncio.BufferedProtocol):
         self._partial = bytearray(received)
         self._partial += ZEROS[: capacity - self._filled]
 
-    def _must_wait(self, data: memoryview, start: int) -> bool:
-        """Whether the frame at `start` has to wait for answers to leave."""
+    def _must_wait(self, api_key: int | None) -> bool:
+        """Whether a request of this API has to wait for answers to leave."""
         if not self._peer_reads:
             return True
         if not self._in_flight:
             return False
         return (
-            int.from_bytes(data[start : start + 2], "big") != self._overlapping_api_key
+            api_key != self._overlapping_key
             or len(self._in_flight) >= MAX_OVERLAPPING_REQUESTS
             or self._in_flight_bytes >= MAX_OVERLAPPING_BYTES
         )
@@ -256,48 +258,48 @@ class Connection(asyncio.BufferedProtocol):
     # Requests to answers.
 
     def _handle(self, frame: memoryview) -> None:
-        size = len(frame)
         try:
             reply = self._server.dispatcher.start(frame, self.info)
         except (MalformedMessage, CloseConnection) as error:
-            self._give_back(size)
+            self._give_back(len(frame))
             self._hang_up(str(error))
             return
-        if isinstance(reply, Parked):
+        if isinstance(reply, Exchange):
             if self._in_flight is None:
                 self._in_flight = deque()
-            self._in_flight.append((reply, size))
-            self._in_flight_bytes += size
-            self._overlapping_api_key = reply.context.api_key.value if reply.deferred.overlaps else -1
+            self._in_flight.append(reply)
+            self._in_flight_bytes += reply.size_bytes
+            self._overlapping_key = reply.overlapping_key
             reply.deferred.when_done(self._on_answer)
         elif self._in_flight:
-            self._in_flight.append((reply, size))
-            self._in_flight_bytes += size
+            self._in_flight.append(Answered(reply, len(frame)))
+            self._in_flight_bytes += len(frame)
         else:
             self._write(reply)
             if self._server.memory is not None:
-                self._give_back(size)
+                self._give_back(len(frame))
 
     def _on_answer(self, _: Deferred[Message]) -> None:
         """One of the parked requests is answered: send all answers that no other has to precede."""
         in_flight = self._in_flight
         while in_flight:
-            reply, size = in_flight[0]
-            if isinstance(reply, Parked):
-                if not reply.deferred.is_done:
+            exchange = in_flight[0]
+            if isinstance(exchange, Exchange):
+                if not exchange.deferred.is_done:
                     break
                 try:
-                    chunks = reply.chunks()
+                    chunks = exchange.chunks()
                 except CloseConnection as error:
                     in_flight.clear()
                     self._hang_up(str(error))
                     return
             else:
-                chunks = reply
+                chunks = exchange.chunks
             in_flight.popleft()
-            self._in_flight_bytes -= size
+            self._in_flight_bytes -= exchange.size_bytes
             self._write(chunks)
-            self._give_back(size)
+            if self._server.memory is not None:
+                self._give_back(exchange.size_bytes)
         if self._closing:
             if self._waits_for_others():
                 self._close()
@@ -306,7 +308,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write(self, chunks: list[Buffer]) -> None:
         if chunks and self._transport is not None:
-            self._transport.writelines(chunks)
+            if len(chunks) == 1:
+                self._transport.write(chunks[0])
+            else:
+                self._transport.writelines(chunks)
             self.last_tick = self._server.tick
 
     def _give_back(self, size: int) -> None:
@@ -315,7 +320,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _waits_for_others(self) -> bool:
         """Whether nothing is in flight but what waits for time to pass or for other clients."""
-        return all(isinstance(reply, Parked) and reply.waits_for_others for reply, _ in self._in_flight or ())
+        return all(isinstance(one, Exchange) and one.waits_for_others for one in self._in_flight or ())
 
     def _hang_up(self, reason: str) -> None:
         """Kafka's answer to what it cannot read. Earlier requests are still answered."""

@@ -23,9 +23,9 @@ from broker.clock import Clock
 from broker.context import AllowAll, Authorizer, ConnectionInfo, RequestContext
 from broker.delayed import NO_RESPONSE, CloseConnection, Deferred, NoResponse
 from protocol.api_keys import ApiKey
-from protocol.codec import decode
+from protocol.codec import reader
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from protocol.frames import read_request_header, response_chunks
+from protocol.frames import read_header_fields, request_header_version, response_chunks
 from protocol.messages import request_class
 from protocol.struct import Buffer, Message
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.dispatch")
 
 REQUEST_START = Packing(">hh")  # API key, API version
+KEY_AND_VERSION = Packing(">I")  # the same four bytes in one number
 
 Answer: TypeAlias = Message | NoResponse | Deferred[Any] | Coroutine[Any, Any, Message | NoResponse]
 HandlerCall: TypeAlias = Callable[[Any, RequestContext, "Broker"], Answer]
@@ -57,6 +58,9 @@ class Handler:
     waits_for_others: bool = False
     call: HandlerCall | None = None
 
+    def serves(self, version: int) -> bool:
+        return max(self.min_version, self.served_from) <= version <= self.max_version
+
 
 HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.PRODUCE: Handler(0, 13, served_from=3, keeps_frame=True),
@@ -78,6 +82,10 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.DELETE_RECORDS: Handler(0, 2),
     ApiKey.INIT_PRODUCER_ID: Handler(0, 5),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Handler(2, 4),
+    ApiKey.ADD_PARTITIONS_TO_TXN: Handler(0, 5),
+    ApiKey.ADD_OFFSETS_TO_TXN: Handler(0, 4),
+    ApiKey.END_TXN: Handler(0, 5),
+    ApiKey.WRITE_TXN_MARKERS: Handler(1, 2),
     ApiKey.DESCRIBE_CONFIGS: Handler(1, 4),
     ApiKey.ALTER_CONFIGS: Handler(0, 2),
     ApiKey.DESCRIBE_LOG_DIRS: Handler(1, 5),
@@ -87,55 +95,104 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.OFFSET_DELETE: Handler(0, 0),
     ApiKey.DESCRIBE_CLUSTER: Handler(0, 2),
     ApiKey.DESCRIBE_PRODUCERS: Handler(0, 0),
+    ApiKey.DESCRIBE_TRANSACTIONS: Handler(0, 0),
+    ApiKey.LIST_TRANSACTIONS: Handler(0, 2),
     ApiKey.LIST_CONFIG_RESOURCES: Handler(0, 1),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Handler(0, 0),
 }
 
 
-class Route:
-    """One API: its handler row, and what is imported when its first request comes."""
+class Way:
+    """One version of one API: from a frame to the handler. Made at its first request."""
 
-    __slots__ = ("api_key", "call", "first_version", "handler", "request_class")
+    __slots__ = ("answer_version", "api_key", "call", "has_tags", "key", "read", "version", "waits_for_others")
 
-    def __init__(self, api_key: ApiKey, handler: Handler) -> None:
+    def __init__(self, api_key: ApiKey, version: int, handler: Handler, call: HandlerCall) -> None:
         self.api_key = api_key
-        self.handler = handler
-        self.first_version = max(handler.min_version, handler.served_from)
-        self.call: HandlerCall = handler.call if handler.call is not None else self._import_first
-        self.request_class: type[Message] | None = None
+        self.key = api_key.value
+        self.version = version
+        self.call = call
+        self.waits_for_others = handler.waits_for_others
+        self.has_tags = request_header_version(self.key, version) == 2
+        if handler.serves(version):
+            self.answer_version = version
+            self.read = reader(request_class(self.key), version)
+        else:  # ApiVersions in a version of the future
+            self.answer_version = 0
+            self.read = _unread
 
-    def _import_first(self, request: Message, context: RequestContext, broker: Broker) -> Answer:
-        name = self.api_key.name.lower()
-        self.call = cast(HandlerCall, getattr(import_module(f"broker.handlers.{name}"), name))
-        return self.call(request, context, broker)
 
+class Exchange(RequestContext):
+    """A request whose answer is not there yet, with what it takes to give it."""
 
-class Parked:
-    """A request whose answer is not there yet."""
+    __slots__ = ("_dispatcher", "_request", "_way", "deferred", "size_bytes")
 
-    __slots__ = ("_dispatcher", "_request", "context", "deferred", "waits_for_others")
+    deferred: Deferred[Message]
 
     def __init__(
         self,
         dispatcher: Dispatcher,
-        request: Message,
-        context: RequestContext,
-        deferred: Deferred[Message],
-        waits_for_others: bool,
+        way: Way,
+        correlation_id: int,
+        client_id: str | None,
+        now_ms: int,
+        connection: ConnectionInfo,
+        size_bytes: int,
     ) -> None:
+        self.api_key = way.api_key
+        self.api_version = way.version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.now_ms = now_ms
+        self.connection = connection
+        self.authorizer = dispatcher.authorizer
+        self.size_bytes = size_bytes  # of the frame
         self._dispatcher = dispatcher
-        self._request = request
-        self.context = context
-        self.deferred = deferred
-        self.waits_for_others = waits_for_others
+        self._way = way
+
+    @property
+    def overlapping_key(self) -> int | None:
+        """The API key of the requests that need not wait for this answer."""
+        return self._way.key if self.deferred.overlaps else None
+
+    @property
+    def waits_for_others(self) -> bool:
+        return self._way.waits_for_others
+
+    def begin(self, frame: memoryview, position: int) -> list[Buffer] | Exchange:
+        """The answer, or this, when it is parked. Raises MalformedMessage, CloseConnection."""
+        way = self._way
+        self._request = request = way.read(frame, position)[0]
+        dispatcher = self._dispatcher
+        try:
+            answer = way.call(request, self, dispatcher.broker)
+        except Exception as error:
+            answer = dispatcher.error_answer(error, request, self)
+        if isinstance(answer, Deferred):
+            self.deferred = answer
+            return self
+        if isinstance(answer, Message) or answer is NO_RESPONSE:
+            return self._encoded(answer)
+        self.deferred = dispatcher.run(answer)
+        return self
 
     def chunks(self) -> list[Buffer]:
         """The answer in bytes, once `deferred` is done; empty where there is none. Raises CloseConnection."""
         try:
-            message = self.deferred.outcome()
+            answer = self.deferred.outcome()
         except Exception as error:
-            message = self._dispatcher.error_answer(error, self._request, self.context)
-        return self._dispatcher.encoded(message, self._request, self.context)
+            answer = self._dispatcher.error_answer(error, self._request, self)
+        return self._encoded(answer)
+
+    def _encoded(self, answer: Message | NoResponse) -> list[Buffer]:
+        if answer is NO_RESPONSE:
+            return []
+        way = self._way
+        try:
+            return response_chunks(way.key, way.answer_version, self.correlation_id, answer)
+        except Exception as error:
+            reply = self._dispatcher.error_answer(error, self._request, self)
+            return response_chunks(way.key, way.answer_version, self.correlation_id, reply)
 
 
 class Dispatcher:
@@ -149,56 +206,41 @@ class Dispatcher:
         handlers: Mapping[ApiKey, Handler] = HANDLERS,
         authorizer: Authorizer | None = None,
     ) -> None:
-        self._broker = broker
-        self._clock = clock
-        self._authorizer = authorizer if authorizer is not None else AllowAll()
-        self._routes = {key.value: Route(key, handler) for key, handler in handlers.items()}
-        self._keeping_api_keys = {key.value for key, handler in handlers.items() if handler.keeps_frame}
+        self.broker = broker
+        self.authorizer = authorizer if authorizer is not None else AllowAll()
+        self._now_ms = clock.now_ms
+        self._handlers = {key.value: (key, handler) for key, handler in handlers.items()}
+        self._ways: dict[int, Way] = {}  # by API key and version, as they stand together at the head of a request
+        self._keeping_keys = {key.value for key, handler in handlers.items() if handler.keeps_frame}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def keeps_frame(self, frame: memoryview) -> bool:
+    def keeps_frame(self, api_key: int) -> bool:
         """Whether the frame's handler goes on using its bytes, so that they must not be overwritten."""
-        return len(frame) >= REQUEST_START.size and REQUEST_START.unpack_from(frame)[0] in self._keeping_api_keys
+        return api_key in self._keeping_keys
 
-    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Buffer] | Parked:
+    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Buffer] | Exchange:
         """Handle one request. Raises MalformedMessage or CloseConnection where Kafka hangs up."""
-        if len(frame) < REQUEST_START.size:
-            raise MalformedMessage(f"a request of {len(frame)} bytes has no header")
-        api_key, api_version = REQUEST_START.unpack_from(frame)
-        route = self._routes.get(api_key)
-        if route is None:
-            raise MalformedMessage(f"it asked for API key {api_key}, which is not served")
-        is_served = route.first_version <= api_version <= route.handler.max_version
-        if not is_served and route.api_key is not ApiKey.API_VERSIONS:
-            raise MalformedMessage(f"it asked for {route.api_key.name} v{api_version}, which is not served")
-        header, body_position = read_request_header(frame)
-        now_ms = self._clock.now_ms()
-        context = RequestContext(
-            route.api_key, api_version, header.correlation_id, header.client_id, now_ms, connection, self._authorizer
-        )
-        if route.request_class is None:
-            route.request_class = request_class(api_key)
-        if not is_served:
-            return self._refuse_api_versions(context)
-        request = decode(route.request_class, api_version, frame, body_position)
-        try:
-            answer = route.call(request, context, self._broker)
-        except Exception as error:
-            answer = self.error_answer(error, request, context)
-        if isinstance(answer, Message) or answer is NO_RESPONSE:
-            return self.encoded(answer, request, context)
-        deferred = answer if isinstance(answer, Deferred) else self._run(answer)
-        return Parked(self, request, context, deferred, route.handler.waits_for_others)
+        size_bytes = len(frame)
+        if size_bytes < KEY_AND_VERSION.size:
+            raise MalformedMessage(f"a request of {size_bytes} bytes")
+        (kind,) = KEY_AND_VERSION.unpack_from(frame)
+        way = self._ways.get(kind) or self._find_way(frame)
+        correlation_id, client_id, position = read_header_fields(frame, has_tags=way.has_tags)
+        exchange = Exchange(self, way, correlation_id, client_id, self._now_ms(), connection, size_bytes)
+        return exchange.begin(frame, position)
 
-    def encoded(self, message: Message | NoResponse, request: Message, context: RequestContext) -> list[Buffer]:
-        if isinstance(message, NoResponse):
-            return []
-        key, version, correlation_id = context.api_key.value, context.api_version, context.correlation_id
-        try:
-            return response_chunks(key, version, correlation_id, message)
-        except Exception as error:
-            reply = self.error_answer(error, request, context)
-            return response_chunks(key, version, correlation_id, reply)
+    def _find_way(self, frame: memoryview) -> Way:
+        number, version = REQUEST_START.unpack_from(frame)
+        api_key, handler = self._handlers.get(number, (None, None))
+        if api_key is None or handler is None:
+            raise MalformedMessage(f"it asked for API key {number}, which is not served")
+        if handler.serves(version):
+            way = Way(api_key, version, handler, handler.call or _imported(api_key))
+            self._ways[KEY_AND_VERSION.unpack_from(frame)[0]] = way
+            return way
+        if api_key is not ApiKey.API_VERSIONS:
+            raise MalformedMessage(f"it asked for {api_key.name} v{version}, which is not served")
+        return Way(api_key, version, handler, _refuse_api_versions)  # not kept: there are too many such versions
 
     def error_answer(self, error: Exception, request: Message, context: RequestContext) -> Message:
         """What the client is told when its whole request failed."""
@@ -214,24 +256,8 @@ class Dispatcher:
                 code, message = ErrorCode.UNKNOWN_SERVER_ERROR, None
         return error_reply(context.api_key, context.api_version, request, code, message)
 
-    def _refuse_api_versions(self, context: RequestContext) -> list[Buffer]:
-        """KIP-511: a client that speaks a newer ApiVersions learns from a version 0 body what to ask with."""
-        from protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
-
-        handler = self._routes[ApiKey.API_VERSIONS.value].handler
-        reply = ApiVersionsResponse(
-            error_code=ErrorCode.UNSUPPORTED_VERSION.value,
-            api_keys=[
-                ApiVersion(
-                    api_key=ApiKey.API_VERSIONS.value,
-                    min_version=handler.min_version,
-                    max_version=handler.max_version,
-                )
-            ],
-        )
-        return response_chunks(ApiKey.API_VERSIONS.value, 0, context.correlation_id, reply)
-
-    def _run(self, coroutine: Coroutine[Any, Any, Message | NoResponse]) -> Deferred[Message]:
+    def run(self, coroutine: Coroutine[Any, Any, Message | NoResponse]) -> Deferred[Message]:
+        """A task for a handler that takes its time."""
         deferred: Deferred[Message] = Deferred()
 
         async def answer() -> None:
@@ -246,3 +272,21 @@ class Dispatcher:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return deferred
+
+
+def _imported(api_key: ApiKey) -> HandlerCall:
+    name = api_key.name.lower()
+    return cast(HandlerCall, getattr(import_module(f"broker.handlers.{name}"), name))
+
+
+def _unread(data: Buffer, position: int) -> tuple[None, int]:
+    return None, position
+
+
+def _refuse_api_versions(request: None, context: RequestContext, broker: Broker) -> Message:
+    """KIP-511: a client that speaks a newer ApiVersions learns from a version 0 body what to ask with."""
+    from protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
+
+    served = HANDLERS[ApiKey.API_VERSIONS]
+    row = ApiVersion(api_key=ApiKey.API_VERSIONS.value, min_version=served.min_version, max_version=served.max_version)
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION.value, api_keys=[row])

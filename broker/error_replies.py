@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from broker.transaction_error_replies import TRANSACTION_ERROR_REPLIES
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages import response_class
@@ -369,8 +370,72 @@ def _describe_topic_partitions(request: Any, version: int, code: int, message: s
     )
 
 
+def _add_partitions_to_txn(request: Any, version: int, code: int, message: str | None) -> Message:
+    """Before version 4 there is no place at the top."""
+    from protocol.messages.add_partitions_to_txn_response import (
+        AddPartitionsToTxnPartitionResult,
+        AddPartitionsToTxnResponse,
+        AddPartitionsToTxnTopicResult,
+    )
+
+    if version >= 4:
+        return AddPartitionsToTxnResponse(error_code=code)
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[
+            AddPartitionsToTxnTopicResult(
+                name=topic.name,
+                results_by_partition=[
+                    AddPartitionsToTxnPartitionResult(partition_index=partition, partition_error_code=code)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.v3_and_below_topics
+        ]
+    )
+
+
+def _write_txn_markers(request: Any, version: int, code: int, message: str | None) -> Message:
+    from protocol.messages.write_txn_markers_response import (
+        WritableTxnMarkerPartitionResult,
+        WritableTxnMarkerResult,
+        WritableTxnMarkerTopicResult,
+        WriteTxnMarkersResponse,
+    )
+
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=[
+                            WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
+                            for index in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
+
+
+def _describe_transactions(request: Any, version: int, code: int, message: str | None) -> Message:
+    from protocol.messages.describe_transactions_response import DescribeTransactionsResponse, TransactionState
+
+    return DescribeTransactionsResponse(
+        transaction_states=[
+            TransactionState(transactional_id=transactional_id, error_code=code)
+            for transactional_id in request.transactional_ids
+        ]
+    )
+
+
 # The other APIs have one error code for the whole response.
 ERROR_REPLIES: Mapping[ApiKey, ErrorReply] = {
+    **TRANSACTION_ERROR_REPLIES,
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch,
     ApiKey.LIST_OFFSETS: _list_offsets,
@@ -385,11 +450,14 @@ ERROR_REPLIES: Mapping[ApiKey, ErrorReply] = {
     ApiKey.DELETE_RECORDS: _delete_records,
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
+    ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions_to_txn,
+    ApiKey.WRITE_TXN_MARKERS: _write_txn_markers,
     ApiKey.DESCRIBE_CONFIGS: _describe_configs,
     ApiKey.ALTER_CONFIGS: _alter_configs,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
     ApiKey.CREATE_PARTITIONS: _create_partitions,
     ApiKey.DELETE_GROUPS: _delete_groups,
     ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
+    ApiKey.DESCRIBE_TRANSACTIONS: _describe_transactions,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
 }

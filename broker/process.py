@@ -22,6 +22,7 @@ __all__ = ["CannotStart", "serve"]
 
 log = logging.getLogger("odradek")
 
+COLLECT_AFTER = (100_000, 50, 100)  # objects; collections of the younger generations
 IN_FLIGHT_TIMEOUT_S = 5.0  # how long a stopping broker waits for answers it owes
 
 
@@ -63,9 +64,11 @@ async def _serve(
         loop.add_signal_handler(number, on_signal, number)
     broker = Broker(config, loop)
     await broker.start()
-    # What recovery has built is here to stay: the collector need not walk over it again.
+    # What recovery has built is here to stay: the collector need not walk over it again. What requests leave behind
+    # has no cycles, save after errors: looking for some after every 700 objects took a tenth of the time of a Produce.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*COLLECT_AFTER)
     try:
         _say_ready(broker, ready_file, milliseconds_since_start())
         await told_to_stop.wait()

@@ -66,6 +66,11 @@ def encode_behind(message: Message, version: int, head: bytearray, chunks: list[
         raise UnsupportedVersion(f"{message_class.__name__} v{version}: {error}") from error
 
 
+def reader(message_class: type[Message], version: int) -> Read:
+    """The decoder itself, `(data, position) -> (message, end position)`, for who decodes many of one kind."""
+    return _readers.get((message_class, version)) or compile_reader(message_class, version)
+
+
 def compile_reader(message_class: type[Message], version: int) -> Read:
     """Make the decoder anew, and keep it. Decoding does this by itself on first use."""
     text, names = reader_source(_schema(message_class, version), version)

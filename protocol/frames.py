@@ -8,6 +8,7 @@ fields); ApiVersions always answers with version 0, so that a client can read an
 from dataclasses import dataclass
 from functools import cache
 from struct import Struct as Packing
+from struct import error as PackingError
 
 from protocol.codec import encode_behind, is_flexible
 from protocol.errors import MalformedMessage
@@ -46,34 +47,44 @@ def read_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     """Read the header of a request frame (given without its length). Returns it and where the body starts."""
     if len(frame) < REQUEST_START.size:
         raise MalformedMessage(f"a request of {len(frame)} bytes")
-    api_key, api_version, correlation_id, client_id_size = REQUEST_START.unpack_from(frame)
+    api_key, api_version = REQUEST_START.unpack_from(frame)[:2]
+    has_tags = request_header_version(api_key, api_version) == 2
+    correlation_id, client_id, position = read_header_fields(frame, has_tags=has_tags)
+    return RequestHeader(api_key, api_version, correlation_id, client_id), position
+
+
+def read_header_fields(frame: Buffer, *, has_tags: bool) -> tuple[int, str | None, int]:
+    """Correlation id, client id and where the body starts, of a header whose version is known: 2 `has_tags`."""
     position = REQUEST_START.size
-    client_id = None
-    if client_id_size >= 0:
-        end = position + client_id_size
-        if end > len(frame):
-            raise MalformedMessage(f"client id of {client_id_size} bytes in a request of {len(frame)}")
-        try:
-            client_id = str(frame[position:end], "utf-8")
-        except UnicodeDecodeError as error:
-            raise MalformedMessage("client id is not UTF-8") from error
-        position = end
-    if request_header_version(api_key, api_version) == 2:
-        try:
+    try:
+        _, _, correlation_id, client_id_size = REQUEST_START.unpack_from(frame)
+        if client_id_size >= 0:
+            start, position = position, position + client_id_size
+            client_id = str(frame[start:position], "utf-8")
+        else:
+            client_id = None
+        if has_tags:
             tags, position = frame[position], position + 1
             if tags:
                 position = skip_tags(frame, position, tags)
-        except IndexError as error:
-            raise MalformedMessage("a request that ends in its header") from error
-        if position > len(frame):
-            raise MalformedMessage("a request that ends in its header")
-    return RequestHeader(api_key, api_version, correlation_id, client_id), position
+    except (IndexError, PackingError) as error:  # slicing does not raise: a client id that is too long leaves no tags
+        raise MalformedMessage("a request that ends in its header, maybe in its client id") from error
+    except UnicodeDecodeError as error:
+        raise MalformedMessage("client id is not UTF-8") from error
+    if position > len(frame):
+        raise MalformedMessage("a request that ends in its client id or tags")
+    return correlation_id, client_id, position
+
+
+def response_has_tags(api_key: int, message_class: type[Message], version: int) -> bool:
+    """Whether the response's header is of version 1."""
+    return api_key != API_VERSIONS_KEY and is_flexible(message_class, version)
 
 
 def response_chunks(api_key: int, version: int, correlation_id: int, message: Message) -> list[Buffer]:
     """A whole response frame, length included, as parts to be written one after the other."""
     head = bytearray(RESPONSE_START.pack(0, correlation_id))
-    if api_key != API_VERSIONS_KEY and is_flexible(type(message), version):
+    if response_has_tags(api_key, type(message), version):
         head.append(0)  # no tagged fields
     return _frame(message, version, head)
 

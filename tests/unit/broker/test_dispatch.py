@@ -194,7 +194,7 @@ def codes_in(struct: Struct) -> set[int]:
     codes = set()
     for name in struct.__slots__:
         value = getattr(struct, name)
-        if name == "error_code":
+        if name in ("error_code", "partition_error_code"):
             codes.add(value)
         for element in value if isinstance(value, list) else [value]:
             if isinstance(element, Struct):
