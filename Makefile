@@ -4,6 +4,7 @@
 PYTHON ?= $(firstword $(shell .ci/pythons))
 VENV := .venv
 RUN := $(VENV)/bin/python
+PACKAGES := schemas protocol storage broker odradek
 ARGS ?=
 SEED ?=
 SEEDS ?=
@@ -18,6 +19,7 @@ help:
 	@echo 'make setup         make .venv with all that the above need; they do it themselves'
 
 run: .make/run
+	@$(RUN) -m compileall -q $(PACKAGES)
 	@$(RUN) -m odradek serve --data-dir data $(ARGS)
 
 setup: .make/dev
