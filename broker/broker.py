@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from broker.clock import LoopTimers, SystemClock
 from broker.discards import Discards
 from broker.dispatch import Dispatcher
+from broker.features import TRANSACTION_VERSION
 from broker.fetch_sessions import MAX_SESSION_ID, FetchSessions
 from broker.group_commit import AppendFlush, SyncRounds
 from broker.group_coordinator import OFFSETS_TOPIC, CoordinatorSettings, GroupCoordinator
@@ -28,6 +29,8 @@ from broker.partitions import Partitions
 from broker.producer_ids import ProducerIds
 from broker.server import Server, bind
 from broker.topic_creation import TopicCreation
+from broker.transaction_coordinator import TRANSACTION_STATE, TransactionCoordinator, TransactionSettings
+from broker.transaction_markers import LocalMarkerWriter
 from broker.uuids import hex_text, random_uuid
 from broker.workers import ThreadWorkers
 from protocol.errors import KafkaError
@@ -67,6 +70,8 @@ class Broker:
     metadata: ClusterMetadata
     partitions: Partitions
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    markers: LocalMarkerWriter
     producer_ids: ProducerIds
 
     def __init__(self, config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> None:
@@ -98,6 +103,7 @@ class Broker:
         self._open_metadata()
         self._open_partitions()
         self._start_groups()
+        self._start_transactions()
         self.auto_creation = TopicCreation(self.metadata, config, random_uuid)
         self.metadata.add_listener(self)
         dispatcher = Dispatcher(self, self.clock)
@@ -113,6 +119,7 @@ class Broker:
         if self.housekeeping is not None:
             self.housekeeping.stop()
         await asyncio.gather(*(server.stop(in_flight_timeout_s) for server in self._servers))
+        self.transactions.stop()
         self.groups.stop()
         self._flush.flush()
         self.workers.close()
@@ -126,6 +133,8 @@ class Broker:
         self.partitions.topic_created(topic)
         if topic.name == OFFSETS_TOPIC:
             self.groups.offsets_topic_created(len(topic.partitions))
+        elif topic.name == TRANSACTION_STATE:
+            self.transactions.state_topic_created(len(topic.partitions))
 
     def partitions_added(self, topic: TopicImage) -> None:
         self.partitions.partitions_added(topic)
@@ -134,6 +143,7 @@ class Broker:
 
     def topic_deleted(self, topic: TopicImage) -> None:
         self.partitions.topic_deleted(topic)
+        self.transactions.topic_deleted(topic.name)
         if topic.name == OFFSETS_TOPIC:
             self.groups.offsets_topic_deleted()
         else:
@@ -214,12 +224,30 @@ class Broker:
         topic = self.metadata.image.topics.get(OFFSETS_TOPIC)
         self.groups.start(None if topic is None else len(topic.partitions))
 
+    def _start_transactions(self) -> None:
+        image = self.metadata.image
+        self.markers = LocalMarkerWriter(self.partitions, self.groups, self.clock)
+        self.transactions = TransactionCoordinator(
+            TransactionSettings.of(self.config),
+            self.clock,
+            self.timers,
+            open_log=self._transaction_log,
+            coordinator_epoch=lambda index: image.topics[TRANSACTION_STATE].partitions[index].leader_epoch,
+            marker_writer=self.markers,
+            producer_ids=self.producer_ids,
+            transaction_version=lambda: image.features.get(TRANSACTION_VERSION, 0),
+            partition_exists=image.has_partition,
+            spawn=self._spawn,
+        )
+        topic = image.topics.get(TRANSACTION_STATE)
+        self.transactions.start(None if topic is None else len(topic.partitions))
+
     def _start_housekeeping(self) -> None:
         from broker.chores import chores
         from broker.housekeeping import Housekeeping
 
         self.housekeeping = Housekeeping(
-            chores(self.config, self.log_directory, self.timers, self.workers),
+            chores(self.config, self.log_directory, self.clock, self.timers, self.workers),
             lambda: self.partitions,
             self.clock,
             self.timers,
@@ -230,6 +258,11 @@ class Broker:
         from broker.shard_log import PartitionLog
 
         return PartitionLog(self.partitions.get(OFFSETS_TOPIC, index), self.workers)
+
+    def _transaction_log(self, index: int) -> ShardLog:
+        from broker.shard_log import PartitionLog
+
+        return PartitionLog(self.partitions.get(TRANSACTION_STATE, index), self.workers)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         # Kept, since the loop alone would let a running task be collected.

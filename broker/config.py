@@ -53,6 +53,8 @@ class BrokerConfig:
     All are current values: read them when they are needed, do not keep copies of what AlterConfigs may change.
     """
 
+    add_partitions_to_txn_retry_backoff_max_ms: int
+    add_partitions_to_txn_retry_backoff_ms: int
     advertised_listeners: tuple[str, ...] | None
     auto_create_topics_enable: bool
     broker_rack: str | None
@@ -78,6 +80,7 @@ class BrokerConfig:
     log_cleaner_delete_retention_ms: int
     log_cleaner_enable: bool
     log_cleaner_io_buffer_size: int
+    log_cleaner_io_max_bytes_per_second: float
     log_cleaner_max_compaction_lag_ms: int
     log_cleaner_min_cleanable_ratio: float
     log_cleaner_min_compaction_lag_ms: int
@@ -140,11 +143,15 @@ class BrokerConfig:
     socket_receive_buffer_bytes: int
     socket_request_max_bytes: int
     socket_send_buffer_bytes: int
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int
     transaction_max_timeout_ms: int
+    transaction_partition_verification_enable: bool
+    transaction_remove_expired_transaction_cleanup_interval_ms: int
     transaction_state_log_min_isr: int
     transaction_state_log_num_partitions: int
     transaction_state_log_replication_factor: int
     transaction_state_log_segment_bytes: int
+    transaction_two_phase_commit_enable: bool
     transactional_id_expiration_ms: int
     unclean_leader_election_enable: bool
 

@@ -6,10 +6,12 @@ A feature belongs here once what it promises is served. Source: the feature enum
 from collections.abc import Mapping
 
 METADATA_VERSION = "metadata.version"
+TRANSACTION_VERSION = "transaction.version"
 ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
 
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     ELIGIBLE_LEADER_REPLICAS: (0, 1),  # one replica is the only eligible leader there is
     "kraft.version": (0, 1),
     METADATA_VERSION: (7, 30),  # 3.3-IV3 to 4.3-IV0
+    TRANSACTION_VERSION: (0, 2),  # KIP-98; flexible records; KIP-890
 }

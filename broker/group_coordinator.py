@@ -164,6 +164,13 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         return shard
 
+    def require_loaded(self, partition: int) -> None:
+        """Raises KafkaError unless the groups of this partition of `__consumer_offsets` are served here and now."""
+        shard = self._shards.get(partition)
+        if shard is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        shard.look(lambda _: None)
+
     def complete_transaction(self, partition: int, producer_id: int, *, committed: bool) -> None:
         """A marker was appended to this partition of `__consumer_offsets`. Raises KafkaError if it is not loaded."""
         shard = self._shards.get(partition)

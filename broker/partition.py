@@ -71,14 +71,18 @@ class Partition:
         now_ms: int,
         on_done: OnDone,
         header: BatchHeader | None = None,
+        transaction_version: int = 0,
     ) -> Appended:
         """Check and stage one batch (offsets are written into it); it is on disk by the end of the loop tick.
 
         batch    writable, and left alone by the caller from now on
+        transaction_version  of the request that brought a marker
         raises   KafkaError if it is refused; then `on_done` is never called
         caution  a duplicate is staged too, as nothing: its answer must not overtake the original's write
         """
-        appended = self.log.append(batch, origin=origin, now_ms=now_ms, header=header)
+        appended = self.log.append(
+            batch, origin=origin, now_ms=now_ms, header=header, transaction_version=transaction_version
+        )
         self._unwritten.append(on_done)
         self._unwritten_bytes += len(batch)
         if not self._is_dirty:
@@ -86,13 +90,17 @@ class Partition:
             self._flush.add(self)
         return appended
 
-    def append_now(self, batch: bytearray | memoryview, *, origin: Origin, now_ms: int) -> Appended:
+    def append_now(
+        self, batch: bytearray | memoryview, *, origin: Origin, now_ms: int, transaction_version: int = 0
+    ) -> Appended:
         """Append and write at once, behind what is staged; readable on return, made durable by `when_durable`.
 
         raises  KafkaError, and then nothing of it stays
         """
         failures: list[KafkaError | None] = []
-        appended = self.append(batch, origin=origin, now_ms=now_ms, on_done=failures.append)
+        appended = self.append(
+            batch, origin=origin, now_ms=now_ms, on_done=failures.append, transaction_version=transaction_version
+        )
         self._write()
         if failures and failures[0] is not None:
             raise failures[0]

@@ -31,7 +31,7 @@ R_co = TypeVar("R_co", covariant=True)
 C = TypeVar("C", bound="Core")
 
 NO_PRODUCER_ID = -1
-FIRST_SEQUENCE = 0  # Kafka's coordinators write it although there is no producer id
+FIRST_SEQUENCE = 0  # the group coordinator of Kafka writes it although there is no producer id
 RETRY_TIMER_MS = 1_000  # a timer whose outcome could not be written: its cause has not gone away
 RECORDS_BETWEEN_BREAKS = 500  # of loading: some 5 ms, then the loop sees to its clients
 
@@ -100,10 +100,14 @@ class RecordFormat:
     encode: Callable[[Any], tuple[bytes, bytes | None]]
     decode: Callable[[bytes | None, bytes | None], Any | None]
     compression: Compression = Compression.NONE
+    base_sequence: int = FIRST_SEQUENCE
 
 
 class Shard(Generic[C]):
-    """`name` is the partition's, for the log. `new_core` makes an empty core, at first and for every reload."""
+    """`name` is the partition's, for the log. `new_core` makes an empty core, at first and for every reload.
+
+    `when_unreadable` is what clients are told of a partition whose log cannot be read.
+    """
 
     def __init__(
         self,
@@ -113,6 +117,8 @@ class Shard(Generic[C]):
         record_format: RecordFormat,
         clock: Clock,
         timers: Timers,
+        *,
+        when_unreadable: ErrorCode = ErrorCode.NOT_COORDINATOR,
     ) -> None:
         self._name = name
         self._log = log
@@ -120,10 +126,15 @@ class Shard(Generic[C]):
         self._format = record_format
         self._clock = clock
         self._timers = timers
+        self._when_unreadable = when_unreadable
         self._armed: dict[Hashable, TimerHandle] = {}
         self._core: C | None = None
         self._why_not = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self.has_begun_to_load = False
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._core is not None
 
     @property
     def is_away(self) -> bool:
@@ -161,7 +172,7 @@ class Shard(Generic[C]):
         answer.outcome()  # raises, if the disk has failed already
         return response
 
-    def tidy(self, decide: Callable[[C, int], OutcomeLike[None]]) -> None:
+    def tidy(self, decide: Callable[[C, int], OutcomeLike[object]]) -> None:
         """A turn that nobody asked for. If it cannot be made or written now, its occasion comes again."""
         if self._core is None:
             return
@@ -192,7 +203,7 @@ class Shard(Generic[C]):
         try:
             await self._replay_log(core)
         except (MalformedMessage, KafkaError) as error:
-            self._why_not = ErrorCode.NOT_COORDINATOR
+            self._why_not = self._when_unreadable
             logger.error("%s cannot be loaded, its coordinator stays away: %s", self._name, error)
             return
         if self._why_not is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
@@ -231,7 +242,7 @@ class Shard(Generic[C]):
     def _append_and_replay(self, core: C, records: Sequence[Any], now_ms: int, *, may_split: bool) -> None:
         batch = build_batch(
             [NewRecord(*self._format.encode(record), now_ms) for record in records],
-            base_sequence=FIRST_SEQUENCE,
+            base_sequence=self._format.base_sequence,
             compression=self._format.compression,
         )
         if len(batch) > self._log.max_batch_bytes:

@@ -4,10 +4,10 @@ v1: key types, error messages. v3: flexible. v4: several keys. v6: share partiti
 transactional id; CLUSTER_ACTION on the cluster for share partitions, about which only brokers ask.
 
 There is one broker, so the question is whether it can be said yet. `__consumer_offsets` is made by the first question
-about a group; unlike Kafka, which answers COORDINATOR_NOT_AVAILABLE until it is asked again, the answer waits for it.
+about a group, `__transaction_state` by the first about a transactional id; unlike Kafka, which answers
+COORDINATOR_NOT_AVAILABLE until it is asked again, the answer waits for it.
 
-Not handled: transactional ids have no coordinator yet; they are sent here all the same, where InitProducerId says so
-in a way that clients take as final. Share partitions have none either: COORDINATOR_NOT_AVAILABLE.
+Not handled: share partitions have no coordinator yet: COORDINATOR_NOT_AVAILABLE.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from broker.authorization import CLUSTER_NAME, Operation, ResourceType
 from broker.delayed import Deferred
 from broker.group_coordinator import OFFSETS_TOPIC
 from broker.topic_creation import internal_topic
+from broker.transaction_coordinator import TRANSACTION_STATE
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.find_coordinator_response import Coordinator, FindCoordinatorResponse
 
@@ -41,6 +42,9 @@ class KeyType(Enum):
     SHARE = 2
 
 
+STATE_TOPICS = {KeyType.GROUP: OFFSETS_TOPIC, KeyType.TRANSACTION: TRANSACTION_STATE}
+
+
 def find_coordinator(
     request: FindCoordinatorRequest, context: RequestContext, broker: Broker
 ) -> FindCoordinatorResponse | Deferred[FindCoordinatorResponse]:
@@ -48,20 +52,21 @@ def find_coordinator(
         key_type = KeyType(request.key_type)
     except ValueError:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no coordinator of type {request.key_type}.") from None
-    if key_type is KeyType.GROUP and OFFSETS_TOPIC not in broker.metadata.image.topics:
-        return once_offsets_topic_is_there(request, context, broker)
+    topic = STATE_TOPICS.get(key_type)
+    if topic is not None and topic not in broker.metadata.image.topics:
+        return once_it_is_there(topic, request, key_type, context, broker)
     return answer(request, key_type, context, broker)
 
 
-def once_offsets_topic_is_there(
-    request: FindCoordinatorRequest, context: RequestContext, broker: Broker
+def once_it_is_there(
+    name: str, request: FindCoordinatorRequest, key_type: KeyType, context: RequestContext, broker: Broker
 ) -> Deferred[FindCoordinatorResponse]:
-    topic = internal_topic(OFFSETS_TOPIC, broker.config)
+    topic = internal_topic(name, broker.config)
     assert topic is not None
     response: Deferred[FindCoordinatorResponse] = Deferred()
     # Whether it was made, was there already, or could not be made is seen by looking.
     broker.auto_creation.create([topic]).when_done(
-        lambda _: response.resolve(answer(request, KeyType.GROUP, context, broker))
+        lambda _: response.resolve(answer(request, key_type, context, broker))
     )
     return response
 
@@ -90,10 +95,10 @@ def find(key: str, key_type: KeyType, context: RequestContext, broker: Broker) -
         match key_type:
             case KeyType.GROUP:
                 context.require(Operation.DESCRIBE, ResourceType.GROUP, key)
-                leader = leader_of(broker.groups.partition_for(key), broker)
+                leader = leader_of(OFFSETS_TOPIC, broker.groups.partition_for(key), broker)
             case KeyType.TRANSACTION:
                 context.require(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
-                leader = broker.metadata.node.node_id
+                leader = leader_of(TRANSACTION_STATE, broker.transactions.partition_for(key), broker)
             case KeyType.SHARE:
                 if context.api_version < SHARE_PARTITIONS_SINCE:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -109,8 +114,8 @@ def find(key: str, key_type: KeyType, context: RequestContext, broker: Broker) -
     return Coordinator(key=key, node_id=leader, host=host, port=port)
 
 
-def leader_of(partition: int, broker: Broker) -> int:
-    topic = broker.metadata.image.topics.get(OFFSETS_TOPIC)
+def leader_of(state_topic: str, partition: int, broker: Broker) -> int:
+    topic = broker.metadata.image.topics.get(state_topic)
     leader = None if topic is None else topic.partitions[partition].leader
     if leader is None:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)

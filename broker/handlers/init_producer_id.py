@@ -1,11 +1,8 @@
-"""InitProducerId (key 22), versions 0-5: a producer id and epoch for an idempotent producer.
+"""InitProducerId (key 22), versions 0-5: a producer id and epoch, for good or for a transactional id.
 
 v2: flexible. v3: the producer's present id and epoch. v4: PRODUCER_FENCED is understood. v5: TRANSACTION_ABORTABLE is.
-Needs IDEMPOTENT_WRITE on the cluster, or WRITE on any topic; with a transactional id, WRITE on that.
-
-Not handled: transactional ids, since there is no transaction coordinator yet. They are answered with
-UNSUPPORTED_VERSION, which clients take as final at once; a retriable code would let them try in vain until their time
-is over.
+Needs IDEMPOTENT_WRITE on the cluster, or WRITE on any topic; with a transactional id, WRITE on that. An open
+transaction of the id is aborted, and the asker told to come again: CONCURRENT_TRANSACTIONS.
 """
 
 from __future__ import annotations
@@ -14,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from broker.authorization import CLUSTER_NAME, Operation, ResourceType
 from broker.delayed import Deferred
+from broker.fencing_codes import code_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.init_producer_id_response import InitProducerIdResponse
 
@@ -27,16 +25,24 @@ NONE = -1
 
 def init_producer_id(
     request: InitProducerIdRequest, context: RequestContext, broker: Broker
-) -> Deferred[InitProducerIdResponse]:
+) -> InitProducerIdResponse | Deferred[InitProducerIdResponse]:
     transactional_id = request.transactional_id
-    if transactional_id is not None:
-        context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
-    else:
+    if transactional_id is None:
         context.require(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
-    if (request.producer_id == NONE) != (request.producer_epoch == NONE) or transactional_id == "":
+    else:
+        context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    if (request.producer_id == NONE) != (request.producer_epoch == NONE):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    if transactional_id is not None:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    if transactional_id is None:
+        return for_idempotence(broker)
+    try:
+        return broker.transactions.init_producer_id(request)
+    except KafkaError as error:
+        code = code_for(context.api_key, context.api_version, error.code)
+        raise KafkaError(code, error.message) from error
+
+
+def for_idempotence(broker: Broker) -> Deferred[InitProducerIdResponse]:
     reply: Deferred[InitProducerIdResponse] = Deferred()
 
     def answer(producer_id: int | KafkaError) -> None:

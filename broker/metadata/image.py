@@ -102,6 +102,10 @@ class MetadataImage:
         """The settings that the topic has of its own."""
         return self.configs.get((ConfigResourceType.TOPIC, topic), {})
 
+    def has_partition(self, topic_partition: tuple[str, int]) -> bool:
+        topic = self.topics.get(topic_partition[0])
+        return topic is not None and 0 <= topic_partition[1] < len(topic.partitions)
+
     def partition_count(self) -> int:
         return sum(len(topic.partitions) for topic in self.topics.values())
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from broker.features import ELIGIBLE_LEADER_REPLICAS, METADATA_VERSION, SUPPORTED_FEATURES
+from broker.features import ELIGIBLE_LEADER_REPLICAS, METADATA_VERSION, SUPPORTED_FEATURES, TRANSACTION_VERSION
 from broker.listeners import Listener
 from broker.metadata.image import DEFAULT_BROKER, MetadataImage
 from broker.metadata.records import METADATA_VERSION_4_3
@@ -18,6 +18,7 @@ from protocol.struct import Message
 
 UNASSIGNED = bytes(16)  # the directory of a replica elsewhere
 PLAINTEXT = 0  # the security protocol's id
+TRANSACTION_STATE = "__transaction_state"
 
 
 def first_features() -> list[Message]:
@@ -25,6 +26,7 @@ def first_features() -> list[Message]:
     return [
         FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_VERSION_4_3),
         FeatureLevelRecord(name=ELIGIBLE_LEADER_REPLICAS, feature_level=1),
+        FeatureLevelRecord(name=TRANSACTION_VERSION, feature_level=2),
     ]
 
 
@@ -79,13 +81,17 @@ def leadership_records(image: MetadataImage, node: Node, *, was_clean: bool) -> 
 
     was_clean  False after a crash: then also where this node led already, a new leader epoch begins. What a power
                failure took from the log's end is thereby visible to consumers that had read it (KIP-320).
+
+    Partitions of `__transaction_state` get a new leader epoch in any case: it is the epoch of their coordinator, by
+    which what the process before sent is told from what this one sends. (Kafka raises those of all topics.)
     """
     has_elr = image.features.get(ELIGIBLE_LEADER_REPLICAS, 0) > 0
     records: list[Message] = []
     for topic in image.topics.values():
         for partition in topic.partitions:
             leads = partition.leader == node.node_id and partition.isr == [node.node_id]
-            if node.node_id not in partition.replicas or (leads and was_clean):
+            goes_on = leads and was_clean and topic.name != TRANSACTION_STATE
+            if node.node_id not in partition.replicas or goes_on:
                 continue
             change = PartitionChangeRecord(
                 partition_id=partition.partition_id, topic_id=topic.topic_id, leader=node.node_id

@@ -1,0 +1,45 @@
+"""AddOffsetsToTxn (key 25), versions 0-4: a group's offsets are about to be committed in a transaction.
+
+v2: PRODUCER_FENCED is understood. v3: flexible. v4: TRANSACTION_ABORTABLE is understood. Needs WRITE on the
+transactional id and READ on the group. Adds the group's partition of `__consumer_offsets`, whether it exists or not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.authorization import Operation, ResourceType
+from broker.fencing_codes import code_for
+from broker.gather import gather
+from broker.group_coordinator import OFFSETS_TOPIC
+from protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from broker.context import RequestContext
+    from broker.delayed import Deferred
+    from protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
+
+
+def add_offsets_to_txn(
+    request: AddOffsetsToTxnRequest, context: RequestContext, broker: Broker
+) -> AddOffsetsToTxnResponse | Deferred[AddOffsetsToTxnResponse]:
+    context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    context.require(Operation.READ, ResourceType.GROUP, request.group_id)
+    partition = (OFFSETS_TOPIC, broker.groups.partition_for(request.group_id))
+
+    codes = broker.transactions.add_partitions(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        [partition],
+        verify_only=False,
+        asked_version=0,
+    )
+    return gather(
+        [codes],
+        lambda _, error: {partition: error.code},
+        lambda answers: AddOffsetsToTxnResponse(
+            error_code=code_for(context.api_key, context.api_version, answers[0][partition]).value
+        ),
+    )

@@ -1,0 +1,157 @@
+"""AddPartitionsToTxn (key 24), versions 0-5: partitions take part in a transaction.
+
+v0-3: a producer, for its one transaction; v2: PRODUCER_FENCED is understood, v3: flexible. v4: a partition leader, for
+many transactions at once, to add or only to ask (`verify_only`); v5: TRANSACTION_ABORTABLE is understood.
+v0-3 need WRITE on the transactional id and on each topic, v4-5 CLUSTER_ACTION on the cluster. All partitions of a
+transaction are added or none: if one cannot be, the others are OPERATION_NOT_ATTEMPTED.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from broker.authorization import CLUSTER_NAME, Operation, ResourceType
+from broker.fencing_codes import code_for
+from broker.gather import gather
+from broker.metadata.topic_names import INTERNAL_TOPICS
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.add_partitions_to_txn_response import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+)
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from broker.context import RequestContext
+    from broker.delayed import Deferred
+    from broker.transaction_coordinator import Codes
+    from broker.transactions.entry import TopicPartition
+    from protocol.messages.add_partitions_to_txn_request import (
+        AddPartitionsToTxnRequest,
+        AddPartitionsToTxnTopic,
+        AddPartitionsToTxnTransaction,
+    )
+
+BATCHED_SINCE = 4
+
+
+def add_partitions_to_txn(
+    request: AddPartitionsToTxnRequest, context: RequestContext, broker: Broker
+) -> AddPartitionsToTxnResponse | Deferred[AddPartitionsToTxnResponse]:
+    if context.api_version >= BATCHED_SINCE:
+        return for_leaders(request, context, broker)
+    return for_a_producer(request, context, broker)
+
+
+def for_a_producer(
+    request: AddPartitionsToTxnRequest, context: RequestContext, broker: Broker
+) -> AddPartitionsToTxnResponse | Deferred[AddPartitionsToTxnResponse]:
+    transactional_id, topics = request.v3_and_below_transactional_id, request.v3_and_below_topics
+    context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    refused = refusals(topics, broker) | forbidden(topics, context)
+    if refused:
+        codes: Codes | Deferred[Codes] = only_refused(topics, refused)
+    else:
+        codes = broker.transactions.add_partitions(
+            transactional_id,
+            request.v3_and_below_producer_id,
+            request.v3_and_below_producer_epoch,
+            partitions_of(topics),
+            verify_only=False,
+            asked_version=0,
+        )
+    return gather(
+        [codes],
+        lambda _, error: dict.fromkeys(partitions_of(topics), error.code),
+        lambda answers: AddPartitionsToTxnResponse(
+            results_by_topic_v3_and_below=topic_results(topics, answers[0], context)
+        ),
+    )
+
+
+def for_leaders(
+    request: AddPartitionsToTxnRequest, context: RequestContext, broker: Broker
+) -> AddPartitionsToTxnResponse | Deferred[AddPartitionsToTxnResponse]:
+    context.require(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+    transactions = request.transactions
+    counts = Counter(each.transactional_id for each in transactions)
+    return gather(
+        [codes_of(each, broker, is_repeated=counts[each.transactional_id] > 1) for each in transactions],
+        lambda at, error: dict.fromkeys(partitions_of(transactions[at].topics), error.code),
+        lambda answers: AddPartitionsToTxnResponse(
+            results_by_transaction=[
+                AddPartitionsToTxnResult(
+                    transactional_id=each.transactional_id, topic_results=topic_results(each.topics, codes, context)
+                )
+                for each, codes in zip(transactions, answers, strict=True)
+            ]
+        ),
+    )
+
+
+def codes_of(
+    transaction: AddPartitionsToTxnTransaction, broker: Broker, *, is_repeated: bool
+) -> Codes | Deferred[Codes]:
+    """is_repeated: which of the entries of one id counts cannot be told; Kafka mixes them up."""
+    topics = transaction.topics
+    if is_repeated:
+        return dict.fromkeys(partitions_of(topics), ErrorCode.INVALID_REQUEST)
+    refused = refusals(topics, broker)
+    if refused:
+        return only_refused(topics, refused)
+    return broker.transactions.add_partitions(
+        transaction.transactional_id,
+        transaction.producer_id,
+        transaction.producer_epoch,
+        partitions_of(topics),
+        verify_only=transaction.verify_only,
+        asked_version=2,
+    )
+
+
+def refusals(topics: list[AddPartitionsToTxnTopic], broker: Broker) -> dict[TopicPartition, ErrorCode]:
+    has_partition = broker.metadata.image.has_partition
+    return {each: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in partitions_of(topics) if not has_partition(each)}
+
+
+def forbidden(topics: list[AddPartitionsToTxnTopic], context: RequestContext) -> dict[TopicPartition, ErrorCode]:
+    found: dict[TopicPartition, ErrorCode] = {}
+    for topic in topics:
+        try:
+            if topic.name in INTERNAL_TOPICS:
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            context.require(Operation.WRITE, ResourceType.TOPIC, topic.name)
+        except KafkaError as error:
+            found |= dict.fromkeys(partitions_of([topic]), error.code)
+    return found
+
+
+def only_refused(topics: list[AddPartitionsToTxnTopic], refused: dict[TopicPartition, ErrorCode]) -> Codes:
+    return {each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in partitions_of(topics)}
+
+
+def partitions_of(topics: list[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
+    return [(topic.name, partition) for topic in topics for partition in topic.partitions]
+
+
+def topic_results(
+    topics: list[AddPartitionsToTxnTopic], codes: Codes, context: RequestContext
+) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=partition,
+                    partition_error_code=code_for(
+                        context.api_key, context.api_version, codes[topic.name, partition]
+                    ).value,
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]

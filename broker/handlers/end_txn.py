@@ -1,0 +1,34 @@
+"""EndTxn (key 26), versions 0-5: commit or abort.
+
+v2: PRODUCER_FENCED is understood. v3: flexible. v4: TRANSACTION_ABORTABLE is understood. v5 (KIP-890): every end bumps
+the epoch, and the answer holds what the producer goes on with. Needs WRITE on the transactional id.
+Answered when the decision and its markers are written; if a marker has to be tried again, when the decision is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.authorization import Operation, ResourceType
+from broker.fencing_codes import code_for
+from protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from broker.context import RequestContext
+    from broker.delayed import Deferred
+    from protocol.messages.end_txn_request import EndTxnRequest
+    from protocol.messages.end_txn_response import EndTxnResponse
+
+BUMPS_SINCE = 5
+
+
+def end_txn(
+    request: EndTxnRequest, context: RequestContext, broker: Broker
+) -> EndTxnResponse | Deferred[EndTxnResponse]:
+    context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    try:
+        return broker.transactions.end_txn(request, asked_version=2 if context.api_version >= BUMPS_SINCE else 0)
+    except KafkaError as error:
+        code = code_for(context.api_key, context.api_version, error.code)
+        raise KafkaError(code, error.message) from error

@@ -1,0 +1,52 @@
+"""ListTransactions (key 66), versions 0-2: the transactional ids that are coordinated here, and their states.
+
+v1: only transactions that are open for longer than a duration. v2: only ids that match a pattern. Shows the ids on
+which the asker has DESCRIBE.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from broker.authorization import Operation, ResourceType
+from broker.authorized_operations import is_allowed
+from broker.transactions.listing import Filter, states_of
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.list_transactions_response import ListTransactionsResponse
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from broker.context import RequestContext
+    from protocol.messages.list_transactions_request import ListTransactionsRequest
+
+
+def list_transactions(
+    request: ListTransactionsRequest, context: RequestContext, broker: Broker
+) -> ListTransactionsResponse:
+    states, unknown = states_of(request.state_filters)
+    wanted = Filter(
+        states,
+        frozenset(request.producer_id_filters),
+        None if request.duration_filter < 0 else request.duration_filter,
+        matcher(request.transactional_id_pattern),
+    )
+    return ListTransactionsResponse(
+        unknown_state_filters=unknown,
+        transaction_states=[
+            each
+            for each in broker.transactions.list_transactions(wanted)
+            if is_allowed(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.transactional_id)
+        ],
+    )
+
+
+def matcher(pattern: str | None) -> Callable[[str], bool] | None:
+    if not pattern:
+        return None
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from None
+    return lambda transactional_id: compiled.fullmatch(transactional_id) is not None

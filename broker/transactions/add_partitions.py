@@ -1,0 +1,52 @@
+"""AddPartitionsToTxn, AddOffsetsToTxn and what partition leaders ask for clients: who takes part in a transaction.
+
+Source: transactions-behaviour 2.3, 2.4.
+"""
+
+from __future__ import annotations
+
+from broker.transactions.entry import TopicPartition, Txn
+from broker.transactions.tables import ADD_PARTITIONS, VERIFY_PARTITIONS, Cell, Claim, TxnState
+from broker.transactions.transitions import added
+from broker.transactions.turn import Moment
+from protocol.errors import ErrorCode, KafkaError
+
+
+def claim_of(txn: Txn, producer_id: int, producer_epoch: int) -> Claim:
+    if producer_id != txn.producer_id:
+        return Claim.OTHER_ID
+    return Claim.CURRENT if producer_epoch == txn.producer_epoch else Claim.OTHER_EPOCH
+
+
+def add_partitions(
+    txn: Txn,
+    producer_id: int,
+    producer_epoch: int,
+    partitions: frozenset[TopicPartition],
+    asked_version: int,
+    moment: Moment,
+) -> Txn | None:
+    """The entry to be recorded; None where all of them take part already. Raises KafkaError."""
+    _accept(ADD_PARTITIONS[txn.state][claim_of(txn, producer_id, producer_epoch)])
+    if txn.state is TxnState.ONGOING and partitions <= txn.partitions:
+        return None
+    return added(
+        txn,
+        partitions,
+        asked_version=asked_version,
+        now_ms=moment.now_ms,
+        transaction_version=moment.transaction_version,
+    )
+
+
+def verify_partitions(
+    txn: Txn, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]
+) -> dict[TopicPartition, ErrorCode]:
+    """What is to be told of each. Raises KafkaError."""
+    _accept(VERIFY_PARTITIONS[txn.state][claim_of(txn, producer_id, producer_epoch)])
+    return {each: ErrorCode.NONE if each in txn.partitions else ErrorCode.TRANSACTION_ABORTABLE for each in partitions}
+
+
+def _accept(verdict: Cell) -> None:
+    if isinstance(verdict, ErrorCode):
+        raise KafkaError(verdict)

@@ -1,0 +1,304 @@
+"""All transactional ids of one `__transaction_state` partition. Plain decisions: no clock, no files, nothing awaited.
+
+    EMPTY, COMPLETE_* → ONGOING → PREPARE_COMMIT or PREPARE_ABORT → markers in every partition → COMPLETE_*
+
+State comes from records (`replay`) and, for what records do not tell, from decisions whose records are written
+(`settle`): which markers are still owed, and who waits for the end. A request method only decides; whoever calls it
+appends `Outcome.records`, replays them and settles. A refusal of the whole request is raised as `KafkaError`.
+
+A decided transaction owes its markers until every partition has its own. `Outcome.replies` asks `marker_sender` for
+them; what became of them comes back by `markers_written`. Whatever fails is asked for again by a timer, for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from broker.transactions.add_partitions import add_partitions, verify_partitions
+from broker.transactions.end_txn import end_txn
+from broker.transactions.entry import Forgotten, TopicPartition, Txn, TxnRecord
+from broker.transactions.init_producer_id import init_producer_id
+from broker.transactions.listing import Filter, described, listed
+from broker.transactions.tables import EXPIRABLE, TxnState
+from broker.transactions.transitions import answered_pair, completed, fenced, without_topic
+from broker.transactions.turn import (
+    MarkersOwed,
+    Moment,
+    Outcome,
+    ProducerIdNeeded,
+    Reply,
+    Timer,
+    Token,
+    TransactionConfig,
+)
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.describe_transactions_response import TransactionState
+from protocol.messages.end_txn_request import EndTxnRequest
+from protocol.messages.end_txn_response import EndTxnResponse
+from protocol.messages.init_producer_id_request import InitProducerIdRequest
+from protocol.messages.init_producer_id_response import InitProducerIdResponse
+from protocol.messages.list_transactions_response import TransactionState as ListedTransaction
+
+NO_PRODUCER_ID = -1
+MARKER_RETRY_MS = 100
+NOTHING: frozenset[TopicPartition] = frozenset()
+
+R = TypeVar("R")
+Codes = Mapping[TopicPartition, ErrorCode]
+
+
+class TransactionCore:
+    def __init__(self, config: TransactionConfig, *, coordinator_epoch: int, marker_sender: Token) -> None:
+        """coordinator_epoch: higher than that of any core of this partition before; markers carry it."""
+        self._config = config
+        self._coordinator_epoch = coordinator_epoch
+        self._marker_sender = marker_sender
+        self._txns: dict[str, Txn] = {}
+        self._ongoing: dict[str, None] = {}
+        self._remaining: dict[str, frozenset[TopicPartition]] = {}  # of those that are decided
+        self._awaited: dict[str, Reply] = {}
+
+    # State.
+
+    def replay(self, record: TxnRecord, record_offset: int = 0, producer_id: int = NO_PRODUCER_ID) -> None:
+        """The only way in which what is recorded changes: at the restart as in live traffic."""
+        transactional_id = record.transactional_id
+        self._remaining.pop(transactional_id, None)
+        self._ongoing.pop(transactional_id, None)
+        if isinstance(record, Forgotten):
+            self._txns.pop(transactional_id, None)
+            return
+        self._txns[transactional_id] = record
+        if record.is_prepared:
+            self._remaining[transactional_id] = record.partitions
+        elif record.state is TxnState.ONGOING:
+            self._ongoing[transactional_id] = None
+
+    def replay_marker(self, producer_id: int, *, committed: bool) -> None:
+        """A marker in our own partition says nothing of what we keep. Kafka could be made to write one."""
+
+    def settle(self, outcome: Outcome[object]) -> None:
+        """After the outcome's records were replayed: what they do not tell."""
+        if outcome.remaining is not None:
+            self._remaining.update(outcome.remaining)
+        if outcome.awaited is not None:
+            for transactional_id, reply in outcome.awaited.items():
+                if reply is None:
+                    self._awaited.pop(transactional_id, None)
+                else:
+                    self._awaited[transactional_id] = reply
+
+    def reserve(self, transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> None:
+        """Remember a producer id for an id that is not known; only here, until it is recorded. The first wins."""
+        if transactional_id not in self._txns:
+            self._txns[transactional_id] = Txn(transactional_id, producer_id, None, timeout_ms, updated_ms=now_ms)
+
+    def on_loaded(self, now_ms: int) -> Outcome[None]:
+        """What had been decided is carried out."""
+        return Outcome(replies=tuple(self._ask_for_markers(self._txns[each]) for each in self._remaining))
+
+    def on_timer(self, key: str, now_ms: int) -> Outcome[None]:
+        """Markers that failed are asked for again."""
+        if key not in self._remaining:
+            return Outcome()
+        return Outcome(replies=(self._ask_for_markers(self._txns[key]),))
+
+    def unload(self, code: ErrorCode) -> list[Reply]:
+        """This broker no longer coordinates these ids: whoever waits is told, and the core is not used again."""
+        refusal = EndTxnResponse(error_code=code.value)
+        replies = [Reply(reply.token, refusal) for reply in self._awaited.values()]
+        self._awaited.clear()
+        return replies
+
+    # Requests.
+
+    def init_producer_id(self, request: InitProducerIdRequest, moment: Moment) -> Outcome[InitProducerIdResponse]:
+        """A request that `check_request` has passed. The id must be known: `reserve` it after ProducerIdNeeded."""
+        assert request.transactional_id is not None
+        txn = self._txns.get(request.transactional_id)
+        if txn is None:
+            raise ProducerIdNeeded
+        owned = init_producer_id(txn, request, moment)
+        if owned is None:
+            refusal = InitProducerIdResponse(
+                error_code=ErrorCode.CONCURRENT_TRANSACTIONS.value, producer_id=-1, producer_epoch=-1
+            )
+            return self._decided(self._fenced(txn, moment), refusal)
+        assert owned.producer_epoch is not None
+        return Outcome(
+            InitProducerIdResponse(producer_id=owned.producer_id, producer_epoch=owned.producer_epoch),
+            records=(owned,),
+        )
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: frozenset[TopicPartition],
+        *,
+        asked_version: int,
+        moment: Moment,
+    ) -> Outcome[Codes]:
+        """asked_version: what the request's own version stands for, 2 for partitions that a produce brings, else 0."""
+        txn = self._require(transactional_id)
+        grown = add_partitions(txn, producer_id, producer_epoch, partitions, asked_version, moment)
+        codes = dict.fromkeys(partitions, ErrorCode.NONE)
+        return Outcome(codes, records=() if grown is None else (grown,))
+
+    def verify_partitions(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]
+    ) -> Outcome[Codes]:
+        """Whether they take part. Writes nothing."""
+        return Outcome(verify_partitions(self._require(transactional_id), producer_id, producer_epoch, partitions))
+
+    def end_txn(
+        self, request: EndTxnRequest, token: Token, *, asked_version: int, moment: Moment
+    ) -> Outcome[EndTxnResponse]:
+        """Keeps `token` until the markers are written, or until one of them has failed; see `end_txn.end_txn`."""
+        txn = self._require(request.transactional_id)
+        decided = end_txn(txn, request, asked_version, moment)
+        if decided is None:
+            return Outcome(ended(txn, asked_version))
+        awaited = {request.transactional_id: Reply(token, ended(decided, asked_version))}
+        return self._decided(decided, None, awaited)
+
+    def markers_written(self, owed: MarkersOwed, written: frozenset[TopicPartition], moment: Moment) -> Outcome[int]:
+        """What became of the markers that were asked for.
+
+        written   that are there now, or are not needed any more
+        returns   how many are still owed
+        """
+        transactional_id = owed.transactional_id
+        txn = self._txns.get(transactional_id)
+        if (
+            txn is None
+            or not txn.is_prepared
+            or owed.coordinator_epoch != self._coordinator_epoch
+            or (txn.producer_id, txn.producer_epoch) != (owed.producer_id, owed.producer_epoch)
+        ):
+            return Outcome(0)  # of a decision that is history
+        remaining = self._remaining[transactional_id] - written
+        if remaining:
+            later = self.ask_later(transactional_id)
+            return replace(later, response=len(remaining), remaining={transactional_id: remaining})
+        return Outcome(
+            0,
+            records=(completed(txn, now_ms=moment.now_ms, transaction_version=moment.transaction_version),),
+            replies=self._awaiting(transactional_id),
+            timers=(Timer(transactional_id, None),),
+            awaited={transactional_id: None},
+        )
+
+    def ask_later(self, transactional_id: str) -> Outcome[int]:
+        """The decision stands and is recorded, so whoever waits is told; the rest is tried again."""
+        return Outcome(
+            0,
+            replies=self._awaiting(transactional_id),
+            timers=(Timer(transactional_id, MARKER_RETRY_MS),),
+            awaited={transactional_id: None},
+        )
+
+    # What happens by itself.
+
+    def timed_out(self, now_ms: int) -> list[str]:
+        """The transactional ids whose transaction has been open for too long."""
+        return [each for each in self._ongoing if self._txns[each].is_timed_out(now_ms)]
+
+    def abort_timed_out(self, transactional_id: str, moment: Moment) -> Outcome[bool]:
+        """If it is still so. Raises ProducerIdNeeded when the epochs are used up."""
+        txn = self._txns.get(transactional_id)
+        if txn is None or not txn.is_timed_out(moment.now_ms):
+            return Outcome(False)
+        return self._decided(self._fenced(txn, moment), True)
+
+    def expire(self, now_ms: int) -> Outcome[None]:
+        """Forget the ids that nobody used for `transactional.id.expiration.ms`."""
+        before_ms = now_ms - self._config.transactional_id_expiration_ms
+        expired = [
+            Forgotten(txn.transactional_id)
+            for txn in self._txns.values()
+            if txn.state in EXPIRABLE and txn.updated_ms <= before_ms
+        ]
+        return Outcome(records=expired, may_split=True)
+
+    def forget_topic(self, topic: str) -> Outcome[None]:
+        """It was deleted: no marker for whatever gets its name next."""
+        records = []
+        for transactional_id in [*self._ongoing, *self._remaining]:
+            txn = self._txns[transactional_id]
+            partitions = self._remaining.get(transactional_id, txn.partitions)
+            left = frozenset(each for each in partitions if each[0] != topic)
+            if left != partitions:
+                records.append(without_topic(txn, left))
+        return Outcome(records=records, may_split=True)
+
+    # Administration.
+
+    def describe(self, transactional_id: str) -> TransactionState:
+        txn = self._txns.get(transactional_id)
+        if txn is None:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        return described(txn, self._remaining.get(transactional_id, txn.partitions))
+
+    def list_transactions(self, wanted: Filter, now_ms: int) -> list[ListedTransaction]:
+        return [listed(txn) for txn in self._txns.values() if wanted.selects(txn, now_ms)]
+
+    @property
+    def open_count(self) -> int:
+        """How many transactions are open, or decided and not complete."""
+        return len(self._ongoing) + len(self._remaining)
+
+    def txn(self, transactional_id: str) -> Txn | None:
+        return self._txns.get(transactional_id)
+
+    # Within.
+
+    def _require(self, transactional_id: str) -> Txn:
+        if transactional_id == "":
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        txn = self._txns.get(transactional_id)
+        if txn is None:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return txn
+
+    def _fenced(self, txn: Txn, moment: Moment) -> Txn:
+        return fenced(
+            txn,
+            now_ms=moment.now_ms,
+            transaction_version=moment.transaction_version,
+            new_producer_id=moment.new_producer_id,
+        )
+
+    def _decided(
+        self, decided: Txn, response: R | None, awaited: Mapping[str, Reply | None] | None = None
+    ) -> Outcome[R]:
+        asked = self._ask_for_markers(decided, decided.partitions)
+        return Outcome(response, records=(decided,), replies=(asked,), awaited=awaited)
+
+    def _ask_for_markers(self, txn: Txn, partitions: frozenset[TopicPartition] | None = None) -> Reply:
+        assert txn.producer_epoch is not None
+        owed = MarkersOwed(
+            txn.transactional_id,
+            txn.producer_id,
+            txn.producer_epoch,
+            is_commit=txn.is_commit,
+            transaction_version=txn.client_version,
+            coordinator_epoch=self._coordinator_epoch,
+            partitions=self._remaining[txn.transactional_id] if partitions is None else partitions,
+        )
+        return Reply(self._marker_sender, owed)
+
+    def _awaiting(self, transactional_id: str) -> tuple[Reply, ...]:
+        reply = self._awaited.get(transactional_id)
+        return () if reply is None else (reply,)
+
+
+def ended(txn: Txn, asked_version: int) -> EndTxnResponse:
+    """Producers of version 2 are told their next pair; for the others it has not changed."""
+    if asked_version != 2 or txn.client_version != 2:
+        return EndTxnResponse()
+    producer_id, producer_epoch = answered_pair(txn)
+    return EndTxnResponse(producer_id=producer_id, producer_epoch=producer_epoch)

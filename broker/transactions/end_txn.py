@@ -1,0 +1,42 @@
+"""EndTxn: whether a transaction commits or aborts, decided once. Source: transactions-behaviour 2.5."""
+
+from __future__ import annotations
+
+from broker.transactions.entry import Txn, is_exhausted
+from broker.transactions.tables import END_TXN, Claim, TxnState, Verdict
+from broker.transactions.transitions import client_version, prepared_0, prepared_2
+from broker.transactions.turn import Moment
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.end_txn_request import EndTxnRequest
+
+
+def claim_of(txn: Txn, request: EndTxnRequest, version: int) -> Claim:
+    producer_id, producer_epoch = request.producer_id, request.producer_epoch
+    if producer_id != txn.producer_id:
+        was_rotated = producer_id == txn.previous_producer_id and is_exhausted(producer_epoch)
+        return Claim.RETRY if version == 2 and was_rotated and txn.producer_epoch == 0 else Claim.OTHER_ID
+    if producer_epoch == txn.producer_epoch:
+        return Claim.CURRENT
+    # Only an end under version 2 bumps; had InitProducerId bumped, the asker would be a producer that was replaced.
+    if version == 2 and txn.client_version == 2 and producer_epoch + 1 == txn.producer_epoch:
+        return Claim.RETRY
+    return Claim.OTHER_EPOCH
+
+
+def end_txn(txn: Txn, request: EndTxnRequest, asked_version: int, moment: Moment) -> Txn | None:
+    """The decision to be recorded; None for a retry, to be answered with the pair as it is.
+
+    asked_version  what the request's own version stands for: 2 from EndTxn v5 on, else 0
+    raises         KafkaError; ProducerIdNeeded when the epochs are used up
+    """
+    version = client_version(asked_version, moment.transaction_version)
+    verdict = END_TXN[request.committed, version][txn.state][claim_of(txn, request, version)]
+    match verdict:
+        case ErrorCode():
+            raise KafkaError(verdict)
+        case Verdict.AGAIN:
+            return None
+    state = TxnState.PREPARE_COMMIT if verdict is Verdict.COMMIT else TxnState.PREPARE_ABORT
+    if version == 0:
+        return prepared_0(txn, state, moment.now_ms)
+    return prepared_2(txn, state, moment.now_ms, moment.new_producer_id)

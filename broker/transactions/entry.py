@@ -1,0 +1,77 @@
+"""One transactional id: what its coordinator knows of it, which is also what a record of it says."""
+
+from dataclasses import dataclass
+
+from broker.transactions.tables import PREPARED, TxnState
+
+TopicPartition = tuple[str, int]
+
+MAX_EPOCH = 32_767
+LAST_USABLE_EPOCH = MAX_EPOCH - 1  # so that there is always one more, for a marker or to fence with
+NEVER_EXPIRES_MS = frozenset({-1, 2**31 - 1})  # timeouts of KIP-939: what the KIP writes, and what Kafka does
+
+
+@dataclass(frozen=True, slots=True)
+class Txn:
+    """A transactional id and its current or last transaction.
+
+    producer_epoch        that of the current or last transaction, or of its markers once it is decided; None until the
+                          first InitProducerId is recorded, and never in a record
+    previous_producer_id  what clients knew it by before the last record
+    next_producer_id      set with a decision that uses up the last epoch: what takes over once it is complete. With
+                          `next_producer_epoch`, KIP-939: what clients use while a prepared transaction is kept
+    last_producer_epoch   what the client held before the last bump; only to recognise a retry of InitProducerId
+    partitions            that take part, or as a decision is recorded, that await a marker
+    started_ms            when the first partition was added
+    updated_ms            when the last record was decided
+    client_version        the transaction version under which the last step was taken, 0 or 2
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int | None
+    timeout_ms: int
+    state: TxnState = TxnState.EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    started_ms: int | None = None
+    updated_ms: int = 0
+    previous_producer_id: int | None = None
+    next_producer_id: int | None = None
+    next_producer_epoch: int | None = None
+    last_producer_epoch: int | None = None
+    client_version: int = 0
+
+    @property
+    def is_exhausted(self) -> bool:
+        return is_exhausted(self.producer_epoch)
+
+    @property
+    def is_prepared(self) -> bool:
+        """Decided, not complete."""
+        return self.state in PREPARED
+
+    @property
+    def is_commit(self) -> bool:
+        return self.state in (TxnState.PREPARE_COMMIT, TxnState.COMPLETE_COMMIT)
+
+    def is_timed_out(self, now_ms: int) -> bool:
+        return (
+            self.state is TxnState.ONGOING
+            and self.timeout_ms not in NEVER_EXPIRES_MS
+            and self.started_ms is not None
+            and self.started_ms + self.timeout_ms < now_ms
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """The record that takes a transactional id out of the log: a tombstone."""
+
+    transactional_id: str
+
+
+TxnRecord = Txn | Forgotten
+
+
+def is_exhausted(producer_epoch: int | None) -> bool:
+    return producer_epoch is not None and producer_epoch >= LAST_USABLE_EPOCH

@@ -1,0 +1,72 @@
+"""InitProducerId for a transactional id: who owns it from now on, under which producer id and epoch.
+
+Source: transactions-behaviour 2.2.
+"""
+
+from __future__ import annotations
+
+from broker.transactions.entry import Txn, is_exhausted
+from broker.transactions.tables import INIT_PRODUCER_ID, Claim, Verdict
+from broker.transactions.transitions import initialised, initialised_again
+from broker.transactions.turn import Moment, TransactionConfig
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.init_producer_id_request import InitProducerIdRequest
+
+NONE = -1
+
+
+def check_request(request: InitProducerIdRequest, config: TransactionConfig) -> None:
+    """What is wrong with it, whatever is known of the id. Raises KafkaError."""
+    if request.transactional_id == "":
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    if request.enable2_pc and not config.transaction_two_phase_commit_enable:
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if request.keep_prepared_txn:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    if not request.enable2_pc and not 0 < request.transaction_timeout_ms <= config.transaction_max_timeout_ms:
+        raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+
+
+def claim_of(txn: Txn, request: InitProducerIdRequest) -> Claim:
+    """How the pair that the producer says it holds compares with the stored one."""
+    if request.producer_id == NONE:
+        return Claim.NONE
+    if txn.producer_epoch is None:
+        return Claim.CURRENT  # the id was never told to anybody
+    is_own = request.producer_id == txn.producer_id
+    was_rotated = request.producer_id == txn.previous_producer_id and is_exhausted(request.producer_epoch)
+    if not is_own and not was_rotated:
+        return Claim.OTHER_ID
+    if is_own and request.producer_epoch == txn.producer_epoch:
+        return Claim.CURRENT
+    return Claim.RETRY if request.producer_epoch == txn.last_producer_epoch else Claim.OTHER_EPOCH
+
+
+def init_producer_id(txn: Txn, request: InitProducerIdRequest, moment: Moment) -> Txn | None:
+    """The entry to be recorded for the owner; None where what is open must be aborted first.
+
+    raises  KafkaError; ProducerIdNeeded when the epochs are used up
+    """
+    claim = claim_of(txn, request)
+    verdict = INIT_PRODUCER_ID[txn.state][claim]
+    match verdict:
+        case ErrorCode():
+            raise KafkaError(verdict)
+        case Verdict.FENCE:
+            return None
+        case Verdict.AGAIN:
+            return initialised_again(
+                txn,
+                timeout_ms=request.transaction_timeout_ms,
+                now_ms=moment.now_ms,
+                transaction_version=moment.transaction_version,
+            )
+        case _:
+            return initialised(
+                txn,
+                timeout_ms=request.transaction_timeout_ms,
+                keeps_last_epoch=claim is not Claim.NONE,
+                now_ms=moment.now_ms,
+                transaction_version=moment.transaction_version,
+                new_producer_id=moment.new_producer_id,
+            )

@@ -1,0 +1,90 @@
+"""What a decision consists of. Nothing in an `Outcome` has happened yet: the shell appends its records, replays them,
+lets the core settle the rest, arms the timers and releases the replies, in this order and in one turn of the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from broker.transactions.entry import TopicPartition, TxnRecord
+
+R_co = TypeVar("R_co", covariant=True)
+
+Token = object
+"""Stands for whoever is told something later; the core only keeps it and hands it back. The shell knows what it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionConfig:
+    """The settings that decisions depend on; the names are Kafka's property names, `.` as `_`, units said."""
+
+    transaction_max_timeout_ms: int = 900_000
+    transactional_id_expiration_ms: int = 7 * 24 * 60 * 60 * 1000
+    transaction_two_phase_commit_enable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a decision needs to know beside state and request.
+
+    transaction_version  the finalised level of the cluster: 0, 1 or 2
+    new_producer_id      one that nobody had before; a decision that needs one and has none raises ProducerIdNeeded
+    """
+
+    now_ms: int
+    transaction_version: int = 2
+    new_producer_id: int | None = None
+
+
+class ProducerIdNeeded(Exception):
+    """The decision cannot be taken without a producer id that nobody had before; take it again with one."""
+
+
+@dataclass(frozen=True, slots=True)
+class MarkersOwed:
+    """The markers that a decided transaction still waits for. Addressed to the core's `marker_sender`."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    transaction_version: int
+    coordinator_epoch: int
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A message to whoever the token stands for, once what it rests on is recorded."""
+
+    token: Token
+    message: object
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """Arm the timer of this transactional id anew, or with no delay given, disarm it."""
+
+    key: str
+    delay_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[R_co]):
+    """A decision.
+
+    response   the answer; None where the asker's token is kept until the transaction is complete
+    records    to append all or none, unless `may_split`; then to replay in order
+    awaited    transactional id → who is told of its end, and what; None: nobody any more
+    remaining  transactional id → the partitions that still owe their marker
+    """
+
+    response: R_co | None = None
+    records: Sequence[TxnRecord] = ()
+    replies: Sequence[Reply] = ()
+    timers: Sequence[Timer] = ()
+    may_split: bool = False
+    awaited: Mapping[str, Reply | None] | None = None
+    remaining: Mapping[str, frozenset[TopicPartition]] | None = None
