@@ -17,9 +17,20 @@ NO_RECORDS = b""  # a partition without records sends an empty field, not null
 UNKNOWN_OFFSET = -1
 
 
+NO_EPOCH = -1
+
+
 class IsolationLevel(Enum):
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
+
+    @classmethod
+    def of(cls, level: int) -> IsolationLevel:
+        """Raises UNKNOWN_SERVER_ERROR, as Kafka does, for one that does not exist."""
+        try:
+            return cls(level)
+        except ValueError:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from None
 
 
 class PartitionAnswer:

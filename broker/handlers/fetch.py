@@ -102,7 +102,7 @@ class FetchInHand:
         self._fetch = begun
         replica_id = request.replica_id if request.replica_state is None else request.replica_state.replica_id
         self._is_follower = replica_id >= 0
-        self._isolation = IsolationLevel.READ_COMMITTED if request.isolation_level else IsolationLevel.READ_UNCOMMITTED
+        self._isolation = IsolationLevel.of(request.isolation_level)
         self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._max_wait_ms = request.max_wait_ms

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from broker.authorization import Operation, ResourceType
 from broker.delayed import Deferred
-from broker.partition_read import IsolationLevel, check_leader_epoch
+from broker.partition_read import NO_EPOCH, IsolationLevel, check_leader_epoch
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_offsets_response import (
     ListOffsetsPartitionResponse,
@@ -68,7 +68,7 @@ class ListOffsetsInHand:
         self.reply: Deferred[ListOffsetsResponse] | None = None
         self._context = context
         self._broker = broker
-        self._isolation = IsolationLevel.READ_COMMITTED if request.isolation_level else IsolationLevel.READ_UNCOMMITTED
+        self._isolation = IsolationLevel.of(request.isolation_level)
         self._undone = 0
         named_twice = partitions_named_twice(request)
         for topic in request.topics:
@@ -92,7 +92,7 @@ class ListOffsetsInHand:
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
             partition = self._broker.partitions.get(topic, wanted.partition_index)
             known_epoch = wanted.current_leader_epoch
-            check_leader_epoch(partition, None if known_epoch < 0 else known_epoch)
+            check_leader_epoch(partition, None if known_epoch == NO_EPOCH else known_epoch)
         except KafkaError as refusal:
             answer.error_code = refusal.code.value
             return

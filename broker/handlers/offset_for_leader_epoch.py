@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.authorization import Operation, ResourceType
-from broker.partition_read import check_leader_epoch
+from broker.partition_read import NO_EPOCH, check_leader_epoch
 from protocol.errors import KafkaError
 from protocol.messages.offset_for_leader_epoch_response import (
     EpochEndOffset,
@@ -43,7 +43,7 @@ def epoch_end(context: RequestContext, broker: Broker, topic: str, asked: Offset
     try:
         context.require(Operation.DESCRIBE, ResourceType.TOPIC, topic)
         partition = broker.partitions.get(topic, asked.partition)
-        check_leader_epoch(partition, None if known_epoch < 0 else known_epoch)
+        check_leader_epoch(partition, None if known_epoch == NO_EPOCH else known_epoch)
     except KafkaError as refusal:
         answer.error_code = refusal.code.value
         return answer

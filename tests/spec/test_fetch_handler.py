@@ -12,7 +12,7 @@ from broker.metadata.image import TopicImage
 from protocol.api_keys import ApiKey
 from protocol.codec import decode, encode
 from protocol.control_records import marker_batch
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from protocol.messages.fetch_response import AbortedTransaction, FetchResponse, PartitionData
 from protocol.records import NewRecord, batches, build_batch
@@ -145,6 +145,13 @@ def test_a_partition_without_news_sends_empty_records_not_null(scene: Scene) -> 
 
 
 # --- how much
+
+
+def test_an_isolation_level_that_does_not_exist_is_an_error_of_the_whole_request(scene: Scene) -> None:
+    request = FetchRequest(isolation_level=2, topics=[FetchTopic(topic="t", partitions=[want()])])
+    with pytest.raises(KafkaError) as refusal:
+        fetch(request, scene.context(ApiKey.FETCH, 12), scene.broker)
+    assert refusal.value.code is E.UNKNOWN_SERVER_ERROR
 
 
 def test_the_first_batch_comes_whole_however_small_the_limits(scene: Scene) -> None:

@@ -162,7 +162,7 @@ def test_known_bug_28_read_committed_finds_nothing_beyond_the_last_stable_offset
     assert scene.ask(LATEST, read_committed=True) == (E.NONE, -1, 6, 0)
 
 
-@pytest.mark.parametrize(("epoch", "code"), [(0, E.NONE), (1, E.UNKNOWN_LEADER_EPOCH)])
+@pytest.mark.parametrize(("epoch", "code"), [(0, E.NONE), (1, E.UNKNOWN_LEADER_EPOCH), (-2, E.FENCED_LEADER_EPOCH)])
 def test_the_leader_epoch_that_the_client_knows_is_checked(scene: Scene, epoch: int, code: ErrorCode) -> None:
     assert scene.ask(LATEST, known_epoch=epoch)[0] is code
 

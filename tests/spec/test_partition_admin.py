@@ -121,6 +121,7 @@ def test_an_epoch_that_never_was_has_no_end(scene: Scene, epoch: int) -> None:
 
 def test_the_known_epoch_and_the_partition_are_checked(scene: Scene) -> None:
     assert epoch_end(scene, 0, known_epoch=1) == (E.UNKNOWN_LEADER_EPOCH, -1, -1)
+    assert epoch_end(scene, 0, known_epoch=-2) == (E.FENCED_LEADER_EPOCH, -1, -1)
     assert epoch_end(scene, 0, topic="none") == (E.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
 
 
