@@ -51,15 +51,17 @@ clean:
 # Done once, and again when the dependencies change.
 
 .make/run: pyproject.toml | $(RUN)
-	$(RUN) -m pip install --quiet --disable-pip-version-check --editable .
+	@echo 'Installing what the broker needs into $(VENV) ...'
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable .
 	@mkdir -p .make && touch $@
 
 .make/dev: pyproject.toml | $(RUN)
-	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@echo 'Installing what the broker and its tests need into $(VENV) ...'
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@mkdir -p .make && touch $@ .make/run
 
 $(RUN):
 	@test -n '$(PYTHON)' || { echo 'No Python 3.11 or later with venv was found: install one (Debian: apt install python3-venv), or say make PYTHON=/path/to/python3.12' >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV)
 
 .PHONY: help run setup test check sim bench bench-kafka conformance clean
