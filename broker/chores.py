@@ -5,6 +5,7 @@ retention             log.retention.check.interval.ms               segments by 
 producer expiry       producer.id.expiration.check.interval.ms      producers idle for producer.id.expiration.ms
 flush by time         log.flush.scheduler.interval.ms               logs not synced for flush.ms
 recovery points       log.flush.offset.checkpoint.interval.ms       the checkpoint files, the three of them together
+compaction            log.cleaner.backoff.ms                        compacted topics, the filthiest log first
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from broker.clock import Timers
+from broker.cleaning import LogCleaner, Surroundings
+from broker.clock import Clock, Timers
 from broker.housekeeping import Chore
 from broker.workers import Outcome, Workers
 
@@ -28,14 +30,24 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def chores(config: BrokerConfig, log_directory: LogDirectory, timers: Timers, workers: Workers) -> Sequence[Chore]:
+def chores(
+    config: BrokerConfig, log_directory: LogDirectory, clock: Clock, timers: Timers, workers: Workers
+) -> Sequence[Chore]:
     flushing = FlushByTime()
     checkpoints = Checkpoints(log_directory, workers)
+    cleaner = LogCleaner(log_directory, Surroundings(config, clock, timers, workers))
     return (
         Chore("retention", lambda: config.log_retention_check_interval_ms, Retention(timers, workers).visit),
         Chore("producer expiry", lambda: config.producer_id_expiration_check_interval_ms, expire_producers),
         Chore("flush by time", lambda: config.log_flush_scheduler_interval_ms, flushing.visit),
         Chore("checkpoints", lambda: config.log_flush_offset_checkpoint_interval_ms, at_end=checkpoints.write),
+        Chore(
+            "compaction",
+            lambda: config.log_cleaner_backoff_ms if config.log_cleaner_enable else None,
+            cleaner.visit,
+            cleaner.clean,
+            cleaner.stop,
+        ),
     )
 
 

@@ -25,12 +25,14 @@ NEVER_MS = 10 * 365 * 24 * 60 * 60 * 1000  # Kafka's way of saying "off" is an i
 
 @dataclass(frozen=True, slots=True)
 class Chore:
-    """`interval_ms` is asked before each run, since settings may change; `at_end` runs behind the last partition."""
+    """`interval_ms` is asked before each run, since settings may change; `at_end` runs behind the last partition.
+    `stop` is for what a run has set going."""
 
     name: str
     interval_ms: Callable[[], int | None]
     visit: Callable[[Partition, int], None] | None = None
     at_end: Callable[[int], None] | None = None
+    stop: Callable[[], None] | None = None
 
 
 class Housekeeping:
@@ -58,6 +60,9 @@ class Housekeeping:
         for timer in self._armed.values():
             timer.cancel()
         self._armed.clear()
+        for chore in self._chores:
+            if chore.stop is not None:
+                chore.stop()
 
     def _arm(self, chore: Chore, at_most_ms: int = NEVER_MS) -> None:
         interval_ms = chore.interval_ms()

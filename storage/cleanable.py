@@ -74,7 +74,8 @@ def cleanable(
     # A pass goes on to the end of the segment that holds its end, as far as counting bytes is concerned.
     counted_to = next((s.base_offset for s in segments[:-1] if s.base_offset >= end_offset), active_base)
     oldest_ms = now_ms - max(config.max_compaction_lag_ms, 0)
-    first_timestamps = (segment.first_timestamp() for segment in dirty)
+    # Without a limit (the default) nobody has to read first batches.
+    first_timestamps = (segment.first_timestamp() for segment in (dirty if oldest_ms > 0 else ()))
     return Cleanable(
         first_dirty_offset=first_dirty,
         end_offset=end_offset,

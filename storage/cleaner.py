@@ -144,12 +144,14 @@ class CleanerPass:
         self._disk.sync_directory(self._directory)
 
     def _read(self, segment: Segment) -> Iterator[BatchAt]:
-        """Every batch, CRC checked: what is damaged must not get a new CRC that vouches for it."""
+        """Every batch, checked: what is damaged must not get a new CRC that vouches for it."""
+        next_offset = segment.base_offset
         for portion in scan(segment, 0, segment.size_bytes):
             view = memoryview(portion)
             for position, header in batches(view):
-                if not crc_ok(view, position, header.size_bytes):
-                    raise CorruptSegment(f"{segment.path()}: the CRC of the batch at {header.base_offset} is wrong")
+                if header.base_offset < next_offset or not crc_ok(view, position, header.size_bytes):
+                    raise CorruptSegment(f"{segment.path()}: a damaged batch where {next_offset} should follow")
+                next_offset = header.next_offset
                 yield header, view[position : position + header.size_bytes]
             self._throttle(len(portion))
 

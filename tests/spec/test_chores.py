@@ -28,9 +28,10 @@ class Scene(BrokerScene):
             "producer_id_expiration_check_interval_ms": NEVER,
             "log_flush_scheduler_interval_ms": NEVER,
             "log_flush_offset_checkpoint_interval_ms": NEVER,
+            "log_cleaner_enable": False,
         }
         config: Any = SimpleNamespace(**{**intervals, **settings})
-        duties = chores(config, self.log_directory, self.timers, self.workers)
+        duties = chores(config, self.log_directory, self.clock, self.timers, self.workers)
         self.housekeeping = Housekeeping(duties, lambda: self.partitions, self.clock, self.timers)
         self.housekeeping.start(MINUTE_MS)
 
