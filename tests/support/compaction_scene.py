@@ -82,6 +82,9 @@ class CompactedLog:
         """What was appended so far may be cleaned from now on."""
         self.log.roll(self.now_ms)
 
+    def sync(self) -> None:
+        self._on_disk.sync()
+
     def _written(self, batch: bytearray, origin: Origin) -> int:
         appended = self.log.append(batch, origin=origin, now_ms=self.now_ms)
         self.log.write_staged()
