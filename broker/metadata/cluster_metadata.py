@@ -31,7 +31,7 @@ from broker.metadata.registration import (
     leadership_records,
     registration_records,
 )
-from broker.metadata.snapshots import BOOTSTRAP, bootstrap_snapshot, is_complete, snapshots_among
+from broker.metadata.snapshots import BOOTSTRAP, bootstrap_snapshot, is_complete, records_in, snapshots_among
 from broker.metadata.topic_names import METADATA_TOPIC
 from broker.metadata.topics import Node
 from broker.workers import Outcome, Workers
@@ -138,9 +138,8 @@ class ClusterMetadata:
         if loader.is_in_transaction:
             metadata._commit_here([AbortTransactionRecord(reason="a new leader")])
         if not image.features:
-            snapshot = bootstrap_snapshot(first_features(), 0, now_ms)
-            disk.replace(f"{log_directory.path}/{BOOTSTRAP}", snapshot)
-            metadata._commit_here(bootstrap_records(config.current_text("min.insync.replicas") or "1"))
+            formatted = _formatted(disk, f"{log_directory.path}/{BOOTSTRAP}", now_ms)
+            metadata._commit_here(bootstrap_records(formatted, config.current_text("min.insync.replicas") or "1"))
         metadata._take_over(endpoints, new_uuid(), was_clean=log_directory.was_clean)
         metadata._adopt_broker_configs()
         return metadata
@@ -302,16 +301,28 @@ def _load(disk: Disk, metadata_log: Log, loader: Loader) -> None:
     start = metadata_log.log_start_offset
     behind = 0
     for snapshot in snapshots_among(disk.list_directory(metadata_log.directory)):
-        if not start <= snapshot.end_offset <= metadata_log.high_watermark:
-            continue
         data = disk.read_bytes(f"{metadata_log.directory}/{snapshot.name}")
-        if is_complete(data):
+        if not is_complete(data):
+            continue
+        if snapshot.end_offset > metadata_log.high_watermark:
+            raise CorruptMetadata(f"the log ends before the snapshot {snapshot.name}: its end is lost")
+        if snapshot.end_offset >= start:
             loader.load([data], moves_offset=False)
             behind = snapshot.end_offset
-            break
+        break
     if behind < start:
         raise CorruptMetadata(f"the log begins at offset {start}, and no snapshot holds what was before")
     loader.load(metadata_log.scan(behind), from_offset=behind)
+
+
+def _formatted(disk: Disk, path: str, now_ms: int) -> list[Message]:
+    """The records that a directory was formatted with, by Kafka's tool or, if by nobody yet, here."""
+    if disk.exists(path):
+        data = disk.read_bytes(path)
+        if is_complete(data):
+            return records_in(data)
+    disk.replace(path, bootstrap_snapshot(first_features(), 0, now_ms))
+    return first_features()
 
 
 def _check_features(image: MetadataImage) -> None:

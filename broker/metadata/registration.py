@@ -1,6 +1,6 @@
 """What the broker records about itself at start and stop: first features, its registration, its leadership."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from broker.features import ELIGIBLE_LEADER_REPLICAS, METADATA_VERSION, SUPPORTED_FEATURES, TRANSACTION_VERSION
 from broker.listeners import Listener
@@ -30,20 +30,23 @@ def first_features() -> list[Message]:
     ]
 
 
-def bootstrap_records(min_insync_replicas: str) -> list[Message]:
-    """What a new metadata log begins with. With eligible leader replicas the cluster's min.insync.replicas is always
-    recorded (KIP-966): as the configuration has it now."""
-    return [
-        BeginTransactionRecord(name="Bootstrap records"),
-        *first_features(),
-        ConfigRecord(
-            resource_type=DEFAULT_BROKER[0].value,
-            resource_name=DEFAULT_BROKER[1],
-            name="min.insync.replicas",
-            value=min_insync_replicas,
-        ),
-        EndTransactionRecord(),
-    ]
+def bootstrap_records(formatted: Sequence[Message], min_insync_replicas: str) -> list[Message]:
+    """What a new metadata log begins with: what formatting left, and the cluster's min.insync.replicas as configured.
+
+    With eligible leader replicas the latter is always recorded (KIP-966).
+    """
+    min_isr = ConfigRecord(
+        resource_type=DEFAULT_BROKER[0].value,
+        resource_name=DEFAULT_BROKER[1],
+        name="min.insync.replicas",
+        value=min_insync_replicas,
+    )
+    has_elr = any(
+        isinstance(record, FeatureLevelRecord) and record.name == ELIGIBLE_LEADER_REPLICAS and record.feature_level > 0
+        for record in formatted
+    )
+    begin, end = BeginTransactionRecord(name="Bootstrap records"), EndTransactionRecord()
+    return [begin, *formatted, *([min_isr] if has_elr else []), end]
 
 
 def registration_records(

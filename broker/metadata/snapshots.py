@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from broker.metadata.records import record_batch
+from broker.metadata.records import PassedOver, decode_record, record_batch
 from protocol.batch_header import batches, crc_ok
 from protocol.control_records import ControlType, control_type
 from protocol.errors import MalformedMessage
@@ -50,6 +50,16 @@ def is_complete(data: bytes) -> bool:
         return control_type(record.key) is ControlType.SNAPSHOT_FOOTER
     except MalformedMessage:
         return False
+
+
+def records_in(data: bytes) -> list[Message]:
+    """The records of a complete snapshot that mean something here, in order. Raises MalformedMessage."""
+    records = []
+    for position, header in batches(data):
+        if not header.is_control:
+            decoded = (decode_record(record.value or b"") for record in records_of(data, position))
+            records += [record for record in decoded if not isinstance(record, PassedOver)]
+    return records
 
 
 def bootstrap_snapshot(records: Iterable[Message], metadata_version: int, now_ms: int) -> bytes:

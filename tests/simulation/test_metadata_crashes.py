@@ -10,7 +10,7 @@ from broker.metadata.config_changes import Change, ResourceChanges, alter_config
 from broker.metadata.image import MetadataImage
 from broker.metadata.topics import delete_topics
 from tests.support.fake_disk import Crashed, FakeDisk
-from tests.support.metadata import Running
+from tests.support.metadata import FEATURES, Running
 
 SEED = int(os.environ.get("SEED", "1"))
 
@@ -59,7 +59,7 @@ class Session:
         assert {name: found[name] for name in certain} == certain
         assert found.keys() - certain.keys() <= self.doubt | {"c"}
         assert image.next_producer_id >= self.next_producer_id
-        assert image.features == {"metadata.version": 30, "eligible.leader.replicas.version": 1}
+        assert image.features == FEATURES
         assert all(partition.leader == 1 for topic in image.topics.values() for partition in topic.partitions)
 
 

@@ -9,15 +9,17 @@ import pytest
 
 from broker.metadata.config_changes import Change, ResourceChanges, alter_configs
 from broker.metadata.decision import Decision
-from broker.metadata.image import MetadataImage, TopicImage
+from broker.metadata.image import DEFAULT_BROKER, MetadataImage, TopicImage
 from broker.metadata.loading import CorruptMetadata, Loader
 from broker.metadata.records import FRAME_VERSION, PassedOver, decode_record, encode_record, record_batch
+from broker.metadata.snapshots import bootstrap_snapshot
 from broker.metadata.topics import MorePartitions, create_partitions, delete_topics
 from broker.workers import Outcome
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from protocol.messages.abort_transaction_record import AbortTransactionRecord
 from protocol.messages.begin_transaction_record import BeginTransactionRecord
 from protocol.messages.end_transaction_record import EndTransactionRecord
+from protocol.messages.feature_level_record import FeatureLevelRecord
 from protocol.messages.partition_change_record import PartitionChangeRecord
 from protocol.messages.partition_record import PartitionRecord
 from protocol.messages.producer_ids_record import ProducerIdsRecord
@@ -25,9 +27,11 @@ from protocol.messages.register_broker_record import RegisterBrokerRecord
 from protocol.messages.topic_record import TopicRecord
 from protocol.records import NewRecord, build_batch
 from protocol.struct import Message
+from storage.disk import Disk
 from tests.support.fake_disk import FakeDisk, Fault
-from tests.support.metadata import DATA, DIRECTORY_ID, NODE, Running
+from tests.support.metadata import DATA, DIRECTORY_ID, FEATURES, NODE, Running
 
+LEADER_CHANGE, BOOTSTRAP = 1, 3 + len(FEATURES)  # records at the log's beginning: begin, features, min ISR, end
 METADATA = f"{DATA}/__cluster_metadata-0"
 
 
@@ -44,7 +48,7 @@ def restarted(running: Running, *, killed: bool = False) -> Running:
 def test_a_new_directory_gets_a_metadata_log_with_the_features_that_are_kept() -> None:
     disk = FakeDisk()
     running = Running(disk)
-    assert running.metadata.image.features == {"metadata.version": 30, "eligible.leader.replicas.version": 1}
+    assert running.metadata.image.features == FEATURES
     assert {"quorum-state", "partition.metadata", "00000000000000000000.log"} <= set(disk.list_directory(METADATA))
     assert "bootstrap.checkpoint" in disk.list_directory(DATA)
     assert b'"leaderEpoch":1' in disk.read_bytes(f"{METADATA}/quorum-state")
@@ -55,8 +59,44 @@ def test_the_broker_is_registered_and_its_epoch_is_the_offset_of_that() -> None:
     running = Running(FakeDisk())
     broker = running.metadata.image.brokers[1]
     assert (broker.is_fenced, broker.endpoints) == (False, {"PLAINTEXT": ("localhost", 9092)})
-    assert broker.broker_epoch == running.metadata.broker_epoch == 6  # behind leader change and bootstrap records
+    assert broker.broker_epoch == running.metadata.broker_epoch == LEADER_CHANGE + BOOTSTRAP
     assert running.metadata.node.node_id == 1
+
+
+def test_a_directory_that_was_formatted_keeps_the_features_that_it_was_formatted_with() -> None:
+    disk = FakeDisk()
+    disk.make_directory(DATA)
+    features = [
+        FeatureLevelRecord(name="metadata.version", feature_level=29),
+        FeatureLevelRecord(name="group.version", feature_level=1),
+    ]
+    disk.write_bytes(f"{DATA}/bootstrap.checkpoint", bootstrap_snapshot(features, 29, 5))
+    image = Running(disk).metadata.image
+    assert image.features == {"metadata.version": 29, "group.version": 1}
+    assert DEFAULT_BROKER not in image.configs
+
+
+def test_a_log_that_ends_before_its_snapshot_is_not_started_on() -> None:
+    running = Running(FakeDisk())
+    running.stop()
+    disk = running.disk
+    snapshot = bootstrap_snapshot([FeatureLevelRecord(name="metadata.version", feature_level=30)], 30, 5)
+    disk.write_bytes(f"{METADATA}/00000000000000009999-0000000001.checkpoint", snapshot)
+    with pytest.raises(CorruptMetadata, match="its end is lost"):
+        restarted_on(disk)
+
+
+def restarted_on(disk: Disk) -> Running:
+    assert isinstance(disk, FakeDisk)
+    return Running(disk.after_kill())
+
+
+def test_a_snapshot_that_was_never_finished_does_not_count() -> None:
+    running = Running(FakeDisk())
+    running.create("t")
+    running.stop()
+    running.disk.write_bytes(f"{METADATA}/00000000000000000005-0000000001.checkpoint", b"half")
+    assert list(restarted_on(running.disk).metadata.image.topics) == ["t"]
 
 
 # Restarts
