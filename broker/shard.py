@@ -22,7 +22,7 @@ from protocol.batch_header import BatchHeader, batches
 from protocol.compression import Compression
 from protocol.control_records import read_marker
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from protocol.records import NewRecord, build_batch, records_of
+from protocol.records import Headers, NewRecord, build_batch, records_of
 
 logger = logging.getLogger(__name__)
 
@@ -93,14 +93,28 @@ def unchanged(response: R) -> R:
     return response
 
 
+def no_headers(record: object) -> Headers:
+    return ()
+
+
+def as_decoded(record: R, headers: Headers) -> R:
+    return record
+
+
 @dataclass(frozen=True, slots=True)
 class RecordFormat:
-    """How the core's records are stored. `decode` returns None for a kind that is to be passed over."""
+    """How the core's records are stored. `decode` returns None for a kind that is to be passed over.
+
+    headers  what is stored beside key and value, where Kafka has no field for it and passes over it
+    revive   the record as it was before it was stored, headers included
+    """
 
     encode: Callable[[Any], tuple[bytes, bytes | None]]
     decode: Callable[[bytes | None, bytes | None], Any | None]
     compression: Compression = Compression.NONE
     base_sequence: int = FIRST_SEQUENCE
+    headers: Callable[[Any], Headers] = no_headers
+    revive: Callable[[Any, Headers], Any] = as_decoded
 
 
 class Shard(Generic[C]):
@@ -241,7 +255,7 @@ class Shard(Generic[C]):
 
     def _append_and_replay(self, core: C, records: Sequence[Any], now_ms: int, *, may_split: bool) -> None:
         batch = build_batch(
-            [NewRecord(*self._format.encode(record), now_ms) for record in records],
+            [NewRecord(*self._format.encode(record), now_ms, self._format.headers(record)) for record in records],
             base_sequence=self._format.base_sequence,
             compression=self._format.compression,
         )
@@ -327,5 +341,7 @@ class Shard(Generic[C]):
         for stored in records_of(data, position):
             record = self._format.decode(stored.key, stored.value)
             if record is not None:
+                if stored.headers:
+                    record = self._format.revive(record, stored.headers)
                 core.replay(record, stored.offset, header.producer_id)
         return header.record_count

@@ -19,7 +19,7 @@ from broker.shard import OutcomeLike, RecordFormat, Shard, ShardLog
 from broker.transaction_markers import MarkerSender, MarkerWriter
 from broker.transactions.core import TransactionCore
 from broker.transactions.init_producer_id import check_request
-from broker.transactions.records import decode_record, encode_record
+from broker.transactions.records import decode_record, encode_record, record_headers, revive
 from broker.transactions.turn import MarkersOwed, Moment, ProducerIdNeeded, TransactionConfig
 from protocol.errors import ErrorCode, KafkaError
 
@@ -108,7 +108,9 @@ class TransactionCoordinator:
         self._partition_count: int | None = None
         self._shards: dict[int, TransactionShard] = {}
         self._running_timers: dict[str, TimerHandle] = {}
-        self._format = RecordFormat(self._encode, decode_record, base_sequence=NO_SEQUENCE)
+        self._format = RecordFormat(
+            self._encode, decode_record, base_sequence=NO_SEQUENCE, headers=record_headers, revive=revive
+        )
 
     # The topic's life.
 

@@ -63,6 +63,9 @@ __all__ = [
 _NOT_UTF8 = "surrogateescape"
 
 
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
 class Record(NamedTuple):
     """One record as it stands in the log. A named tuple because loaders make millions."""
 
@@ -70,7 +73,7 @@ class Record(NamedTuple):
     timestamp: int  # ms; the append time in a batch of LogAppendTime
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
+    headers: Headers = ()
 
 
 class NewRecord(NamedTuple):
@@ -79,7 +82,7 @@ class NewRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     timestamp: int  # ms
-    headers: tuple[tuple[str, bytes | None], ...] = ()
+    headers: Headers = ()
 
 
 def records_of(batch: Bytes, position: int = 0, *, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> Iterator[Record]:
@@ -122,7 +125,7 @@ def _read_record(
     key, at = _read_bytes(data, at, end)
     value, at = _read_bytes(data, at, end)
     count, at = read_varint(data, at)
-    headers: tuple[tuple[str, bytes | None], ...] = ()
+    headers: Headers = ()
     if count:
         if count < 0 or count > end - at:
             raise MalformedMessage(f"{count} headers")

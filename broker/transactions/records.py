@@ -1,12 +1,13 @@
 """The records of `__transaction_state`, typed to bytes and back: docs/formats/transaction-log.md.
 
 A key of version 0 holds a transactional id. A value of version 0 is what Kafka wrote before `transaction.version` 1;
-from then on it is version 1, with the younger fields as tags. No value means: forget the id.
+from then on it is version 1, with the younger fields as tags. No value means: forget the id. Headers are ours.
 """
 
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from itertools import groupby
 
 from broker.transactions.entry import LAST_USABLE_EPOCH, Forgotten, Txn, TxnRecord
@@ -15,12 +16,14 @@ from protocol.codec import decode, encode
 from protocol.errors import MalformedMessage
 from protocol.messages.transaction_log_key import TransactionLogKey
 from protocol.messages.transaction_log_value import PartitionsSchema, TransactionLogValue
+from protocol.records import Headers
 
 SHORT = struct.Struct(">h")
 VERSION_BYTES = 2
 KEY_VERSION = 0
 VALUE_WITHOUT_TAGS = 0
 VALUE_WITH_TAGS = 1
+LAST_PRODUCER_EPOCH = "last-producer-epoch"  # a record header of ours
 NONE = -1  # what the fields say where there is no id, epoch or time
 
 
@@ -58,6 +61,27 @@ def decode_record(key: bytes | None, value: bytes | None) -> TxnRecord | None:
     if version not in (VALUE_WITHOUT_TAGS, VALUE_WITH_TAGS):
         raise MalformedMessage(f"the value of {transactional_id!r} in __transaction_state is of version {version}")
     return _txn(transactional_id, decode(TransactionLogValue, version, value, VERSION_BYTES))
+
+
+def record_headers(record: TxnRecord) -> Headers:
+    """The last producer epoch, where it does not follow from the value: so that a producer that repeats its
+    InitProducerId is known again after a restart. Kafka, which fences it, passes over headers."""
+    if isinstance(record, Forgotten) or record.last_producer_epoch is None:
+        return ()
+    follows = record.client_version == 2 and record.state is not TxnState.EMPTY
+    return () if follows else ((LAST_PRODUCER_EPOCH, SHORT.pack(record.last_producer_epoch)),)
+
+
+def revive(record: TxnRecord, headers: Headers) -> TxnRecord:
+    """Raises MalformedMessage."""
+    if isinstance(record, Forgotten):
+        return record
+    for name, value in headers:
+        if name == LAST_PRODUCER_EPOCH:
+            if value is None or len(value) != SHORT.size:
+                raise MalformedMessage(f"the header {name} of {record.transactional_id!r} holds no epoch")
+            return replace(record, last_producer_epoch=SHORT.unpack(value)[0])
+    return record
 
 
 def _value(txn: Txn, version: int) -> TransactionLogValue:
