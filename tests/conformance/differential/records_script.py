@@ -28,6 +28,7 @@ from protocol.records import NewRecord, build_batch
 from tests.conformance.differential.conversation import Talk
 
 NOW_MS = int(time.time() * 1000)
+FAR_AHEAD_MS = 4_000_000_000_000
 BASE_MS = 1_700_000_000_000  # old, hence never mistaken for "now"
 NOBODY = bytes(range(16))  # a topic id that was never given
 CRC_AT, CRC_FROM = 17, 21
@@ -98,7 +99,7 @@ WRONG_BATCHES: dict[str, bytes | None] = {
     "a key longer than the record": patched(GOOD, RECORDS_AT + 4, ">b", 100),
     "a wrong max timestamp": patched(GOOD, MAX_TIME_AT, ">q", BASE_MS - 9),
     "max timestamp -1": patched(GOOD, MAX_TIME_AT, ">q", -1),
-    "too far in the future": batch(b"later", at_ms=NOW_MS + 2 * 86_400_000),
+    "too far in the future": batch(b"later", at_ms=FAR_AHEAD_MS),
     "no timestamp": batch(b"v", at_ms=-1),
     "a negative timestamp": batch(b"v", at_ms=-1000),
     "producer id without epoch": patched(GOOD, PRODUCER_AT, ">q", 5),
@@ -107,6 +108,14 @@ WRONG_BATCHES: dict[str, bytes | None] = {
     "too large": batch(bytes(1_100_000)),
     "too large, compressed small": batch(bytes(1_500_000), compression=Compression.GZIP),
 }
+
+
+def new_producer_id(talk: Talk) -> int:
+    """Kafka's first answers are COORDINATOR_LOAD_IN_PROGRESS: it has no block of ids yet."""
+    while (answer := talk.quietly(InitProducerIdRequest(transactional_id=None), 4)).error_code == 14:
+        time.sleep(0.05)
+    producer_id: int = answer.producer_id
+    return producer_id
 
 
 class Producer:
@@ -136,16 +145,17 @@ class Producer:
 
 def offsets(talk: Talk, label: str, topic: str, *timestamps: int, version: int = 7) -> None:
     for timestamp in timestamps:
+        when = "now" if timestamp == NOW_MS else timestamp
         parts = [ListOffsetsPartition(partition_index=0, timestamp=timestamp)]
         request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=parts)])
-        talk.ask(f"{label} at {timestamp}", request, version)
+        talk.ask(f"{label} at {when}", request, version)
 
 
 def everything(talk: Talk, topic: str, topic_id: bytes, partition: int = 0) -> None:
     """Note the whole content of a partition, every batch field included."""
     part = FetchPartition(partition=partition, partition_max_bytes=5_000_000)
     wanted = FetchTopic(topic_id=topic_id, partitions=[part])
-    talk.ask(f"content of {topic}", FetchRequest(max_wait_ms=1, min_bytes=0, topics=[wanted]), 13)
+    talk.ask(f"content of {topic}-{partition}", FetchRequest(max_wait_ms=1, min_bytes=0, topics=[wanted]), 13)
 
 
 def produce(talk: Talk, version: int) -> None:
@@ -172,10 +182,10 @@ def produce(talk: Talk, version: int) -> None:
 
 def produce_wrong(talk: Talk, version: int) -> None:
     to = Producer(talk, version)
-    name = to.make_topic(f"produce-wrong-{version}")
-    for label, wrong in WRONG_BATCHES.items():
-        to.put(label, name, wrong)
-    everything(talk, name, to._ids[name])
+    name = to.make_topic(f"produce-wrong-{version}", len(WRONG_BATCHES))
+    for partition, (label, wrong) in enumerate(WRONG_BATCHES.items()):
+        to.put(label, name, wrong, partition=partition)
+        everything(talk, name, to._ids[name], partition)
 
 
 def produce_settings(talk: Talk, version: int) -> None:
@@ -187,7 +197,7 @@ def produce_settings(talk: Talk, version: int) -> None:
     to.put("a tombstone", compacted, bytes(build_batch([NewRecord(b"k", None, BASE_MS)])))
     stamped = to.make_topic(f"append-time-{version}", message_timestamp_type="LogAppendTime")
     to.put("append time", stamped, GOOD)
-    to.put("append time, far ahead", stamped, batch(b"v", at_ms=NOW_MS + 9 * 86_400_000))
+    to.put("append time, far ahead", stamped, batch(b"v", at_ms=FAR_AHEAD_MS))
     to.put("append time, gzip", stamped, batch(b"v" * 99, compression=Compression.GZIP))
     small = to.make_topic(f"small-{version}", max_message_bytes=200)
     to.put("at the limit", small, batch(b"v" * (200 - 61 - 12)))
@@ -207,7 +217,7 @@ def produce_settings(talk: Talk, version: int) -> None:
 def produce_idempotent(talk: Talk, version: int) -> None:
     to = Producer(talk, version)
     name = to.make_topic(f"idempotent-{version}")
-    producer_id = talk.ask("an id", InitProducerIdRequest(transactional_id=None), 4).producer_id
+    producer_id = new_producer_id(talk)
 
     def send(label: str, sequence: int, epoch: int = 0, count: int = 2, producer: int = producer_id) -> None:
         sent = batch(
@@ -248,7 +258,7 @@ def sequence_wraps(talk: Talk, version: int) -> None:
     """Sequences continue at 0 behind 2147483647, within a batch as well."""
     to = Producer(talk, version)
     name = to.make_topic(f"wraps-{version}")
-    producer_id = talk.quietly(InitProducerIdRequest(transactional_id=None), 4).producer_id
+    producer_id = new_producer_id(talk)
     last = 2**31 - 1
     # Nobody sends two thousand million records for this: one batch whose deltas claim as many.
     far = patched(
@@ -433,6 +443,7 @@ def offset_for_leader_epoch(talk: Talk, version: int) -> None:
 
 
 def init_producer_id(talk: Talk, version: int) -> None:
+    new_producer_id(talk)
     talk.ask("an id", InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), version)
     talk.ask("another", InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1), version)
     talk.ask("no timeout", InitProducerIdRequest(transactional_id=None), version)
@@ -446,7 +457,7 @@ def describe_producers(talk: Talk, version: int) -> None:
     to = Producer(talk, 11)
     name = to.make_topic(f"producers-{version}", 2)
     for _ in range(2):
-        producer_id = talk.quietly(InitProducerIdRequest(transactional_id=None), 4).producer_id
+        producer_id = new_producer_id(talk)
         to.put(
             "by an idempotent producer",
             name,
