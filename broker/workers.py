@@ -30,35 +30,38 @@ class Workers(Protocol):
         """Run `job` in some thread; afterwards `then`, on the loop thread. Jobs may overtake one another."""
 
 
+def outcome_of(job: Callable[[], T]) -> Outcome[T]:
+    try:
+        return Outcome(job(), None)
+    except Exception as error:
+        return Outcome(None, error)
+
+
 class ThreadWorkers:
-    """A bounded pool of threads. `close` waits for the jobs that have begun."""
+    """A bounded pool of threads. `close` waits for the jobs that have begun; later ones run in the thread that asks."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads: int) -> None:
         self._loop = loop
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="worker")
+        self._is_closed = False
 
     def run(self, job: Callable[[], T], then: Callable[[Outcome[T]], None]) -> None:
-        self._pool.submit(self._work, job, then)
+        if self._is_closed:
+            then(outcome_of(job))
+        else:
+            self._pool.submit(self._work, job, then)
 
     def close(self) -> None:
+        """What the jobs lead to still waits for the loop's next turn."""
+        self._is_closed = True
         self._pool.shutdown(wait=True)
 
     def _work(self, job: Callable[[], T], then: Callable[[Outcome[T]], None]) -> None:
-        outcome: Outcome[T]
-        try:
-            outcome = Outcome(job(), None)
-        except Exception as error:
-            outcome = Outcome(None, error)
-        self._loop.call_soon_threadsafe(then, outcome)
+        self._loop.call_soon_threadsafe(then, outcome_of(job))
 
 
 class WorkersHere:
     """Runs each job at once, in the calling thread: for start-up and shutdown, when nobody is being served."""
 
     def run(self, job: Callable[[], T], then: Callable[[Outcome[T]], None]) -> None:
-        outcome: Outcome[T]
-        try:
-            outcome = Outcome(job(), None)
-        except Exception as error:
-            outcome = Outcome(None, error)
-        then(outcome)
+        then(outcome_of(job))
