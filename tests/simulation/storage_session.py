@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from protocol.records import NewRecord, batches, build_batch, crc_ok, records_of
@@ -84,10 +85,13 @@ class Session:
         self.stage(topic, value, records)
         self.write(topic)
 
-    def sync(self, topic: str) -> None:
+    def sync(self, topic: str, *, meanwhile: Callable[[], None] | None = None) -> None:
+        """`meanwhile` happens once the files are synced and before the loop hears of it."""
         log = self.log(topic)
         ticket = log.start_sync()
         ticket.run()
+        if meanwhile is not None:
+            meanwhile()
         log.finish_sync(ticket)
         self.promises.synced[topic, 0] = log.synced_offset
 

@@ -38,6 +38,14 @@ def appending_with_syncs(session: Session) -> None:
     session.append("t", b"unsynced")
 
 
+def appending_during_syncs(session: Session) -> None:
+    session.create("t")
+    for at in range(8):
+        session.append("t", b"a%d" % at)
+        session.sync("t", meanwhile=lambda: session.append("t", b"meanwhile"))
+    session.checkpoint()
+
+
 def deleting_records(session: Session) -> None:
     session.create("t")
     for at in range(10):
@@ -102,6 +110,7 @@ def closing_and_going_on(session: Session) -> None:
 WORKLOADS: list[Workload] = [
     appending,
     appending_with_syncs,
+    appending_during_syncs,
     deleting_records,
     retaining,
     creating_and_deleting_topics,

@@ -12,6 +12,7 @@ from protocol.errors import ErrorCode
 from storage.checkpoints import decode_epochs, encode_offsets
 from storage.log_config import LogConfig
 from storage.log_directory import LogDirectory, WrongDirectory
+from storage.producer_snapshot import encode_snapshot
 from tests.support.log_builder import NODE, NOW_MS, TOPIC_ID, LogOnDisk, offsets, refused
 
 SMALL = LogConfig(segment_bytes=200)  # two plain batches
@@ -137,6 +138,15 @@ def test_the_recovery_point_moves_with_a_sync_and_not_before() -> None:
 
 def test_recovery_itself_makes_nothing_durable_and_says_so() -> None:
     assert filled(5).killed_and_opened().log.recovery_point == 0
+
+
+def test_a_snapshot_of_records_that_did_not_survive_is_removed() -> None:
+    given = filled(3, LogConfig())
+    stale = "/data/t-0/00000000000000000009.snapshot"
+    given.disk.write_bytes(stale, encode_snapshot([]))
+    opened = given.killed_and_opened()
+    assert opened.log.log_end_offset == 3
+    assert not opened.disk.exists(stale), "once the log has grown past it, it would be believed"
 
 
 # --- damage
