@@ -6,12 +6,11 @@ synonyms are shown, are those of Kafka 4.3.1, observed; so are its oddities (see
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from enum import Enum
 from typing import TypeVar
 
 from broker.config import BrokerConfig
-from broker.settings import InvalidSetting, Kind, Setting, SettingValue, Update
+from broker.settings import InvalidSetting, Kind, Setting, SettingValue, Update, java_double
 from broker.settings_table import BROKER_SETTINGS
 from broker.topic_settings import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS, TOPIC_SYNONYMS
 
@@ -140,15 +139,6 @@ def _print(value: SettingValue) -> str | None:
             return java_double(value)
         case _:
             return str(value)
-
-
-def java_double(value: float) -> str:
-    """As Java prints a double: plain between a thousandth and ten million, else with an exponent."""
-    if value == 0 or 1e-3 <= abs(value) < 1e7:
-        return repr(value)
-    number = Decimal(repr(value))
-    digits = "".join(map(str, number.as_tuple().digits)).rstrip("0")
-    return f"{'-' if value < 0 else ''}{digits[0]}.{digits[1:] or '0'}E{number.adjusted()}"
 
 
 def _shown_of_topic(overrides: Mapping[str, str]) -> list[Setting]:

@@ -104,9 +104,9 @@ class ListOf(NamedTuple):
         if not value and not self.may_be_empty:
             valid = f"[{', '.join(self.values)}]" if self.values else "any non-empty value"
             raise InvalidSetting(f"Configuration '{name}' must not be empty. Valid values include: {valid}")
-        if "" in value:
-            raise InvalidSetting(f"Configuration '{name}' values must not be empty.")
         for one in value:
+            if not one:
+                raise InvalidSetting(f"Configuration '{name}' values must not be empty.")
             if self.values and one not in self.values:
                 raise refused(name, one, f"String must be one of: {', '.join(self.values)}")
 
@@ -153,12 +153,11 @@ class Setting(NamedTuple):
         value = parse_text(self.name, self.kind, text)
         if value is None and self.default is not None and self.kind is not Kind.STRING:
             raise refused(self.name, None, "Value must be non-null")
+        if isinstance(value, tuple) and isinstance(self.allowed, ListOf):
+            value = tuple(dict.fromkeys(value))  # what is said twice counts once
         if self.allowed is not None and (value is not None or self.default is not None):
             self.allowed.check(self.name, value)
         return value
-
-    def default_value(self) -> SettingValue:
-        return None if self.default is None else parse_text(self.name, self.kind, self.default)
 
     def describe_allowed(self) -> str:
         words = KIND_WORDS.get(self.kind, "a text")
@@ -179,8 +178,19 @@ KIND_WORDS: Mapping[Kind, str] = {
 INTEGER_LIMITS: Mapping[Kind, int] = {Kind.SHORT: 1 << 15, Kind.INT: 1 << 31, Kind.LONG: 1 << 63}
 
 
+def java_double(value: float) -> str:
+    """As Java prints a double: plain between a thousandth and ten million, else with an exponent."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(value)
+    from decimal import Decimal  # slow to import, and hardly ever needed
+
+    number = Decimal(repr(value))
+    digits = "".join(map(str, number.as_tuple().digits)).rstrip("0")
+    return f"{'-' if value < 0 else ''}{digits[0]}.{digits[1:] or '0'}E{number.adjusted()}"
+
+
 def refused(name: str, value: object, why: str) -> InvalidSetting:
-    shown = "null" if value is None else value
+    shown = "null" if value is None else java_double(value) if isinstance(value, float) else value
     return InvalidSetting(f"Invalid value {shown} for configuration {name}: {why}")
 
 
@@ -188,23 +198,25 @@ def parse_text(name: str, kind: Kind, text: str | None) -> SettingValue:
     """`text` as a value of `kind`, without regard to what the setting allows. Raises InvalidSetting."""
     if text is None:
         return None
-    text = text.strip()
+    given, text = text, text.strip()
     if kind is Kind.BOOLEAN:
         lowered = text.lower()
         if lowered not in ("true", "false"):
-            raise refused(name, text, "Expected value to be either true or false")
+            raise refused(name, given, "Expected value to be either true or false")
         return lowered == "true"
     if kind in INTEGER_LIMITS:
         digits = text[1:] if text[:1] in ("+", "-") else text
         number = int(text) if digits.isdecimal() and digits.isascii() else None
         if number is None or not -INTEGER_LIMITS[kind] <= number < INTEGER_LIMITS[kind]:
-            raise refused(name, text, f"Not a number of type {kind.name}")
+            raise refused(name, given, f"Not a number of type {kind.name}")
         return number
     if kind is Kind.DOUBLE:
+        if not text.isascii() or any(letter not in "0123456789.eE+-" for letter in text):
+            raise refused(name, given, "Not a number of type DOUBLE")  # Python would read "nan" and "1_0"
         try:
-            return float(text.replace("_", "?"))  # Python would read 1_0
+            return float(text)
         except ValueError:
-            raise refused(name, text, "Not a number of type DOUBLE") from None
+            raise refused(name, given, "Not a number of type DOUBLE") from None
     if kind is Kind.LIST:
-        return tuple(dict.fromkeys(part.strip() for part in text.split(","))) if text else ()
+        return tuple(part.strip() for part in text.split(",")) if text else ()
     return text

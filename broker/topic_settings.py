@@ -15,7 +15,7 @@ class ThrottledReplicas(NamedTuple):
 
     def check(self, name: str, value: SettingValue) -> None:
         assert isinstance(value, tuple)
-        if value != ("*",) and not all(re.fullmatch(r"[0-9]+:[0-9]+", pair) for pair in value):
+        if "".join(value) != "*" and not all(re.fullmatch(r"([0-9]+:[0-9]+)?", pair) for pair in value):
             form = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
             what = f"{name} must be the literal '*' or a list of replicas in the following format: {form}"
             raise refused(name, f"[{', '.join(value)}]", what)
@@ -33,7 +33,7 @@ class OffsetResetStrategy(NamedTuple):
     def check(self, name: str, value: SettingValue) -> None:
         assert isinstance(value, str)
         by_duration = re.fullmatch("by_duration:" + ISO_8601_DURATION, value, re.IGNORECASE | re.ASCII)
-        if value.lower() not in ("earliest", "latest") and not by_duration:
+        if value not in ("earliest", "latest") and not by_duration:
             form = "The value must be either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'."
             raise refused(name, value, f"Invalid value `{value}` for configuration {name}. {form}")
 
@@ -101,8 +101,8 @@ GROUP_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in (
 
 CLIENT_METRICS_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in (
     Setting("interval.ms", INT, "300000"),
-    Setting("match", LIST, ""),
-    Setting("metrics", LIST, ""),
+    Setting("match", LIST, "", ListOf()),
+    Setting("metrics", LIST, "", ListOf()),
 )}
 # fmt: on
 

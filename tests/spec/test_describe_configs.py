@@ -16,9 +16,8 @@ from broker.config_description import (
     describe_group,
     describe_topic,
     effective_topic_settings,
-    java_double,
 )
-from broker.settings import Kind
+from broker.settings import Kind, java_double
 from broker.topic_settings import TOPIC_SETTINGS
 from tests.support.metadata import config_with
 from tests.support.oracle import exchanges, needs_oracle
