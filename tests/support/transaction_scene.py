@@ -1,0 +1,371 @@
+"""Transactional ids on a stage: a core, its log in memory, a clock, and producers that ask. No socket, no loop.
+
+`given(*records)` tells the past in the log's own words. The scene does what `broker.shard.Shard` and
+`broker.transaction_coordinator` do, in the open: append, replay, settle, arm timers, release replies, fetch producer
+ids. Markers are not written until the test says what became of them. Records go through their bytes too, so that
+`restarted()` is what a restart would find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TypeVar
+
+import pytest
+
+from broker.transactions.core import TransactionCore
+from broker.transactions.entry import TopicPartition, Txn, TxnRecord
+from broker.transactions.init_producer_id import check_request
+from broker.transactions.records import decode_record, encode_record, record_headers, revive
+from broker.transactions.tables import TxnState
+from broker.transactions.turn import MarkersOwed, Moment, Outcome, ProducerIdNeeded, Reply, TransactionConfig
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.describe_transactions_response import TransactionState
+from protocol.messages.end_txn_request import EndTxnRequest
+from protocol.messages.end_txn_response import EndTxnResponse
+from protocol.messages.init_producer_id_request import InitProducerIdRequest
+from protocol.records import Headers
+
+R = TypeVar("R")
+S = TxnState
+E = ErrorCode
+ID = "pay"
+PID = 7
+NEW_PID = 1000  # the first that the scene gives out
+NOW_MS = 1_800_000_000_000
+TIMEOUT_MS = 60_000
+MAX = 32_767
+P0, P1 = ("orders", 0), ("orders", 1)
+COORDINATOR_EPOCH = 4
+Pair = tuple[int, int]
+
+
+def txn(
+    state: TxnState = S.ONGOING,
+    pair: Pair = (PID, 0),
+    partitions: Iterable[TopicPartition] | None = None,
+    *,
+    transactional_id: str = ID,
+    previous: int | None = None,
+    following: int | None = None,
+    following_epoch: int | None = None,
+    last_epoch: int | None = None,
+    version: int = 2,
+    started_ms: int | None = None,
+    updated_ms: int = NOW_MS,
+    timeout_ms: int = TIMEOUT_MS,
+) -> Txn:
+    """A record as it stands in the log: by default P0 takes part in what is open or decided."""
+    is_busy = state in (S.ONGOING, S.PREPARE_COMMIT, S.PREPARE_ABORT)
+    if partitions is None:
+        partitions = [P0] if is_busy else []
+    if started_ms is None and state is not S.EMPTY:
+        started_ms = NOW_MS
+    return Txn(
+        transactional_id,
+        *pair,
+        timeout_ms,
+        state,
+        frozenset(partitions),
+        started_ms,
+        updated_ms,
+        previous_producer_id=pair[0] if previous is None else previous,
+        next_producer_id=following,
+        next_producer_epoch=following_epoch,
+        last_producer_epoch=last_epoch,
+        client_version=version,
+    )
+
+
+@contextmanager
+def refused(code: ErrorCode) -> Iterator[None]:
+    with pytest.raises(KafkaError) as caught:
+        yield
+    assert caught.value.code is code
+
+
+class Asked:
+    """An EndTxn and, once it is there, its answer."""
+
+    def __init__(self) -> None:
+        self._answer: EndTxnResponse | None = None
+
+    @property
+    def is_parked(self) -> bool:
+        return self._answer is None
+
+    @property
+    def code(self) -> ErrorCode:
+        assert self._answer is not None, "not answered yet"
+        return ErrorCode(self._answer.error_code)
+
+    @property
+    def pair(self) -> Pair:
+        """What the producer goes on with; (-1, -1) where it keeps what it has."""
+        assert self._answer is not None, "not answered yet"
+        assert self.code is E.NONE
+        return self._answer.producer_id, self._answer.producer_epoch
+
+    def resolve(self, answer: EndTxnResponse) -> None:
+        assert self._answer is None, "answered twice"
+        self._answer = answer
+
+
+class Scene:
+    def __init__(
+        self,
+        *,
+        transaction_version: int = 2,
+        coordinator_epoch: int = COORDINATOR_EPOCH,
+        config: TransactionConfig | None = None,
+        now_ms: int = NOW_MS,
+    ) -> None:
+        self.config = config or TransactionConfig()
+        self.transaction_version = transaction_version
+        self.coordinator_epoch = coordinator_epoch
+        self.now_ms = now_ms
+        self.log: list[tuple[bytes, bytes | None, Headers]] = []
+        self.written: list[TxnRecord] = []  # since the scene began
+        self.refuse_appends: ErrorCode | None = None
+        self.has_producer_ids = True
+        self._next_producer_id = NEW_PID
+        self._reset()
+
+    def _reset(self) -> None:
+        self.core = TransactionCore(self.config, coordinator_epoch=self.coordinator_epoch, marker_sender=self)
+        self.owed: list[MarkersOwed] = []  # asked for, and not answered
+        self.due: dict[str, int] = {}  # timers: key → when
+
+    # The past.
+
+    def replay_bytes(self, key: bytes, value: bytes | None, headers: Headers = ()) -> None:
+        """One record as it lies in the log."""
+        self.log.append((key, value, headers))
+        record = decode_record(key, value)
+        if record is not None:
+            self.core.replay(revive(record, headers), len(self.log) - 1)
+
+    def loaded(self) -> Scene:
+        self._settle(self.core.on_loaded(self.now_ms))
+        return self
+
+    def restarted(self) -> Scene:
+        """The process ends without a word; the next one reads the log, as coordinator of a higher epoch."""
+        scene = Scene(
+            transaction_version=self.transaction_version,
+            coordinator_epoch=self.coordinator_epoch + 1,
+            config=self.config,
+            now_ms=self.now_ms,
+        )
+        scene._next_producer_id = self._next_producer_id + 1000
+        for stored in self.log:
+            scene.replay_bytes(*stored)
+        return scene.loaded()
+
+    # Requests.
+
+    def init(
+        self,
+        pair: Pair = (-1, -1),
+        *,
+        transactional_id: str | None = ID,
+        timeout_ms: int = TIMEOUT_MS,
+        enable2_pc: bool = False,
+    ) -> Pair:
+        """InitProducerId; raises KafkaError for whatever is answered with an error."""
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id,
+            transaction_timeout_ms=timeout_ms,
+            producer_id=pair[0],
+            producer_epoch=pair[1],
+            enable2_pc=enable2_pc,
+        )
+        check_request(request, self.config)
+        assert transactional_id is not None
+        response = self._turn(
+            lambda moment: self.core.init_producer_id(request, moment),
+            lambda producer_id: self.core.reserve(transactional_id, producer_id, timeout_ms, self.now_ms),
+        )
+        assert response is not None
+        if response.error_code:
+            assert (response.producer_id, response.producer_epoch) == (-1, -1)
+            raise KafkaError(ErrorCode(response.error_code))
+        return response.producer_id, response.producer_epoch
+
+    def add(
+        self, pair: Pair, *partitions: TopicPartition, transactional_id: str = ID, version: int = 0
+    ) -> dict[TopicPartition, ErrorCode]:
+        """AddPartitionsToTxn of a producer, versions 0-3."""
+        codes = self._turn(
+            lambda moment: self.core.add_partitions(
+                transactional_id, *pair, frozenset(partitions or [P0]), asked_version=version, moment=moment
+            )
+        )
+        assert codes is not None
+        return dict(codes)
+
+    def add5(
+        self, pair: Pair, *partitions: TopicPartition, transactional_id: str = ID
+    ) -> dict[TopicPartition, ErrorCode]:
+        """What a partition leader asks when a produce brings its partition itself."""
+        return self.add(pair, *partitions, transactional_id=transactional_id, version=2)
+
+    def verify(
+        self, pair: Pair, *partitions: TopicPartition, transactional_id: str = ID
+    ) -> dict[TopicPartition, ErrorCode]:
+        codes = self._turn(
+            lambda _: self.core.verify_partitions(transactional_id, *pair, frozenset(partitions or [P0]))
+        )
+        assert codes is not None
+        return dict(codes)
+
+    def end(self, pair: Pair, *, committed: bool, version: int, transactional_id: str = ID) -> Asked:
+        asked = Asked()
+        request = EndTxnRequest(
+            transactional_id=transactional_id, producer_id=pair[0], producer_epoch=pair[1], committed=committed
+        )
+        answer = self._turn(
+            lambda moment: self.core.end_txn(request, asked, asked_version=2 if version >= 5 else 0, moment=moment)
+        )
+        if answer is not None:
+            asked.resolve(answer)
+        return asked
+
+    def commit4(self, pair: Pair) -> Asked:
+        return self.end(pair, committed=True, version=4)
+
+    def abort4(self, pair: Pair) -> Asked:
+        return self.end(pair, committed=False, version=4)
+
+    def commit5(self, pair: Pair) -> Asked:
+        return self.end(pair, committed=True, version=5)
+
+    def abort5(self, pair: Pair) -> Asked:
+        return self.end(pair, committed=False, version=5)
+
+    # What happens by itself.
+
+    def write_markers(self, only: Iterable[TopicPartition] | None = None) -> list[MarkersOwed]:
+        """All markers that are asked for are written, or only those of some partitions. Returns what was asked."""
+        owed, self.owed = self.owed, []
+        for each in owed:
+            written = each.partitions if only is None else each.partitions & frozenset(only)
+            self.markers_answered(each, written)
+        return owed
+
+    def markers_answered(self, owed: MarkersOwed, written: frozenset[TopicPartition]) -> None:
+        try:
+            self._turn(lambda moment: self.core.markers_written(owed, written, moment))
+        except KafkaError:
+            self._settle(self.core.ask_later(owed.transactional_id))
+
+    def time_out(self) -> list[str]:
+        """The scan for transactions that have been open for too long. Returns whom it aborted."""
+        aborted = []
+        for transactional_id in self.core.timed_out(self.now_ms):
+            try:
+                self._turn(partial(self.core.abort_timed_out, transactional_id))
+            except KafkaError:
+                continue
+            aborted.append(transactional_id)
+        return aborted
+
+    def expire(self) -> None:
+        self._turn(lambda _: self.core.expire(self.now_ms))
+
+    def delete_topic(self, topic: str) -> None:
+        self._turn(lambda _: self.core.forget_topic(topic))
+
+    def advance(self, ms: int) -> None:
+        """Time passes, and the timers that fall due fire."""
+        self.now_ms += ms
+        for key in [key for key, due_ms in self.due.items() if due_ms <= self.now_ms]:
+            del self.due[key]
+            self._settle(self.core.on_timer(key, self.now_ms))
+
+    # Looking.
+
+    @property
+    def state(self) -> tuple[TxnState, int, int]:
+        """(state, producer id, producer epoch) of ID, as recorded."""
+        found = self.core.txn(ID)
+        assert found is not None
+        assert found.producer_epoch is not None
+        return found.state, found.producer_id, found.producer_epoch
+
+    @property
+    def txn(self) -> Txn:
+        found = self.core.txn(ID)
+        assert found is not None
+        return found
+
+    @property
+    def last(self) -> TxnRecord:
+        return self.written[-1]
+
+    def describe(self, transactional_id: str = ID) -> TransactionState:
+        return self.core.describe(transactional_id)
+
+    # As the shell does it.
+
+    def resolve(self, message: MarkersOwed) -> None:
+        """The scene is the marker sender."""
+        self.owed.append(message)
+
+    def _turn(
+        self, decide: Callable[[Moment], Outcome[R]], before_again: Callable[[int], None] | None = None
+    ) -> R | None:
+        try:
+            return self._settle(decide(Moment(self.now_ms, self.transaction_version)))
+        except ProducerIdNeeded:
+            pass
+        if not self.has_producer_ids:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        producer_id, self._next_producer_id = self._next_producer_id, self._next_producer_id + 1
+        if before_again is not None:
+            before_again(producer_id)
+        return self._settle(decide(Moment(self.now_ms, self.transaction_version, producer_id)))
+
+    def _settle(self, outcome: Outcome[R]) -> R | None:
+        if outcome.records and self.refuse_appends is not None:
+            raise KafkaError(self.refuse_appends)
+        for record in outcome.records:
+            key, value = encode_record(record, self.transaction_version)
+            self.log.append((key, value, record_headers(record)))
+            self.written.append(record)
+            self.core.replay(record, len(self.log) - 1)
+        self.core.settle(outcome)
+        for timer in outcome.timers:
+            self.due.pop(timer.key, None)
+            if timer.delay_ms is not None:
+                self.due[timer.key] = self.now_ms + timer.delay_ms
+        for reply in outcome.replies:
+            self._release(reply)
+        return outcome.response
+
+    def _release(self, reply: Reply) -> None:
+        if isinstance(reply.message, MarkersOwed):
+            assert reply.token is self
+            self.resolve(reply.message)
+        else:
+            assert isinstance(reply.token, Asked)
+            assert isinstance(reply.message, EndTxnResponse)
+            reply.token.resolve(reply.message)
+
+
+def given(
+    *records: TxnRecord,
+    transaction_version: int = 2,
+    coordinator_epoch: int = COORDINATOR_EPOCH,
+    config: TransactionConfig | None = None,
+    now_ms: int = NOW_MS,
+) -> Scene:
+    """A core that has loaded these records."""
+    scene = Scene(
+        transaction_version=transaction_version, coordinator_epoch=coordinator_epoch, config=config, now_ms=now_ms
+    )
+    for record in records:
+        scene.replay_bytes(*encode_record(record, transaction_version), record_headers(record))
+    return scene.loaded()
