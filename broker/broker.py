@@ -7,31 +7,25 @@ stop:  no more requests → answer what is in flight → coordinators → write,
 from __future__ import annotations
 
 import asyncio
-import errno
-import logging
-import socket
 from collections.abc import Coroutine
+from functools import cached_property
 from random import randint
 from typing import TYPE_CHECKING, Any
 
 from broker.clock import LoopTimers, SystemClock
 from broker.discards import Discards
 from broker.dispatch import Dispatcher
-from broker.features import TRANSACTION_VERSION
 from broker.fetch_sessions import MAX_SESSION_ID, FetchSessions
 from broker.group_commit import AppendFlush, SyncRounds
-from broker.group_coordinator import OFFSETS_TOPIC, CoordinatorSettings, GroupCoordinator
-from broker.limits import ConnectionLimits
 from broker.listeners import advertise
+from broker.listening import CannotStart, bind_listener, connection_limits
 from broker.metadata.cluster_metadata import ClusterMetadata
 from broker.metadata.loading import CorruptMetadata
 from broker.partitions import Partitions
 from broker.producer_ids import ProducerIds
-from broker.server import Server, bind
-from broker.topic_creation import TopicCreation
-from broker.transaction_coordinator import TRANSACTION_STATE, TransactionCoordinator, TransactionSettings
-from broker.transaction_markers import LocalMarkerWriter
-from broker.uuids import hex_text, random_uuid
+from broker.server import Server
+from broker.topic_creation import GROUP_OFFSETS, TRANSACTION_STATE, TopicCreation
+from broker.uuids import random_uuid
 from broker.workers import ThreadWorkers
 from protocol.errors import KafkaError
 from storage.checkpoints import topic_id_text
@@ -41,20 +35,16 @@ from storage.tail_cache import TailCache
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
+    from broker.group_coordinator import GroupCoordinator
     from broker.housekeeping import Housekeeping
     from broker.listeners import Listener
     from broker.metadata.image import TopicImage
-    from broker.shard import ShardLog
-
-log = logging.getLogger("odradek")
+    from broker.transaction_coordinator import TransactionCoordinator
+    from broker.transaction_markers import LocalMarkerWriter
 
 WORKER_THREADS = 4
 HOUSEKEEPING_AFTER_MS = 500  # so that its import does not stand in the way of the first requests
 LOCAL_HOST = "localhost"  # what clients are told where the configuration names no host: one machine is what this is for
-
-
-class CannotStart(Exception):
-    """What keeps the broker from serving, in words for the person who started it."""
 
 
 class Broker:
@@ -69,9 +59,6 @@ class Broker:
     log_directory: LogDirectory
     metadata: ClusterMetadata
     partitions: Partitions
-    groups: GroupCoordinator
-    transactions: TransactionCoordinator
-    markers: LocalMarkerWriter
     producer_ids: ProducerIds
 
     def __init__(self, config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> None:
@@ -94,7 +81,7 @@ class Broker:
         """Raises CannotStart, OSError, KafkaError; nothing of it is left running then."""
         config = self.config
         # Before the directory is touched: a port that is taken must not cost it the mark of its clean shutdown.
-        sockets = {listener.name: _bind(listener) for listener in config.serving}
+        sockets = {listener.name: bind_listener(listener) for listener in config.serving}
         self.log_directory = self._open_log_directory()
         self.cluster_id = self.log_directory.meta.cluster_id
         ports = {name: bound.getsockname()[1] for name, bound in sockets.items()}
@@ -102,15 +89,18 @@ class Broker:
         self.advertised = config.advertised(ports, lambda: LOCAL_HOST)
         self._open_metadata()
         self._open_partitions()
-        self._start_groups()
-        self._start_transactions()
         self.auto_creation = TopicCreation(self.metadata, config, random_uuid)
         self.metadata.add_listener(self)
         dispatcher = Dispatcher(self, self.clock)
         for name, bound in sockets.items():
-            server = Server(dispatcher, _connection_limits(config), self.timers, self.loop, listener_name=name)
+            server = Server(dispatcher, connection_limits(config), self.timers, self.loop, listener_name=name)
             self._servers.append(server)
             await server.listen(bound)
+        topics = self.metadata.image.topics
+        if GROUP_OFFSETS in topics:
+            self.loop.call_soon(lambda: self.groups)
+        if TRANSACTION_STATE in topics:
+            self.loop.call_soon(lambda: self.transactions)
         self._housekeeping_timer = self.timers.after(HOUSEKEEPING_AFTER_MS, self._start_housekeeping)
 
     async def stop(self, in_flight_timeout_s: float) -> None:
@@ -119,35 +109,61 @@ class Broker:
         if self.housekeeping is not None:
             self.housekeeping.stop()
         await asyncio.gather(*(server.stop(in_flight_timeout_s) for server in self._servers))
-        self.transactions.stop()
-        self.groups.stop()
+        if self._has("transactions"):
+            self.transactions.stop()
+        if self._has("groups"):
+            self.groups.stop()
         self._flush.flush()
         self.workers.close()
         await asyncio.sleep(0)  # what the threads have ended is settled on the loop
         self.metadata.close()
         self.log_directory.close(broker_epoch=self.metadata.broker_epoch)
 
-    # What follows a commit to the metadata log, in this order.
+    @cached_property
+    def groups(self) -> GroupCoordinator:
+        from broker.coordinators import start_groups
+
+        return start_groups(self)
+
+    @cached_property
+    def transactions(self) -> TransactionCoordinator:
+        from broker.coordinators import start_transactions
+
+        return start_transactions(self)
+
+    @cached_property
+    def markers(self) -> LocalMarkerWriter:
+        from broker.coordinators import make_markers
+
+        return make_markers(self)
+
+    def _has(self, coordinator: str) -> bool:
+        return coordinator in vars(self)
+
+    # What follows a commit to the metadata log, in this order. A coordinator that is not there yet has missed nothing.
 
     def topic_created(self, topic: TopicImage) -> None:
         self.partitions.topic_created(topic)
-        if topic.name == OFFSETS_TOPIC:
-            self.groups.offsets_topic_created(len(topic.partitions))
-        elif topic.name == TRANSACTION_STATE:
-            self.transactions.state_topic_created(len(topic.partitions))
+        self._tell_coordinator(topic)
 
     def partitions_added(self, topic: TopicImage) -> None:
         self.partitions.partitions_added(topic)
-        if topic.name == OFFSETS_TOPIC:
-            self.groups.offsets_topic_created(len(topic.partitions))
+        self._tell_coordinator(topic)
 
     def topic_deleted(self, topic: TopicImage) -> None:
         self.partitions.topic_deleted(topic)
-        self.transactions.topic_deleted(topic.name)
-        if topic.name == OFFSETS_TOPIC:
+        if self._has("transactions"):
+            self.transactions.topic_deleted(topic.name)
+        if self._has("groups") and topic.name == GROUP_OFFSETS:
             self.groups.offsets_topic_deleted()
-        else:
+        elif self._has("groups"):
             self.groups.topic_deleted(topic.name, topic.topic_id)
+
+    def _tell_coordinator(self, topic: TopicImage) -> None:
+        if topic.name == GROUP_OFFSETS and self._has("groups"):
+            self.groups.offsets_topic_created(len(topic.partitions))
+        elif topic.name == TRANSACTION_STATE and self._has("transactions"):
+            self.transactions.state_topic_created(len(topic.partitions))
 
     def topic_config_changed(self, topic: str) -> None:
         self.partitions.topic_config_changed(topic)
@@ -211,37 +227,6 @@ class Broker:
         self.partitions.open_all()
         self.producer_ids = ProducerIds(self.metadata)
 
-    def _start_groups(self) -> None:
-        self.groups = GroupCoordinator(
-            CoordinatorSettings.of(self.config),
-            self.clock,
-            self.timers,
-            open_log=self._offsets_log,
-            spawn=self._spawn,
-            new_uuid=lambda: hex_text(random_uuid()),
-            topic_exists=lambda topic_id: topic_id in self.metadata.image.topics_by_id,
-        )
-        topic = self.metadata.image.topics.get(OFFSETS_TOPIC)
-        self.groups.start(None if topic is None else len(topic.partitions))
-
-    def _start_transactions(self) -> None:
-        image = self.metadata.image
-        self.markers = LocalMarkerWriter(self.partitions, self.groups, self.clock)
-        self.transactions = TransactionCoordinator(
-            TransactionSettings.of(self.config),
-            self.clock,
-            self.timers,
-            open_log=self._transaction_log,
-            coordinator_epoch=lambda index: image.topics[TRANSACTION_STATE].partitions[index].leader_epoch,
-            marker_writer=self.markers,
-            producer_ids=self.producer_ids,
-            transaction_version=lambda: image.features.get(TRANSACTION_VERSION, 0),
-            partition_exists=image.has_partition,
-            spawn=self._spawn,
-        )
-        topic = image.topics.get(TRANSACTION_STATE)
-        self.transactions.start(None if topic is None else len(topic.partitions))
-
     def _start_housekeeping(self) -> None:
         from broker.chores import chores
         from broker.housekeeping import Housekeeping
@@ -254,58 +239,9 @@ class Broker:
         )
         self.housekeeping.start(self.config.log_initial_task_delay_ms)
 
-    def _offsets_log(self, index: int) -> ShardLog:
-        from broker.shard_log import PartitionLog
-
-        return PartitionLog(self.partitions.get(OFFSETS_TOPIC, index), self.workers)
-
-    def _transaction_log(self, index: int) -> ShardLog:
-        from broker.shard_log import PartitionLog
-
-        return PartitionLog(self.partitions.get(TRANSACTION_STATE, index), self.workers)
-
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Runs beside what the loop is doing."""
         # Kept, since the loop alone would let a running task be collected.
         task = self.loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _bind(listener: Listener) -> socket.socket:
-    try:
-        return bind(listener.host, listener.port)
-    except OSError as error:
-        where = f"{listener.host or '*'}:{listener.port}"
-        if error.errno == errno.EADDRINUSE:
-            raise CannotStart(
-                f"port {listener.port} is taken ({where}), maybe by another broker: choose one with --port or"
-                " `listeners`; --port 0 takes any that is free"
-            ) from None
-        raise CannotStart(f"cannot listen on {where}: {error.strerror}") from None
-
-
-def _connection_limits(config: BrokerConfig) -> ConnectionLimits:
-    idle_ms, queued_bytes = config.connections_max_idle_ms, config.queued_max_request_bytes
-    return ConnectionLimits(
-        max_request_bytes=config.socket_request_max_bytes,
-        max_idle_ms=None if idle_ms < 0 else idle_ms,
-        max_connections=config.max_connections,
-        max_connections_per_ip=config.max_connections_per_ip,
-        max_connections_per_ip_overrides=_by_address(config.max_connections_per_ip_overrides),
-        queued_max_request_bytes=None if queued_bytes < 0 else queued_bytes,
-        accept_backlog=config.socket_listen_backlog_size,
-    )
-
-
-def _by_address(overrides: str) -> dict[str, int]:
-    """`max.connections.per.ip.overrides`, host:count pairs, with the addresses of hosts that are given by name."""
-    limits = {}
-    for pair in filter(None, (pair.strip() for pair in overrides.split(","))):
-        host, _, count = pair.rpartition(":")
-        if not host or not count.isdecimal():
-            raise CannotStart(f"max.connections.per.ip.overrides={overrides}: {pair!r} is not of the form host:count")
-        try:
-            limits[socket.gethostbyname(host)] = int(count)
-        except OSError as error:
-            raise CannotStart(f"max.connections.per.ip.overrides: the host {host}: {error.strerror}") from None
-    return limits

@@ -5,6 +5,7 @@ On the way to the first accepted connection nothing is imported that is not need
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -92,6 +93,7 @@ def main(words: Sequence[str]) -> int:
 
 def run(options: ServeOptions) -> int:
     """Serves until it is told to stop; returns the exit status."""
+    gc.disable()  # until the broker serves: nothing that is made on the way there is garbage
     from broker.config import BrokerConfig, ConfigError, load_config
     from broker.process import CannotStart, serve
 
