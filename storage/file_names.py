@@ -50,5 +50,11 @@ def doomed_directory(topic: str, partition: int, unique_hex: str) -> str:
     return topic[: _MAX_DIRECTORY_NAME - len(ending)] + ending
 
 
+def stray_directory(topic: str, partition: int, unique_hex: str) -> str:
+    """The name under which a directory is set aside that belongs to no partition; Kafka's, and cut as above."""
+    ending = f"-{partition}.{unique_hex}-stray"
+    return topic[: _MAX_DIRECTORY_NAME - len(ending)] + ending
+
+
 def is_doomed_directory(directory: str) -> bool:
     return _DOOMED.fullmatch(directory) is not None

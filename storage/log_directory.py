@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from threading import Lock
 
 from protocol.errors import ErrorCode, KafkaError
 from storage.checkpoints import (
@@ -40,6 +41,7 @@ from storage.file_names import (
     is_doomed_directory,
     partition_directory,
     partition_of,
+    stray_directory,
 )
 from storage.log import Log, LogWriteFailed, SyncTicket, no_jitter
 from storage.log_config import LogConfig
@@ -78,6 +80,7 @@ class LogDirectory:
         self._recovery_points: dict[TopicPartition, int] = {}  # as in the checkpoint files
         self._log_start_offsets: dict[TopicPartition, int] = {}
         self._jitter_ms: Callable[[int], int] = no_jitter
+        self._checkpoint_files = CheckpointFiles(disk)
         self._found: dict[TopicPartition, None] = {}  # those that have a directory
         self._topic_ids: dict[TopicPartition, bytes] = {}  # as their directories say
 
@@ -236,6 +239,17 @@ class LogDirectory:
         self._disk.rename(f"{self.path}/{name}", target)
         return target
 
+    def set_aside(self, topic: str, partition: int, unique_hex: str) -> str:
+        """Renames the directory of a partition that nobody knows, so that one of that name can be made. It stays until
+        somebody looks at it, as in Kafka. Returns its path from now on."""
+        key = topic, partition
+        self._found.pop(key, None)
+        self._topic_ids.pop(key, None)
+        self._forget_checkpointed(key)
+        target = f"{self.path}/{stray_directory(topic, partition, unique_hex)}"
+        self._disk.rename(self._path_of(topic, partition), target)
+        return target
+
     def _path_of(self, topic: str, partition: int) -> str:
         return f"{self.path}/{partition_directory(topic, partition)}"
 
@@ -246,8 +260,7 @@ class LogDirectory:
         if key in self._recovery_points or key in self._log_start_offsets:
             self._recovery_points.pop(key, None)
             self._log_start_offsets.pop(key, None)
-            self._write_offsets(RECOVERY_POINTS, self._recovery_points)
-            self._write_offsets(LOG_START_OFFSETS, self._log_start_offsets)
+            self.checkpoint().run()
 
     def write_checkpoints(self) -> None:
         """Recovery points, log start offsets and high watermarks as they are now. Waits for the disk; a thread may
@@ -265,17 +278,13 @@ class LogDirectory:
         closed = {key: start for key, start in self._log_start_offsets.items() if key not in self.logs}
         self._log_start_offsets = closed | starts
         high_watermarks = {key: log.high_watermark for key, log in self.logs.items()}
-        return CheckpointWrite(
-            self._disk,
+        return self._checkpoint_files.write(
             {
                 f"{self.path}/{LOG_START_OFFSETS}": encode_offsets(self._log_start_offsets),
                 f"{self.path}/{RECOVERY_POINTS}": encode_offsets(self._recovery_points),
                 f"{self.path}/{HIGH_WATERMARKS}": encode_offsets(high_watermarks),
             },
         )
-
-    def _write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        self._disk.replace(f"{self.path}/{name}", encode_offsets(offsets))
 
     def space_bytes(self) -> tuple[int, int]:
         """(total, usable) of the file system that it lies on. Raises OSError."""
@@ -286,7 +295,7 @@ class LogDirectory:
         return self._read_checkpoint(CLEANER_OFFSETS)
 
     def write_cleaner_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
-        self._write_offsets(CLEANER_OFFSETS, offsets)
+        self._disk.replace(f"{self.path}/{CLEANER_OFFSETS}", encode_offsets(offsets))
 
     # --- leaving
 
@@ -320,16 +329,39 @@ class LogDirectory:
             self._lock.release()
 
 
+class CheckpointFiles:
+    """The checkpoints as they are being written: by threads, and at times by the loop."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._lock = Lock()
+        self._asked = 0
+        self._written = 0
+
+    def write(self, files: Mapping[str, bytes]) -> CheckpointWrite:
+        self._asked += 1
+        return CheckpointWrite(self, self._asked, files)
+
+    def put(self, number: int, files: Mapping[str, bytes]) -> None:
+        with self._lock:
+            if number < self._written:
+                return  # a newer state is there: this one may speak of partitions that were deleted since
+            for path, data in files.items():
+                self._disk.replace(path, data)
+            self._written = number
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointWrite:
-    """Checkpoint files to be put in place, each durably and in one step; the order does not matter."""
+    """Checkpoint files to be put in place, each durably and in one step; the order among them does not matter."""
 
-    disk: Disk
+    target: CheckpointFiles
+    number: int
     files: Mapping[str, bytes]
 
     def run(self) -> None:
-        for path, data in self.files.items():
-            self.disk.replace(path, data)
+        """For a thread. Does nothing if a later one was quicker."""
+        self.target.put(self.number, self.files)
 
 
 def remove_directory_tree(disk: Disk, path: str) -> None:

@@ -32,6 +32,7 @@ from broker.metadata.registration import (
     registration_records,
 )
 from broker.metadata.snapshots import BOOTSTRAP, bootstrap_snapshot, is_complete, records_in, snapshots_among
+from broker.metadata.strays import strays
 from broker.metadata.topic_names import METADATA_TOPIC
 from broker.metadata.topics import Node
 from broker.workers import Outcome, Workers
@@ -142,6 +143,9 @@ class ClusterMetadata:
             metadata._commit_here(bootstrap_records(formatted, config.current_text("min.insync.replicas") or "1"))
         metadata._take_over(endpoints, new_uuid(), was_clean=log_directory.was_clean)
         metadata._adopt_broker_configs()
+        for partition in strays(image, node.node_id, log_directory.partitions(), log_directory.topic_id_of):
+            aside = log_directory.set_aside(*partition, new_uuid().hex())
+            log.warning("no topic that is known has the directory of %s-%d; it is now %s", *partition, aside)
         return metadata
 
     def add_listener(self, listener: MetadataListener) -> None:

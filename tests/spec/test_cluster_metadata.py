@@ -13,6 +13,7 @@ from broker.metadata.image import DEFAULT_BROKER, MetadataImage, TopicImage
 from broker.metadata.loading import CorruptMetadata, Loader
 from broker.metadata.records import FRAME_VERSION, PassedOver, decode_record, encode_record, record_batch
 from broker.metadata.snapshots import bootstrap_snapshot
+from broker.metadata.strays import strays
 from broker.metadata.topics import MorePartitions, create_partitions, delete_topics
 from broker.workers import Outcome
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
@@ -29,7 +30,7 @@ from protocol.records import NewRecord, build_batch
 from protocol.struct import Message
 from storage.disk import Disk
 from tests.support.fake_disk import FakeDisk, Fault
-from tests.support.metadata import DATA, DIRECTORY_ID, FEATURES, NODE, Running
+from tests.support.metadata import DATA, DIRECTORY_ID, FEATURES, NODE, Running, image_with
 
 LEADER_CHANGE, BOOTSTRAP = 1, 3 + len(FEATURES)  # records at the log's beginning: begin, features, min ISR, end
 METADATA = f"{DATA}/__cluster_metadata-0"
@@ -180,6 +181,41 @@ def test_a_partition_of_other_nodes_stays_theirs() -> None:
     ).outcome()
     partition = restarted(running, killed=True).metadata.image.topics["elsewhere"].partitions[0]
     assert (partition.leader, partition.leader_epoch) == (2, 3)
+
+
+# Directories that belong to nobody
+
+
+def test_what_an_interrupted_deletion_left_is_set_aside(caplog: pytest.LogCaptureFixture) -> None:
+    running = Running(FakeDisk())
+    running.create("gone", "kept")
+    for name in ("gone", "kept"):
+        topic_id = running.metadata.image.topics[name].topic_id
+        running.directory.create_log(name, 0, topic_id, running.config.log_config({}), now_ms=1)
+    running.metadata.submit(lambda image: delete_topics(image, [("gone", bytes(16))])).outcome()
+    with caplog.at_level(logging.WARNING):
+        again = restarted(running)
+    assert again.directory.partitions() == [("__cluster_metadata", 0), ("kept", 0)]
+    (aside,) = [name for name in again.disk.list_directory(DATA) if name.endswith("-stray")]
+    assert aside.startswith("gone-0.")
+    assert aside in caplog.text
+
+
+def test_a_directory_of_an_older_topic_of_the_same_name_is_set_aside() -> None:
+    running = Running(FakeDisk())
+    running.create("t")
+    running.directory.create_log("t", 0, b"another topic id", running.config.log_config({}), now_ms=1)
+    again = restarted(running)
+    assert ("t", 0) not in again.directory.partitions()
+
+
+def test_a_partition_beyond_those_of_its_topic_is_a_stray() -> None:
+    image = image_with("t", partitions=2)
+    topic_id = image.topics["t"].topic_id
+    found = [("t", 0), ("t", 1), ("t", 2), ("__cluster_metadata", 0)]
+    assert strays(image, NODE.node_id, found, lambda name, index: topic_id) == [("t", 2)]
+    assert strays(image, 9, found[:1], lambda name, index: topic_id) == [("t", 0)]
+    assert strays(image, NODE.node_id, found[:1], lambda name, index: None) == []
 
 
 # Turns
