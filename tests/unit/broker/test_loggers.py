@@ -1,0 +1,104 @@
+"""The broker's loggers as a config resource: Kafka's level names on Python's loggers."""
+
+import logging
+
+import pytest
+
+from broker.loggers import ROOT, PythonLoggers, alter_levels, level_name
+from broker.metadata.config_changes import Change
+from protocol.errors import ErrorCode, KafkaError
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+class Levels:
+    def __init__(self, **levels: int) -> None:
+        self.known = {ROOT: logging.INFO, **levels}
+
+    def levels(self) -> dict[str, int]:
+        return dict(self.known)
+
+    def set_level(self, name: str, level: int) -> None:
+        self.known[name] = level
+
+
+def refusal(change: Change) -> tuple[ErrorCode, str | None]:
+    with pytest.raises(KafkaError) as refused:
+        alter_levels(Levels(mine=logging.INFO), [change], validate_only=False)
+    return refused.value.code, refused.value.message
+
+
+def test_a_level_is_set_and_unset() -> None:
+    loggers = Levels(mine=logging.INFO)
+    alter_levels(loggers, [Change("mine", SET, "DEBUG"), Change(ROOT, SET, "ERROR")], validate_only=False)
+    assert loggers.known == {ROOT: logging.ERROR, "mine": logging.DEBUG}
+    alter_levels(loggers, [Change("mine", DELETE, None)], validate_only=False)
+    assert loggers.known["mine"] == logging.NOTSET
+
+
+def test_validating_changes_nothing() -> None:
+    loggers = Levels()
+    alter_levels(loggers, [Change(ROOT, SET, "DEBUG")], validate_only=True)
+    assert loggers.known == {ROOT: logging.INFO}
+
+
+def test_all_changes_are_made_or_none() -> None:
+    loggers = Levels(mine=logging.INFO)
+    with pytest.raises(KafkaError):
+        alter_levels(loggers, [Change("mine", SET, "DEBUG"), Change("nobody", SET, "DEBUG")], validate_only=False)
+    assert loggers.known["mine"] == logging.INFO
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        (Change("nobody", SET, "DEBUG"), ErrorCode.INVALID_CONFIG, "Logger nobody does not exist!"),
+        (
+            Change("mine", SET, "info"),
+            ErrorCode.INVALID_CONFIG,
+            (
+                "Cannot set the log level of mine to info as it is not a supported log level. "
+                "Valid log levels are DEBUG, ERROR, FATAL, INFO, TRACE, WARN"
+            ),
+        ),
+        (
+            Change(ROOT, DELETE, None),
+            ErrorCode.INVALID_REQUEST,
+            "Removing the log level of the root logger is not allowed",
+        ),
+        (
+            Change("mine", APPEND, "X"),
+            ErrorCode.INVALID_REQUEST,
+            "APPEND operation is not allowed for the BROKER_LOGGER resource",
+        ),
+    ],
+)
+def test_a_change_that_a_logger_does_not_allow(change: Change, code: ErrorCode, words: str) -> None:
+    assert refusal(change) == (code, words)
+
+
+@pytest.mark.parametrize(
+    ("level", "name"),
+    [
+        (0, "TRACE"),
+        (1, "TRACE"),
+        (10, "DEBUG"),
+        (15, "DEBUG"),
+        (20, "INFO"),
+        (30, "WARN"),
+        (40, "ERROR"),
+        (50, "FATAL"),
+    ],
+)
+def test_a_level_is_shown_under_the_name_of_the_next_lower_one(level: int, name: str) -> None:
+    assert level_name(level) == name
+
+
+def test_python_loggers_are_found_by_name() -> None:
+    logger = logging.getLogger("odradek.test.loggers")
+    loggers = PythonLoggers()
+    loggers.set_level("odradek.test.loggers", logging.ERROR)
+    assert loggers.levels()["odradek.test.loggers"] == logging.ERROR
+    loggers.set_level("odradek.test.loggers", logging.NOTSET)
+    assert logger.level == logging.NOTSET
+    assert ROOT in loggers.levels()
