@@ -300,6 +300,9 @@ class BrokerConfig:
         if len(directories) != 1:
             name = "log.dirs" if self.log_dirs else "log.dir"
             raise ConfigError(name, ",".join(directories), "one directory is served; several are not")
+        metadata_directory = self.current_text("metadata.log.dir")
+        if metadata_directory not in (None, directories[0]):
+            raise ConfigError("metadata.log.dir", metadata_directory, f"the metadata log lies in {directories[0]}")
         for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
             if self.current_text(name) == "0":
                 raise ConfigError(name, "0", "must be -1 (for ever) or at least 1")

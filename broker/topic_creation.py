@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from broker.metadata.decision import Decision
 from broker.metadata.topics import NewTopic, TopicDefaults, TopicResult, create_topics
-from protocol.errors import KafkaError
+from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
@@ -95,6 +95,11 @@ class TopicCreation:
 
 def _log_failure(answer: Deferred[list[TopicResult]]) -> None:
     try:
-        answer.outcome()
+        results = answer.outcome()
     except KafkaError as error:
         log.warning("auto-creation of topics failed: %s", error)
+        return
+    assert isinstance(results, list)
+    for result in results:
+        if result.error is not None and result.error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            log.warning("auto-creation of topic %r was refused: %s", result.name, result.error)
