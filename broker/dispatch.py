@@ -93,6 +93,7 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.DELETE_GROUPS: Handler(0, 2),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Handler(0, 1),
     ApiKey.OFFSET_DELETE: Handler(0, 0),
+    ApiKey.UPDATE_FEATURES: Handler(0, 2),
     ApiKey.DESCRIBE_CLUSTER: Handler(0, 2),
     ApiKey.DESCRIBE_PRODUCERS: Handler(0, 0),
     ApiKey.DESCRIBE_TRANSACTIONS: Handler(0, 0),

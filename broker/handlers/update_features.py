@@ -1,0 +1,49 @@
+"""UpdateFeatures (key 57), versions 0-2: to which level of each feature the cluster is finalised.
+
+v1: upgrade types instead of a flag (which Kafka does not heed: version 0 cannot downgrade), validation only. v2: no
+results by feature. Needs ALTER on the cluster. All updates are made or none; answered when they are durable.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.authorization import CLUSTER_NAME, Operation, ResourceType
+from broker.delayed import Deferred
+from broker.metadata.decision import Decision
+from broker.metadata.features import FeatureUpdate
+from broker.metadata.features import update_features as decide
+from protocol.messages.update_features_response import UpdatableFeatureResult, UpdateFeaturesResponse
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from broker.context import RequestContext
+    from broker.metadata.image import MetadataImage
+    from protocol.messages.update_features_request import UpdateFeaturesRequest
+
+RESULTS_UNTIL = 1
+
+
+def update_features(
+    request: UpdateFeaturesRequest, context: RequestContext, broker: Broker
+) -> Deferred[UpdateFeaturesResponse]:
+    context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    updates = [
+        FeatureUpdate(each.feature, each.max_version_level, each.upgrade_type) for each in request.feature_updates
+    ]
+    response = UpdateFeaturesResponse(error_message=None)
+    if context.api_version <= RESULTS_UNTIL:
+        response.results = [
+            UpdatableFeatureResult(feature=each.feature, error_message="NONE") for each in request.feature_updates
+        ]
+
+    def decision(image: MetadataImage) -> Decision[UpdateFeaturesResponse]:
+        made = decide(
+            image,
+            updates,
+            node_id=broker.metadata.node.node_id,
+            min_insync_replicas=str(broker.config.min_insync_replicas),
+        )
+        return Decision(response, () if request.validate_only else made.records)
+
+    return broker.metadata.submit(decision)

@@ -1,0 +1,131 @@
+"""`transaction.version` and how it is changed: scenario 138; known trouble of Kafka at level 0 that ours has not."""
+
+import pytest
+
+from broker.metadata.features import FeatureUpdate, update_features
+from broker.metadata.image import MetadataImage
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.config_record import ConfigRecord
+from protocol.messages.feature_level_record import FeatureLevelRecord
+from tests.support.transaction_scene import MAX, NEW_PID, P0, P1, PID, E, S, given, txn
+
+TV = "transaction.version"
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+ALL_FAILED = "The update failed for all features since the following feature had an error: "
+
+
+def image(**levels: int) -> MetadataImage:
+    made = MetadataImage()
+    for name, level in levels.items():
+        made.replay(FeatureLevelRecord(name=name.replace("_", "."), feature_level=level))
+    return made
+
+
+def updated(before: MetadataImage, *updates: tuple[str, int, int]) -> list[object]:
+    decision = update_features(before, [FeatureUpdate(*each) for each in updates], node_id=1, min_insync_replicas="1")
+    return list(decision.records)
+
+
+@pytest.mark.parametrize(("level", "how"), [(0, SAFE_DOWNGRADE), (1, UNSAFE_DOWNGRADE), (0, UNSAFE_DOWNGRADE)])
+def test_scenario_138_a_downgrade_that_says_so_is_recorded(level: int, how: int) -> None:
+    assert updated(image(transaction_version=2), (TV, level, how)) == [FeatureLevelRecord(name=TV, feature_level=level)]
+
+
+def test_scenario_138_a_downgrade_that_does_not_is_refused() -> None:
+    with pytest.raises(KafkaError) as caught:
+        updated(image(transaction_version=2), (TV, 0, UPGRADE))
+    assert caught.value.code is ErrorCode.INVALID_UPDATE_VERSION
+    assert caught.value.message == (
+        f"{ALL_FAILED}Invalid update version 0 for feature transaction.version. Can't downgrade the version of this"
+        " feature without setting the upgrade type to either safe or unsafe downgrade."
+    )
+
+
+@pytest.mark.parametrize(
+    ("update", "why"),
+    [
+        ((TV, 9, UPGRADE), "version 9 for feature transaction.version. Local controller 1 only supports versions 0-2"),
+        ((TV, -1, UPGRADE), "version -1 for feature transaction.version. A feature version cannot be less than 0."),
+        (
+            (TV, 1, 0),
+            "version 1 for feature transaction.version. The controller does not support the given upgrade type.",
+        ),
+        (("nope", 1, UPGRADE), "version 1 for feature nope. Local controller 1 does not support this feature."),
+    ],
+)
+def test_a_level_that_cannot_be_is_refused_in_kafkas_words(update: tuple[str, int, int], why: str) -> None:
+    with pytest.raises(KafkaError) as caught:
+        updated(image(transaction_version=1), update)
+    assert caught.value.message == f"{ALL_FAILED}Invalid update {why}"
+
+
+def test_one_refusal_keeps_the_others_from_taking_place() -> None:
+    with pytest.raises(KafkaError):
+        updated(image(transaction_version=1), (TV, 2, UPGRADE), ("nope", 1, UPGRADE))
+
+
+def test_the_level_that_is_there_is_not_recorded_again() -> None:
+    assert updated(image(transaction_version=2), (TV, 2, UPGRADE)) == []
+
+
+def test_eligible_leader_replicas_come_in_with_the_clusters_min_isr() -> None:
+    records = updated(image(), ("eligible.leader.replicas.version", 1, UPGRADE))
+    assert [type(each) for each in records] == [FeatureLevelRecord, ConfigRecord]
+
+
+@pytest.mark.parametrize("how", [SAFE_DOWNGRADE, UNSAFE_DOWNGRADE])
+def test_metadata_is_not_downgraded(how: int) -> None:
+    with pytest.raises(KafkaError, match=r"Unsupported metadata\.version downgrade from 30 to 20"):
+        updated(image(metadata_version=30), ("metadata.version", 20, how))
+
+
+def test_scenario_138_after_a_downgrade_records_are_of_version_0_and_an_id_that_ended_at_2_goes_on() -> None:
+    scene = given(txn(S.COMPLETE_COMMIT, (PID, 3)))
+    scene.transaction_version = 0
+    assert scene.init((PID, 3)) == (PID, 4)
+    _, value, _ = scene.log[-1]
+    assert value is not None
+    assert value[:2] == b"\x00\x00"
+    assert scene.restarted().state == (S.EMPTY, PID, 4)
+
+
+def test_scenario_138_a_transaction_that_was_open_at_2_is_ended_by_either_version() -> None:
+    for version in (4, 5):
+        scene = given(txn(S.ONGOING, (PID, 3), [P0]))
+        scene.transaction_version = 0
+        asked = scene.end((PID, 3), committed=True, version=version)
+        (owed,) = scene.write_markers()
+        assert (owed.producer_epoch, asked.pair) == (3, (-1, -1))
+        assert scene.state == (S.COMPLETE_COMMIT, PID, 3)
+
+
+def test_scenario_138_and_by_its_timeout() -> None:
+    scene = given(txn(S.ONGOING, (PID, 3), [P0]))
+    scene.transaction_version = 0
+    scene.advance(60_001)
+    assert scene.time_out() == ["pay"]
+    scene.write_markers()
+    assert scene.state == (S.COMPLETE_ABORT, PID, 4)
+
+
+def test_at_version_0_a_produce_may_bring_its_partition_itself() -> None:
+    scene = given(txn(S.EMPTY, (PID, 3), version=0), transaction_version=0)
+    assert scene.add5((PID, 3), P0) == {P0: E.NONE}
+    assert scene.add5((PID, 3), P1) == {P1: E.NONE}
+    assert scene.txn.client_version == 0
+
+
+def test_a_producer_id_that_was_promised_before_a_downgrade_is_still_given() -> None:
+    scene = given(txn(S.ONGOING, (PID, MAX - 1), [P0]))
+    asked = scene.commit5((PID, MAX - 1))
+    scene.transaction_version = 0
+    scene.write_markers()
+    assert asked.pair == (NEW_PID, 0)
+    assert scene.restarted().state == (S.COMPLETE_COMMIT, NEW_PID, 0)
+
+
+def test_at_version_1_the_new_end_is_served_as_at_2() -> None:
+    scene = given(txn(S.ONGOING, (PID, 3), [P0]), transaction_version=1)
+    asked = scene.commit5((PID, 3))
+    scene.write_markers()
+    assert asked.pair == (PID, 4)
