@@ -48,7 +48,10 @@ def producers_of(context: RequestContext, broker: Broker, topic: str, index: int
         code = ErrorCode.INVALID_TOPIC_EXCEPTION
         return PartitionResponse(partition_index=index, error_code=code.value, error_message=str(refusal))
     except KafkaError as refusal:
-        return PartitionResponse(partition_index=index, error_code=refusal.code.value, error_message=refusal.message)
+        message = refusal.message
+        if topic not in broker.metadata.image.topics:  # only then does Kafka find words
+            message = "this broker has no partition of that name"
+        return PartitionResponse(partition_index=index, error_code=refusal.code.value, error_message=message)
     return PartitionResponse(
         partition_index=index, active_producers=[state(entry) for entry in partition.log.producers()]
     )

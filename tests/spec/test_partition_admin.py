@@ -128,9 +128,9 @@ def test_the_known_epoch_and_the_partition_are_checked(scene: Scene) -> None:
 # --- DescribeProducers
 
 
-def producers(scene: Scene, topic: str = "t") -> describe_producers_response.PartitionResponse:
+def producers(scene: Scene, topic: str = "t", index: int = 0) -> describe_producers_response.PartitionResponse:
     request = describe_producers_request.DescribeProducersRequest(
-        topics=[describe_producers_request.TopicRequest(name=topic, partition_indexes=[0])]
+        topics=[describe_producers_request.TopicRequest(name=topic, partition_indexes=[index])]
     )
     response = describe_producers(request, scene.context(ApiKey.DESCRIBE_PRODUCERS, 0), scene.broker)
     return response.topics[0].partitions[0]
@@ -155,8 +155,15 @@ def test_idempotent_and_transactional_producers_are_told_with_what_is_known_of_t
 @pytest.mark.parametrize(
     ("topic", "code"), [("none", E.UNKNOWN_TOPIC_OR_PARTITION), ("bad name!", E.INVALID_TOPIC_EXCEPTION)]
 )
-def test_producers_of_no_topic_are_an_error(scene: Scene, topic: str, code: ErrorCode) -> None:
-    assert producers(scene, topic).error_code == code.value
+def test_producers_of_no_topic_are_an_error_with_a_message(scene: Scene, topic: str, code: ErrorCode) -> None:
+    answer = producers(scene, topic)
+    assert answer.error_code == code.value
+    assert answer.error_message
+
+
+def test_producers_of_no_partition_are_an_error_without_one(scene: Scene) -> None:
+    answer = producers(scene, index=9)
+    assert (answer.error_code, answer.error_message) == (E.UNKNOWN_TOPIC_OR_PARTITION.value, None)
 
 
 # --- DescribeLogDirs
