@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from broker.authorization import CLUSTER_NAME, Operation, ResourceType
@@ -52,7 +51,7 @@ def alter(
     def turn(image: MetadataImage) -> Decision[list[Result]]:
         node_id = broker.metadata.node.node_id
         decision = alter_configs(image, broker.config, to_record, node_id=node_id, is_incremental=is_incremental)
-        return replace(decision, records=()) if validate_only else decision
+        return Decision(decision.response) if validate_only else decision
 
     def done(altered: Deferred[list[Result]]) -> None:
         try:

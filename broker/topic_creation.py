@@ -1,14 +1,15 @@
-"""Creating topics: for CreateTopics, and for clients that merely mention one (auto-creation, internal topics)."""
+"""Creating topics: for CreateTopics, and for clients that merely mention one (auto-creation, internal topics).
+
+What decides is imported when the first topic is made: a broker that starts on a full directory does not need it.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker.metadata.decision import Decision
-from broker.metadata.topics import NewTopic, TopicDefaults, TopicResult, create_topics
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from broker.delayed import Deferred
     from broker.metadata.cluster_metadata import ClusterMetadata
     from broker.metadata.image import MetadataImage
+    from broker.metadata.topics import NewTopic, TopicResult
 
 log = logging.getLogger("odradek.metadata")
 
@@ -26,6 +28,8 @@ SHARE_GROUP_STATE = "__share_group_state"
 
 def internal_topic(name: str, config: BrokerConfig) -> NewTopic | None:
     """How the broker makes a topic that it keeps its own state in; None for any other name."""
+    from broker.metadata.topics import NewTopic
+
     if name == GROUP_OFFSETS:
         return NewTopic(
             name,
@@ -76,18 +80,22 @@ class TopicCreation:
 
     def create(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> Deferred[list[TopicResult]]:
         """Answered when the topics can be written to. Fails with POLICY_VIOLATION for too much at once."""
+        from broker.metadata.topics import TopicDefaults, create_topics
+
         defaults = TopicDefaults(self._config.num_partitions, self._config.default_replication_factor)
 
         def decide(image: MetadataImage) -> Decision[list[TopicResult]]:
             decision = create_topics(
                 image, topics, node=self._metadata.node, defaults=defaults, new_topic_id=self._new_topic_id
             )
-            return replace(decision, records=()) if validate_only else decision
+            return Decision(decision.response) if validate_only else decision
 
         return self._metadata.submit(decide)
 
     def begin(self, names: Iterable[str]) -> None:
         """Create those of `names` that can be, and tell nobody: whoever asked will ask again."""
+        from broker.metadata.topics import NewTopic
+
         topics = [internal_topic(name, self._config) or NewTopic(name) for name in names]
         if topics:
             self.create(topics).when_done(_log_failure)

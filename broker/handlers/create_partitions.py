@@ -5,7 +5,6 @@ v2: flexible. v3: may be throttled. Needs ALTER on each topic. Answers when the 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker.authorization import Operation, ResourceType
@@ -42,7 +41,7 @@ def create_partitions(
 
     def turn(image: MetadataImage) -> Decision[list[Result]]:
         decision = decide(image, wishes, node=broker.metadata.node)
-        return replace(decision, records=()) if request.validate_only else decision
+        return Decision(decision.response) if request.validate_only else decision
 
     def done(created: Deferred[list[Result]]) -> None:
         try:

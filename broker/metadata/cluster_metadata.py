@@ -18,7 +18,7 @@ from broker.delayed import Deferred
 from broker.features import METADATA_VERSION, SUPPORTED_FEATURES
 from broker.listeners import Listener
 from broker.metadata.decision import MAX_RECORDS, Decision
-from broker.metadata.image import DEFAULT_BROKER, ConfigResourceType, MetadataImage, TopicImage
+from broker.metadata.image import DEFAULT_BROKER, ConfigResourceType, MetadataImage, Node, TopicImage
 from broker.metadata.loading import CorruptMetadata, Loader
 from broker.metadata.producer_id_blocks import allocate_producer_ids
 from broker.metadata.quorum_state import FILE as QUORUM_STATE
@@ -34,7 +34,6 @@ from broker.metadata.registration import (
 from broker.metadata.snapshots import BOOTSTRAP, bootstrap_snapshot, is_complete, records_in, snapshots_among
 from broker.metadata.strays import strays
 from broker.metadata.topic_names import METADATA_TOPIC
-from broker.metadata.topics import Node
 from broker.workers import Outcome, Workers
 from protocol.control_records import leader_change_batch
 from protocol.errors import KafkaError

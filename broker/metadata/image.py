@@ -8,7 +8,7 @@ Source: the record schemas of Kafka 4.3.1 and what its brokers make of them (ser
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.features import METADATA_VERSION
 from protocol.struct import Message
@@ -41,6 +41,13 @@ class ConfigResourceType(Enum):
 
 ConfigResource = tuple[ConfigResourceType, str]
 DEFAULT_BROKER: ConfigResource = (ConfigResourceType.BROKER, "")  # the cluster-wide default of broker settings
+
+
+class Node(NamedTuple):
+    """This broker as a place for partitions."""
+
+    node_id: int
+    directory_id: bytes
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from broker.metadata.decision import MAX_RECORDS, Decision
-from broker.metadata.image import ConfigResourceType, MetadataImage, TopicImage
+from broker.metadata.image import ConfigResourceType, MetadataImage, Node, TopicImage
 from broker.metadata.topic_names import METADATA_TOPIC, check_topic_name, collision_key
 from broker.settings import InvalidSetting
 from broker.topic_settings import validate_topic_settings
@@ -24,14 +24,6 @@ from protocol.struct import Message
 R = TypeVar("R")
 
 MAX_PARTITIONS = 10_000  # asked for in one request
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """Where partitions go."""
-
-    node_id: int
-    directory_id: bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from broker.config import BrokerConfig, configure
 from broker.listeners import Listener
 from broker.metadata.cluster_metadata import ClusterMetadata
 from broker.metadata.decision import Decision
-from broker.metadata.image import MetadataImage
-from broker.metadata.topics import NewTopic, Node, TopicDefaults, TopicResult, create_topics
+from broker.metadata.image import MetadataImage, Node
+from broker.metadata.topics import NewTopic, TopicDefaults, TopicResult, create_topics
 from broker.workers import Workers, WorkersHere
 from protocol.messages.register_broker_record import RegisterBrokerRecord
 from protocol.struct import Message
