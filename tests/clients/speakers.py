@@ -393,12 +393,16 @@ def _received(record: Any) -> Received:
     return Received(record.offset, record.key, record.value, headers, record.timestamp, record.partition)
 
 
+# kafka-python 3.0.12: a poll that ends just as the answer to its SyncGroup arrives forgets the assignment for good.
+LEAST_PYTHON_POLL_S = 1.0
+
+
 class _PythonMember(Member):
     def __init__(self, consumer: Any, topic: str) -> None:
         self._consumer, self._topic = consumer, topic
 
     def poll(self, timeout_s: float = 0.1) -> list[Received]:
-        return _python_poll(self._consumer, timeout_s)
+        return _python_poll(self._consumer, max(timeout_s, LEAST_PYTHON_POLL_S))
 
     def assignment(self) -> set[int]:
         return {owned.partition for owned in self._consumer.assignment()}
