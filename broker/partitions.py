@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from broker.group_commit import AppendFlush, SyncRounds
-from broker.metadata.topic_names import INTERNAL_TOPICS
+from broker.metadata.topic_names import INTERNAL_TOPICS, METADATA_TOPIC
 from broker.partition import Partition
 from protocol.errors import ErrorCode, KafkaError
 
@@ -91,6 +91,10 @@ class Partitions:
         """Open the logs of all partitions that metadata places here."""
         for topic in self._image.topics.values():
             self.topic_created(topic)
+        strays = self._found - self._by_name.keys() - self._offline - {(METADATA_TOPIC, 0)}
+        if strays:  # left alone: a directory may hold the only copy of records that somebody misses
+            names = ", ".join(f"{topic}-{index}" for topic, index in sorted(strays))
+            logger.warning("metadata knows nothing of these directories, which take up space for nothing: %s", names)
 
     def topic_created(self, topic: TopicImage) -> None:
         """The topic can be written to on return. Also for a topic that has grown."""
