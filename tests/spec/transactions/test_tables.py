@@ -1,0 +1,80 @@
+"""The grids say what the specification's tables say, and leave no state without a row."""
+
+import pytest
+
+from broker.transactions.tables import (
+    ADD_PARTITIONS,
+    COMPLETED,
+    END_TXN,
+    EXPIRABLE,
+    INIT_PRODUCER_ID,
+    KAFKA_NAMES,
+    NEXT,
+    PREPARED,
+    STORED,
+    VERIFY_PARTITIONS,
+    Claim,
+    TxnState,
+    Verdict,
+)
+from protocol.errors import ErrorCode
+
+S = TxnState
+GRIDS = [INIT_PRODUCER_ID, ADD_PARTITIONS, VERIFY_PARTITIONS, *END_TXN.values()]
+LEADS_TO = {
+    Verdict.BUMP: S.EMPTY,
+    Verdict.FENCE: S.PREPARE_ABORT,
+    Verdict.ADD: S.ONGOING,
+    Verdict.COMMIT: S.PREPARE_COMMIT,
+    Verdict.ABORT: S.PREPARE_ABORT,
+}
+
+
+def test_states_have_kafkas_numbers_and_names() -> None:
+    assert {state.value: name for state, name in KAFKA_NAMES.items()} == {
+        0: "Empty",
+        1: "Ongoing",
+        2: "PrepareCommit",
+        3: "PrepareAbort",
+        4: "CompleteCommit",
+        5: "CompleteAbort",
+        6: "Dead",
+        7: "PrepareEpochFence",
+    }
+
+
+def test_every_state_has_its_successors() -> None:
+    assert NEXT.keys() == set(TxnState)
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+def test_every_grid_has_a_row_for_every_state_that_can_be_met(grid: dict[TxnState, object]) -> None:
+    assert grid.keys() == STORED
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+def test_whatever_a_verdict_leads_to_may_follow_the_state(
+    grid: dict[TxnState, dict[Claim, Verdict | ErrorCode]],
+) -> None:
+    for state, row in grid.items():
+        for cell in row.values():
+            if isinstance(cell, Verdict) and cell in LEADS_TO:
+                assert LEADS_TO[cell] in NEXT[state], (state, cell)
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize("state", sorted(PREPARED, key=lambda state: state.value))
+def test_nothing_happens_to_what_is_decided(
+    grid: dict[TxnState, dict[Claim, Verdict | ErrorCode]], state: TxnState
+) -> None:
+    assert all(isinstance(cell, ErrorCode) for cell in grid[state].values())
+
+
+def test_what_is_decided_can_only_be_completed() -> None:
+    assert {state: NEXT[state] - {state} for state in PREPARED} == {
+        state: {completed} for state, completed in COMPLETED.items()
+    }
+
+
+def test_only_what_holds_no_transaction_may_be_forgotten() -> None:
+    assert {state for state in TxnState if S.DEAD in NEXT[state]} == EXPIRABLE
