@@ -225,7 +225,7 @@ class Broker:
             new_uuid=random_uuid,
         )
         self.partitions.open_all()
-        self.producer_ids = ProducerIds(self.metadata)
+        self.producer_ids = ProducerIds(self.metadata, self.timers)
 
     def _start_housekeeping(self) -> None:
         from broker.chores import chores

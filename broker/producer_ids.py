@@ -1,16 +1,19 @@
 """Producer ids for idempotent and transactional producers, taken from the metadata log in blocks of 1,000.
 
 A block is durable in the metadata log before its first id is given out; a restart loses the rest of it. So an id is
-never given out twice, and one record pays for a thousand producers.
+never given out twice, and one record pays for a thousand producers. Where a block cannot be had, whoever wants an id is
+told COORDINATOR_LOAD_IN_PROGRESS, as in Kafka: all clients try again after that.
 """
 
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from protocol.errors import KafkaError
+from broker.clock import Timers
+from protocol.errors import ErrorCode, KafkaError
 
 BLOCK_SIZE = 1000
+RETRY_AFTER_MS = 50  # of a block that could not be had
 PREFETCH_AFTER = 900  # ids of a block; so that nobody waits for the next one
 
 OnProducerId = Callable[[int | KafkaError], None]
@@ -23,11 +26,13 @@ class BlockSource(Protocol):
 
 
 class ProducerIds:
-    def __init__(self, source: BlockSource) -> None:
+    def __init__(self, source: BlockSource, timers: Timers) -> None:
         self._source = source
+        self._timers = timers
         self._ids: deque[range] = deque()  # what is left of the current block, and the next one
         self._waiting: deque[OnProducerId] = deque()
         self._is_allocating = False
+        self._failure: KafkaError | None = None  # for RETRY_AFTER_MS
 
     def take(self, then: OnProducerId) -> None:
         """Call `then` (maybe at once) with a producer id that nobody had before, or with why there is none."""
@@ -42,16 +47,26 @@ class ProducerIds:
             self._waiting.popleft()(block[0])
         left = sum(len(block) for block in self._ids)
         wants_more = bool(self._waiting) or 0 < left <= BLOCK_SIZE - PREFETCH_AFTER
-        if wants_more and not self._is_allocating:
+        if self._failure is not None:
+            self._refuse(self._failure)
+        elif wants_more and not self._is_allocating:
             self._is_allocating = True
             self._source.allocate_producer_ids(BLOCK_SIZE, self._allocated)
 
     def _allocated(self, first: int | KafkaError) -> None:
         self._is_allocating = False
         if isinstance(first, KafkaError):
-            failed, self._waiting = self._waiting, deque()
-            for then in failed:
-                then(first)
+            self._failure = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, first.message)
+            self._timers.after(RETRY_AFTER_MS, self._forget_failure)
+            self._refuse(self._failure)
             return
         self._ids.append(range(first, first + BLOCK_SIZE))
         self._serve()
+
+    def _refuse(self, failure: KafkaError) -> None:
+        refused, self._waiting = self._waiting, deque()
+        for then in refused:
+            then(failure)
+
+    def _forget_failure(self) -> None:
+        self._failure = None

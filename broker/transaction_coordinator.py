@@ -348,8 +348,7 @@ class TransactionCoordinator:
 
         def again(producer_id: int | KafkaError) -> None:
             if isinstance(producer_id, KafkaError):
-                # As Kafka has it: clients of old take a timeout as final, this they try again.
-                answer.fail(KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, producer_id.message))
+                answer.fail(producer_id)
                 return
             moment = partial(self._moment, new_producer_id=producer_id)
             try:

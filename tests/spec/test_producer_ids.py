@@ -4,8 +4,10 @@ from collections.abc import Callable
 
 from broker.producer_ids import BLOCK_SIZE, PREFETCH_AFTER, ProducerIds
 from protocol.errors import ErrorCode, KafkaError
+from tests.support.clock import ManualTimers
 
 Answer = int | KafkaError
+LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 class MetadataLog:
@@ -29,7 +31,7 @@ class MetadataLog:
 
 def test_no_id_is_given_out_before_its_block_is_durable() -> None:
     log, given = MetadataLog(), list[Answer]()
-    ids = ProducerIds(log)
+    ids = ProducerIds(log, ManualTimers())
     ids.take(given.append)
     ids.take(given.append)
     assert given == []
@@ -39,15 +41,15 @@ def test_no_id_is_given_out_before_its_block_is_durable() -> None:
 
 def test_those_who_wait_share_one_block() -> None:
     log, given = MetadataLog(), list[Answer]()
-    ids = ProducerIds(log)
+    ids = ProducerIds(log, ManualTimers())
     for _ in range(3):
         ids.take(given.append)
     assert len(log.asked) == 1
 
 
-def test_the_ids_of_a_block_follow_one_another_and_then_the_next_block_comes() -> None:
+def test_scenario_136_the_ids_of_a_block_follow_one_another_and_then_the_next_block_comes() -> None:
     log, given = MetadataLog(5_000), list[Answer]()
-    ids = ProducerIds(log)
+    ids = ProducerIds(log, ManualTimers())
     for _ in range(BLOCK_SIZE + 1):
         ids.take(given.append)
         while log.asked:
@@ -55,9 +57,9 @@ def test_the_ids_of_a_block_follow_one_another_and_then_the_next_block_comes() -
     assert given == list(range(5_000, 5_000 + BLOCK_SIZE + 1))
 
 
-def test_the_next_block_is_asked_for_before_the_last_is_used_up() -> None:
+def test_scenario_136_the_next_block_is_asked_for_before_the_last_is_used_up() -> None:
     log, given = MetadataLog(), list[Answer]()
-    ids = ProducerIds(log)
+    ids = ProducerIds(log, ManualTimers())
     ids.take(given.append)
     log.commit()
     for _ in range(PREFETCH_AFTER - 2):
@@ -70,23 +72,38 @@ def test_the_next_block_is_asked_for_before_the_last_is_used_up() -> None:
     assert given == list(range(BLOCK_SIZE))
 
 
-def test_a_failed_allocation_is_told_to_those_who_wait_and_tried_again_for_the_next() -> None:
-    log, given = MetadataLog(), list[Answer]()
-    ids = ProducerIds(log)
+def test_scenario_137_a_block_that_cannot_be_had_is_told_as_loading_and_tried_again_50_ms_later() -> None:
+    log, timers, given = MetadataLog(), ManualTimers(), list[Answer]()
+    ids = ProducerIds(log, timers)
     ids.take(given.append)
     log.fail()
-    assert isinstance(given[0], KafkaError)
+    ids.take(given.append)
+    assert [each.code for each in given if isinstance(each, KafkaError)] == [LOADING, LOADING]
+    assert log.asked == []
+    timers.advance(50)
     ids.take(given.append)
     log.commit()
-    assert given[1:] == [0]
+    assert given[2:] == [0]
 
 
-def test_a_restart_begins_with_a_new_block() -> None:
+def test_a_failed_allocation_of_the_next_block_leaves_those_of_this_one() -> None:
+    log, timers, given = MetadataLog(), ManualTimers(), list[Answer]()
+    ids = ProducerIds(log, timers)
+    ids.take(given.append)
+    log.commit()
+    while not log.asked:
+        ids.take(given.append)
+    log.fail()
+    ids.take(given.append)
+    assert given == list(range(PREFETCH_AFTER + 1))
+
+
+def test_scenario_136_a_restart_begins_with_a_new_block() -> None:
     log, before, after = MetadataLog(), list[Answer](), list[Answer]()
-    ProducerIds(log).take(before.append)
+    ProducerIds(log, ManualTimers()).take(before.append)
     log.commit()
     restarted = MetadataLog(log.next_id)
-    ids = ProducerIds(restarted)
+    ids = ProducerIds(restarted, ManualTimers())
     ids.take(after.append)
     restarted.commit()
     assert before == [0]
