@@ -239,3 +239,23 @@ def test_a_port_that_is_taken_is_named_with_what_to_do(tmp_path: Path) -> None:
     assert "--port" in said
     assert "Traceback" not in said
     assert first.end() == 0
+
+
+def test_without_uvloop_it_says_so_and_serves(tmp_path: Path) -> None:
+    script = (
+        "import sys\n"
+        "sys.modules['uvloop'] = None\n"
+        "from odradek.cli import main\n"
+        f"sys.exit(main(['serve', '--port', '0', '--data-dir', {str(tmp_path / 'data')!r},"
+        f" '--ready-file', {str(tmp_path / 'ready.json')!r}]))\n"
+    )
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(
+        command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert "accepts Kafka clients" in process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        assert "uvloop is not installed" in process.stderr.read()
