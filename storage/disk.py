@@ -269,7 +269,7 @@ class RealDisk:
 
 
 def allow_many_open_files() -> None:
-    """Raises this process's soft limit of open files to the hard one: every log that is written to keeps a file open."""
+    """Raises this process's soft limit of open files to the hard one: a log that is written to keeps one open."""
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from protocol.control_records import read_marker
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import BatchHeader, assign, read_batch_header
+from storage.directory_guard import DirectoryGuard
 from storage.disk import Disk
 from storage.file_names import SNAPSHOT, offset_file
 from storage.log_config import LogConfig
@@ -90,6 +91,8 @@ class Log(ReadableLog):
         )
         self._active_is_saved = state.active_is_saved
         self._ticket: SyncTicket | None = None
+        self._replacement: SegmentReplacement | None = None  # the last one
+        self._guard = DirectoryGuard()
 
     # --- appending
 
@@ -281,7 +284,7 @@ class Log(ReadableLog):
         """One at a time, since the next one relies on what this one makes durable."""
         assert self._ticket is None, f"{self}: a sync is under way"
         self._ticket = self._unsynced.take(
-            self._disk, self.directory, self.high_watermark, self._active, self._leader_epochs
+            self._disk, self.directory, self.high_watermark, self._active, self._leader_epochs, self._guard
         )
         return self._ticket
 
@@ -317,10 +320,10 @@ class Log(ReadableLog):
         """Takes the segments that retention lets go out of the log, which then starts behind them.
 
         returns   what remains to be done with their files, in a thread; None when nothing is to go, or when a sync
-                  is under way that may include them
+                  or a replacement is under way that may include them
         raises    LogWriteFailed when a new segment is needed and cannot be made
         """
-        if self._ticket is not None or self._runs or self.offline_reason is not None:
+        if self._ticket is not None or self._is_replacing or self._runs or self.offline_reason is not None:
             return None
         count = count_deletable(
             self.segments,
@@ -333,7 +336,7 @@ class Log(ReadableLog):
             return None
         gone = self.segments[:count]
         try:
-            removal = SegmentRemoval(self._disk, self.directory, gone)
+            removal = SegmentRemoval(self._disk, self.directory, gone, guard=self._guard)
         except OSError as error:
             raise LogWriteFailed(f"{self}: {error}") from error
         if count == len(self.segments):
@@ -346,14 +349,23 @@ class Log(ReadableLog):
     def replace_segments(self, replacement: SegmentReplacement) -> bool:
         """Readers see the compacted segments from now on; `replacement` is prepared, and to be finished next.
 
-        returns   False, and nothing has changed, while a sync is under way that may include the old ones; or when
-                  they are no longer all part of the log, and the replacement is to be discarded
+        returns   False, and nothing has changed, while a sync or another replacement is under way; or when the old
+                  ones are no longer all part of the log, and the replacement is to be discarded
         """
-        if self._ticket is not None or not set(map(id, replacement.old)) <= set(map(id, self.segments)):
+        if self._ticket is not None or self._is_replacing:
+            return False
+        if not set(map(id, replacement.old)) <= set(map(id, self.segments)):
             return False
         self._segments.replace(replacement.old, replacement.new)
         self._unsynced.forget(replacement.old)
+        replacement.belongs_to(self._guard)
+        self._replacement = replacement
         return True
+
+    @property
+    def _is_replacing(self) -> bool:
+        """Whether the files of compacted segments do not bear their names yet."""
+        return self._replacement is not None and not self._replacement.is_finished
 
     def roll(self, now_ms: int) -> None:
         """Goes on in a new, empty segment, unless the active one is empty. Raises LogWriteFailed."""
@@ -413,4 +425,5 @@ class Log(ReadableLog):
         """The partition is deleted: nothing more is written, and what was staged is forgotten."""
         self._runs = []
         self._tail.clear()
+        self._guard.take_away()
         self.go_offline(f"{self} was deleted")

@@ -11,27 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from threading import Lock
 
 from protocol.errors import ErrorCode, KafkaError
+from storage.checkpoint_files import CheckpointFiles, CheckpointWrite
 from storage.checkpoints import (
     CLEAN_SHUTDOWN,
-    CLEANER_OFFSETS,
-    HIGH_WATERMARKS,
     LOCK,
-    LOG_START_OFFSETS,
     META_PROPERTIES,
-    RECOVERY_POINTS,
     CorruptCheckpoint,
     MetaProperties,
     TopicPartition,
     decode_clean_shutdown,
     decode_meta_properties,
-    decode_offsets,
     decode_partition_metadata,
     encode_clean_shutdown,
     encode_meta_properties,
-    encode_offsets,
     encode_partition_metadata,
 )
 from storage.disk import Disk, HeldLock
@@ -77,10 +71,8 @@ class LogDirectory:
         self.logs: dict[TopicPartition, Log] = {}
         self.failed: dict[TopicPartition, str] = {}  # logs that could not be opened, and why
         self._tail_cache = tail_cache
-        self._recovery_points: dict[TopicPartition, int] = {}  # as in the checkpoint files
-        self._log_start_offsets: dict[TopicPartition, int] = {}
         self._jitter_ms: Callable[[int], int] = no_jitter
-        self._checkpoint_files = CheckpointFiles(disk)
+        self._checkpoints = CheckpointFiles(disk, path)
         self._found: dict[TopicPartition, None] = {}  # those that have a directory
         self._topic_ids: dict[TopicPartition, bytes] = {}  # as their directories say
 
@@ -106,6 +98,9 @@ class LogDirectory:
             directory = cls(disk, path, lock, meta, tail_cache or TailCache())
             directory._jitter_ms = jitter_ms
             directory._read()
+        except CorruptCheckpoint as error:
+            lock.release()
+            raise WrongDirectory(str(error)) from None
         except BaseException:
             lock.release()
             raise
@@ -119,22 +114,11 @@ class LogDirectory:
             self.was_clean = True
             self._disk.unlink(mark)
             self._disk.sync_directory(self.path)
-        self._recovery_points = self._read_checkpoint(RECOVERY_POINTS)
-        self._log_start_offsets = self._read_checkpoint(LOG_START_OFFSETS)
         for name in names:
             if is_doomed_directory(name):
                 remove_directory_tree(self._disk, f"{self.path}/{name}")
             elif (partition := partition_of(name)) is not None:
                 self._found[partition] = None
-
-    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        path = f"{self.path}/{name}"
-        if not self._disk.exists(path):
-            return {}
-        try:
-            return decode_offsets(self._disk.read_bytes(path))
-        except CorruptCheckpoint as error:
-            raise WrongDirectory(f"{path}: {error}") from None
 
     # --- the logs in it
 
@@ -164,7 +148,7 @@ class LogDirectory:
         key = (topic, partition)
         path = self._path_of(topic, partition)
         checkpointed = Checkpointed(
-            self._recovery_points.get(key, 0), self._log_start_offsets.get(key, 0), self.was_clean
+            self._checkpoints.recovery_point(key), self._checkpoints.log_start_offset(key), self.was_clean
         )
         try:
             state = load_log(self._disk, path, checkpointed, config, now_ms=now_ms)
@@ -197,7 +181,8 @@ class LogDirectory:
         key = (topic, partition)
         path = self._path_of(topic, partition)
         try:
-            self._forget_checkpointed(key)
+            if self._checkpoints.may_name(key):
+                self.write_checkpoints()  # a new log must not be measured by a deleted one of its name
             self._disk.make_directory(path)
             if topic_id is not None:
                 self._disk.write_bytes(f"{path}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
@@ -232,6 +217,7 @@ class LogDirectory:
         if log is not None:
             log.abandon()
         self.failed.pop((topic, partition), None)
+        self._checkpoints.deleted((topic, partition))
         self._found.pop((topic, partition), None)
         self._topic_ids.pop((topic, partition), None)
         name = partition_directory(topic, partition)
@@ -245,7 +231,7 @@ class LogDirectory:
         key = topic, partition
         self._found.pop(key, None)
         self._topic_ids.pop(key, None)
-        self._forget_checkpointed(key)
+        self._checkpoints.deleted(key)
         target = f"{self.path}/{stray_directory(topic, partition, unique_hex)}"
         self._disk.rename(self._path_of(topic, partition), target)
         return target
@@ -255,36 +241,13 @@ class LogDirectory:
 
     # --- checkpoints
 
-    def _forget_checkpointed(self, key: TopicPartition) -> None:
-        """A new log must not be measured by the checkpoints of a deleted one of the same name."""
-        if key in self._recovery_points or key in self._log_start_offsets:
-            self._recovery_points.pop(key, None)
-            self._log_start_offsets.pop(key, None)
-            self.checkpoint().run()
+    def checkpoint(self) -> CheckpointWrite:
+        """Recovery points, log start offsets and high watermarks as they are now, for a thread to put in place."""
+        return self._checkpoints.write(self.logs)
 
     def write_checkpoints(self) -> None:
-        """Recovery points, log start offsets and high watermarks as they are now. Waits for the disk; a thread may
-        call `checkpoint().run()` instead."""
+        """The same at once. Waits for the disk."""
         self.checkpoint().run()
-
-    def checkpoint(self) -> CheckpointWrite:
-        """What there is to write, as it is now. Logs that are not open keep what they had."""
-        self._recovery_points |= {key: log.recovery_point for key, log in self.logs.items()}
-        starts = {
-            key: log.log_start_offset
-            for key, log in self.logs.items()
-            if log.log_start_offset > log.segments[0].base_offset
-        }
-        closed = {key: start for key, start in self._log_start_offsets.items() if key not in self.logs}
-        self._log_start_offsets = closed | starts
-        high_watermarks = {key: log.high_watermark for key, log in self.logs.items()}
-        return self._checkpoint_files.write(
-            {
-                f"{self.path}/{LOG_START_OFFSETS}": encode_offsets(self._log_start_offsets),
-                f"{self.path}/{RECOVERY_POINTS}": encode_offsets(self._recovery_points),
-                f"{self.path}/{HIGH_WATERMARKS}": encode_offsets(high_watermarks),
-            },
-        )
 
     def space_bytes(self) -> tuple[int, int]:
         """(total, usable) of the file system that it lies on. Raises OSError."""
@@ -292,10 +255,10 @@ class LogDirectory:
 
     def read_cleaner_offsets(self) -> dict[TopicPartition, int]:
         """How far compaction has come."""
-        return self._read_checkpoint(CLEANER_OFFSETS)
+        return self._checkpoints.read_cleaner_offsets()
 
     def write_cleaner_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
-        self._disk.replace(f"{self.path}/{CLEANER_OFFSETS}", encode_offsets(offsets))
+        self._checkpoints.write_cleaner_offsets(offsets)
 
     # --- leaving
 
@@ -327,41 +290,6 @@ class LogDirectory:
                 self._disk.replace(f"{self.path}/{CLEAN_SHUTDOWN}", encode_clean_shutdown(broker_epoch))
         finally:
             self._lock.release()
-
-
-class CheckpointFiles:
-    """The checkpoints as they are being written: by threads, and at times by the loop."""
-
-    def __init__(self, disk: Disk) -> None:
-        self._disk = disk
-        self._lock = Lock()
-        self._asked = 0
-        self._written = 0
-
-    def write(self, files: Mapping[str, bytes]) -> CheckpointWrite:
-        self._asked += 1
-        return CheckpointWrite(self, self._asked, files)
-
-    def put(self, number: int, files: Mapping[str, bytes]) -> None:
-        with self._lock:
-            if number < self._written:
-                return  # a newer state is there: this one may speak of partitions that were deleted since
-            for path, data in files.items():
-                self._disk.replace(path, data)
-            self._written = number
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointWrite:
-    """Checkpoint files to be put in place, each durably and in one step; the order among them does not matter."""
-
-    target: CheckpointFiles
-    number: int
-    files: Mapping[str, bytes]
-
-    def run(self) -> None:
-        """For a thread. Does nothing if a later one was quicker."""
-        self.target.put(self.number, self.files)
 
 
 def remove_directory_tree(disk: Disk, path: str) -> None:

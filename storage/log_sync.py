@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from storage.checkpoints import encode_epochs
+from storage.directory_guard import DirectoryGuard
 from storage.disk import REPLACE_SUFFIX, Disk, DiskFile
 from storage.file_names import LEADER_EPOCHS
 from storage.leader_epochs import LeaderEpochs
@@ -38,6 +39,7 @@ class SyncTicket:
     leader_epochs: list[tuple[int, int]] | None = None  # where the checkpoint lags behind
     sync_parent: bool = False  # the partition's directory itself is new
     sync_directory: bool = False  # files in it are new
+    guard: DirectoryGuard = field(default_factory=DirectoryGuard)
     error: OSError | None = None
 
     def run(self) -> None:
@@ -63,14 +65,16 @@ class SyncTicket:
         if self.leader_epochs is not None:
             contents.append((self._epochs_aside, encode_epochs(self.leader_epochs)))
         for path, data in contents:
-            disk.write_bytes(path, data)
-            files.append(disk.open(path))
+            with self.guard:
+                disk.write_bytes(path, data)
+                files.append(disk.open(path))
         return files
 
     def put_in_place(self) -> bool:
         """Returns whether names in the directory have changed."""
         if self.leader_epochs is not None:
-            self.disk.rename(self._epochs_aside, f"{self.directory}/{LEADER_EPOCHS}")
+            with self.guard:
+                self.disk.rename(self._epochs_aside, f"{self.directory}/{LEADER_EPOCHS}")
         return bool(self.rolled or self.snapshots or self.leader_epochs is not None)
 
     def attempt(self, step: Callable[[], object]) -> None:
@@ -138,6 +142,7 @@ class Unsynced:
         end_offset: int,
         active: Segment,
         leader_epochs: LeaderEpochs,
+        guard: DirectoryGuard,
     ) -> SyncTicket:
         """Everything so far, as one ticket; from now on only what comes later is unsynced."""
         ticket = SyncTicket(
@@ -150,6 +155,7 @@ class Unsynced:
             leader_epochs=leader_epochs.entries() if leader_epochs.is_dirty else None,
             sync_directory=self.names_changed,
             sync_parent=self.directory_is_new,
+            guard=guard,
         )
         self.rolled, self.snapshots = [], []
         self.names_changed = self.directory_is_new = leader_epochs.is_dirty = False

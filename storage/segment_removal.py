@@ -5,6 +5,7 @@ Deleted files keep their bytes under a `.deleted` name for `file.delete.delay.ms
 
 from collections.abc import Sequence
 
+from storage.directory_guard import DirectoryGuard
 from storage.disk import Disk
 from storage.file_names import DELETED, LOG, SNAPSHOT, SWAP, offset_file
 from storage.segment import Segment
@@ -13,7 +14,16 @@ from storage.segment import Segment
 class SegmentRemoval:
     """Segments that are no longer part of the log. `rename`, and `unlink` when the delay is over, oldest first."""
 
-    def __init__(self, disk: Disk, directory: str, segments: Sequence[Segment], *, with_snapshots: bool = True) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        segments: Sequence[Segment],
+        *,
+        with_snapshots: bool = True,
+        guard: DirectoryGuard | None = None,
+    ) -> None:
+        self.guard = guard or DirectoryGuard()
         self._disk = disk
         self._directory = directory
         self.segments = segments
@@ -26,18 +36,20 @@ class SegmentRemoval:
         # What made them superfluous (a new active segment, say) must not be lost where their removal is not.
         self._disk.sync_directory(self._directory)
         for segment in self.segments:
-            paths = segment.existing_files()
-            snapshot = f"{self._directory}/{offset_file(segment.base_offset, SNAPSHOT)}"
-            if self._with_snapshots and self._disk.exists(snapshot):
-                paths.append(snapshot)
-            for path in paths:
-                self._disk.rename(path, path + DELETED)
-                self._renamed.append(path + DELETED)
+            with self.guard:
+                paths = segment.existing_files()
+                snapshot = f"{self._directory}/{offset_file(segment.base_offset, SNAPSHOT)}"
+                if self._with_snapshots and self._disk.exists(snapshot):
+                    paths.append(snapshot)
+                for path in paths:
+                    self._disk.rename(path, path + DELETED)
+                    self._renamed.append(path + DELETED)
             self._disk.sync_directory(self._directory)  # one after the other, so that no crash leaves a hole
 
     def unlink(self) -> None:
         for path in self._renamed:
-            self._disk.unlink(path)
+            with self.guard:
+                self._disk.unlink(path)
         self._renamed = []
 
 
@@ -57,6 +69,8 @@ class SegmentReplacement:
         self._directory = directory
         self.new = sorted(new, key=lambda segment: segment.base_offset)
         self.old = sorted(old, key=lambda segment: segment.base_offset)
+        self.is_finished = False
+        self._guard = DirectoryGuard()
         new_bases = {segment.base_offset for segment in new}
         # The snapshot of a base offset that lives on belongs to the new segment.
         self._removals = [
@@ -70,12 +84,19 @@ class SegmentReplacement:
             self._rename(segment, SWAP)
             self._disk.sync_directory(self._directory)  # so that the last one is never `.swap` before the others
 
+    def belongs_to(self, guard: DirectoryGuard) -> None:
+        """The log has taken the new segments: from now on nothing is done to its directory once that is gone."""
+        for removal in self._removals:
+            removal.guard = guard
+        self._guard = guard
+
     def finish(self) -> None:
         for removal in self._removals:
             removal.rename()
         for segment in self.new:
             self._rename(segment, "")
         self._disk.sync_directory(self._directory)
+        self.is_finished = True
 
     def discard(self) -> None:
         """In the place of `replace_segments` and what follows: the new segments go, the log stays as it is."""
@@ -94,5 +115,6 @@ class SegmentReplacement:
         for path in paths:
             if path == segment.path(LOG):
                 self._disk.sync_directory(self._directory)
-            self._disk.rename(path, path.removesuffix(old_suffix) + file_suffix)
+            with self._guard:
+                self._disk.rename(path, path.removesuffix(old_suffix) + file_suffix)
         segment.file_suffix = file_suffix

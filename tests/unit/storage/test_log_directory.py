@@ -141,6 +141,56 @@ def test_checkpoints_of_logs_that_are_not_open_are_kept() -> None:
     assert decode_offsets(given.disk.read_bytes("/data/log-start-offset-checkpoint")) == {("t", 0): 3}
 
 
+def test_checkpoints_that_were_overtaken_are_not_written() -> None:
+    given = LogOnDisk()
+    given.append(records=5)
+    given.sync()
+    slow = given.directory.checkpoint()  # a thread is about to write it
+    given.directory.delete_log("t", 0, UNIQUE)
+    given.directory.create_log("t", 0, b"another-topic-id", LogConfig(), now_ms=NOW_MS)
+    slow.run()
+    assert decode_offsets(given.disk.read_bytes("/data/recovery-point-offset-checkpoint")).get(("t", 0), 0) == 0
+    assert LogOnDisk(given.disk.after_kill()).log.log_end_offset == 0
+
+
+def test_a_checkpoint_of_before_the_deletion_is_replaced_before_the_name_is_used_again() -> None:
+    given = LogOnDisk()
+    given.append(records=5)
+    given.sync()
+    slow = given.directory.checkpoint()
+    given.directory.delete_log("t", 0, UNIQUE)
+    slow.run()
+    given.directory.create_log("t", 0, b"another-topic-id", LogConfig(), now_ms=NOW_MS)
+    assert decode_offsets(given.disk.read_bytes("/data/recovery-point-offset-checkpoint")).get(("t", 0), 0) == 0
+
+
+def test_names_that_no_checkpoint_holds_cost_no_write_when_they_are_used_again() -> None:
+    given = LogOnDisk()
+    given.directory.delete_log("t", 0, UNIQUE)
+    given.directory.write_checkpoints()
+    given.disk.log.clear()
+    given.directory.create_log("t", 0, TOPIC_ID, LogConfig(), now_ms=NOW_MS)
+    assert not [call for call in given.disk.log if "checkpoint" in call]
+
+
+def test_what_threads_still_meant_to_do_is_not_done_to_a_new_partition_of_the_name() -> None:
+    given = LogOnDisk(config=LogConfig(segment_bytes=200, retention_ms=0))
+    for _ in range(5):
+        given.append(timestamp=0)
+    given.log.assign_leader_epoch(9)
+    removal = given.log.retention(NOW_MS)
+    ticket = given.log.start_sync()
+    assert removal is not None
+    given.directory.delete_log("t", 0, UNIQUE)
+    given.directory.create_log("t", 0, b"another-topic-id", LogConfig(), now_ms=NOW_MS)
+    before = given.disk.list_directory("/data/t-0")
+    with pytest.raises(OSError, match="deleted"):
+        removal.rename()
+    ticket.run()
+    assert ticket.error is not None
+    assert given.disk.list_directory("/data/t-0") == before
+
+
 def test_cleaner_offsets_are_kept_beside_them() -> None:
     given = LogOnDisk()
     assert given.directory.read_cleaner_offsets() == {}
