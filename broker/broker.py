@@ -81,7 +81,7 @@ class Broker:
         """Raises CannotStart, OSError, KafkaError; nothing of it is left running then."""
         config = self.config
         # Before the directory is touched: a port that is taken must not cost it the mark of its clean shutdown.
-        sockets = {listener.name: bind_listener(listener) for listener in config.serving}
+        sockets = {listener.name: bind_listener(listener, config) for listener in config.serving}
         self.log_directory = self._open_log_directory()
         self.cluster_id = self.log_directory.meta.cluster_id
         ports = {name: bound.getsockname()[1] for name, bound in sockets.items()}
