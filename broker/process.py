@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from broker.broker import Broker
 from broker.listening import CannotStart
+from storage.disk import allow_many_open_files
 from storage.log import LogWriteFailed
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ async def _serve(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
+    allow_many_open_files()  # a log that is written to keeps one open
     broker = Broker(config, loop)
     await broker.start()
     # What start-up has built is here to stay: the collector need not walk over it again. What requests leave behind
