@@ -1,0 +1,368 @@
+"""The coordinator at work on real partitions: scenarios that need logs, markers and producer ids together."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from broker.delayed import Deferred
+from broker.transaction_coordinator import TRANSACTION_STATE
+from broker.transactions.core import MARKER_RETRY_MS
+from broker.transactions.listing import Filter
+from protocol.control_records import marker_batch
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.end_txn_request import EndTxnRequest
+from protocol.messages.end_txn_response import EndTxnResponse
+from protocol.messages.init_producer_id_request import InitProducerIdRequest
+from protocol.messages.init_producer_id_response import InitProducerIdResponse
+from protocol.records import NewRecord, build_batch
+from storage.log import Origin
+from tests.support.broker_scene import answer_of
+from tests.support.fake_disk import Fault
+from tests.support.transaction_broker import TransactionBroker, is_parked, run
+
+E = ErrorCode
+PID = 1000
+P0, P1 = ("orders", 0), ("orders", 1)
+OFFSETS = ("__consumer_offsets", 1)
+Pair = tuple[int, int]
+
+
+class Scene(TransactionBroker):
+    def __init__(self, *, flush_messages: int | None = None) -> None:
+        super().__init__()
+        syncs = {} if flush_messages is None else {"flush_messages": flush_messages}
+        self.topic(TRANSACTION_STATE, 3, **syncs)
+        self.topic("__consumer_offsets", 3, **syncs)
+        self.topic("orders", 2, **syncs)
+
+    def init(self, transactional_id: str = "pay", pair: Pair = (-1, -1)) -> Pair:
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id,
+            transaction_timeout_ms=60_000,
+            producer_id=pair[0],
+            producer_epoch=pair[1],
+        )
+        answer = self.answer(request, 5, InitProducerIdResponse)
+        if answer.error_code:
+            raise KafkaError(ErrorCode(answer.error_code))
+        return answer.producer_id, answer.producer_epoch
+
+    def begin(self, pair: Pair, *partitions: tuple[str, int], transactional_id: str = "pay") -> None:
+        """Partitions are added and hold records of the transaction."""
+        codes = self.transactions.add_partitions(
+            transactional_id, *pair, partitions, verify_only=False, asked_version=2
+        )
+        assert set(answer_of(codes).values()) == {E.NONE}
+        self.open_transaction(pair, *partitions)
+
+    def end(self, pair: Pair, *, committed: bool = True, transactional_id: str = "pay") -> EndTxnResponse:
+        return self.answer(self.ending(pair, committed=committed, transactional_id=transactional_id), 5, EndTxnResponse)
+
+    def ending(self, pair: Pair, *, committed: bool = True, transactional_id: str = "pay") -> EndTxnRequest:
+        return EndTxnRequest(
+            transactional_id=transactional_id, producer_id=pair[0], producer_epoch=pair[1], committed=committed
+        )
+
+    def state(self, transactional_id: str = "pay") -> tuple[str, int, int]:
+        shown = self.transactions.describe(transactional_id)
+        return shown.transaction_state, shown.producer_id, shown.producer_epoch
+
+    def is_open(self, topic: str, index: int) -> bool:
+        log = self.partition(topic, index).log
+        return log.last_stable_offset < log.high_watermark
+
+
+def code_of(call: Callable[[], object]) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        call()
+    return caught.value.code
+
+
+def test_a_commit_is_answered_when_its_markers_are_written_and_its_end_is_recorded() -> None:
+    scene = Scene()
+    pair = scene.init()
+    scene.begin(pair, P0, P1)
+    answer = scene.end(pair)
+    assert (answer.producer_id, answer.producer_epoch) == (PID, 1)
+    assert scene.state() == ("CompleteCommit", PID, 1)
+    for topic, index in (P0, P1):
+        (marker,) = scene.markers_in(topic, index)
+        assert (marker.producer_id, marker.producer_epoch, marker.is_commit) == (PID, 1, True)
+        assert not scene.is_open(topic, index)
+    scene.begin((PID, 1), P0)
+
+
+def test_scenario_016_without_producer_ids_an_id_is_not_begun() -> None:
+    scene = Scene()
+    scene.blocks.failure = KafkaError(E.STALE_BROKER_EPOCH)
+    assert code_of(scene.init) is E.COORDINATOR_LOAD_IN_PROGRESS
+    assert code_of(scene.state) is E.TRANSACTIONAL_ID_NOT_FOUND
+    scene.blocks.failure = None
+    scene.timers.advance(50)
+    assert scene.init() == (PID, 0)
+
+
+def test_scenario_017_two_first_requests_make_one_entry() -> None:
+    scene = Scene()
+    scene.blocks.held = []
+    request = InitProducerIdRequest(transactional_id="pay", transaction_timeout_ms=60_000)
+    first, second = scene.ask(request, 5), scene.ask(request, 5)
+    assert is_parked(first)
+    assert is_parked(second)
+    (allocate,) = scene.blocks.held
+    allocate()
+    assert [answer_of(each).producer_epoch for each in (first, second)] == [0, 1]
+    assert answer_of(first).producer_id == answer_of(second).producer_id == PID
+    assert len(scene.transactions.list_transactions(Filter())) == 1
+
+
+def test_scenario_053_a_decision_that_no_marker_followed_is_carried_out_after_the_restart() -> None:
+    scene = Scene()
+    pair = scene.init()
+    scene.begin(pair, P0, P1)
+    scene.markers.refusals = dict.fromkeys((P0, P1), E.KAFKA_STORAGE_ERROR)
+    scene.end(pair)
+    scene.markers.refusals = {}
+    scene.restart_coordinator()
+    assert scene.state() == ("CompleteCommit", PID, 1)
+    assert [marker.coordinator_epoch for marker in scene.markers_in(*P0)] == [1]
+
+
+def test_scenario_054_markers_that_were_there_already_are_written_again_and_nobody_reads_otherwise() -> None:
+    scene = Scene()
+    pair = scene.init()
+    scene.begin(pair, P0, P1)
+    scene.markers.refusals = {P1: E.KAFKA_STORAGE_ERROR}
+    scene.end(pair)
+    assert not scene.is_open(*P0)
+    assert scene.is_open(*P1)
+    scene.markers.refusals = {}
+    scene.restart_coordinator()
+    assert [marker.coordinator_epoch for marker in scene.markers_in(*P0)] == [0, 1]
+    assert [marker.coordinator_epoch for marker in scene.markers_in(*P1)] == [1]
+    assert not scene.is_open(*P1)
+    assert scene.state() == ("CompleteCommit", PID, 1)
+
+
+def test_scenario_062_a_deleted_topic_is_not_waited_for_and_its_namesake_gets_no_marker() -> None:
+    scene = Scene()
+    scene.topic("refunds")
+    pair = scene.init()
+    scene.begin(pair, P0, ("refunds", 0))
+    scene.delete_topic("refunds")
+    scene.topic("refunds")
+    scene.end(pair)
+    assert scene.state() == ("CompleteCommit", PID, 1)
+    assert scene.markers_in("refunds") == []
+    assert len(scene.markers_in(*P0)) == 1
+
+
+def test_scenario_063_a_marker_that_met_no_leader_is_delivered_when_there_is_one() -> None:
+    scene = Scene()
+    pair = scene.init()
+    scene.begin(pair, P0, P1)
+    scene.markers.refusals = {P1: E.NOT_LEADER_OR_FOLLOWER}
+    answer = scene.end(pair)
+    assert (answer.error_code, answer.producer_epoch) == (0, 1)
+    scene.markers.refusals = {}
+    scene.timers.advance(MARKER_RETRY_MS)
+    assert scene.state() == ("CompleteCommit", PID, 1)
+    assert len(scene.markers_in(*P0)) == len(scene.markers_in(*P1)) == 1
+
+
+def test_scenario_064_a_partition_that_stays_away_keeps_its_transaction_waiting_and_nobody_elses() -> None:
+    scene = Scene()
+    pay, ship = scene.init("pay"), scene.init("ship")
+    scene.begin(pay, P0)
+    scene.begin(ship, P1, transactional_id="ship")
+    scene.markers.refusals = {P0: E.UNKNOWN_TOPIC_OR_PARTITION}
+    scene.end(pay)
+    scene.timers.advance(50_000)
+    assert scene.state() == ("PrepareCommit", PID, 1)
+    assert code_of(lambda: scene.init("pay")) is E.CONCURRENT_TRANSACTIONS
+    scene.end(ship, transactional_id="ship")
+    assert scene.state("ship")[0] == "CompleteCommit"
+
+
+def test_a_marker_that_a_newer_coordinator_forbids_is_tried_until_the_restart_brings_a_newer_epoch() -> None:
+    scene = Scene()
+    pair = scene.init()
+    scene.begin(pair, P0)
+    partition = scene.partition(*P0)
+    foreign = marker_batch(producer_id=PID, producer_epoch=0, is_commit=False, coordinator_epoch=1, timestamp_ms=1)
+    partition.append_now(foreign, origin=Origin.COORDINATOR, now_ms=scene.clock.now_ms())
+    scene.end(pair)
+    scene.timers.advance(10_000)
+    assert scene.state() == ("PrepareCommit", PID, 1)
+    scene.restart_coordinator()
+    assert scene.state() == ("CompleteCommit", PID, 1)
+
+
+def test_scenario_065_a_write_that_failed_is_tried_again() -> None:
+    scene = Scene()
+    pair = scene.init()
+    scene.begin(pair, P0)
+    scene.disk.fail(2, Fault.ENOSPC)  # the first is the decision
+    scene.end(pair)
+    scene.timers.advance(MARKER_RETRY_MS)
+    assert scene.state() == ("CompleteCommit", PID, 1)
+    assert len(scene.markers_in(*P0)) == 1
+
+
+def test_scenario_066_what_an_older_coordinator_sent_ends_nothing() -> None:
+    scene = Scene()
+    pair = scene.init()
+    scene.begin(pair, P0)
+    scene.markers.held = []
+    reply = scene.ask(scene.ending(pair), 5)
+    late, scene.markers.held = scene.markers.held, []
+    scene.restart_coordinator()
+    assert answer_of(reply).error_code == E.NOT_COORDINATOR.value
+    for answered in late:
+        answered()
+    assert scene.state()[0] == "PrepareCommit"
+    for answered in scene.markers.held:
+        answered()
+    assert scene.state()[0] == "CompleteCommit"
+
+
+def test_scenario_067_an_end_that_cannot_be_recorded_is_tried_again() -> None:
+    scene = Scene()
+    pair = scene.init()
+    scene.begin(pair, P0)
+    scene.markers.held = []
+    reply = scene.ask(scene.ending(pair), 5)
+    held, scene.markers.held = scene.markers.held, None
+    scene.disk.fail(1, Fault.ENOSPC)
+    held[0]()
+    assert answer_of(reply).producer_epoch == 1
+    assert code_of(scene.init) is E.CONCURRENT_TRANSACTIONS
+    scene.timers.advance(MARKER_RETRY_MS)
+    assert scene.state() == ("CompleteCommit", PID, 1)
+
+
+def test_scenario_068_a_marker_for_offsets_waits_until_their_groups_are_loaded() -> None:
+    scene = Scene()
+    pair = scene.init()
+    scene.transactions.add_partitions("pay", *pair, [OFFSETS], verify_only=False, asked_version=2)
+    scene.groups.stop()
+    scene.end(pair)
+    assert scene.state()[0] == "PrepareCommit"
+    assert scene.markers_in(*OFFSETS) == []
+    for shard in scene.groups.shards:
+        run(shard.load())
+    scene.timers.advance(MARKER_RETRY_MS)
+    assert scene.state()[0] == "CompleteCommit"
+    assert len(scene.markers_in(*OFFSETS)) == 1
+
+
+def test_scenario_102_a_timeout_that_meets_a_decided_commit_leaves_it() -> None:
+    scene = Scene()
+    pair = scene.init()
+    scene.begin(pair, P0)
+    scene.markers.refusals = {P0: E.KAFKA_STORAGE_ERROR}
+    scene.end(pair)
+    scene.timers.advance(120_000)
+    assert scene.state()[0] == "PrepareCommit"
+    scene.markers.refusals = {}
+    scene.timers.advance(MARKER_RETRY_MS)
+    assert scene.state()[0] == "CompleteCommit"
+
+
+def test_scenario_099_the_scan_aborts_what_is_open_for_too_long() -> None:
+    scene = Scene()
+    pair = scene.init()
+    scene.begin(pair, P0)
+    scene.timers.advance(60_000)
+    assert scene.state()[0] == "Ongoing"
+    scene.timers.advance(10_000)
+    assert scene.state() == ("CompleteAbort", PID, 1)
+    assert [marker.is_commit for marker in scene.markers_in(*P0)] == [False]
+
+
+def test_scenario_104_ids_that_nobody_uses_are_forgotten_by_the_hourly_scan() -> None:
+    scene = Scene()
+    scene.init()
+    scene.timers.advance(7 * 24 * 3_600_000)
+    assert code_of(scene.state) is E.TRANSACTIONAL_ID_NOT_FOUND
+    scene.restart_coordinator()
+    assert code_of(scene.state) is E.TRANSACTIONAL_ID_NOT_FOUND
+
+
+def test_scenario_108_an_id_whose_partition_is_not_there_has_no_coordinator_here() -> None:
+    scene = Scene()
+    scene.delete_topic(TRANSACTION_STATE)
+    assert code_of(scene.init) is E.NOT_COORDINATOR
+
+
+def test_scenario_108_while_loading_requests_and_listings_say_so() -> None:
+    scene = Scene()
+    pair = scene.init()
+    held: list[Coroutine[Any, Any, None]] = []
+    scene.spawn = held.append
+    scene.restart_coordinator()
+    assert code_of(scene.init) is E.COORDINATOR_LOAD_IN_PROGRESS
+    assert code_of(lambda: scene.end(pair)) is E.COORDINATOR_LOAD_IN_PROGRESS
+    assert code_of(lambda: scene.transactions.list_transactions(Filter())) is E.COORDINATOR_LOAD_IN_PROGRESS
+    (loading,) = held
+    run(loading)
+    assert scene.transactions.is_loaded
+    assert scene.init() == (PID, 1)
+
+
+def test_a_partition_that_cannot_be_read_serves_nothing_and_says_so() -> None:
+    scene = Scene()
+    scene.init()
+    index = scene.transactions.partition_for("pay")
+    bad = build_batch([NewRecord(b"\x00\x00\x00\x03new", b"\x00\x09later", 1)], base_sequence=-1)
+    scene.partition(TRANSACTION_STATE, index).append_now(bad, origin=Origin.COORDINATOR, now_ms=1)
+    scene.restart_coordinator()
+    assert code_of(scene.init) is E.COORDINATOR_LOAD_IN_PROGRESS
+    assert code_of(lambda: scene.transactions.list_transactions(Filter())) is E.COORDINATOR_LOAD_IN_PROGRESS
+    assert not scene.transactions.is_loaded
+
+
+def test_a_marker_in_the_state_topic_itself_is_passed_over() -> None:
+    scene = Scene()
+    scene.init()
+    index = scene.transactions.partition_for("pay")
+    foreign = marker_batch(producer_id=5, producer_epoch=0, is_commit=True, coordinator_epoch=0, timestamp_ms=1)
+    scene.partition(TRANSACTION_STATE, index).append_now(foreign, origin=Origin.COORDINATOR, now_ms=1)
+    scene.restart_coordinator()
+    assert scene.state() == ("Empty", PID, 0)
+
+
+def test_where_settings_ask_for_it_each_step_is_on_the_disk_before_the_next() -> None:
+    scene = Scene(flush_messages=1)
+    init = scene.ask(InitProducerIdRequest(transactional_id="pay", transaction_timeout_ms=60_000), 5)
+    assert is_parked(init)
+    scene.settle()
+    pair = (answer_of(init).producer_id, answer_of(init).producer_epoch)
+    codes = scene.transactions.add_partitions("pay", *pair, [P0], verify_only=False, asked_version=2)
+    assert isinstance(codes, Deferred)
+    scene.settle()
+    assert answer_of(codes) == {P0: E.NONE}
+    scene.open_transaction(pair, P0)
+    reply = scene.ask(scene.ending(pair), 5)
+    assert scene.markers_in(*P0) == []
+    scene.workers.finish_all()
+    assert len(scene.markers_in(*P0)) == 1
+    scene.settle()
+    assert answer_of(reply).producer_epoch == 1
+    assert scene.state()[0] == "CompleteCommit"
+
+
+def test_a_decision_that_an_fsync_lost_is_no_answer_and_its_coordinator_serves_no_more() -> None:
+    scene = Scene(flush_messages=1)
+    init = scene.ask(InitProducerIdRequest(transactional_id="pay", transaction_timeout_ms=60_000), 5)
+    scene.settle()
+    pair = (answer_of(init).producer_id, answer_of(init).producer_epoch)
+    scene.transactions.add_partitions("pay", *pair, [P0], verify_only=False, asked_version=2)
+    scene.settle()
+    reply = scene.ask(scene.ending(pair), 5)
+    scene.disk.fail(1, Fault.EIO)
+    scene.settle()
+    assert answer_of(reply).error_code == E.NOT_COORDINATOR.value
+    assert scene.markers_in(*P0) == []
+    assert code_of(scene.state) is E.NOT_COORDINATOR

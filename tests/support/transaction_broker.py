@@ -1,0 +1,245 @@
+"""A broker's partitions with both coordinators at work: what handlers of transactions need, without a socket.
+
+Disk, clock, timers, loop and threads are the test's. Logs are loaded at once, so that nothing waits for a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from itertools import count
+from typing import Any, TypeVar
+
+from broker.authorization import Operation, ResourceType
+from broker.context import ConnectionInfo, RequestContext
+from broker.delayed import Deferred
+from broker.group_coordinator import OFFSETS_TOPIC, CoordinatorSettings, GroupCoordinator, OffsetsTopic
+from broker.groups.turn import GroupConfig
+from broker.handlers.add_offsets_to_txn import add_offsets_to_txn
+from broker.handlers.add_partitions_to_txn import add_partitions_to_txn
+from broker.handlers.describe_transactions import describe_transactions
+from broker.handlers.end_txn import end_txn
+from broker.handlers.init_producer_id import init_producer_id
+from broker.handlers.list_transactions import list_transactions
+from broker.handlers.write_txn_markers import write_txn_markers
+from broker.metadata.image import TopicImage
+from broker.producer_ids import OnProducerId, ProducerIds
+from broker.shard_log import PartitionLog
+from broker.transaction_coordinator import TRANSACTION_STATE, TransactionCoordinator, TransactionSettings
+from broker.transaction_markers import LocalMarkerWriter, MarkerWriter, OnWritten, TxnMarker
+from broker.transactions.turn import TransactionConfig
+from protocol.api_keys import ApiKey
+from protocol.codec import decode, encode
+from protocol.compression import Compression
+from protocol.control_records import Marker, read_marker
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.partition_change_record import PartitionChangeRecord
+from protocol.records import NewRecord, batches, build_batch
+from protocol.struct import Message
+from storage.log import Origin
+from tests.support.broker_scene import NODE_ID, BrokerScene, answer_of
+from tests.support.fake_disk import FakeDisk
+
+M = TypeVar("M", bound=Message)
+HANDLERS: dict[int, Any] = {
+    ApiKey.INIT_PRODUCER_ID.value: init_producer_id,
+    ApiKey.ADD_PARTITIONS_TO_TXN.value: add_partitions_to_txn,
+    ApiKey.ADD_OFFSETS_TO_TXN.value: add_offsets_to_txn,
+    ApiKey.END_TXN.value: end_txn,
+    ApiKey.WRITE_TXN_MARKERS.value: write_txn_markers,
+    ApiKey.DESCRIBE_TRANSACTIONS.value: describe_transactions,
+    ApiKey.LIST_TRANSACTIONS.value: list_transactions,
+}
+DENIED = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+
+
+class Denying:
+    """Everybody may do everything, but what the test denies."""
+
+    def __init__(self) -> None:
+        self.denied: set[tuple[Operation, ResourceType, str]] = set()
+
+    def require(
+        self, principal: str, client_host: str, operation: Operation, resource: ResourceType, name: str
+    ) -> None:
+        if (operation, resource, name) in self.denied:
+            raise KafkaError(DENIED[resource])
+
+
+class Blocks:
+    """Producer ids from 1000 on; `failure` is what the metadata log says instead."""
+
+    def __init__(self) -> None:
+        self.failure: KafkaError | None = None
+        self.held: list[Callable[[], None]] | None = None  # a list: answers are kept back in it
+        self._next = count(1000, 1000)
+
+    def allocate_producer_ids(self, count: int, then: OnProducerId) -> None:
+        answer = next(self._next) if self.failure is None else self.failure
+        if self.held is None:
+            then(answer)
+        else:
+            self.held.append(lambda: then(answer))
+
+
+class EagerLog(PartitionLog):
+    """Read where it stands, by nobody's thread."""
+
+    async def read(self) -> AsyncIterator[bytes]:
+        log = self._partition.log
+        for portion in log.scan(log.log_start_offset, log.log_end_offset):
+            yield portion
+
+
+class MarkersThatMeet:
+    """A writer whose leaders refuse as the test says: (topic, partition) → code. The others write."""
+
+    def __init__(self, writer: MarkerWriter) -> None:
+        self._writer = writer
+        self.refusals: dict[tuple[str, int], ErrorCode] = {}
+        self.sent: list[TxnMarker] = []
+        self.held: list[Callable[[], None]] | None = None  # a list: answers are kept back in it
+
+    def write(self, markers: Iterable[TxnMarker], then: OnWritten) -> None:
+        (marker,) = markers
+        self.sent.append(marker)
+        refused = {each: self.refusals[each] for each in marker.partitions if each in self.refusals}
+        rest = [each for each in marker.partitions if each not in refused]
+
+        def answered(results: Any) -> None:
+            answer = [{**results[0], **refused}]
+            if self.held is None:
+                then(answer)
+            else:
+                self.held.append(lambda: then(answer))
+
+        allowed = TxnMarker(
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.is_commit,
+            marker.coordinator_epoch,
+            marker.transaction_version,
+            rest,
+        )
+        self._writer.write([allowed], answered)
+
+
+class TransactionBroker(BrokerScene):
+    def __init__(self, *, transaction_version: int = 2, **settings: Any) -> None:
+        self.disk = FakeDisk()
+        super().__init__(self.disk, "/data", **settings)
+        self.authorizer = Denying()
+        self.blocks = Blocks()
+        self.transaction_version = transaction_version
+        self.config = TransactionConfig()
+        self.spawn: Callable[[Coroutine[Any, Any, None]], None] = run  # what loading is left to
+        self.groups = GroupCoordinator(
+            CoordinatorSettings(GroupConfig(), OffsetsTopic(3, 1, {}), Compression.NONE, 600_000),
+            self.clock,
+            self.timers,
+            open_log=lambda index: EagerLog(self.partitions.get(OFFSETS_TOPIC, index), self.workers),
+            spawn=run,
+            new_uuid=lambda: "uuid",
+            topic_exists=lambda topic_id: topic_id in self.image.topics_by_id,
+        )
+        self.groups.start(None)
+        self.markers = MarkersThatMeet(LocalMarkerWriter(self.partitions, self.groups, self.clock))
+        self.broker.groups = self.groups
+        self.broker.markers = LocalMarkerWriter(self.partitions, self.groups, self.clock)
+        self.broker.producer_ids = ProducerIds(self.blocks, self.timers)
+        self.start_coordinator()
+
+    def start_coordinator(self) -> None:
+        """A new one, which loads what is there: as a restart of the process, the partitions excepted."""
+        self.transactions = TransactionCoordinator(
+            TransactionSettings(self.config, 3, 10_000, 3_600_000),
+            self.clock,
+            self.timers,
+            open_log=lambda index: EagerLog(self.partitions.get(TRANSACTION_STATE, index), self.workers),
+            coordinator_epoch=lambda index: self.image.topics[TRANSACTION_STATE].partitions[index].leader_epoch,
+            marker_writer=self.markers,
+            producer_ids=self.broker.producer_ids,
+            transaction_version=lambda: self.transaction_version,
+            partition_exists=self.image.has_partition,
+            spawn=lambda coroutine: self.spawn(coroutine),
+        )
+        self.broker.transactions = self.transactions
+        topic = self.image.topics.get(TRANSACTION_STATE)
+        self.transactions.start(None if topic is None else len(topic.partitions))
+
+    def restart_coordinator(self) -> None:
+        """The coordinator is gone; the next one has the next leader epoch."""
+        self.transactions.stop()
+        topic = self.image.topics[TRANSACTION_STATE]
+        for partition in topic.partitions:
+            self.image.replay(
+                PartitionChangeRecord(partition_id=partition.partition_id, topic_id=topic.topic_id, leader=NODE_ID)
+            )
+        self.start_coordinator()
+
+    def topic(self, name: str, partition_count: int = 1, **settings: Any) -> TopicImage:
+        topic = super().topic(name, partition_count, **settings)
+        if name == TRANSACTION_STATE:
+            self.transactions.state_topic_created(partition_count)
+        elif name == OFFSETS_TOPIC:
+            self.groups.offsets_topic_created(partition_count)
+        return topic
+
+    def delete_topic(self, name: str) -> None:
+        super().delete_topic(name)
+        self.transactions.topic_deleted(name)
+
+    # Asking.
+
+    def ask(self, request: Message, version: int) -> Any:
+        """The answer, or a Deferred of it. Request and answer as they come over the wire."""
+        sent = decode(type(request), version, bytearray(encode(request, version)))
+        connection = ConnectionInfo(1, "127.0.0.1", 50_000)
+        context = RequestContext(
+            ApiKey(request.API_KEY), version, 1, "a-client", self.clock.now_ms(), connection, self.authorizer
+        )
+        return HANDLERS[request.API_KEY](sent, context, self.broker)
+
+    def answer(self, request: Message, version: int, kind: type[M]) -> M:
+        """Raises the KafkaError of a request that failed as a whole."""
+        message = answer_of(self.ask(request, version))
+        return decode(kind, version, encode(message, version))
+
+    def open_transaction(self, pair: tuple[int, int], *partitions: tuple[str, int]) -> None:
+        """Records of the producer, as a leader appends them once they are verified."""
+        for topic, index in partitions:
+            batch = build_batch(
+                [NewRecord(b"k", b"v", self.clock.now_ms())],
+                producer_id=pair[0],
+                producer_epoch=pair[1],
+                base_sequence=0,
+                is_transactional=True,
+            )
+            self.partition(topic, index).append_now(batch, origin=Origin.CLIENT, now_ms=self.clock.now_ms())
+
+    def markers_in(self, topic: str, index: int = 0) -> list[Marker]:
+        log = self.partition(topic, index).log
+        found = []
+        for portion in log.scan(log.log_start_offset, log.log_end_offset):
+            for position, header in batches(portion):
+                marker = read_marker(portion, position, header) if header.is_control else None
+                if marker is not None:
+                    found.append(marker)
+        return found
+
+
+def run(coroutine: Coroutine[Any, Any, None]) -> None:
+    """To its end, here and now: what it waits for is only its turn."""
+    try:
+        while True:
+            assert coroutine.send(None) is None, "it waits for more than its turn"
+    except StopIteration:
+        pass
+
+
+def is_parked(reply: Any) -> bool:
+    return isinstance(reply, Deferred) and not reply.is_done
