@@ -199,7 +199,7 @@ class _Loader:
             if segment.base_offset < end_offset:
                 self._drop(unread[at:])
                 break
-            if segment.base_offset > last_snapshot_offset:
+            if kept and segment.base_offset > last_snapshot_offset:
                 snapshots.append(self._snapshot(segment.base_offset))
                 last_snapshot_offset = segment.base_offset
             end_offset, end_position = self._read_segment(segment)

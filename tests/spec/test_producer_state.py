@@ -253,6 +253,13 @@ def test_a_log_without_producers_has_snapshots_of_ten_bytes() -> None:
     assert given.disk.size("/data/t-0/00000000000000000001.snapshot") == 10
 
 
+def test_a_recovery_writes_none_for_the_beginning_of_the_log() -> None:
+    given = six_batches().killed_and_opened()
+    given.sync()
+    names = [name for name in given.disk.list_directory("/data/t-0") if name.endswith(".snapshot")]
+    assert names == ["00000000000000000006.snapshot"]
+
+
 def test_no_snapshot_is_written_when_nothing_was_added_since_the_last() -> None:
     given = six_batches().closed_and_opened()
     given.disk.log.clear()
