@@ -27,10 +27,12 @@ from storage.log_read import ReadResult, TimestampOffset
 from storage.log_sync import SnapshotToWrite, SyncTicket, Unsynced
 from storage.producer_state import (
     Origin,
-    Verification,
     check_data,
+    check_epoch,
+    check_guard,
     check_marker,
     duplicate_of,
+    has_open_transaction,
 )
 from storage.readable_log import LogState, ReadableLog
 from storage.retention import count_deletable
@@ -38,6 +40,7 @@ from storage.segment import Segment
 from storage.segment_removal import SegmentRemoval, SegmentReplacement
 from storage.staging import Run, first_timestamp, must_roll
 from storage.tail_cache import TailCache
+from storage.verification import NO_GUARD, VerificationGuard, Verifications
 
 __all__ = ["Appended", "Log", "LogState", "LogWriteFailed", "Origin", "ReadResult", "SyncTicket", "TimestampOffset"]
 
@@ -81,6 +84,7 @@ class Log(ReadableLog):
             disk, directory, topic, partition, topic_id=topic_id, config=config, state=state, tail_cache=tail_cache
         )
         self._jitter_ms = jitter_ms
+        self._verifications = Verifications()
         self._active = self._segments.active
         self._last_snapshot_offset = state.last_snapshot_offset
         self._next_offset = state.end_offset  # behind what is staged
@@ -102,6 +106,24 @@ class Log(ReadableLog):
         self._leader_epochs.assign(epoch, self.high_watermark)
         self._leader_epoch = max(epoch, self._leader_epoch)
 
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, sequence: int | None, *, supports_epoch_bump: bool, now_ms: int
+    ) -> VerificationGuard:
+        """Before the coordinator is asked about a transaction: what to append its batch with, if the answer is yes.
+
+        sequence             the batch's first; None where the batch is the broker's own
+        supports_epoch_bump  the question adds the partition (4.6)
+        returns              NO_GUARD when the transaction is open here: nobody needs to be asked
+        raises               INVALID_PRODUCER_EPOCH for a producer that was fenced here
+        """
+        entry = self._producers.get(producer_id)
+        if has_open_transaction(entry, producer_epoch):
+            return NO_GUARD
+        check_epoch(entry, producer_id, producer_epoch)
+        return self._verifications.begin(
+            producer_id, producer_epoch, sequence, supports_epoch_bump=supports_epoch_bump, now_ms=now_ms
+        )
+
     def append(
         self,
         batch: bytearray | memoryview,
@@ -110,14 +132,14 @@ class Log(ReadableLog):
         now_ms: int,
         header: BatchHeader | None = None,
         transaction_version: int = 0,
-        verification: Verification | None = None,
+        guard: VerificationGuard | None = None,
     ) -> Appended:
         """Checks one batch against the producer state, gives it its place, and stages it for `write_staged`.
 
         batch                 exactly one, validated, offsets from 0; belongs to the log from now on
         header                that of `batch`, where the caller has it
         transaction_version   of the request that brought a marker (4.8)
-        verification          what the coordinator was asked about this transaction (4.4, 4.6)
+        guard                 what `begin_verification` gave; None where verification is switched off (4.3, 4.6)
         raises                KafkaError, and then nothing has changed
         """
         if self.offline_reason is not None:
@@ -133,7 +155,7 @@ class Log(ReadableLog):
             )
         base_offset = self._next_offset
         last_offset = base_offset + header.last_offset_delta
-        marker = None
+        marker = verification = None
         producer_id = header.producer_id
         if producer_id >= 0:
             entry = self._producers.get(producer_id)
@@ -147,6 +169,9 @@ class Log(ReadableLog):
                     original = duplicate_of(entry, header)
                     if original is not None:
                         return Appended(original.first_offset, original.last_offset, original.timestamp, True)
+                verification = self._verifications.get(producer_id)
+                if guard is not None and header.is_transactional:
+                    check_guard(entry, header, verification, guard)
                 check_data(entry, header, origin, verification)
         max_timestamp = header.max_timestamp
         run = self._tip
@@ -160,10 +185,13 @@ class Log(ReadableLog):
             run = self._roll_if_full(size_bytes, last_offset, max_timestamp, now_ms)
         if marker is not None:
             completed = self._producers.apply_marker(marker)
+            self._verifications.marker_appended(producer_id, marker.producer_epoch)
             if completed is not None and completed.is_aborted:
                 run.aborted.append(self._producers.aborted_txn(completed))
         elif producer_id >= 0 and not header.is_control:
             self._producers.apply_data(header, base_offset)
+            if verification is not None and header.is_transactional:
+                self._verifications.data_appended(producer_id)
         assign(batch, base_offset, self._leader_epoch)
         if not run.batches:
             self._runs.append(run)
@@ -193,6 +221,7 @@ class Log(ReadableLog):
         self._runs = []
         self._active_is_saved = False
         self._producers.accept()
+        self._verifications.accept()
         self.high_watermark = self._next_offset
         interval = self.config.index_interval_bytes
         for run in runs:
@@ -252,6 +281,7 @@ class Log(ReadableLog):
         self._tip = Run(self._active, self._active.size_bytes)
         self._unsynced.names_changed = True
         self._producers.take_back()
+        self._verifications.take_back()
         self._next_offset = self.high_watermark
         try:
             for run in reversed(runs):
@@ -382,6 +412,7 @@ class Log(ReadableLog):
 
     def expire_producers(self, now_ms: int) -> list[int]:
         """Forgets producers that are idle for longer than `producer.id.expiration.ms`. Returns their ids."""
+        self._verifications.expire(now_ms, self.config.producer_id_expiration_ms)
         return self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
 
     # --- leaving

@@ -6,7 +6,6 @@ entry, and a snapshot is a copy of the table.
 """
 
 from bisect import insort
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
@@ -14,6 +13,7 @@ from protocol.control_records import Marker
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import BatchHeader
 from storage.txn_index import AbortedTxn
+from storage.verification import Verification, VerificationGuard
 
 INT32_MAX = 2**31 - 1
 MAX_PRODUCER_EPOCH = 2**15 - 1
@@ -82,15 +82,6 @@ class CompletedTxn(NamedTuple):
     is_aborted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """What is known of a transaction whose first batch here waits for the coordinator's word (4.6)."""
-
-    lowest_sequence: int
-    producer_epoch: int
-    supports_epoch_bump: bool
-
-
 # How to take back one applied batch: (producer id, its entry before, first offset of the transaction it opened, the
 # transaction it completed). A plain tuple, because one is made for every batch.
 _Change: TypeAlias = tuple[int, ProducerEntry | None, int | None, CompletedTxn | None]
@@ -111,15 +102,39 @@ def duplicate_of(entry: ProducerEntry | None, header: BatchHeader) -> CachedBatc
     return None
 
 
+def has_open_transaction(entry: ProducerEntry | None, producer_epoch: int) -> bool:
+    """Whether a transaction of this producer is open here, under this very epoch."""
+    return entry is not None and entry.current_txn_first_offset is not None and entry.producer_epoch == producer_epoch
+
+
+def check_epoch(entry: ProducerEntry | None, producer_id: int, producer_epoch: int) -> None:
+    """Raises INVALID_PRODUCER_EPOCH if a newer producer was here."""
+    if entry is not None and producer_epoch < entry.producer_epoch:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"producer {producer_id}: the epoch here is {entry.producer_epoch}, not {producer_epoch}",
+        )
+
+
+def check_guard(
+    entry: ProducerEntry | None, header: BatchHeader, verification: Verification | None, guard: VerificationGuard
+) -> None:
+    """Raises KafkaError unless this transactional batch belongs to a transaction that the coordinator knows (4.3 b)."""
+    if has_open_transaction(entry, header.producer_epoch):
+        return
+    check_epoch(entry, header.producer_id, header.producer_epoch)
+    if verification is None or verification.guard is not guard:
+        raise KafkaError(
+            ErrorCode.INVALID_TXN_STATE,
+            f"producer {header.producer_id}: the transaction that this batch was verified for is not the current one",
+        )
+
+
 def check_data(
     entry: ProducerEntry | None, header: BatchHeader, origin: Origin, verification: Verification | None = None
 ) -> None:
     """Raises KafkaError if this batch of records may not be written; duplicates must have been answered before."""
-    if entry is not None and header.producer_epoch < entry.producer_epoch:
-        raise KafkaError(
-            ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"producer {header.producer_id}: the epoch here is {entry.producer_epoch}, not {header.producer_epoch}",
-        )
+    check_epoch(entry, header.producer_id, header.producer_epoch)
     if origin is Origin.CLIENT:
         check_sequence(entry, header, verification)
     if entry is not None and entry.current_txn_first_offset is not None and not header.is_transactional:
@@ -135,8 +150,9 @@ def check_sequence(entry: ProducerEntry | None, header: BatchHeader, verificatio
     if verification is not None:
         if verification.supports_epoch_bump and sequence != 0 and (entry is None or not entry.batches):
             raise _out_of_order(header, "0 must come first")
-        if sequence > verification.lowest_sequence:
-            raise _out_of_order(header, f"{verification.lowest_sequence} was refused before")
+        lowest_sequence = verification.lowest_sequence
+        if lowest_sequence is not None and sequence > lowest_sequence:
+            raise _out_of_order(header, f"{lowest_sequence} was refused before")
     if entry is None:
         return  # retention may have taken the records that this one follows
     if header.producer_epoch != entry.producer_epoch:

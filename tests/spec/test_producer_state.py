@@ -9,7 +9,7 @@ from protocol.errors import ErrorCode
 from storage.log import Appended, Origin
 from storage.log_config import LogConfig
 from storage.producer_snapshot import decode_snapshot
-from storage.producer_state import Verification, decrement_sequence, follows, increment_sequence
+from storage.producer_state import decrement_sequence, follows, increment_sequence
 from tests.support.log_builder import LogOnDisk, refused
 
 INT_MAX = 2**31 - 1
@@ -41,17 +41,19 @@ def test_a_producer_without_state_may_begin_anywhere() -> None:
 
 
 def test_a_producer_whose_transactions_bump_its_epoch_must_begin_with_zero() -> None:
-    verification = Verification(lowest_sequence=3, producer_epoch=0, supports_epoch_bump=True)
-    with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):  # scenario 77
-        LogOnDisk().append(PID, sequence=3, transactional=True, verification=verification)
+    given = LogOnDisk()
+    guard = given.verify(PID, sequence=3)
+    with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
+        given.append(PID, sequence=3, transactional=True, guard=guard)
 
 
 def test_a_sequence_above_one_that_was_refused_before_has_to_wait_for_it() -> None:
     given = LogOnDisk()
-    verification = Verification(lowest_sequence=0, producer_epoch=0, supports_epoch_bump=False)
-    with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):  # scenario 76
-        given.append(PID, sequence=5, transactional=True, verification=verification)
-    given.append(PID, sequence=0, records=5, transactional=True, verification=verification)
+    given.verify(PID, sequence=0, supports_epoch_bump=False)
+    guard = given.verify(PID, sequence=5, supports_epoch_bump=False)
+    with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
+        given.append(PID, sequence=5, transactional=True, guard=guard)
+    given.append(PID, sequence=0, records=5, transactional=True, guard=guard)
     assert given.append(PID, sequence=5, transactional=True) == Appended(5, 5)
 
 

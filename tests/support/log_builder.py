@@ -13,7 +13,7 @@ from protocol.records import NewRecord, batches, build_batch, records_of
 from storage.log import Appended, Log, Origin
 from storage.log_config import LogConfig
 from storage.log_directory import Identity, LogDirectory
-from storage.producer_state import Verification
+from storage.verification import VerificationGuard
 from tests.support.fake_disk import FakeDisk
 
 NODE = Identity(1, None, "cluster", "directory")
@@ -44,7 +44,7 @@ class LogOnDisk:
         transactional: bool = False,
         origin: Origin = Origin.CLIENT,
         timestamp: int | None = None,
-        verification: Verification | None = None,
+        guard: VerificationGuard | None = None,
         value: bytes = b"value",
     ) -> Appended:
         at_ms = self.now_ms if timestamp is None else timestamp
@@ -55,7 +55,7 @@ class LogOnDisk:
             base_sequence=sequence if producer_id >= 0 else -1,
             is_transactional=transactional,
         )
-        return self.log.append(batch, origin=origin, now_ms=self.now_ms, verification=verification)
+        return self.log.append(batch, origin=origin, now_ms=self.now_ms, guard=guard)
 
     def append(
         self,
@@ -67,7 +67,7 @@ class LogOnDisk:
         transactional: bool = False,
         origin: Origin = Origin.CLIENT,
         timestamp: int | None = None,
-        verification: Verification | None = None,
+        guard: VerificationGuard | None = None,
         value: bytes = b"value",
     ) -> Appended:
         appended = self.stage(
@@ -78,11 +78,19 @@ class LogOnDisk:
             transactional=transactional,
             origin=origin,
             timestamp=timestamp,
-            verification=verification,
+            guard=guard,
             value=value,
         )
         self.log.write_staged()
         return appended
+
+    def verify(
+        self, producer_id: int, *, epoch: int = 0, sequence: int | None = 0, supports_epoch_bump: bool = True
+    ) -> VerificationGuard:
+        """The question before the first batch of a transaction; the answer is the test's business."""
+        return self.log.begin_verification(
+            producer_id, epoch, sequence, supports_epoch_bump=supports_epoch_bump, now_ms=self.now_ms
+        )
 
     def end(
         self,
