@@ -1,0 +1,434 @@
+"""The transaction APIs as clients see them: versions, permissions, what is refused in part."""
+
+from typing import Any
+
+import pytest
+
+from broker.authorization import CLUSTER_NAME, Operation, ResourceType
+from broker.transaction_coordinator import TRANSACTION_STATE
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
+from protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
+from protocol.messages.add_partitions_to_txn_request import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from protocol.messages.add_partitions_to_txn_response import (
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
+from protocol.messages.describe_transactions_request import DescribeTransactionsRequest
+from protocol.messages.describe_transactions_response import DescribeTransactionsResponse
+from protocol.messages.end_txn_request import EndTxnRequest
+from protocol.messages.end_txn_response import EndTxnResponse
+from protocol.messages.init_producer_id_request import InitProducerIdRequest
+from protocol.messages.init_producer_id_response import InitProducerIdResponse
+from protocol.messages.list_transactions_request import ListTransactionsRequest
+from protocol.messages.list_transactions_response import ListTransactionsResponse
+from protocol.messages.write_txn_markers_request import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
+from tests.support.transaction_broker import TransactionBroker
+
+E = ErrorCode
+PID = 1000
+Pair = tuple[int, int]
+WRITE, DESCRIBE = Operation.WRITE, Operation.DESCRIBE
+TOPIC, TXN_ID = ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID
+
+
+def scene_with_topics() -> TransactionBroker:
+    scene = TransactionBroker()
+    scene.topic(TRANSACTION_STATE, 3)
+    scene.topic("__consumer_offsets", 3)
+    scene.topic("orders", 2)
+    scene.topic("refunds", 2)
+    return scene
+
+
+def init(
+    scene: TransactionBroker, transactional_id: str | None = "pay", pair: Pair = (-1, -1), version: int = 5
+) -> Pair:
+    request = InitProducerIdRequest(
+        transactional_id=transactional_id,
+        transaction_timeout_ms=60_000,
+        producer_id=pair[0],
+        producer_epoch=pair[1],
+    )
+    answer = scene.answer(request, version, InitProducerIdResponse)
+    assert answer.error_code == 0
+    return answer.producer_id, answer.producer_epoch
+
+
+def topics(**partitions: list[int]) -> list[AddPartitionsToTxnTopic]:
+    return [AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in partitions.items()]
+
+
+def codes(results: list[AddPartitionsToTxnTopicResult]) -> dict[tuple[str, int], ErrorCode]:
+    return {
+        (topic.name, partition.partition_index): ErrorCode(partition.partition_error_code)
+        for topic in results
+        for partition in topic.results_by_partition
+    }
+
+
+def add(
+    scene: TransactionBroker, pair: Pair, version: int = 3, **partitions: list[int]
+) -> dict[tuple[str, int], ErrorCode]:
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="pay",
+        v3_and_below_producer_id=pair[0],
+        v3_and_below_producer_epoch=pair[1],
+        v3_and_below_topics=topics(**partitions),
+    )
+    return codes(scene.answer(request, version, AddPartitionsToTxnResponse).results_by_topic_v3_and_below)
+
+
+def entry(
+    pair: Pair, transactional_id: str = "pay", *, verify_only: bool = False, **partitions: list[int]
+) -> AddPartitionsToTxnTransaction:
+    return AddPartitionsToTxnTransaction(
+        transactional_id=transactional_id,
+        producer_id=pair[0],
+        producer_epoch=pair[1],
+        verify_only=verify_only,
+        topics=topics(**partitions),
+    )
+
+
+def add_batched(
+    scene: TransactionBroker, *entries: AddPartitionsToTxnTransaction, version: int = 5
+) -> list[tuple[str, dict[tuple[str, int], ErrorCode]]]:
+    request = AddPartitionsToTxnRequest(transactions=list(entries))
+    answer = scene.answer(request, version, AddPartitionsToTxnResponse)
+    assert answer.error_code == 0
+    return [(each.transactional_id, codes(each.topic_results)) for each in answer.results_by_transaction]
+
+
+def refusal(scene: TransactionBroker, request: Any, version: int) -> ErrorCode:
+    """The code of a request that fails as a whole."""
+    with pytest.raises(KafkaError) as caught:
+        scene.ask(request, version)
+    return caught.value.code
+
+
+def state(scene: TransactionBroker) -> str:
+    return scene.transactions.describe("pay").transaction_state
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_scenario_001_without_a_transactional_id_a_producer_id_costs_no_record(version: int) -> None:
+    scene = scene_with_topics()
+    assert init(scene, None, version=version) == (PID, 0)
+    assert init(scene, None, version=version) == (PID + 1, 0)
+    ends = [scene.partition(TRANSACTION_STATE, index).log.log_end_offset for index in range(3)]
+    assert ends == [0, 0, 0]
+
+
+def test_scenario_001_and_is_put_off_while_the_broker_has_none() -> None:
+    scene = scene_with_topics()
+    scene.blocks.failure = KafkaError(E.KAFKA_STORAGE_ERROR)
+    with pytest.raises(KafkaError) as caught:
+        init(scene, None)
+    assert caught.value.code is E.COORDINATOR_LOAD_IN_PROGRESS
+
+
+@pytest.mark.parametrize("pair", [(-1, 3), (7, -1)])
+def test_scenario_004_half_a_pair_is_no_pair(pair: Pair) -> None:
+    request = InitProducerIdRequest(
+        transactional_id="pay", transaction_timeout_ms=60_000, producer_id=pair[0], producer_epoch=pair[1]
+    )
+    assert refusal(scene_with_topics(), request, 4) is E.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(("version", "code"), [(3, E.INVALID_PRODUCER_EPOCH), (4, E.PRODUCER_FENCED)])
+def test_scenario_011_old_versions_have_another_word_for_fenced(version: int, code: ErrorCode) -> None:
+    scene = scene_with_topics()
+    pair = init(scene)
+    add(scene, pair, orders=[0])
+    request = InitProducerIdRequest(
+        transactional_id="pay", transaction_timeout_ms=60_000, producer_id=8, producer_epoch=0
+    )
+    assert refusal(scene, request, version) is code
+    assert state(scene) == "Ongoing"
+
+
+def test_scenario_018_one_partition_that_cannot_be_added_keeps_the_others_out() -> None:
+    scene = scene_with_topics()
+    pair = init(scene)
+    scene.authorizer.denied.add((WRITE, TOPIC, "refunds"))
+    assert add(scene, pair, refunds=[0], nowhere=[0], orders=[0, 1, 9]) == {
+        ("refunds", 0): E.TOPIC_AUTHORIZATION_FAILED,
+        ("nowhere", 0): E.UNKNOWN_TOPIC_OR_PARTITION,
+        ("orders", 0): E.OPERATION_NOT_ATTEMPTED,
+        ("orders", 1): E.OPERATION_NOT_ATTEMPTED,
+        ("orders", 9): E.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert state(scene) == "Empty"
+
+
+def test_scenario_018_a_topic_that_may_not_be_written_is_not_told_to_be_missing() -> None:
+    scene = scene_with_topics()
+    scene.authorizer.denied.add((WRITE, TOPIC, "nowhere"))
+    assert add(scene, init(scene), nowhere=[0]) == {("nowhere", 0): E.TOPIC_AUTHORIZATION_FAILED}
+
+
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
+def test_scenario_019_internal_topics_are_not_for_producers(topic: str) -> None:
+    scene = scene_with_topics()
+    assert add(scene, init(scene), 3, **{topic: [0]}) == {(topic, 0): E.TOPIC_AUTHORIZATION_FAILED}
+
+
+def test_a_leader_adds_the_partition_of_a_groups_offsets_and_no_other_internal_one() -> None:
+    scene = scene_with_topics()
+    pair = init(scene)
+    assert add_batched(scene, entry(pair, __consumer_offsets=[0])) == [("pay", {("__consumer_offsets", 0): E.NONE})]
+    assert add_batched(scene, entry(pair, __transaction_state=[0], orders=[0])) == [
+        ("pay", {("__transaction_state", 0): E.INVALID_TOPIC_EXCEPTION, ("orders", 0): E.OPERATION_NOT_ATTEMPTED})
+    ]
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(0, E.INVALID_PRODUCER_EPOCH), (1, E.INVALID_PRODUCER_EPOCH), (2, E.PRODUCER_FENCED), (3, E.PRODUCER_FENCED)],
+)
+def test_scenario_021_old_versions_have_another_word_for_fenced(version: int, code: ErrorCode) -> None:
+    scene = scene_with_topics()
+    init(scene)
+    pair = init(scene)
+    fenced = (pair[0], pair[1] - 1)
+    assert add(scene, fenced, version, orders=[0]) == {("orders", 0): code}
+    offsets = AddOffsetsToTxnRequest(
+        transactional_id="pay", producer_id=fenced[0], producer_epoch=fenced[1], group_id="g"
+    )
+    assert scene.answer(offsets, version, AddOffsetsToTxnResponse).error_code == code.value
+    end = EndTxnRequest(transactional_id="pay", producer_id=fenced[0], producer_epoch=fenced[1], committed=True)
+    assert refusal(scene, end, version) is code
+
+
+def test_scenario_025_each_transaction_of_a_batch_succeeds_or_fails_alone() -> None:
+    scene = scene_with_topics()
+    pay, ship = init(scene, "pay"), init(scene, "ship")
+    assert add_batched(
+        scene, entry(pay, orders=[0]), entry(pay, "nobody", orders=[0]), entry(ship, "ship", orders=[1])
+    ) == [
+        ("pay", {("orders", 0): E.NONE}),
+        ("nobody", {("orders", 0): E.INVALID_PRODUCER_ID_MAPPING}),
+        ("ship", {("orders", 1): E.NONE}),
+    ]
+
+
+def test_scenario_026_only_brokers_ask_for_many() -> None:
+    scene = scene_with_topics()
+    pair = init(scene)
+    scene.authorizer.denied.add((Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME))
+    request = AddPartitionsToTxnRequest(transactions=[entry(pair, orders=[0])])
+    assert refusal(scene, request, 4) is E.CLUSTER_AUTHORIZATION_FAILED
+    assert state(scene) == "Empty"
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_batch_of_no_transactions_is_answered(version: int) -> None:
+    assert add_batched(scene_with_topics(), version=version) == []
+
+
+def test_an_id_that_a_batch_names_twice_is_refused_both_times() -> None:
+    scene = scene_with_topics()
+    pair = init(scene)
+    assert add_batched(scene, entry(pair, orders=[0]), entry(pair, orders=[1])) == [
+        ("pay", {("orders", 0): E.INVALID_REQUEST}),
+        ("pay", {("orders", 1): E.INVALID_REQUEST}),
+    ]
+    assert state(scene) == "Empty"
+
+
+def test_scenario_027_verifying_asks_and_adds_nothing() -> None:
+    scene = scene_with_topics()
+    pair = init(scene)
+    add(scene, pair, orders=[0])
+    assert add_batched(scene, entry(pair, verify_only=True, orders=[0, 1])) == [
+        ("pay", {("orders", 0): E.NONE, ("orders", 1): E.TRANSACTION_ABORTABLE})
+    ]
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_scenario_029_a_groups_offsets_are_added_by_the_groups_partition(version: int) -> None:
+    scene = scene_with_topics()
+    pair = init(scene)
+    request = AddOffsetsToTxnRequest(
+        transactional_id="pay", producer_id=pair[0], producer_epoch=pair[1], group_id="billing"
+    )
+    assert scene.answer(request, version, AddOffsetsToTxnResponse).error_code == 0
+    (shown,) = scene.transactions.describe("pay").topics
+    assert (shown.topic, shown.partitions) == ("__consumer_offsets", [scene.groups.partition_for("billing")])
+
+
+def test_scenario_029_who_may_not_read_the_group_commits_nothing_for_it() -> None:
+    scene = scene_with_topics()
+    pair = init(scene)
+    scene.authorizer.denied.add((Operation.READ, ResourceType.GROUP, "billing"))
+    request = AddOffsetsToTxnRequest(
+        transactional_id="pay", producer_id=pair[0], producer_epoch=pair[1], group_id="billing"
+    )
+    assert refusal(scene, request, 3) is E.GROUP_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_a_commit_of_every_version_is_answered_in_its_form(version: int) -> None:
+    scene = scene_with_topics()
+    pair = init(scene)
+    add(scene, pair, orders=[0])
+    request = EndTxnRequest(transactional_id="pay", producer_id=pair[0], producer_epoch=pair[1], committed=True)
+    answer = scene.answer(request, version, EndTxnResponse)
+    expected = (PID, 1) if version == 5 else (-1, -1)
+    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, *expected)
+
+
+@pytest.mark.parametrize(
+    "request_of",
+    [
+        lambda: InitProducerIdRequest(transactional_id="pay", transaction_timeout_ms=60_000),
+        lambda: AddPartitionsToTxnRequest(v3_and_below_transactional_id="pay"),
+        lambda: AddOffsetsToTxnRequest(transactional_id="pay", group_id="g"),
+        lambda: EndTxnRequest(transactional_id="pay"),
+    ],
+)
+def test_who_may_not_write_on_the_id_does_nothing_with_it(request_of: Any) -> None:
+    scene = scene_with_topics()
+    scene.authorizer.denied.add((WRITE, TXN_ID, "pay"))
+    assert refusal(scene, request_of(), 3) is E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def listing(scene: TransactionBroker, version: int = 2, **wanted: Any) -> ListTransactionsResponse:
+    return scene.answer(ListTransactionsRequest(**wanted), version, ListTransactionsResponse)
+
+
+def ids(answer: ListTransactionsResponse) -> set[str]:
+    return {each.transactional_id for each in answer.transaction_states}
+
+
+def test_listing_filters_by_state_producer_and_duration_as_kafka_does() -> None:
+    scene = scene_with_topics()
+    pay, ship = init(scene, "pay"), init(scene, "ship")
+    add_batched(scene, entry(ship, "ship", orders=[0]))
+    scene.clock.advance(30_000)
+    assert ids(listing(scene)) == {"pay", "ship"}
+    assert ids(listing(scene, state_filters=["Ongoing"])) == {"ship"}
+    assert ids(listing(scene, producer_id_filters=[pay[0]])) == {"pay"}
+    # An id without a transaction passes for one that began long ago.
+    assert ids(listing(scene, duration_filter=60_000)) == {"pay"}
+    assert ids(listing(scene, duration_filter=29_999)) == {"pay", "ship"}
+    assert ids(listing(scene, duration_filter=29_999, state_filters=["Ongoing"])) == {"ship"}
+
+
+def test_listing_names_the_states_that_it_does_not_know_and_matches_nothing_by_them() -> None:
+    scene = scene_with_topics()
+    init(scene)
+    answer = listing(scene, state_filters=["NoSuchState"])
+    assert (answer.unknown_state_filters, ids(answer)) == (["NoSuchState"], set())
+    answer = listing(scene, state_filters=["NoSuchState", "Empty"])
+    assert (answer.unknown_state_filters, ids(answer)) == (["NoSuchState"], {"pay"})
+    assert listing(scene, state_filters=["Dead", "PrepareEpochFence"]).unknown_state_filters == []
+
+
+def test_scenario_139_a_pattern_matches_the_whole_id_and_a_bad_one_is_refused() -> None:
+    scene = scene_with_topics()
+    init(scene, "pay-1")
+    init(scene, "prepay-1")
+    assert ids(listing(scene, transactional_id_pattern="pay-.*")) == {"pay-1"}
+    assert ids(listing(scene, transactional_id_pattern="")) == {"pay-1", "prepay-1"}
+    assert ids(listing(scene, transactional_id_pattern="pay")) == set()
+    request = ListTransactionsRequest(transactional_id_pattern="(pay")
+    assert refusal(scene, request, 2) is E.INVALID_REGULAR_EXPRESSION
+
+
+def test_listing_leaves_out_what_the_asker_may_not_see() -> None:
+    scene = scene_with_topics()
+    init(scene, "pay")
+    init(scene, "ship")
+    scene.authorizer.denied.add((DESCRIBE, TXN_ID, "pay"))
+    assert ids(listing(scene)) == {"ship"}
+
+
+def described(scene: TransactionBroker, *transactional_ids: str) -> list[Any]:
+    request = DescribeTransactionsRequest(transactional_ids=list(transactional_ids))
+    return scene.answer(request, 0, DescribeTransactionsResponse).transaction_states
+
+
+def test_scenario_140_topics_that_the_asker_may_not_see_are_left_out() -> None:
+    scene = scene_with_topics()
+    pair = init(scene)
+    add(scene, pair, orders=[1, 0], refunds=[0])
+    scene.authorizer.denied.add((DESCRIBE, TOPIC, "refunds"))
+    (shown,) = described(scene, "pay")
+    assert [(each.topic, each.partitions) for each in shown.topics] == [("orders", [0, 1])]
+    assert (shown.transaction_state, shown.producer_id, shown.producer_epoch) == ("Ongoing", *pair)
+    assert shown.transaction_start_time_ms == scene.clock.now_ms()
+
+
+def test_scenario_140_ids_that_are_unknown_empty_or_forbidden_have_their_own_codes() -> None:
+    scene = scene_with_topics()
+    scene.authorizer.denied.add((DESCRIBE, TXN_ID, "secret"))
+    assert [ErrorCode(each.error_code) for each in described(scene, "nobody", "", "secret")] == [
+        E.TRANSACTIONAL_ID_NOT_FOUND,
+        E.INVALID_REQUEST,
+        E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ]
+
+
+def marker(topic: str, *indexes: int, producer_id: int = 7, epoch: int = 0) -> WritableTxnMarker:
+    return WritableTxnMarker(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        transaction_result=True,
+        topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=list(indexes))],
+    )
+
+
+def write(scene: TransactionBroker, *markers: WritableTxnMarker, version: int = 2) -> dict[int, Any]:
+    answer = scene.answer(WriteTxnMarkersRequest(markers=list(markers)), version, WriteTxnMarkersResponse)
+    return {
+        each.producer_id: {
+            (topic.name, partition.partition_index): ErrorCode(partition.error_code)
+            for topic in each.topics
+            for partition in topic.partitions
+        }
+        for each in answer.markers
+    }
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_scenario_070_markers_of_one_producer_are_answered_as_one(version: int) -> None:
+    scene = scene_with_topics()
+    assert write(scene, marker("orders", 0), marker("refunds", 1), version=version) == {
+        7: {("orders", 0): E.NONE, ("refunds", 1): E.NONE}
+    }
+
+
+def test_markers_of_several_producers_are_all_answered() -> None:
+    scene = scene_with_topics()
+    markers = [marker("orders", 0, producer_id=producer_id) for producer_id in range(150)]
+    assert write(scene, *markers) == {producer_id: {("orders", 0): E.NONE} for producer_id in range(150)}
+
+
+def test_a_partition_that_is_not_here_does_not_keep_the_others_from_their_marker() -> None:
+    scene = scene_with_topics()
+    assert write(scene, marker("orders", 9, 0)) == {
+        7: {("orders", 9): E.UNKNOWN_TOPIC_OR_PARTITION, ("orders", 0): E.NONE}
+    }
+    assert write(scene) == {}
+
+
+def test_either_of_two_permissions_lets_markers_pass() -> None:
+    scene = scene_with_topics()
+    alter = (Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    action = (Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+    scene.authorizer.denied = {alter}
+    assert write(scene, marker("orders", 0)) == {7: {("orders", 0): E.NONE}}
+    scene.authorizer.denied = {alter, action}
+    request = WriteTxnMarkersRequest(markers=[marker("orders", 0)])
+    assert refusal(scene, request, 2) is E.CLUSTER_AUTHORIZATION_FAILED

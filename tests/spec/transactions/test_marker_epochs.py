@@ -1,0 +1,101 @@
+"""What a leader makes of a marker: scenarios 58 to 61 and 69 (spec 4.8)."""
+
+import pytest
+
+from broker.transaction_markers import Codes, LocalMarkerWriter, TxnMarker
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records import NewRecord, build_batch
+from storage.log import Origin
+from storage.producer_state import ProducerEntry
+from tests.support.broker_scene import NOW_MS
+from tests.support.transaction_broker import TransactionBroker
+
+E = ErrorCode
+PID = 7
+P0 = ("orders", 0)
+
+
+class Scene(TransactionBroker):
+    def __init__(self) -> None:
+        super().__init__()
+        self.topic("orders", 1, flush_messages=2**63 - 1)
+        self.writer = LocalMarkerWriter(self.partitions, self.groups, self.clock)
+
+    def mark(self, epoch: int, *, commit: bool = True, version: int = 2, coordinator_epoch: int = 0) -> ErrorCode:
+        results: list[Codes] = []
+        marker = TxnMarker(PID, epoch, commit, coordinator_epoch, version, [P0])
+        self.writer.write([marker], lambda answered: results.extend(answered))
+        (codes,) = results
+        return codes[P0]
+
+    @property
+    def producer(self) -> ProducerEntry:
+        found = self.partition(*P0).log.producer(PID)
+        assert found is not None
+        return found
+
+    @property
+    def is_open(self) -> bool:
+        return self.producer.current_txn_first_offset is not None
+
+    @property
+    def end_offset(self) -> int:
+        return self.partition(*P0).log.log_end_offset
+
+    def send(self, epoch: int, sequence: int) -> None:
+        batch = build_batch(
+            [NewRecord(b"k", b"v", NOW_MS)],
+            producer_id=PID,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+        self.partition(*P0).append_now(batch, origin=Origin.CLIENT, now_ms=NOW_MS)
+
+
+def test_scenario_058_a_marker_of_an_older_coordinator_is_refused_and_not_written() -> None:
+    scene = Scene()
+    assert scene.mark(1, coordinator_epoch=5) is E.NONE
+    before = scene.end_offset
+    assert scene.mark(2, coordinator_epoch=3) is E.TRANSACTION_COORDINATOR_FENCED
+    assert scene.end_offset == before
+
+
+def test_scenario_059_a_marker_that_comes_twice_is_written_twice_and_changes_nothing() -> None:
+    scene = Scene()
+    scene.send(1, 0)
+    assert scene.mark(2, commit=False) is E.NONE
+    assert scene.mark(2, commit=False) is E.NONE
+    log = scene.partition(*P0).log
+    assert [marker.producer_epoch for marker in scene.markers_in(*P0)] == [2, 2]
+    assert len(log.aborted_transactions(0, log.log_end_offset)) == 1
+    assert log.last_stable_offset == log.log_end_offset
+
+
+def test_scenario_060_at_version_2_a_late_marker_does_not_end_the_next_transaction() -> None:
+    scene = Scene()
+    scene.mark(2)
+    scene.send(2, 0)
+    assert scene.mark(2) is E.INVALID_PRODUCER_EPOCH
+    assert scene.is_open
+
+
+def test_scenario_061_at_version_1_it_does() -> None:
+    scene = Scene()
+    scene.mark(2, version=0)
+    scene.send(2, 0)
+    assert scene.mark(2, version=0) is E.NONE
+    assert not scene.is_open
+
+
+def test_scenario_069_a_marker_of_a_producer_nobody_saw_fences_its_older_epochs() -> None:
+    scene = Scene()
+    assert scene.mark(3) is E.NONE
+    with pytest.raises(KafkaError) as caught:
+        scene.send(2, 0)
+    assert caught.value.code is E.INVALID_PRODUCER_EPOCH
+    with pytest.raises(KafkaError) as caught:
+        scene.send(3, 5)
+    assert caught.value.code is E.OUT_OF_ORDER_SEQUENCE_NUMBER
+    scene.send(3, 0)
+    assert scene.is_open
