@@ -13,7 +13,13 @@ from protocol.messages.api_versions_request import ApiVersionsRequest
 from protocol.messages.api_versions_response import ApiVersionsResponse
 from protocol.messages.describe_cluster_request import DescribeClusterRequest
 from protocol.messages.describe_cluster_response import DescribeClusterResponse
-from tests.conformance.differential import admin_script, records_script
+from tests.conformance.differential import (
+    admin_script,
+    groups_script,
+    records_script,
+    settings_script,
+    topics_script,
+)
 from tests.conformance.differential.conversation import Place, Talk, Trace, differences
 from tests.conformance.differential.differences import reason_for
 from tests.support.broker_process import Broker, KafkaProcess, new_broker
@@ -26,7 +32,13 @@ SETTINGS: dict[str, object] = {"offsets.topic.num.partitions": 4, "group.min.ses
 SHOWN = 40  # differences in the message of a failed test
 
 Script = Callable[[Talk, int], None]
-SCRIPTS: dict[Script, int] = {**records_script.SCRIPTS, **admin_script.SCRIPTS}
+SCRIPTS: dict[Script, int] = {
+    **records_script.SCRIPTS,
+    **admin_script.SCRIPTS,
+    **topics_script.SCRIPTS,
+    **settings_script.SCRIPTS,
+    **groups_script.SCRIPTS,
+}
 
 
 def advertised_by_kafka() -> dict[int, tuple[int, int]]:
@@ -62,7 +74,7 @@ def talk_of(script: Script, version: int, where: Place) -> Trace:
 
 
 CASES = [
-    pytest.param(script, version, id=f"{script.__name__}-v{version}")
+    pytest.param(script, version, id=f"{script.__module__.split('.')[-1]}-{script.__name__}-v{version}")
     for script, key in SCRIPTS.items()
     if key in KAFKA_VERSIONS
     for version in range(max(KAFKA_VERSIONS[key][0], 3 if key == 0 else 0), KAFKA_VERSIONS[key][1] + 1)

@@ -151,11 +151,11 @@ def offsets(talk: Talk, label: str, topic: str, *timestamps: int, version: int =
         talk.ask(f"{label} at {when}", request, version)
 
 
-def everything(talk: Talk, topic: str, topic_id: bytes, partition: int = 0) -> None:
+def everything(talk: Talk, topic: str, topic_id: bytes, partition: int = 0, label: str | None = None) -> None:
     """Note the whole content of a partition, every batch field included."""
     part = FetchPartition(partition=partition, partition_max_bytes=5_000_000)
     wanted = FetchTopic(topic_id=topic_id, partitions=[part])
-    talk.ask(f"content of {topic}-{partition}", FetchRequest(max_wait_ms=1, min_bytes=0, topics=[wanted]), 13)
+    talk.ask(label or f"content of {topic}-{partition}", FetchRequest(max_wait_ms=1, min_bytes=0, topics=[wanted]), 13)
 
 
 def produce(talk: Talk, version: int) -> None:
@@ -185,7 +185,7 @@ def produce_wrong(talk: Talk, version: int) -> None:
     name = to.make_topic(f"produce-wrong-{version}", len(WRONG_BATCHES))
     for partition, (label, wrong) in enumerate(WRONG_BATCHES.items()):
         to.put(label, name, wrong, partition=partition)
-        everything(talk, name, to._ids[name], partition)
+        everything(talk, name, to._ids[name], partition, f"content after {label}")
 
 
 def produce_settings(talk: Talk, version: int) -> None:

@@ -8,6 +8,7 @@ from protocol.messages.incremental_alter_configs_request import AlterableConfig 
 from protocol.messages.incremental_alter_configs_request import AlterConfigsResource as ChangedResource
 from protocol.messages.incremental_alter_configs_request import IncrementalAlterConfigsRequest
 from protocol.messages.list_config_resources_request import ListConfigResourcesRequest
+from tests.conformance.differential.admin_script import settled
 from tests.conformance.differential.conversation import Talk
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -144,6 +145,7 @@ def incremental_alter_configs(talk: Talk, version: int) -> None:
     alter("a broker's setting, bad", ("log.retention.ms", SET, "x"), kind=BROKER, of="1")
     for of in ("1", ""):
         alter("a broker's setting", ("log.retention.ms", SET, "86400000"), kind=BROKER, of=of)
+        settled()
         describe(talk, "then", BROKER, of, ["log.retention.ms"], 4, include_synonyms=True)
     see("broker's setting")
     for of in ("1", ""):
