@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from broker.metadata.image import TopicImage
     from broker.transaction_coordinator import TransactionCoordinator
     from broker.transaction_markers import LocalMarkerWriter
+    from broker.verification import Verifier
 
 WORKER_THREADS = 4
 HOUSEKEEPING_AFTER_MS = 500  # so that its import does not stand in the way of the first requests
@@ -136,6 +137,12 @@ class Broker:
         from broker.coordinators import make_markers
 
         return make_markers(self)
+
+    @cached_property
+    def verifier(self) -> Verifier:
+        from broker.coordinators import make_verifier
+
+        return make_verifier(self)
 
     def _has(self, coordinator: str) -> bool:
         return coordinator in vars(self)

@@ -14,6 +14,7 @@ from broker.topic_creation import GROUP_OFFSETS, TRANSACTION_STATE
 from broker.transaction_coordinator import TransactionCoordinator, TransactionSettings
 from broker.transaction_markers import LocalMarkerWriter
 from broker.uuids import hex_text, random_uuid
+from broker.verification import Verifier
 
 if TYPE_CHECKING:
     from broker.broker import Broker
@@ -55,6 +56,16 @@ def start_transactions(broker: Broker) -> TransactionCoordinator:
     )
     transactions.start(_partition_count(broker, TRANSACTION_STATE))
     return transactions
+
+
+def make_verifier(broker: Broker) -> Verifier:
+    topics = broker.metadata.image.topics
+    return Verifier(
+        broker.config,
+        broker.clock,
+        broker.timers,
+        coordinator=lambda: broker.transactions if TRANSACTION_STATE in topics else None,
+    )
 
 
 def _log(broker: Broker, topic: str, index: int) -> ShardLog:

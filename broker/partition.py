@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from storage.log import Appended, Log, Origin, SyncTicket
     from storage.log_config import LogConfig
     from storage.validation import BatchRules
+    from storage.verification import VerificationGuard
 
 OnDone = Callable[[KafkaError | None], None]  # called once: None when it may be acknowledged
 
@@ -72,16 +73,18 @@ class Partition:
         on_done: OnDone,
         header: BatchHeader | None = None,
         transaction_version: int = 0,
+        guard: VerificationGuard | None = None,
     ) -> Appended:
         """Check and stage one batch (offsets are written into it); it is on disk by the end of the loop tick.
 
         batch    writable, and left alone by the caller from now on
         transaction_version  of the request that brought a marker
+        guard    of a transactional batch; see `Log.append`
         raises   KafkaError if it is refused; then `on_done` is never called
         caution  a duplicate is staged too, as nothing: its answer must not overtake the original's write
         """
         appended = self.log.append(
-            batch, origin=origin, now_ms=now_ms, header=header, transaction_version=transaction_version
+            batch, origin=origin, now_ms=now_ms, header=header, transaction_version=transaction_version, guard=guard
         )
         self._unwritten.append(on_done)
         self._unwritten_bytes += len(batch)
@@ -91,7 +94,13 @@ class Partition:
         return appended
 
     def append_now(
-        self, batch: bytearray | memoryview, *, origin: Origin, now_ms: int, transaction_version: int = 0
+        self,
+        batch: bytearray | memoryview,
+        *,
+        origin: Origin,
+        now_ms: int,
+        transaction_version: int = 0,
+        guard: VerificationGuard | None = None,
     ) -> Appended:
         """Append and write at once, behind what is staged; readable on return, made durable by `when_durable`.
 
@@ -99,7 +108,12 @@ class Partition:
         """
         failures: list[KafkaError | None] = []
         appended = self.append(
-            batch, origin=origin, now_ms=now_ms, on_done=failures.append, transaction_version=transaction_version
+            batch,
+            origin=origin,
+            now_ms=now_ms,
+            on_done=failures.append,
+            transaction_version=transaction_version,
+            guard=guard,
         )
         self._write()
         if failures and failures[0] is not None:

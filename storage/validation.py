@@ -148,7 +148,7 @@ def check_produced(records: Bytes, rules: BatchRules, now_ms: int, version: int)
     if usual is not None:
         return usual
     batch = memoryview(records)
-    header = _only_batch(batch, version)
+    header = only_batch(batch, version)
     size_bytes = header.size_bytes
     batch = batch[:size_bytes]
     _check_header(batch, header, rules)
@@ -248,8 +248,11 @@ def _batch_size_at(records: Bytes, position: int) -> int | None:
     return size if size <= left else None
 
 
-def _only_batch(records: memoryview, version: int) -> BatchHeader:
-    """The header of the one batch of magic 2 that there must be. One cut short behind it is ignored, as in Kafka."""
+def only_batch(records: Bytes, version: int) -> BatchHeader:
+    """The header of the one batch of magic 2 that there must be. One cut short behind it is ignored, as in Kafka.
+
+    raises   RefusedRecords, KafkaError; nothing behind the header has been looked at
+    """
 
     def refused(code: ErrorCode, reason: str) -> RefusedRecords:
         return RefusedRecords(code, reason, found_by_log=False)

@@ -8,6 +8,7 @@ no answer, and an error closes the connection. Every error is one partition's, u
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -34,9 +35,11 @@ if TYPE_CHECKING:
     from broker.context import RequestContext
     from broker.partition import Partition
     from broker.workers import Outcome
-    from protocol.batch_header import BatchHeader
     from protocol.messages.produce_request import ProduceRequest, TopicProduceData
     from protocol.struct import Buffer
+    from storage.verification import VerificationGuard
+
+    TakeRecords = Callable[[Partition, Buffer | None, PartitionProduceResponse], None]
 
 TOPIC_IDS_SINCE = 13
 ACKS = frozenset({-1, 0, 1})
@@ -62,10 +65,21 @@ def produce(request: ProduceRequest, context: RequestContext, broker: Broker) ->
         if request.transactional_id is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        return produce_in_transaction(request, context, broker)
     in_hand = ProduceInHand(request.acks, context, broker)
     for topic in request.topic_data:
-        in_hand.take(topic)
+        in_hand.take(topic, in_hand.write_unguarded)
     in_hand.one_done()
+    return in_hand.reply
+
+
+def produce_in_transaction(
+    request: ProduceRequest, context: RequestContext, broker: Broker
+) -> Deferred[ProduceResponse]:
+    from broker.transactional_produce import TransactionalProduce  # here: most producers have no transactions
+
+    in_hand = ProduceInHand(request.acks, context, broker)
+    TransactionalProduce(in_hand, context, broker.verifier).begin(request)
     return in_hand.reply
 
 
@@ -77,6 +91,10 @@ def has_transactional_records(request: ProduceRequest) -> bool:
             if data.records is not None and is_first_batch_transactional(data.records):
                 found = True
     return found
+
+
+class NotVerified(KafkaError):
+    """Refused before the log was asked; the client is told `message` too."""
 
 
 class ProduceInHand:
@@ -97,7 +115,8 @@ class ProduceInHand:
         self._failed = False
         self._undone = 1  # the request itself, until all of its batches are under way
 
-    def take(self, topic: TopicProduceData) -> None:
+    def take(self, topic: TopicProduceData, take_records: TakeRecords) -> None:
+        """`take_records` is given each batch with its place, and raises KafkaError to have it refused."""
         answers: list[PartitionProduceResponse] = []
         self._answers.append(
             TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
@@ -108,12 +127,30 @@ class ProduceInHand:
             try:
                 partition = self._find(topic, data.index)
             except KafkaError as refusal:
-                self._refuse(answer, refusal, None)
+                self.refuse(answer, refusal, None)
                 continue
             try:
-                self._take_records(partition, data.records, answer)
+                take_records(partition, data.records, answer)
             except KafkaError as refusal:
-                self._refuse(answer, refusal, log_start_offset(partition, refusal))
+                self.refuse(answer, refusal, log_start_offset(partition, refusal))
+
+    def write_unguarded(self, partition: Partition, records: Buffer | None, answer: PartitionProduceResponse) -> None:
+        self._take_records(partition, records, answer, None)
+
+    def write(
+        self,
+        partition: Partition,
+        records: Buffer | None,
+        answer: PartitionProduceResponse,
+        guard: VerificationGuard | None,
+    ) -> None:
+        """For a batch that had to wait. Raises nothing: a refusal is in the answer."""
+        try:
+            if partition.is_deleted:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            self._take_records(partition, records, answer, guard)
+        except KafkaError as refusal:
+            self.refuse(answer, refusal, log_start_offset(partition, refusal))
 
     def one_done(self) -> None:
         self._undone -= 1
@@ -135,38 +172,55 @@ class ProduceInHand:
         context.require(Operation.WRITE, ResourceType.TOPIC, topic.name)
         return partitions.get(topic.name, index)
 
-    def _take_records(self, partition: Partition, records: Buffer | None, answer: PartitionProduceResponse) -> None:
+    def _take_records(
+        self,
+        partition: Partition,
+        records: Buffer | None,
+        answer: PartitionProduceResponse,
+        guard: VerificationGuard | None,
+    ) -> None:
         if records is None:  # Kafka never answers this
             raise RefusedRecords(ErrorCode.INVALID_RECORD, "no records", found_by_log=False)
         if is_cheap(records, partition.rules):
             accepted = check_produced(records, partition.rules, self._context.now_ms, self._context.api_version)
-            self._stage(partition, accepted, answer)
+            self._stage(partition, accepted, answer, guard)
             return
         self.reply.overlaps = False
         self._undone += 1
         check = partial(check_produced, records, partition.rules, self._context.now_ms, self._context.api_version)
-        self._broker.workers.run(check, partial(self._checked, partition, answer))
+        self._broker.workers.run(check, partial(self._checked, partition, answer, guard))
 
-    def _checked(self, partition: Partition, answer: PartitionProduceResponse, outcome: Outcome[Accepted]) -> None:
+    def _checked(
+        self,
+        partition: Partition,
+        answer: PartitionProduceResponse,
+        guard: VerificationGuard | None,
+        outcome: Outcome[Accepted],
+    ) -> None:
         try:
-            self._stage(partition, outcome.result(), answer)
+            self._stage(partition, outcome.result(), answer, guard)
         except KafkaError as refusal:
-            self._refuse(answer, refusal, log_start_offset(partition, refusal))
+            self.refuse(answer, refusal, log_start_offset(partition, refusal))
         self.one_done()
 
-    def _stage(self, partition: Partition, accepted: Accepted, answer: PartitionProduceResponse) -> None:
+    def _stage(
+        self,
+        partition: Partition,
+        accepted: Accepted,
+        answer: PartitionProduceResponse,
+        guard: VerificationGuard | None,
+    ) -> None:
         if self._acks not in ACKS:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
         if partition.is_internal and self._context.client_id != ADMIN_CLIENT_ID:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-        if accepted.header.is_transactional:
-            check_open_transaction(partition, accepted.header)
         appended = partition.append(
             accepted.batch,
             origin=Origin.CLIENT,
             now_ms=self._context.now_ms,
             on_done=partial(self._appended, answer),
             header=accepted.header,
+            guard=guard,
         )
         self._undone += 1
         answer.base_offset = appended.base_offset
@@ -176,10 +230,10 @@ class ProduceInHand:
 
     def _appended(self, answer: PartitionProduceResponse, error: KafkaError | None) -> None:
         if error is not None:
-            self._refuse(answer, error, None)
+            self.refuse(answer, error, None)
         self.one_done()
 
-    def _refuse(self, answer: PartitionProduceResponse, refusal: KafkaError, log_start_offset: int | None) -> None:
+    def refuse(self, answer: PartitionProduceResponse, refusal: KafkaError, log_start_offset: int | None) -> None:
         self._failed = True
         answer.error_code = refusal.code.value
         answer.base_offset = NO_OFFSET
@@ -191,7 +245,7 @@ class ProduceInHand:
                 for batch_index, message in refusal.record_errors
             ]
             answer.error_message = refusal.message
-        elif refusal.code is ErrorCode.NOT_ENOUGH_REPLICAS:
+        elif isinstance(refusal, NotVerified):
             answer.error_message = refusal.message
 
 
@@ -200,23 +254,3 @@ def log_start_offset(partition: Partition, refusal: KafkaError) -> int | None:
     if refusal.code in WITHOUT_LOG_START or (isinstance(refusal, RefusedRecords) and not refusal.found_by_log):
         return None
     return partition.log.log_start_offset
-
-
-def check_open_transaction(partition: Partition, header: BatchHeader) -> None:
-    """Transactional records need an open transaction of their producer here (a directory may hold one).
-
-    Anything else would be asked of the transaction coordinator, of which there is none yet: what Kafka answers then.
-    """
-    producer = partition.log.producer(header.producer_id)
-    if producer is not None and header.producer_epoch < producer.producer_epoch:
-        raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
-    if (
-        producer is None
-        or producer.current_txn_first_offset is None
-        or header.producer_epoch != producer.producer_epoch
-    ):
-        raise KafkaError(
-            ErrorCode.NOT_ENOUGH_REPLICAS,
-            "Unable to verify the partition has been added to the transaction. "
-            "Underlying error: COORDINATOR_NOT_AVAILABLE",
-        )

@@ -16,6 +16,7 @@ from broker.group_commit import AppendFlush, SyncRounds
 from broker.metadata.image import MetadataImage, TopicImage
 from broker.partition import Partition
 from broker.partitions import Partitions
+from broker.verification import AddsPartitions, Verifier
 from protocol.api_keys import ApiKey
 from protocol.messages.partition_record import PartitionRecord
 from protocol.messages.register_broker_record import BrokerEndpoint, RegisterBrokerRecord
@@ -66,10 +67,16 @@ class BrokerScene:
             "fetch_max_bytes": 55 * 1024 * 1024,
             "auto_create_topics_enable": True,
             "max_request_partition_size_limit": 2000,
+            "transaction_partition_verification_enable": True,
+            "add_partitions_to_txn_retry_backoff_ms": 20,
+            "add_partitions_to_txn_retry_backoff_max_ms": 100,
+            "request_timeout_ms": 30_000,
         }
         session_ids = count(1)
+        config = SimpleNamespace(**{**defaults, **settings})
+        self.coordinator: AddsPartitions | None = None  # of transactional ids
         self.broker: Any = SimpleNamespace(
-            config=SimpleNamespace(**{**defaults, **settings}),
+            config=config,
             clock=self.clock,
             timers=self.timers,
             workers=self.workers,
@@ -79,6 +86,7 @@ class BrokerScene:
             fetch_sessions=FetchSessions(1000, lambda: next(session_ids)),
             cluster_id="cluster",
             auto_creation=SimpleNamespace(begin=self.created.extend),
+            verifier=Verifier(config, self.clock, self.timers, coordinator=lambda: self.coordinator),
         )
 
     def topic(self, name: str, partition_count: int = 1, **settings: Any) -> TopicImage:
