@@ -138,7 +138,7 @@ class Cleaning:
         self._is_stopped = is_stopped
         self._then = then
         log = partition.log
-        self._size_before = log.size_bytes
+        self._old_bytes = self._new_bytes = 0
         self._pass = CleanerPass(
             log.segments[-1].disk,
             log.directory,
@@ -160,11 +160,13 @@ class Cleaning:
     def _swap(self, replacement: SegmentReplacement | None) -> None:
         log = self._partition.log
         if replacement is None:
-            logger.info("%r: compacted from %d to %d bytes", self._partition, self._size_before, log.size_bytes)
+            logger.info("%r: compacted from %d to %d bytes", self._partition, self._old_bytes, self._new_bytes)
             self._then(self._partition, self._pass.end_offset)
         elif self._is_over() or not set(replacement.old) <= set(log.segments):
             self._in_thread(replacement.discard, lambda _: self._then(self._partition, None))
         elif log.replace_segments(replacement):
+            self._old_bytes += sum(segment.size_bytes for segment in replacement.old)
+            self._new_bytes += sum(segment.size_bytes for segment in replacement.new)
             self._in_thread(replacement.finish, lambda _: self._swapped(replacement))
         else:
             self._surroundings.timers.after(AGAIN_MS, lambda: self._swap(replacement))

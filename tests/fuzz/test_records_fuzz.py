@@ -105,7 +105,7 @@ def test_openers(codec: Compression) -> None:
 def test_the_fast_walk_agrees_with_the_reader_of_single_records(as_view: bool) -> None:
     rng = Random(f"{SEED} walk {as_view}")
     agreed = {True: 0, False: 0}
-    for _ in range(EXECUTIONS * 5):
+    for _ in range(EXECUTIONS * 2):
         new = some_records(rng)
         data = bytes(mutate(rng, build_batch(new)[HEADER_BYTES:]))
         try:
@@ -115,7 +115,7 @@ def test_the_fast_walk_agrees_with_the_reader_of_single_records(as_view: bool) -
             is_sound = False
         assert is_sound is thorough(data, len(new)), data.hex()
         agreed[is_sound] += 1
-    assert min(agreed.values()) > EXECUTIONS // 4, "a fuzzer that only makes one kind proves little"
+    assert min(agreed.values()) > EXECUTIONS // 8, "a fuzzer that only makes one kind proves little"
 
 
 RULES: dict[str, Callable[[], LogConfig]] = {
