@@ -109,8 +109,10 @@ class GroupCoordinator:
             self.offsets_topic_created(partition_count)
 
     def offsets_topic_created(self, partition_count: int) -> None:
-        """Also when partitions were added to it: then groups are elsewhere all of a sudden, in Kafka as here."""
-        self._partition_count = partition_count
+        """Also when partitions were added to it. As in Kafka, groups stay where they are until the next start, which
+        then looks for them elsewhere: it is nothing that should be done."""
+        if self._partition_count is None:
+            self._partition_count = partition_count
         for index in range(partition_count):
             if index not in self._shards:
                 self._open(index)

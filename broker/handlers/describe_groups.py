@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.authorization import Operation, ResourceType
+from broker.authorized_operations import authorized_operations
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_groups_response import DescribedGroup, DescribeGroupsResponse
 
@@ -17,21 +18,13 @@ if TYPE_CHECKING:
     from broker.context import RequestContext
     from protocol.messages.describe_groups_request import DescribeGroupsRequest
 
-OPERATIONS_ON_GROUPS = (
-    Operation.READ,
-    Operation.DELETE,
-    Operation.DESCRIBE,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
-)
-
 
 def describe_groups(request: DescribeGroupsRequest, context: RequestContext, broker: Broker) -> DescribeGroupsResponse:
     groups = [describe(group_id, context, broker) for group_id in request.groups]
     if request.include_authorized_operations:
         for group in groups:
             if group.error_code == ErrorCode.NONE.value:
-                group.authorized_operations = authorized_operations(group.group_id, context)
+                group.authorized_operations = authorized_operations(context, ResourceType.GROUP, group.group_id)
     return DescribeGroupsResponse(groups=groups)
 
 
@@ -42,15 +35,3 @@ def describe(group_id: str, context: RequestContext, broker: Broker) -> Describe
         return broker.groups.shard_for(group_id).look(lambda core: core.describe_group(group_id, version=version))
     except KafkaError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code.value)
-
-
-def authorized_operations(group_id: str, context: RequestContext) -> int:
-    """A bit for each operation that the client may do on the group, at the operation's number."""
-    bits = 0
-    for operation in OPERATIONS_ON_GROUPS:
-        try:
-            context.require(operation, ResourceType.GROUP, group_id)
-        except KafkaError:
-            continue
-        bits |= 1 << operation.value
-    return bits

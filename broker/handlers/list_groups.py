@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.authorization import CLUSTER_NAME, Operation, ResourceType
-from protocol.errors import KafkaError
+from broker.authorized_operations import is_allowed
 from protocol.messages.list_groups_response import ListGroupsResponse
 
 if TYPE_CHECKING:
@@ -25,14 +25,8 @@ def list_groups(request: ListGroupsRequest, context: RequestContext, broker: Bro
         if shard.is_away:
             continue
         groups += shard.look(lambda core: core.list_groups(request.states_filter, request.types_filter))
-    if not may(context, ResourceType.CLUSTER, CLUSTER_NAME):
-        groups = [group for group in groups if may(context, ResourceType.GROUP, group.group_id)]
+    if not is_allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        groups = [
+            group for group in groups if is_allowed(context, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
+        ]
     return ListGroupsResponse(groups=groups)
-
-
-def may(context: RequestContext, resource_type: ResourceType, name: str) -> bool:
-    try:
-        context.require(Operation.DESCRIBE, resource_type, name)
-    except KafkaError:
-        return False
-    return True

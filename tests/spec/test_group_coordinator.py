@@ -1,0 +1,439 @@
+"""The group coordinator on real partitions: finding the shard of a group, loading, the topic's life, and crashes."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.delayed import Deferred
+from broker.group_coordinator import OFFSETS_TOPIC, CoordinatorSettings, GroupCoordinator, OffsetsTopic, java_hash
+from broker.groups.turn import GroupConfig
+from broker.handlers.delete_groups import delete_groups
+from broker.handlers.describe_groups import describe_groups
+from broker.handlers.heartbeat import heartbeat
+from broker.handlers.join_group import join_group
+from broker.handlers.leave_group import leave_group
+from broker.handlers.list_groups import list_groups
+from broker.handlers.offset_commit import offset_commit
+from broker.handlers.offset_delete import offset_delete
+from broker.handlers.offset_fetch import offset_fetch
+from broker.handlers.sync_group import sync_group
+from broker.metadata.image import MetadataImage
+from broker.shard_log import PartitionLog
+from protocol.api_keys import ApiKey
+from protocol.compression import Compression
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.delete_groups_request import DeleteGroupsRequest
+from protocol.messages.describe_groups_request import DescribeGroupsRequest
+from protocol.messages.heartbeat_request import HeartbeatRequest
+from protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
+from protocol.messages.leave_group_request import LeaveGroupRequest
+from protocol.messages.list_groups_request import ListGroupsRequest
+from protocol.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from protocol.messages.offset_delete_request import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from protocol.messages.offset_fetch_request import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
+from protocol.struct import Message
+from tests.support.broker_scene import BrokerScene, answer_of
+from tests.support.fake_disk import Crashed, FakeDisk, Fault
+
+SETTINGS = CoordinatorSettings(
+    groups=GroupConfig(group_initial_rebalance_delay_ms=0),
+    topic=OffsetsTopic(partition_count=3, replication_factor=1, configs={}),
+    compression=Compression.NONE,
+    offsets_retention_check_interval_ms=600_000,
+)
+HANDLERS: dict[type[Message], tuple[ApiKey, Any]] = {
+    JoinGroupRequest: (ApiKey.JOIN_GROUP, join_group),
+    SyncGroupRequest: (ApiKey.SYNC_GROUP, sync_group),
+    HeartbeatRequest: (ApiKey.HEARTBEAT, heartbeat),
+    LeaveGroupRequest: (ApiKey.LEAVE_GROUP, leave_group),
+    OffsetCommitRequest: (ApiKey.OFFSET_COMMIT, offset_commit),
+    OffsetFetchRequest: (ApiKey.OFFSET_FETCH, offset_fetch),
+    OffsetDeleteRequest: (ApiKey.OFFSET_DELETE, offset_delete),
+    ListGroupsRequest: (ApiKey.LIST_GROUPS, list_groups),
+    DescribeGroupsRequest: (ApiKey.DESCRIBE_GROUPS, describe_groups),
+    DeleteGroupsRequest: (ApiKey.DELETE_GROUPS, delete_groups),
+}
+
+
+class Scene:
+    """A broker with a topic `t` of two partitions and, if wanted, the offsets topic of another broker's life."""
+
+    def __init__(self, disk: FakeDisk | None = None, image: MetadataImage | None = None) -> None:
+        self.disk = disk or FakeDisk()
+        self.scene = BrokerScene(self.disk, "/data")
+        self._tasks: list[asyncio.Task[None]] = []
+        self._members = 0
+        if image is not None:
+            self.scene.image.topics.update(image.topics)
+            self.scene.image.topics_by_id.update(image.topics_by_id)
+            self.scene.partitions.open_all()
+        else:
+            self.scene.topic("t", 2)
+        self.groups = GroupCoordinator(
+            SETTINGS,
+            self.scene.clock,
+            self.scene.timers,
+            open_log=lambda index: PartitionLog(self.scene.partition(OFFSETS_TOPIC, index), self.scene.workers),
+            spawn=lambda work: self._tasks.append(asyncio.ensure_future(work)),
+            new_uuid=self._new_uuid,
+            topic_exists=lambda topic_id: topic_id in self.scene.image.topics_by_id,
+        )
+        self.scene.broker.groups = self.groups
+        topic = self.scene.image.topics.get(OFFSETS_TOPIC)
+        self.groups.start(None if topic is None else len(topic.partitions))
+
+    def _new_uuid(self) -> str:
+        self._members += 1
+        return str(self._members)
+
+    async def make_offsets_topic(self, **settings: Any) -> None:
+        self.scene.topic(OFFSETS_TOPIC, 3, **settings)
+        self.groups.offsets_topic_created(3)
+        await self.loaded()
+
+    async def loaded(self) -> None:
+        while any(not task.done() for task in self._tasks):
+            self.scene.workers.finish_all()
+            await asyncio.sleep(0)
+
+    async def restarted(self, *, after: FakeDisk | None = None) -> Scene:
+        """Another broker on what this one left behind."""
+        other = Scene(after or self.disk.after_kill(), self.scene.image)
+        await other.loaded()
+        return other
+
+    def ask(self, request: Message, version: int, client_id: str | None = "app") -> Any:
+        api_key, handler = HANDLERS[type(request)]
+        return handler(request, self.scene.context(api_key, version, client_id), self.scene.broker)
+
+    def commit(self, offset: int, *, version: int = 9, group: str = "g", **of: Any) -> Any:
+        topic = OffsetCommitRequestTopic(
+            name=of.get("topic", "t"),
+            topic_id=of.get("topic_id", bytes(16)),
+            partitions=[OffsetCommitRequestPartition(partition_index=of.get("partition", 0), committed_offset=offset)],
+        )
+        return self.ask(OffsetCommitRequest(group_id=group, topics=[topic]), version)
+
+    def committed(self, group: str = "g") -> dict[tuple[str, int], int]:
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
+        (found,) = answer_of(self.ask(request, 9)).groups
+        assert found.error_code == 0, found
+        return {
+            (topic.name, each.partition_index): each.committed_offset
+            for topic in found.topics
+            for each in topic.partitions
+        }
+
+    def join(self, version: int, member_id: str = "", client_id: str | None = "app") -> Any:
+        request = JoinGroupRequest(
+            group_id="g",
+            member_id=member_id,
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=20_000,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        )
+        return self.ask(request, version, client_id)
+
+
+def code_of_commit(answer: Any) -> ErrorCode:
+    return ErrorCode(answer_of(answer).topics[0].partitions[0].error_code)
+
+
+# Which partition.
+
+
+@pytest.mark.parametrize(
+    ("group_id", "number"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("classic", 853620882),
+        ("polygenelubricants", 0),  # hashes to the one number that has no absolute value
+        ("ä😀", 1992007),  # three UTF-16 units
+    ],
+)
+def test_a_group_id_is_hashed_as_java_does(group_id: str, number: int) -> None:
+    assert java_hash(group_id) == number
+
+
+async def test_before_the_topic_is_made_nobody_coordinates() -> None:
+    scene = Scene()
+    assert code_of_commit(scene.commit(1)) is ErrorCode.NOT_COORDINATOR
+    with pytest.raises(KafkaError, match="NOT_COORDINATOR"):
+        scene.ask(HeartbeatRequest(group_id="g"), 4)
+    assert scene.ask(ListGroupsRequest(), 4).groups == []
+
+
+async def test_while_a_partition_is_loading_it_says_so_and_heartbeats_are_fine() -> None:
+    scene = Scene()
+    scene.scene.topic(OFFSETS_TOPIC, 3)
+    scene.groups.offsets_topic_created(3)
+    assert code_of_commit(scene.commit(1)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert scene.ask(HeartbeatRequest(group_id="g", member_id="m"), 4).error_code == 0
+    with pytest.raises(KafkaError, match="COORDINATOR_LOAD_IN_PROGRESS"):
+        scene.ask(ListGroupsRequest(), 4)
+    await scene.loaded()
+    assert code_of_commit(scene.commit(1)) is ErrorCode.NONE
+
+
+# Through a restart.
+
+
+async def test_offsets_and_members_are_there_after_a_kill() -> None:
+    scene = Scene()
+    await scene.make_offsets_topic()
+    joining = scene.join(3)
+    scene.scene.timers.advance(0)
+    joined = answer_of(joining)
+    assignment = [SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"all")]
+    scene.ask(SyncGroupRequest(group_id="g", member_id=joined.member_id, generation_id=1, assignments=assignment), 3)
+    scene.commit(5, group="other")
+    after = await scene.restarted()
+    assert after.ask(HeartbeatRequest(group_id="g", member_id=joined.member_id, generation_id=1), 3).error_code == 0
+    assert after.committed("other") == {("t", 0): 5}
+
+
+@pytest.mark.parametrize("call", range(1, 7))
+async def test_whatever_the_call_to_the_disk_that_a_kill_comes_before_an_answered_commit_is_there(call: int) -> None:
+    scene = Scene()
+    await scene.make_offsets_topic()
+    answered = -1
+    scene.disk.crash_before(call, half_write=True)
+    try:
+        for offset in range(8):
+            if code_of_commit(scene.commit(offset)) is ErrorCode.NONE:
+                answered = offset
+    except Crashed:
+        pass
+    after = await scene.restarted()
+    assert after.committed().get(("t", 0), -1) >= answered
+    assert code_of_commit(after.commit(100)) is ErrorCode.NONE
+
+
+async def test_a_commit_that_the_disk_refuses_is_not_answered_as_done_and_leaves_no_trace() -> None:
+    scene = Scene()
+    await scene.make_offsets_topic()
+    scene.commit(1)
+    scene.disk.fail_from(1, Fault.ENOSPC)
+    assert code_of_commit(scene.commit(2)) is ErrorCode.NOT_COORDINATOR
+    scene.disk.heal()
+    assert scene.committed() == {("t", 0): 1}
+    assert (await scene.restarted()).committed() == {("t", 0): 1}
+
+
+async def test_with_flush_messages_1_a_commit_is_answered_after_the_fdatasync() -> None:
+    scene = Scene()
+    await scene.make_offsets_topic(flush_messages=1)
+    answer = scene.commit(1)
+    assert isinstance(answer, Deferred)
+    assert not answer.is_done
+    scene.scene.settle()
+    assert code_of_commit(answer) is ErrorCode.NONE
+
+
+async def test_offsets_of_a_topic_that_is_deleted_go_with_it() -> None:
+    scene = Scene()
+    await scene.make_offsets_topic()
+    scene.commit(1)
+    topic = scene.scene.image.topics["t"]
+    scene.scene.delete_topic("t")
+    scene.groups.topic_deleted("t", topic.topic_id)
+    assert scene.committed() == {}
+
+
+async def test_a_kill_between_a_topics_deletion_and_that_of_its_offsets_leaves_nothing_to_its_namesake() -> None:
+    scene = Scene()
+    await scene.make_offsets_topic()
+    scene.commit(1)
+    scene.scene.delete_topic("t")
+    scene.scene.topic("t", 2)
+    after = await scene.restarted()
+    assert after.committed() == {}
+
+
+async def test_when_the_offsets_topic_is_deleted_whoever_waits_is_told_to_look_elsewhere() -> None:
+    scene = Scene()
+    await scene.make_offsets_topic()
+    joining = scene.join(3)
+    scene.groups.offsets_topic_deleted()
+    assert answer_of(joining).error_code == ErrorCode.NOT_COORDINATOR.value
+    assert code_of_commit(scene.commit(1)) is ErrorCode.NOT_COORDINATOR
+
+
+async def test_old_offsets_are_looked_for_at_the_interval_that_is_set() -> None:
+    scene = Scene()
+    await scene.make_offsets_topic()
+    scene.commit(1)
+    scene.scene.timers.advance(SETTINGS.groups.offsets_retention_ms)
+    assert scene.committed() == {}
+
+
+async def test_partitions_added_to_the_offsets_topic_move_no_group() -> None:
+    scene = Scene()
+    await scene.make_offsets_topic()
+    before = scene.groups.partition_for("g")
+    scene.commit(1)
+    scene.groups.offsets_topic_created(3)
+    assert scene.groups.partition_for("g") == before
+    assert scene.committed() == {("t", 0): 1}
+
+
+# What a version makes of an answer.
+
+
+async def test_a_missing_protocol_name_is_empty_before_version_7_and_null_from_then_on() -> None:
+    scene = Scene()
+    await scene.make_offsets_topic()
+    assert scene.join(6, "who").protocol_name == ""
+    assert scene.join(7, "who").protocol_name is None
+
+
+async def test_a_member_that_waits_is_answered_in_its_own_version() -> None:
+    scene = Scene()
+    await scene.make_offsets_topic()
+    waiting = scene.join(3)
+    scene.groups.stop()
+    assert answer_of(waiting).protocol_name == ""
+
+
+async def test_a_client_without_an_id_is_one_with_an_empty_id() -> None:
+    scene = Scene()
+    await scene.make_offsets_topic()
+    assert scene.join(4, client_id=None).member_id == "-1"
+
+
+async def test_before_version_3_the_leaving_members_code_is_the_whole_answer() -> None:
+    scene = Scene()
+    await scene.make_offsets_topic()
+    scene.join(4)
+    answer = answer_of(scene.ask(LeaveGroupRequest(group_id="g", member_id="who"), 2))
+    assert (answer.error_code, answer.members) == (ErrorCode.UNKNOWN_MEMBER_ID.value, [])
+
+
+async def test_from_version_5_on_a_sync_has_to_say_its_protocol() -> None:
+    scene = Scene()
+    with pytest.raises(KafkaError, match="INCONSISTENT_GROUP_PROTOCOL"):
+        scene.ask(SyncGroupRequest(group_id="g", protocol_type="consumer"), 5)
+
+
+async def test_a_commit_answers_for_every_partition_whoever_refuses_it() -> None:
+    scene = Scene()
+    await scene.make_offsets_topic()
+    topics = [
+        OffsetCommitRequestTopic(
+            name="t", partitions=[OffsetCommitRequestPartition(partition_index=index) for index in (0, 7, 1)]
+        ),
+        OffsetCommitRequestTopic(name="nobody", partitions=[OffsetCommitRequestPartition(partition_index=0)]),
+    ]
+    answer = answer_of(scene.ask(OffsetCommitRequest(group_id="g", topics=topics), 9))
+    codes = {
+        (topic.name, each.partition_index): each.error_code for topic in answer.topics for each in topic.partitions
+    }
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.value
+    assert codes == {("t", 0): 0, ("t", 1): 0, ("t", 7): unknown, ("nobody", 0): unknown}
+
+
+async def test_topic_ids_stand_for_names_from_version_10_on() -> None:
+    scene = Scene()
+    await scene.make_offsets_topic()
+    topic_id = scene.scene.image.topics["t"].topic_id
+    assert code_of_commit(scene.commit(4, version=10, topic="", topic_id=topic_id)) is ErrorCode.NONE
+    assert code_of_commit(scene.commit(4, version=10, topic="", topic_id=b"x" * 16)) is ErrorCode.UNKNOWN_TOPIC_ID
+    group = OffsetFetchRequestGroup(
+        group_id="g",
+        topics=[
+            OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=[0]),
+            OffsetFetchRequestTopics(topic_id=b"x" * 16, partition_indexes=[0]),
+        ],
+    )
+    (found,) = answer_of(scene.ask(OffsetFetchRequest(groups=[group]), 10)).groups
+    ours, unknown = found.topics
+    assert (ours.topic_id, ours.partitions[0].committed_offset) == (topic_id, 4)
+    assert unknown.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID.value
+    everything = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+    (found,) = answer_of(scene.ask(everything, 10)).groups
+    assert [topic.topic_id for topic in found.topics] == [topic_id]
+
+
+@pytest.mark.parametrize(("version", "where"), [(1, "partitions"), (2, "top"), (7, "top"), (8, "group")])
+async def test_where_an_error_of_the_group_stands_in_an_offset_fetch(version: int, where: str) -> None:
+    scene = Scene()
+    code = ErrorCode.NOT_COORDINATOR.value
+    if version >= 8:
+        topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
+        answer = answer_of(scene.ask(request, version))
+        assert (where, answer.groups[0].error_code) == ("group", code)
+        return
+    request = OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])])
+    answer = answer_of(scene.ask(request, version))
+    if where == "top":
+        assert answer.error_code == code
+    else:
+        assert answer.topics[0].partitions[0].error_code == code
+
+
+async def test_several_groups_are_described_and_deleted_each_with_its_own_code() -> None:
+    scene = Scene()
+    await scene.make_offsets_topic()
+    scene.commit(1, group="one")
+    described = answer_of(
+        scene.ask(DescribeGroupsRequest(groups=["one", "none"], include_authorized_operations=True), 6)
+    )
+    assert [group.group_state for group in described.groups] == ["Empty", "Dead"]
+    assert described.groups[0].authorized_operations == 3400
+    deleted = answer_of(scene.ask(DeleteGroupsRequest(groups_names=["one", "one", "none"]), 2))
+    assert [result.error_code for result in deleted.results] == [0, ErrorCode.GROUP_ID_NOT_FOUND.value]
+
+
+async def test_an_offset_delete_answers_for_every_partition() -> None:
+    scene = Scene()
+    await scene.make_offsets_topic()
+    scene.commit(1)
+    topics = [
+        OffsetDeleteRequestTopic(
+            name="t", partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in (0, 9)]
+        )
+    ]
+    answer = answer_of(scene.ask(OffsetDeleteRequest(group_id="g", topics=topics), 0))
+    codes = {each.partition_index: each.error_code for each in answer.topics[0].partitions}
+    assert codes == {0: 0, 9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.value}
+    assert scene.committed() == {}
+
+
+def test_settings_come_from_the_brokers_configuration() -> None:
+    config: Any = SimpleNamespace(
+        group_min_session_timeout_ms=1,
+        group_max_session_timeout_ms=2,
+        group_initial_rebalance_delay_ms=3,
+        group_max_size=4,
+        offset_metadata_max_bytes=5,
+        offsets_retention_minutes=6,
+        offsets_topic_num_partitions=7,
+        offsets_topic_replication_factor=1,
+        offsets_topic_segment_bytes=8,
+        offsets_topic_compression_codec=3,
+        offsets_retention_check_interval_ms=9,
+    )
+    settings = CoordinatorSettings.of(config)
+    assert settings.groups == GroupConfig(1, 2, 3, 4, 5, 6 * 60_000)
+    assert (settings.topic.partition_count, settings.compression) == (7, Compression.LZ4)
