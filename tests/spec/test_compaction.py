@@ -236,6 +236,18 @@ def test_a_full_key_map_ends_the_pass_and_the_next_one_goes_on_from_there() -> N
     assert log.offsets() == list(range(40, 60))
 
 
+def test_a_pass_with_a_full_map_goes_past_what_has_no_keys() -> None:
+    log = CompactedLog()
+    log.append(("a", "1"))
+    log.append(("b", "aborted"), producer_id=7, transactional=True)
+    log.end_txn(7, commit=False)
+    log.append(("c", "1"))
+    log.roll()
+    log.key_map_bytes = ENTRY_BYTES
+    log.clean()
+    assert log.cleaned_to == 3
+
+
 def test_cleaning_again_changes_nothing() -> None:
     log = CompactedLog()
     log.append(("a", "1"), ("b", "1"), ("a", "2"))
@@ -375,6 +387,20 @@ def test_a_marker_goes_two_passes_after_its_records() -> None:
     assert len(log.control_batches()) == 1
     log.clean_later(1)
     assert log.control_batches() == []
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_marker_of_an_empty_transaction_gets_its_horizon_in_the_first_pass(commit: bool) -> None:
+    log = CompactedLog()
+    log.append(("a", "1"), producer_id=7, transactional=True)
+    log.end_txn(7, commit=commit)
+    log.end_txn(7, commit=commit)
+    log.append(("end", "1"), producer_id=7, sequence=1)
+    log.roll()
+    log.clean()
+    of_records, of_nothing = log.control_batches()
+    assert not of_records.has_delete_horizon
+    assert of_nothing.delete_horizon_ms == NOW_MS + DELETE_RETENTION_MS
 
 
 def test_an_abort_marker_stays_indexed_while_readers_may_need_it() -> None:
