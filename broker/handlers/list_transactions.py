@@ -6,7 +6,6 @@ which the asker has DESCRIBE.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -45,8 +44,9 @@ def list_transactions(
 def matcher(pattern: str | None) -> Callable[[str], bool] | None:
     if not pattern:
         return None
+    from broker.re2 import InvalidPattern, Pattern  # here: hardly anybody asks for it
+
     try:
-        compiled = re.compile(pattern)
-    except re.error as error:
+        return Pattern(pattern).matches
+    except InvalidPattern as error:
         raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from None
-    return lambda transactional_id: compiled.fullmatch(transactional_id) is not None

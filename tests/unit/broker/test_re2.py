@@ -1,0 +1,107 @@
+"""Patterns mean what RE2 means by them, and nobody's pattern takes long."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.re2 import InvalidPattern, Pattern
+
+# Of each: what it matches, and what it does not. Most were put to Kafka 4.3.1 too.
+MATCHES: list[tuple[str, list[str], list[str]]] = [
+    ("pay-.*", ["pay-", "pay-1"], ["prepay-1", "pay"]),
+    ("pay", ["pay"], ["payx", "xpay", ""]),
+    ("a|bc|", ["a", "bc", ""], ["ab", "c"]),
+    ("(ab)+c?", ["ab", "ababc"], ["c", "abcab"]),
+    ("a{2,3}b{2}c{1,}", ["aabbc", "aaabbccc"], ["abbc", "aaaabbc", "aabb"]),
+    ("x{,3}", ["x{,3}"], ["x", "xxx"]),
+    ("a{", ["a{"], ["a"]),
+    ("[a-c0]+[^x-z]", ["a0b", "cc-"], ["abx", "d", "a"]),
+    ("[]a]+[^]b]", ["]a]c"], ["]a]", "ab"]),
+    ("[a-]+", ["a-a"], ["b"]),
+    (r"\d+\.\w*", ["12.ab_9", "1."], ["a.", "1a"]),
+    (r"[^\d\s]+", ["ab"], ["a1", "a b"]),
+    (r"\Qa.b*\E+", ["a.b**"], ["axb*", "a.b"]),
+    (r"\x41\x{42}\101\n", ["ABA\n"], ["AB\n"]),
+    (r"\pL+\p{Lu}\PN", ["äßÄx"], ["a1A", "Ä"]),
+    (r"\p{Greek}+|\p{^Latin}", ["αβγ", "1"], ["a"]),
+    ("[[:alpha:]]+[[:^digit:]]", ["abx"], ["ab1", "1x"]),
+    ("^a.*b$", ["ab", "axxb"], ["a\nb", "ba"]),
+    (r"(?s)\Aa.b\z", ["a\nb"], ["a\n\nb"]),
+    ("(?m)a$\n^b", ["a\nb"], ["a\n b"]),
+    ("(?i)pAy[x-z]", ["PaYX", "payz"], ["paya"]),
+    ("(?i:p)ay", ["Pay"], ["PAY"]),
+    ("a(?i)b|c", ["aB", "C"], ["AB"]),
+    ("(?P<name>a)(?:b)(?<other>c)", ["abc"], ["ab"]),
+    (r"a\b-\Bb?", ["a-"], ["a-b"]),
+    ("a*?b+?c??", ["aabbc", "b"], ["a"]),
+    ("(a*)*b", ["b", "aab"], ["aa"]),
+    ("", [""], ["a"]),
+]
+INVALID = [
+    "(pay",
+    "pay)",
+    "[a",
+    "a**",
+    "a++",
+    "*a",
+    "a{1001}",
+    "a{3,2}",
+    "(?=a)b",
+    "(?!a)b",
+    "(?<=a)b",
+    "(?>a)",
+    r"(a)\1",
+    r"\Z",
+    r"\C",
+    r"\g",
+    "[b-a]",
+    "[[:nope:]]",
+    r"\p{Nope}",
+    r"\x{110000}",
+    r"\xg1",
+    "a\\",
+    "(?P<>a)",
+    "(?z)a",
+    "((a{1000}){1000}){1000}",
+    "(" * 1000 + ")" * 1000,
+]
+
+
+@pytest.mark.parametrize(("pattern", "matching", "others"), MATCHES)
+def test_a_pattern_matches_the_whole_text_or_not(pattern: str, matching: list[str], others: list[str]) -> None:
+    compiled = Pattern(pattern)
+    assert [text for text in matching if not compiled.matches(text)] == []
+    assert [text for text in others if compiled.matches(text)] == []
+
+
+@pytest.mark.parametrize("pattern", INVALID)
+def test_what_is_no_pattern_of_re2_is_refused(pattern: str) -> None:
+    with pytest.raises(InvalidPattern):
+        Pattern(pattern)
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+b", "(a|aa)*b", "(.*)(.*)(.*)(.*)(.*)b", "(a?){50}a{50}b"])
+def test_a_pattern_that_keeps_others_busy_for_years_is_matched_at_once(pattern: str) -> None:
+    assert not Pattern(pattern).matches("a" * 5_000)
+    assert Pattern("(a?){50}a{50}").matches("a" * 60)
+
+
+ATOMS = st.sampled_from(["a", "b", "-", ".", "[ab]", "[^a]", r"\d", r"\w", "^", "$", "(?:)"])
+PATTERNS = st.recursive(
+    ATOMS,
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map("".join),
+        st.tuples(inner, inner).map(lambda pair: f"(?:{pair[0]}|{pair[1]})"),
+        st.tuples(inner, st.sampled_from(["*", "+", "?", "{2}", "{1,2}", "*?"])).map(
+            lambda pair: f"(?:{pair[0]}){pair[1]}"
+        ),
+    ),
+    max_leaves=8,
+)
+
+
+@given(PATTERNS, st.text("ab-1", max_size=8))
+def test_where_pythons_syntax_means_the_same_it_matches_the_same(pattern: str, text: str) -> None:
+    assert Pattern(pattern).matches(text) == (re.fullmatch(pattern, text) is not None)
