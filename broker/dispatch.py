@@ -86,6 +86,7 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.ADD_OFFSETS_TO_TXN: Handler(0, 4),
     ApiKey.END_TXN: Handler(0, 5),
     ApiKey.WRITE_TXN_MARKERS: Handler(1, 2),
+    ApiKey.TXN_OFFSET_COMMIT: Handler(0, 5),
     ApiKey.DESCRIBE_CONFIGS: Handler(1, 4),
     ApiKey.ALTER_CONFIGS: Handler(0, 2),
     ApiKey.DESCRIBE_LOG_DIRS: Handler(1, 5),

@@ -14,7 +14,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from broker.clock import Clock, TimerHandle, Timers
 from broker.delayed import Deferred
@@ -24,6 +24,9 @@ from protocol.control_records import read_marker
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from protocol.records import Headers, NewRecord, build_batch, records_of
 
+if TYPE_CHECKING:
+    from storage.verification import VerificationGuard
+
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
@@ -31,6 +34,7 @@ R_co = TypeVar("R_co", covariant=True)
 C = TypeVar("C", bound="Core")
 
 NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
 FIRST_SEQUENCE = 0  # the group coordinator of Kafka writes it although there is no producer id
 RETRY_TIMER_MS = 1_000  # a timer whose outcome could not be written: its cause has not gone away
 RECORDS_BETWEEN_BREAKS = 500  # of loading: some 5 ms, then the loop sees to its clients
@@ -53,7 +57,7 @@ class ShardLog(Protocol):
     @property
     def max_batch_bytes(self) -> int: ...
 
-    def append(self, batch: bytearray, now_ms: int) -> int:
+    def append(self, batch: bytearray, now_ms: int, guard: VerificationGuard | None = None) -> int:
         """The base offset; the batch is written when this returns. Raises KafkaError, then nothing of it stays."""
 
     def when_durable(self, action: Callable[[KafkaError | None], None]) -> None:
@@ -61,6 +65,14 @@ class ShardLog(Protocol):
 
     def read(self) -> AsyncIterator[bytes | bytearray | memoryview]:
         """The whole log from its start, in buffers of whole batches."""
+
+
+class RecordsOf(NamedTuple):
+    """The producer in whose transaction records are written; see `Log.append` for the guard."""
+
+    producer_id: int
+    producer_epoch: int
+    guard: VerificationGuard | None
 
 
 class OutcomeLike(Protocol[R_co]):
@@ -163,16 +175,18 @@ class Shard(Generic[C]):
         parked: Deferred[R] | None = None,
         *,
         finish: Callable[[R], R] = unchanged,
+        producer: RecordsOf | None = None,
     ) -> R | Deferred[R]:
         """Run one turn. The answer, or a Deferred of it: `parked` if the core kept it, else one that awaits the disk.
 
+        producer  whose transaction the records belong to: they count once its marker says so
         finish  makes the answer of what the core said: the shape of an old version, what others contributed
         raises  KafkaError if the core refuses, the records cannot be written, or there is no core to ask
         """
         core = self._require_core()
         now_ms = self._clock.now_ms()
         outcome = decide(core, now_ms)
-        self._apply(core, outcome, now_ms)
+        self._apply(core, outcome, now_ms, producer)
         if outcome.response is None:
             if parked is None:
                 raise RuntimeError(f"{self._name}: a turn without an answer, and nobody to give one later")
@@ -246,33 +260,38 @@ class Shard(Generic[C]):
             raise KafkaError(self._why_not)
         return self._core
 
-    def _apply(self, core: C, outcome: OutcomeLike[object], now_ms: int) -> None:
+    def _apply(self, core: C, outcome: OutcomeLike[object], now_ms: int, producer: RecordsOf | None = None) -> None:
         if outcome.records:
-            self._append_and_replay(core, outcome.records, now_ms, may_split=outcome.may_split)
+            self._append_and_replay(core, outcome.records, now_ms, producer, may_split=outcome.may_split)
         core.settle(outcome)
         for timer in outcome.timers:
             self._arm(timer.key, timer.delay_ms)
 
-    def _append_and_replay(self, core: C, records: Sequence[Any], now_ms: int, *, may_split: bool) -> None:
+    def _append_and_replay(
+        self, core: C, records: Sequence[Any], now_ms: int, producer: RecordsOf | None, *, may_split: bool
+    ) -> None:
         batch = build_batch(
             [NewRecord(*self._format.encode(record), now_ms, self._format.headers(record)) for record in records],
             base_sequence=self._format.base_sequence,
             compression=self._format.compression,
+            producer_id=NO_PRODUCER_ID if producer is None else producer.producer_id,
+            producer_epoch=NO_PRODUCER_EPOCH if producer is None else producer.producer_epoch,
+            is_transactional=producer is not None,
         )
         if len(batch) > self._log.max_batch_bytes:
             if not may_split or len(records) == 1:
                 raise KafkaError(COORDINATOR_CODES[ErrorCode.RECORD_LIST_TOO_LARGE])
             middle = len(records) // 2
-            self._append_and_replay(core, records[:middle], now_ms, may_split=True)
-            self._append_and_replay(core, records[middle:], now_ms, may_split=True)
+            self._append_and_replay(core, records[:middle], now_ms, producer, may_split=True)
+            self._append_and_replay(core, records[middle:], now_ms, producer, may_split=True)
             return
         try:
-            base_offset = self._log.append(batch, now_ms)
+            base_offset = self._log.append(batch, now_ms, None if producer is None else producer.guard)
         except KafkaError as error:
             raise KafkaError(COORDINATOR_CODES.get(error.code, error.code), error.message) from error
         try:
             for record_offset, record in enumerate(records, base_offset):
-                core.replay(record, record_offset, NO_PRODUCER_ID)
+                core.replay(record, record_offset, NO_PRODUCER_ID if producer is None else producer.producer_id)
         except Exception:
             # Written, but not in memory: what this core believes is no longer what a restart would find.
             logger.exception("%s: a record of our own cannot be replayed", self._name)

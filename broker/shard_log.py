@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from broker.partition import Partition
     from broker.workers import Outcome, Workers
     from protocol.errors import KafkaError
+    from storage.verification import VerificationGuard
 
 
 class PartitionLog:
@@ -23,8 +24,9 @@ class PartitionLog:
     def max_batch_bytes(self) -> int:
         return self._partition.log.config.max_message_bytes
 
-    def append(self, batch: bytearray, now_ms: int) -> int:
-        return self._partition.append_now(batch, origin=Origin.COORDINATOR, now_ms=now_ms).base_offset
+    def append(self, batch: bytearray, now_ms: int, guard: VerificationGuard | None = None) -> int:
+        appended = self._partition.append_now(batch, origin=Origin.COORDINATOR, now_ms=now_ms, guard=guard)
+        return appended.base_offset
 
     def when_durable(self, action: Callable[[KafkaError | None], None]) -> None:
         self._partition.when_durable(self._partition.log.log_end_offset, action)

@@ -126,6 +126,9 @@ class Verifier:
         self.timers = timers
         self.coordinator = coordinator
 
+    def asks_for(self, operation: Operation) -> bool:
+        return operation.adds or self.settings.transaction_partition_verification_enable
+
     def verify(
         self,
         producer: TransactionalProducer,
@@ -139,7 +142,7 @@ class Verifier:
 
         waits_for_the_last  whether ADD asks again for a while, when the producer's last transaction is not complete yet
         """
-        if not operation.adds and not self.settings.transaction_partition_verification_enable:
+        if not self.asks_for(operation):
             then({(each.partition.topic, each.partition.index): None for each in batches})
             return
         Asking(self, producer, batches, operation, then, may_repeat=waits_for_the_last and operation.adds).ask()

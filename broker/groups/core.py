@@ -21,6 +21,7 @@ from broker.groups.offset_requests import (
     is_expired,
     missing_topic_tombstones,
     topic_tombstones,
+    transactional_commit_records,
 )
 from broker.groups.offsets import Offsets
 from broker.groups.rebalance import on_join_timer, on_session_timer, on_sync_timer, prepare_rebalance
@@ -71,6 +72,8 @@ from protocol.messages.offset_fetch_request import OffsetFetchRequestGroup
 from protocol.messages.offset_fetch_response import OffsetFetchResponseGroup
 from protocol.messages.sync_group_request import SyncGroupRequest
 from protocol.messages.sync_group_response import SyncGroupResponse
+from protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest
+from protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
 
 NO_PRODUCER_ID = -1
 
@@ -229,7 +232,13 @@ class GroupCore:
         if modern is not None:
             modern.check_offset_commit(request.member_id, request.generation_id_or_member_epoch, version=version)
         elif group is not None:
-            self._check_commit(group, request)
+            self._check_commit(
+                group,
+                request.member_id,
+                request.group_instance_id,
+                request.generation_id_or_member_epoch,
+                transactional=False,
+            )
             if group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
                 timers.append(self._session_timer(group, request.member_id))
         elif request.generation_id_or_member_epoch >= 0:
@@ -239,6 +248,26 @@ class GroupCore:
             groups.append(ClassicGroup(group_id, changed_ms=now_ms))
         response, records = commit_records(request, self._config, now_ms)
         return Outcome(response, records=records, groups=groups, timers=timers)
+
+    def commit_transactional_offsets(
+        self, request: TxnOffsetCommitRequest, *, now_ms: int
+    ) -> Outcome[TxnOffsetCommitResponse]:
+        """Only partitions that exist. The records are to be written in the producer's transaction."""
+        group_id = request.group_id
+        modern, group = self._modern_group(group_id), self._classic.get(group_id)
+        groups: list[ClassicGroup] = []
+        if modern is not None:
+            modern.check_txn_offset_commit(request.member_id, request.group_instance_id, request.generation_id)
+        elif group is not None:
+            self._check_commit(
+                group, request.member_id, request.group_instance_id, request.generation_id, transactional=True
+            )
+        elif request.generation_id >= 0:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        else:
+            groups.append(ClassicGroup(group_id, changed_ms=now_ms))
+        response, records = transactional_commit_records(request, self._config, now_ms)
+        return Outcome(response, records=records, groups=groups)
 
     def fetch_offsets(
         self, request: OffsetFetchRequestGroup, *, require_stable: bool
@@ -336,17 +365,24 @@ class GroupCore:
         key = TimerKey(TimerKind.SESSION, group.group_id, member_id)
         return Timer(key, group.members[member_id].session_timeout_ms)
 
-    def _check_commit(self, group: ClassicGroup, request: OffsetCommitRequest) -> None:
-        generation = request.generation_id_or_member_epoch
-        is_anonymous = request.member_id == "" and request.group_instance_id is None
+    def _check_commit(
+        self,
+        group: ClassicGroup,
+        member_id: str,
+        group_instance_id: str | None,
+        generation: int,
+        *,
+        transactional: bool,
+    ) -> None:
+        is_anonymous = member_id == "" and group_instance_id is None
         verdict = offset_commit_verdict(
-            group.state, generation=generation, is_anonymous=is_anonymous, transactional=False
+            group.state, generation=generation, is_anonymous=is_anonymous, transactional=transactional
         )
         if isinstance(verdict, ErrorCode):
             raise KafkaError(verdict)
         if verdict is Verdict.ACCEPT:
             return
-        group.require_member(request.member_id, request.group_instance_id)
+        group.require_member(member_id, group_instance_id)
         if generation != group.generation:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
         if verdict is Verdict.MEMBER_WAITS:

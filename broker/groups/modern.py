@@ -89,6 +89,19 @@ class ModernGroup:
         if member_epoch != member.member_epoch:
             raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
 
+    def check_txn_offset_commit(self, member_id: str, group_instance_id: str | None, member_epoch: int) -> None:
+        """A producer need not say whose offsets it commits; what it does say must be right."""
+        if self.group_type is GroupType.SHARE:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        is_anonymous = member_id == "" and group_instance_id is None
+        if member_epoch < 0 and (is_anonymous or not self.members):
+            return
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if member_epoch != member.member_epoch:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
         if self.group_type is GroupType.SHARE:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)

@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete once the group is known to allow them; expiry of offsets."""
+"""The requests about offsets, once the group is known to allow them, and the expiry of offsets."""
 
 from __future__ import annotations
 
@@ -20,6 +20,12 @@ from protocol.messages.offset_fetch_response import (
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
+)
+from protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition
+from protocol.messages.txn_offset_commit_response import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
 )
 from protocol.struct import ZERO_UUID
 
@@ -46,8 +52,32 @@ def commit_records(
     return response, records
 
 
+def transactional_commit_records(
+    request: TxnOffsetCommitRequest, config: GroupConfig, now_ms: int
+) -> tuple[TxnOffsetCommitResponse, list[CoordinatorRecord]]:
+    """As `commit_records`. Kafka does not record which topic of this name is meant."""
+    response, records = TxnOffsetCommitResponse(), []
+    for topic in request.topics:
+        answers = []
+        for partition in topic.partitions:
+            code = ErrorCode.NONE
+            if is_too_long(partition.committed_metadata, config.offset_metadata_max_bytes):
+                code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                value = commit_value(partition, ZERO_UUID, now_ms, -1)
+                records.append(offset_commit_record(request.group_id, topic.name, partition.partition_index, value))
+            answers.append(
+                TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code.value)
+            )
+        response.topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=answers))
+    return response, records
+
+
 def commit_value(
-    partition: OffsetCommitRequestPartition, topic_id: bytes, now_ms: int, expires_ms: int
+    partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
+    topic_id: bytes,
+    now_ms: int,
+    expires_ms: int,
 ) -> OffsetCommitValue:
     if expires_ms != -1:
         # Written at a version that stores neither leader epoch nor topic id: the copy in memory is not to know more.
