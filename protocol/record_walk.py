@@ -168,7 +168,6 @@ class _Layout(NamedTuple):
 
     timestamp_at: int
     offset_at: int
-    offset_end: int
     shape: list[int]  # the positions of all bytes that say where something begins or ends
 
 
@@ -183,14 +182,14 @@ def _layout(data: Opened, start: int) -> _Layout:
     _, at = read_shape(start)
     timestamp_at = at + 1
     _, offset_at = read_varlong(data, timestamp_at)
-    _, offset_end = read_varint(data, offset_at)
-    size, at = read_shape(offset_end)
+    _, at = read_varint(data, offset_at)
+    size, at = read_shape(at)
     size, at = read_shape(at + max(size, 0))
     count, at = read_shape(at + max(size, 0))
     for _ in range(2 * count):
         size, at = read_shape(at)
         at += max(size, 0)
-    return _Layout(timestamp_at, offset_at, offset_end, shape)
+    return _Layout(timestamp_at, offset_at, shape)
 
 
 def _skip_alike(data: Opened, start: int, size: int, index: int, count: int) -> tuple[int, int, int]:
@@ -232,8 +231,7 @@ def _skip_alike(data: Opened, start: int, size: int, index: int, count: int) -> 
         ]
     else:
         return 0, 0, 0
-    if layout.offset_end - layout.offset_at != len(expected):  # the width changes here, or is not the shortest
-        return 0, 0, 0
+    # A delta of another width, or not of the shortest form, differs in the bit that says whether more bytes follow.
     for column in expected:
         if data[at + size : at + size * alike + 1 : size] != column:
             return 0, 0, 0
