@@ -79,6 +79,8 @@ def _check(image: MetadataImage, update: FeatureUpdate, node_id: int) -> None:
             "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe"
             " downgrade.",
         )
+    if level > current and upgrade_type is not UpgradeType.UPGRADE:
+        raise _invalid(update, "Can't downgrade to a newer version.")
     if level < current and feature == METADATA_VERSION:
         why = (
             "Refusing to perform the requested downgrade because it might delete metadata information."

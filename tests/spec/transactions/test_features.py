@@ -50,6 +50,7 @@ def test_scenario_138_a_downgrade_that_does_not_is_refused() -> None:
             (TV, 1, 0),
             "version 1 for feature transaction.version. The controller does not support the given upgrade type.",
         ),
+        ((TV, 2, SAFE_DOWNGRADE), "version 2 for feature transaction.version. Can't downgrade to a newer version."),
         (("nope", 1, UPGRADE), "version 1 for feature nope. Local controller 1 does not support this feature."),
     ],
 )
