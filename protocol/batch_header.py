@@ -32,6 +32,7 @@ INT32_MAX = 2**31 - 1
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _LENGTH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
 _LENGTH_AT = 8
 _LEADER_EPOCH_AT = 12
 _MAGIC_AT = 16
@@ -170,15 +171,45 @@ def crc_ok(data: Bytes, position: int, size_bytes: int) -> bool:
 
 def pack_batch(header: BatchHeader, payload: Bytes) -> bytearray:
     """A batch of this header and these (already compressed) records; length, magic and CRC are computed here."""
-    batch = bytearray(HEADER_BYTES + len(payload))
+    batch = bytearray(HEADER_BYTES)
+    batch += payload
+    base_offset, _, leader_epoch, _, _, *rest = header
+    seal_batch(batch, base_offset, leader_epoch, *rest)
+    return batch
+
+
+def seal_batch(
+    batch: bytearray,
+    base_offset: int,
+    leader_epoch: int,
+    attributes: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    record_count: int,
+) -> None:
+    """Writes the header into the first 61 bytes of a batch whose records stand behind them; computes the rest of it."""
     _HEADER.pack_into(
         batch,
         0,
-        *header._replace(batch_length=len(batch) - LOG_OVERHEAD, magic=MAGIC, crc=0),
+        base_offset,
+        len(batch) - LOG_OVERHEAD,
+        leader_epoch,
+        MAGIC,
+        0,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
     )
-    batch[HEADER_BYTES:] = payload
     _seal(batch, 0)
-    return batch
 
 
 def assign(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
@@ -202,4 +233,4 @@ def set_max_timestamp(batch: bytearray | memoryview, max_timestamp: int) -> None
 
 
 def _seal(batch: bytearray | memoryview, position: int) -> None:
-    struct.pack_into(">I", batch, position + _CRC_AT, computed_crc(batch, position, len(batch) - position))
+    _CRC.pack_into(batch, position + _CRC_AT, crc32c(memoryview(batch)[position + CRC_START :]))

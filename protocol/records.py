@@ -13,7 +13,6 @@ from protocol.batch_header import (
     HEADER_BYTES,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
-    MAGIC,
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -27,6 +26,7 @@ from protocol.batch_header import (
     crc_ok,
     pack_batch,
     read_batch_header,
+    seal_batch,
     set_log_append_time,
     set_max_timestamp,
 )
@@ -94,8 +94,9 @@ def records_of(batch: Bytes, position: int = 0, *, limit_bytes: int = DECOMPRESS
     end = position + header.size_bytes
     if end > len(batch):
         raise MalformedMessage("a record batch is cut short")
-    opened = decompress(header.compression, memoryview(batch)[position + HEADER_BYTES : end], limit_bytes)
-    data = bytes(opened)  # one copy, so that keys and values are plain slices
+    payload = memoryview(batch)[position + HEADER_BYTES : end]
+    # One copy, so that keys and values are plain slices.
+    data = bytes(decompress(header.compression, payload, limit_bytes) if header.is_compressed else payload)
     if header.record_count < 0 or header.record_count * 7 > len(data):  # 7 bytes is the smallest record
         raise MalformedMessage(f"{header.record_count} records cannot stand in {len(data)} bytes")
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
@@ -173,17 +174,21 @@ def build_batch(
     log_append_time_ms  makes it a batch of LogAppendTime; None leaves each record its own timestamp (CreateTime)
     delete_horizon_ms   as compaction sets it: timestamp deltas then count from the horizon
     """
-    body = bytearray()
+    batch = bytearray(HEADER_BYTES)
     base_timestamp = delete_horizon_ms
     max_timestamp = NO_TIMESTAMP
     count = 0
-    for count, record in enumerate(records, start=1):
+    for key, value, timestamp, headers in records:
         if base_timestamp is None:
-            base_timestamp = record.timestamp
-        max_timestamp = max(max_timestamp, record.timestamp)
-        append_record(body, count - 1, record.timestamp - base_timestamp, record.key, record.value, record.headers)
+            base_timestamp = timestamp
+        if timestamp > max_timestamp:
+            max_timestamp = timestamp
+        append_record(batch, count, timestamp - base_timestamp, key, value, headers)
+        count += 1
     if base_timestamp is None or count == 0:
         raise ValueError("a batch needs a record")
+    if compression is not Compression.NONE:
+        batch[HEADER_BYTES:] = compress(compression, memoryview(batch)[HEADER_BYTES:].tobytes(), compression_level)
     attributes = (
         compression.value
         | (LOG_APPEND_TIME if log_append_time_ms is not None else 0)
@@ -191,24 +196,20 @@ def build_batch(
         | (CONTROL if is_control else 0)
         | (DELETE_HORIZON if delete_horizon_ms is not None else 0)
     )
-    header = BatchHeader(
-        base_offset=base_offset,
-        batch_length=0,
-        leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=attributes,
-        last_offset_delta=count - 1,
-        base_timestamp=base_timestamp,
-        max_timestamp=max_timestamp if log_append_time_ms is None else log_append_time_ms,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        record_count=count,
+    seal_batch(
+        batch,
+        base_offset,
+        leader_epoch,
+        attributes,
+        count - 1,
+        base_timestamp,
+        max_timestamp if log_append_time_ms is None else log_append_time_ms,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
     )
-    return pack_batch(
-        header, body if compression is Compression.NONE else compress(compression, body, compression_level)
-    )
+    return batch
 
 
 def append_record(
@@ -225,7 +226,7 @@ def append_record(
     append_varint(record, offset_delta)
     _append_bytes(record, key)
     _append_bytes(record, value)
-    headers = tuple(headers)
+    headers = headers if isinstance(headers, tuple) else tuple(headers)
     append_varint(record, len(headers))
     for name, content in headers:
         _append_bytes(record, name.encode("utf-8", _NOT_UTF8))

@@ -48,6 +48,9 @@ def read_varlong(data: Bytes, position: int) -> tuple[int, int]:
 def append_varint(out: bytearray, value: int) -> None:
     """`value` must fit into 64 bits, signed; 32- and 64-bit values are written alike."""
     value = value << 1 if value >= 0 else ~(value << 1)
+    if value < 0x80:
+        out.append(value)
+        return
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
         value >>= 7
