@@ -35,7 +35,10 @@ def gather(
 
     def on_done(_: Deferred[R]) -> None:
         if all(answer.is_done for answer in pending):
-            together.resolve(complete())
+            try:
+                together.resolve(complete())
+            except Exception as error:  # a bug of whoever answered; it is logged where the reply is read
+                together.fail(error)
 
     if not pending:
         return complete()
