@@ -1,0 +1,107 @@
+"""The simplest thing that does the same work: what this machine allows at this hour, without any broker.
+
+A figure of a broker, divided by this one, can be compared between machines; the figures alone cannot.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Thread
+
+from tests.bench.clients import percentiles
+from tests.bench.process_usage import MIB, rss_bytes
+from tests.bench.raw import RawLoad
+
+CHUNK = bytes(64 * 1024)
+FILES_OF_A_LOG = ("00000000000000000000.log", "00000000000000000000.index", "partition.metadata")
+
+
+def bare_interpreter(share: float) -> Mapping[str, float]:
+    """Python that imports asyncio and uvloop, opens a port and accepts one connection; and its memory then."""
+    program = (
+        "import asyncio, uvloop, sys\n"
+        "async def main():\n"
+        "    await asyncio.get_running_loop().create_server(asyncio.Protocol, '127.0.0.1', 0)\n"
+        "    print('ready', flush=True); await asyncio.sleep(9)\n"
+        "uvloop.run(main())\n"
+    )
+    begun = time.perf_counter()
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        took_s = time.perf_counter() - begun
+        rss_mib = rss_bytes(process.pid) / MIB
+        process.kill()
+    return {"ms": took_s * 1000, "rss_mib": rss_mib}
+
+
+def loopback(share: float) -> Mapping[str, float]:
+    """Bytes through one TCP connection, in 64 KiB pieces, between two threads."""
+    receiver, sender = _connected()
+    total = int(2e9 * share)
+
+    def receive() -> None:
+        buffer, left = bytearray(len(CHUNK)), total
+        while left > 0:
+            left -= receiver.recv_into(buffer)
+
+    thread = Thread(target=receive)
+    begun = time.perf_counter()
+    thread.start()
+    for _ in range(-(-total // len(CHUNK))):
+        sender.sendall(CHUNK)
+    thread.join()
+    took_s = time.perf_counter() - begun
+    sender.close()
+    receiver.close()
+    return {"produce_mb_s": total / took_s / 1e6, "consume_mb_s": total / took_s / 1e6}
+
+
+def echo(share: float) -> Mapping[str, float]:
+    """One request of a hundred bytes and its answer after the other, between two programs in C. Raises NoCompiler."""
+    return RawLoad(100, connections=1, in_flight=1).baseline(share)
+
+
+def fdatasync(share: float) -> Mapping[str, float]:
+    """1 KiB appended to a file and synced, one after the other, by one thread."""
+    times = []
+    with tempfile.TemporaryFile(dir=Path(tempfile.gettempdir())) as file:
+        for _ in range(int(1000 * share)):
+            begun = time.perf_counter()
+            os.write(file.fileno(), b"x" * 1024)
+            os.fdatasync(file.fileno())
+            times.append(time.perf_counter() - begun)
+    return {"requests_s": len(times) / sum(times), **percentiles(times)}
+
+
+def thousand_directories(share: float) -> Mapping[str, float]:
+    """As many directories as there are topics, with three small files in each: written, then read."""
+    with tempfile.TemporaryDirectory() as parent:
+        begun = time.perf_counter()
+        for number in range(int(1000 * share)):
+            directory = f"{parent}/topic-{number}-0"
+            os.mkdir(directory)
+            for name in FILES_OF_A_LOG:
+                with open(f"{directory}/{name}", "wb") as file:
+                    file.write(b"version: 0\n")
+        written = time.perf_counter()
+        for directory in os.listdir(parent):
+            for name in FILES_OF_A_LOG:
+                with open(f"{parent}/{directory}/{name}", "rb") as file:
+                    file.read()
+        read_s = time.perf_counter() - written
+    return {"create_s": written - begun, "clean_s": read_s, "killed_s": read_s}
+
+
+def _connected() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        one = socket.create_connection(listener.getsockname())
+        other, _ = listener.accept()
+    for end in (one, other):
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return one, other

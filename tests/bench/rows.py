@@ -1,0 +1,196 @@
+"""What is measured, and what it is to be: one `Measurement` gives the figures of several `Row`s."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tests.bench import baselines, lifecycle
+from tests.bench.clients import EndToEndLatency, ProduceLatency, Throughput
+from tests.bench.raw import RawLoad
+from tests.bench.subjects import Subject
+
+Figures = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A bound for our figure: against Kafka's of the same run, or by itself where `is_absolute`."""
+
+    bound: float
+    at_least: bool
+    is_absolute: bool = False
+
+    def is_met(self, value: float) -> bool:
+        """value   the ratio to Kafka's figure, or the figure itself"""
+        return value >= self.bound if self.at_least else value <= self.bound
+
+    def __str__(self) -> str:
+        return f"{'≥' if self.at_least else '≤'} {self.bound:g}{'' if self.is_absolute else '×'}"
+
+
+def at_least(ratio: float) -> Goal:
+    return Goal(ratio, at_least=True)
+
+
+def at_most(ratio: float) -> Goal:
+    return Goal(ratio, at_least=False)
+
+
+def no_more_than(figure: float) -> Goal:
+    return Goal(figure, at_least=False, is_absolute=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    figure: str  # its name among those that the measurement gives
+    title: str
+    unit: str
+    goal: Goal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """`measure` and `baseline` take the share of the full work that is to be done: 1, or less for a quick look."""
+
+    name: str
+    measure: Callable[[Subject, float], Figures]
+    rows: tuple[Row, ...]
+    baseline: Callable[[float], Figures] | None = None
+    rounds: int = 3
+    kafka_rounds: int = 3
+    warms_up: bool = False  # a round before the others does not count
+    is_raw: bool = False  # needs the programs in C
+
+
+def throughput(name: str, load: Throughput, title: str, produce: Goal | None, consume: Goal | None) -> Measurement:
+    against_kafka = load.compression == "none"
+    return Measurement(
+        name,
+        load.measure,
+        (
+            Row("produce_mb_s", f"confluent-kafka produce {title}", "MB/s", produce),
+            Row("produce_cpu_s_per_gb", "· broker CPU", "s/GB", at_most(1) if against_kafka else None),
+            Row("consume_mb_s", f"confluent-kafka consume {title}", "MB/s", consume),
+            Row("consume_cpu_s_per_gb", "· broker CPU", "s/GB", at_most(0.5) if against_kafka else None),
+        ),
+        baselines.loopback,
+        warms_up=True,
+    )
+
+
+def raw(name: str, load: RawLoad, title: str, *rows: Row) -> Measurement:
+    extra = (
+        Row("cores", "· broker cores used", "cores"),
+        Row("cpu_us_per_request", "· broker CPU per request", "µs"),
+    )
+    main = tuple(Row(row.figure, f"{title}{row.title}", row.unit, row.goal) for row in rows)
+    return Measurement(name, load.measure, main + extra, load.baseline, warms_up=True, is_raw=True)
+
+
+MEASUREMENTS: tuple[Measurement, ...] = (
+    Measurement(
+        "start",
+        lifecycle.first_produce,
+        (Row("ms", "exec → first produce acks=all", "ms", at_most(1 / 20)),),
+        baselines.bare_interpreter,
+        rounds=7,
+        kafka_rounds=2,
+    ),
+    Measurement(
+        "topics",
+        lifecycle.many_topics,
+        (
+            Row("create_s", "1,000 topics: create", "s", no_more_than(0.3)),
+            Row("clean_s", "· restart until all are led, clean", "s", no_more_than(0.5)),
+            Row("killed_s", "· the same, killed", "s", no_more_than(1.0)),
+        ),
+        baselines.thousand_directories,
+        kafka_rounds=1,
+    ),
+    Measurement(
+        "idle",
+        lifecycle.idle,
+        (
+            Row("rss_mib", "idle: RSS", "MiB", at_most(1 / 10)),
+            Row("cpu_percent", "· CPU", "% of a core", at_most(1 / 10)),
+        ),
+        baselines.bare_interpreter,
+        rounds=1,
+        kafka_rounds=1,
+    ),
+    Measurement(
+        "connections",
+        lifecycle.idle_connections,
+        (Row("kib", "RSS per idle connection", "KiB", no_more_than(4)),),
+        rounds=1,
+        kafka_rounds=1,
+    ),
+    throughput("clients_100b", Throughput(100, 600_000), "100 B", at_least(1.3), at_least(1.3)),
+    throughput("clients_1k", Throughput(1024, 250_000), "1 KiB", at_least(1.4), at_least(1.3)),
+    throughput("clients_10k", Throughput(10 * 1024, 40_000), "10 KiB", at_least(1.8), at_least(1.6)),
+    throughput("clients_lz4", Throughput(1024, 250_000, "lz4"), "1 KiB, lz4", None, None),
+    throughput("clients_zstd", Throughput(1024, 250_000, "zstd"), "1 KiB, zstd", None, None),
+    Measurement(
+        "linger_0",
+        ProduceLatency(3000).measure,
+        (
+            Row("p50_us", "produce, linger=0: p50", "µs", at_most(0.85)),
+            Row("p99_us", "· p99", "µs", at_most(0.3)),
+        ),
+        baselines.echo,
+        warms_up=True,
+    ),
+    Measurement(
+        "end_to_end",
+        EndToEndLatency(2000).measure,
+        (
+            Row("p50_us", "produce → consume: p50", "µs", at_most(0.45)),
+            Row("p99_us", "· p99", "µs", at_most(0.15)),
+        ),
+        baselines.echo,
+        warms_up=True,
+    ),
+    raw(
+        "raw_1k_1",
+        RawLoad(1024, 32, 1),
+        "1 KiB frames, 32 connections × 1",
+        Row("requests_s", "", "requests/s", at_least(1.15)),
+        Row("p99_us", ": p99", "µs"),
+    ),
+    raw(
+        "raw_1k_5",
+        RawLoad(1024, 32, 5),
+        "1 KiB frames, 32 connections × 5",
+        Row("requests_s", "", "requests/s", at_least(1.6)),
+    ),
+    raw("raw_16k", RawLoad(16 * 1024, 32, 1), "16 KiB frames, 32 × 1", Row("mb_s", "", "MB/s", at_least(2))),
+    raw("raw_1m", RawLoad(1_000_000, 4, 5), "1 MB frames, 4 × 5", Row("mb_s", "", "MB/s", at_least(2.5))),
+    Measurement(
+        "synced_1k",
+        RawLoad(1024, 32, 1, is_synced=True).measure,
+        (
+            Row("requests_s", "fsync per acknowledgement: 1 KiB 32 × 1", "requests/s", at_least(8)),
+            Row("cpu_us_per_request", "· broker CPU per request", "µs"),
+        ),
+        baselines.fdatasync,
+        warms_up=True,
+        is_raw=True,
+    ),
+    Measurement(
+        "synced_linger_0",
+        ProduceLatency(1000, is_synced=True).measure,
+        (
+            Row("p50_us", "fsync per acknowledgement, linger=0: p50", "µs"),
+            Row("p99_us", "· p99", "µs", at_most(0.3)),
+        ),
+        baselines.fdatasync,
+        warms_up=True,
+    ),
+    Measurement(
+        "after_load",
+        lifecycle.memory,
+        (Row("rss_mib", "RSS after load", "MiB", at_most(1 / 8)),),
+        baselines.bare_interpreter,
+        rounds=1,
+        kafka_rounds=1,
+    ),
+)

@@ -1,0 +1,99 @@
+"""The broker's budget, row by row: goal, figure, and how it compares on this machine at this hour.
+
+    python -m tests.bench.run [--kafka] [--rows start,clients_1k] [--quick] [--json FILE]
+
+--kafka measures Apache Kafka 4.3.1 in the same run, the two taking turns; figures are medians of the rounds. The last
+columns divide by a trivial program that does the same work (tests/bench/baselines.py), so that figures of different
+machines can be compared. Names of rows are those in tests/bench/rows.py.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tests.bench.native import NoCompiler, compiled
+from tests.bench.rows import MEASUREMENTS, Measurement
+from tests.bench.subjects import Subject, new_kafka, new_odradek
+from tests.bench.table import BASELINE, KAFKA, OURS, Results, lines, machine, markdown, write_json
+
+QUICK_SHARE = 0.25
+WARM_UP_SHARE = 0.5
+
+
+def main() -> int:
+    options = parse()
+    chosen = [one for one in MEASUREMENTS if options.rows is None or one.name in options.rows]
+    results = Results()
+    about = machine()
+    print(f"{about['cpus']} CPUs, {about['model']}, Python {about['python']}, load {about['load_average'][0]:.1f}\n")
+    with tempfile.TemporaryDirectory(prefix="odradek-bench-") as work:
+        subjects = [Subject(OURS, new_odradek, Path(work))]
+        if options.kafka:
+            subjects.append(Subject(KAFKA, new_kafka, Path(work)))
+        try:
+            for measurement in chosen:
+                measure(measurement, subjects, results, is_quick=options.quick)
+        except KeyboardInterrupt:
+            print("interrupted: what there is so far", file=sys.stderr)
+        finally:
+            for subject in subjects:
+                subject.end()
+    print()
+    print(markdown(results))
+    if options.json is not None:
+        write_json(results, options.json)
+    return 1 if results.failures else 0
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kafka", action="store_true", help="measure Apache Kafka too (needs Java and the oracle kit)")
+    parser.add_argument("--rows", type=row_names, metavar="A,B", help="only these")
+    parser.add_argument(
+        "--quick", action="store_true", help="one short round each: whether it runs, not how fast it is"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="every sample, for programs")
+    return parser.parse_args()
+
+
+def row_names(text: str) -> frozenset[str]:
+    names = frozenset(text.split(","))
+    known = [measurement.name for measurement in MEASUREMENTS]
+    if unknown := names - set(known):
+        raise argparse.ArgumentTypeError(f"no such rows: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    return names
+
+
+def measure(measurement: Measurement, subjects: Sequence[Subject], results: Results, *, is_quick: bool) -> None:
+    """All rounds of one measurement; the subjects and the baseline take turns."""
+    share = QUICK_SHARE if is_quick else 1.0
+    begun = time.monotonic()
+    try:
+        if measurement.is_raw:
+            compiled("load")
+        if measurement.warms_up and not is_quick:
+            for subject in subjects:
+                measurement.measure(subject, WARM_UP_SHARE)
+        for turn in range(1 if is_quick else max(measurement.rounds, measurement.kafka_rounds)):
+            for subject in subjects:
+                if turn < (measurement.kafka_rounds if subject.name == KAFKA else measurement.rounds):
+                    results.add(measurement, subject.name, measurement.measure(subject, share))
+            if measurement.baseline is not None and turn < measurement.rounds:
+                with suppress(NoCompiler):  # of a row that itself can be measured without
+                    results.add(measurement, BASELINE, measurement.baseline(share / 2))
+    except NoCompiler as reason:
+        results.failures[measurement.name] = str(reason)
+    except Exception as error:  # the other rows are still worth having
+        results.failures[measurement.name] = f"failed: {error}"
+    told = results.failures.get(measurement.name) or "; ".join(
+        " ".join(cell for cell in line.cells() if cell) for line in lines(results, measurement)
+    )
+    print(f"{measurement.name} ({time.monotonic() - begun:.0f} s): {told}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

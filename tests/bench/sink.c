@@ -1,0 +1,105 @@
+/* What the raw rows are compared with: it reads requests, throws them away, and answers each with the same bytes.
+
+   sink ANSWER     ANSWER is a file: one answer with its length. Prints its port; serves until it is killed. */
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { BUFFER = 128 * 1024, EVENTS = 256, MOST_TOGETHER = 256 };
+
+typedef struct {
+    int fd;
+    unsigned char length[4]; /* as much of it as has come */
+    unsigned have;
+    uint32_t left;           /* bytes of the present request that are still to come */
+} Peer;
+
+static char answer[1024], buffer[BUFFER];
+static size_t answer_size;
+
+static void require(int is_so, const char *what) {
+    if (is_so) return;
+    perror(what);
+    exit(1);
+}
+
+/* Returns how many requests ended within these bytes. */
+static unsigned requests_in(Peer *peer, const unsigned char *bytes, size_t size) {
+    unsigned ended = 0;
+    while (size) {
+        if (peer->have < 4) {
+            peer->length[peer->have++] = *bytes++;
+            size--;
+            if (peer->have == 4) {
+                memcpy(&peer->left, peer->length, 4);
+                peer->left = ntohl(peer->left);
+            }
+            continue;
+        }
+        size_t part = size < peer->left ? size : peer->left;
+        bytes += part;
+        size -= part;
+        peer->left -= (uint32_t)part;
+        if (!peer->left) {
+            peer->have = 0;
+            ended++;
+        }
+    }
+    return ended;
+}
+
+static void serve(Peer *peer) {
+    static char answers[MOST_TOGETHER * sizeof answer];
+    ssize_t got = recv(peer->fd, buffer, BUFFER, 0);
+    if (got <= 0) {
+        close(peer->fd);
+        free(peer);
+        return;
+    }
+    unsigned count = requests_in(peer, (unsigned char *)buffer, (size_t)got);
+    for (unsigned done = 0; done < count;) {
+        unsigned together = count - done < MOST_TOGETHER ? count - done : MOST_TOGETHER;
+        for (unsigned i = 0; i < together; i++) memcpy(answers + i * answer_size, answer, answer_size);
+        if (send(peer->fd, answers, together * answer_size, MSG_NOSIGNAL) < 0) return; /* it will be closed */
+        done += together;
+    }
+}
+
+int main(int argc, char **argv) {
+    FILE *file = argc == 2 ? fopen(argv[1], "rb") : NULL;
+    require(file != NULL, "sink ANSWER");
+    answer_size = fread(answer, 1, sizeof answer, file);
+    int listener = socket(AF_INET, SOCK_STREAM, 0), poller = epoll_create1(0), one = 1;
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    socklen_t length = sizeof address;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    require(!bind(listener, (struct sockaddr *)&address, length) && !listen(listener, 128), "listen");
+    getsockname(listener, (struct sockaddr *)&address, &length);
+    printf("%d\n", ntohs(address.sin_port));
+    fflush(stdout);
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL}, events[EVENTS];
+    require(!epoll_ctl(poller, EPOLL_CTL_ADD, listener, &event), "epoll_ctl");
+    for (;;) {
+        int count = epoll_wait(poller, events, EVENTS, -1);
+        for (int i = 0; i < count; i++) {
+            if (events[i].data.ptr) {
+                serve(events[i].data.ptr);
+                continue;
+            }
+            Peer *peer = calloc(1, sizeof *peer);
+            peer->fd = accept(listener, NULL, NULL);
+            setsockopt(peer->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+            event.data.ptr = peer;
+            require(!epoll_ctl(poller, EPOLL_CTL_ADD, peer->fd, &event), "epoll_ctl");
+        }
+    }
+}
