@@ -49,6 +49,7 @@ class BrokerScene:
         self.log_configs: dict[str, LogConfig] = {}
         self.discarded: list[tuple[str, int]] = []
         self.created: list[str] = []
+        self.leader_epoch = 0  # of the partitions of topics to come
         self._ids = count(1)
         self.log_directory = LogDirectory.open(disk, path, Identity(NODE_ID, None, "cluster", "directory"))
         self.partitions = Partitions(
@@ -102,7 +103,7 @@ class BrokerScene:
                     replicas=[NODE_ID],
                     isr=[NODE_ID],
                     leader=NODE_ID,
-                    leader_epoch=0,
+                    leader_epoch=self.leader_epoch,
                 )
             )
         topic = self.image.topics[name]

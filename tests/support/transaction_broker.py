@@ -129,8 +129,8 @@ class MarkersThatMeet:
 
 
 class TransactionBroker(BrokerScene):
-    def __init__(self, *, transaction_version: int = 2, **settings: Any) -> None:
-        self.disk = FakeDisk()
+    def __init__(self, disk: FakeDisk | None = None, *, transaction_version: int = 2, **settings: Any) -> None:
+        self.disk = disk or FakeDisk()
         super().__init__(self.disk, "/data", **settings)
         self.authorizer = Denying()
         self.blocks = Blocks()

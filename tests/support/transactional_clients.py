@@ -1,0 +1,352 @@
+"""Producers and consumers of transactions, each request a line of a test: one broker, both coordinators, no socket.
+
+Requests and answers are encoded and decoded as on the wire. `TV1` and `TV2` stand for how clients speak: the former add
+partitions themselves (Produce v11, EndTxn v4), the latter rely on being added (Produce v12, EndTxn v5).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from broker.context import ConnectionInfo, RequestContext
+from broker.group_coordinator import OFFSETS_TOPIC
+from broker.transaction_coordinator import TRANSACTION_STATE
+from protocol.api_keys import ApiKey
+from protocol.codec import decode, encode
+from protocol.control_records import read_marker
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
+from protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
+from protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from protocol.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
+from protocol.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
+from protocol.messages.describe_producers_response import DescribeProducersResponse, ProducerState
+from protocol.messages.end_txn_request import EndTxnRequest
+from protocol.messages.end_txn_response import EndTxnResponse
+from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.fetch_response import FetchResponse, PartitionData
+from protocol.messages.init_producer_id_request import InitProducerIdRequest
+from protocol.messages.init_producer_id_response import InitProducerIdResponse
+from protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.messages.list_offsets_response import ListOffsetsResponse
+from protocol.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from protocol.messages.offset_commit_response import OffsetCommitResponse
+from protocol.messages.offset_fetch_request import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from protocol.messages.offset_fetch_response import OffsetFetchResponse
+from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse
+from protocol.messages.txn_offset_commit_request import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
+from protocol.messages.write_txn_markers_request import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
+from protocol.records import NewRecord, batches, build_batch, records_of
+from protocol.struct import Message
+from tests.support.broker_scene import NOW_MS, answer_of
+from tests.support.fake_disk import FakeDisk
+from tests.support.transaction_broker import TransactionBroker
+
+Pair = tuple[int, int]
+ID = "pay"
+GROUP = "billing"
+TV1, TV2 = 11, 12  # Produce versions
+TIMEOUT_MS = 60_000
+NO_PAIR = (-1, -1)
+
+
+def batch_of(
+    pair: Pair, sequence: int = 0, *values: bytes, transactional: bool = True, timestamp_ms: int = NOW_MS
+) -> bytearray:
+    return build_batch(
+        [NewRecord(b"k", value, timestamp_ms) for value in values or (b"v",)],
+        producer_id=pair[0],
+        producer_epoch=pair[1],
+        base_sequence=sequence,
+        is_transactional=transactional,
+    )
+
+
+class Clients(TransactionBroker):
+    """Topic `t` with two partitions, both internal topics with one each."""
+
+    def __init__(self, disk: FakeDisk | None = None, *, incarnation: int = 0, **settings: Any) -> None:
+        super().__init__(disk, **settings)
+        self._settings = settings
+        self._incarnation = incarnation
+        self.leader_epoch = incarnation
+        self.topic(OFFSETS_TOPIC, cleanup_policy=frozenset({"compact"}))
+        self.topic(TRANSACTION_STATE, cleanup_policy=frozenset({"compact"}))
+        self.topic("t", 2)
+
+    def start_coordinator(self) -> None:
+        super().start_coordinator()
+        self.coordinator = self.transactions
+
+    def restarted(self, *, killed: bool) -> Clients:
+        """The next process on the same disk."""
+        if killed:
+            return Clients(self.disk.after_kill(), incarnation=self._incarnation + 1, **self._settings)
+        self.transactions.stop()
+        self.groups.stop()
+        self.log_directory.close()
+        return Clients(self.disk, incarnation=self._incarnation + 1, **self._settings)
+
+    def ask(self, request: Message, version: int) -> Any:
+        sent = decode(type(request), version, bytearray(encode(request, version)))
+        api_key = ApiKey(request.API_KEY)
+        connection = ConnectionInfo(1, "127.0.0.1", 50_000)
+        context = RequestContext(api_key, version, 1, "a-client", self.clock.now_ms(), connection, self.authorizer)
+        name = api_key.name.lower()
+        return getattr(import_module(f"broker.handlers.{name}"), name)(sent, context, self.broker)
+
+    # Producers.
+
+    def init(self, pair: Pair = NO_PAIR, *, transactional_id: str = ID) -> Pair:
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id,
+            transaction_timeout_ms=TIMEOUT_MS,
+            producer_id=pair[0],
+            producer_epoch=pair[1],
+        )
+        answer = self.answer(request, 5, InitProducerIdResponse)
+        if answer.error_code:
+            raise KafkaError(ErrorCode(answer.error_code))
+        return answer.producer_id, answer.producer_epoch
+
+    def add(self, pair: Pair, *indexes: int, topic: str = "t", transactional_id: str = ID) -> ErrorCode:
+        """AddPartitionsToTxn v3, as producers send it."""
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=transactional_id,
+            v3_and_below_producer_id=pair[0],
+            v3_and_below_producer_epoch=pair[1],
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name=topic, partitions=list(indexes or (0,)))],
+        )
+        answer = self.answer(request, 3, AddPartitionsToTxnResponse)
+        return ErrorCode(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
+
+    def add_offsets(self, pair: Pair, *, group: str = GROUP, transactional_id: str = ID) -> ErrorCode:
+        request = AddOffsetsToTxnRequest(
+            transactional_id=transactional_id, producer_id=pair[0], producer_epoch=pair[1], group_id=group
+        )
+        return ErrorCode(self.answer(request, 3, AddOffsetsToTxnResponse).error_code)
+
+    def send(
+        self,
+        *batches_by_partition: bytes | bytearray | None,
+        version: int = TV2,
+        topic: str = "t",
+        transactional_id: str | None = ID,
+    ) -> Any:
+        """One Produce, a batch for each partition from 0 on, None for a partition without; its Deferred."""
+        data = [
+            PartitionProduceData(index=index, records=batch)
+            for index, batch in enumerate(batches_by_partition)
+            if batch is not None
+        ]
+        named = TopicProduceData(name=topic, partition_data=data)
+        if version >= 13:
+            named = TopicProduceData(topic_id=self.image.topics[topic].topic_id, partition_data=data)
+        request = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=1000, topic_data=[named])
+        return self.ask(request, version)
+
+    def told(self, reply: Any, version: int = TV2) -> list[PartitionProduceResponse]:
+        self.settle()
+        response = decode(ProduceResponse, version, encode(answer_of(reply), version))
+        return response.responses[0].partition_responses
+
+    def produce(
+        self,
+        pair: Pair,
+        sequence: int = 0,
+        *values: bytes,
+        version: int = TV2,
+        index: int = 0,
+        topic: str = "t",
+        transactional_id: str = ID,
+        transactional: bool = True,
+    ) -> ErrorCode:
+        """One batch, and what is answered for it."""
+        data: list[bytearray | None] = [None] * index
+        data.append(batch_of(pair, sequence, *values, transactional=transactional))
+        reply = self.send(*data, version=version, topic=topic, transactional_id=transactional_id)
+        return ErrorCode(self.told(reply, version)[0].error_code)
+
+    def end(self, pair: Pair, *, commit: bool, version: int = 5, transactional_id: str = ID) -> Pair:
+        """What the producer goes on with. Raises KafkaError."""
+        request = EndTxnRequest(
+            transactional_id=transactional_id, producer_id=pair[0], producer_epoch=pair[1], committed=commit
+        )
+        answer = self.answer(request, version, EndTxnResponse)
+        if answer.error_code:
+            raise KafkaError(ErrorCode(answer.error_code))
+        return (answer.producer_id, answer.producer_epoch) if version >= 5 else pair
+
+    def commit(self, pair: Pair, *, version: int = 5, transactional_id: str = ID) -> Pair:
+        return self.end(pair, commit=True, version=version, transactional_id=transactional_id)
+
+    def abort(self, pair: Pair, *, version: int = 5, transactional_id: str = ID) -> Pair:
+        return self.end(pair, commit=False, version=version, transactional_id=transactional_id)
+
+    def write_marker(
+        self,
+        pair: Pair,
+        *,
+        commit: bool,
+        coordinator_epoch: int = 0,
+        version: int = 1,
+        transaction_version: int = 0,
+        topic: str = "t",
+        index: int = 0,
+    ) -> ErrorCode:
+        """WriteTxnMarkers, as a coordinator elsewhere sends it, or one who repairs."""
+        marker = WritableTxnMarker(
+            producer_id=pair[0],
+            producer_epoch=pair[1],
+            transaction_result=commit,
+            topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[index])],
+            coordinator_epoch=coordinator_epoch,
+            transaction_version=transaction_version,
+        )
+        answer = self.answer(WriteTxnMarkersRequest(markers=[marker]), version, WriteTxnMarkersResponse)
+        return ErrorCode(answer.markers[0].topics[0].partitions[0].error_code)
+
+    # Groups.
+
+    def commit_offset_in_transaction(
+        self,
+        pair: Pair,
+        offset: int,
+        *,
+        version: int = 5,
+        group: str = GROUP,
+        topic: str = "t",
+        index: int = 0,
+        member_id: str = "",
+        generation: int = -1,
+        instance: str | None = None,
+        metadata: str = "",
+        transactional_id: str = ID,
+    ) -> ErrorCode:
+        request = TxnOffsetCommitRequest(
+            transactional_id=transactional_id,
+            group_id=group,
+            producer_id=pair[0],
+            producer_epoch=pair[1],
+            generation_id=generation,
+            member_id=member_id,
+            group_instance_id=instance,
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=[
+                        TxnOffsetCommitRequestPartition(
+                            partition_index=index, committed_offset=offset, committed_metadata=metadata
+                        )
+                    ],
+                )
+            ],
+        )
+        answer = self.answer(request, version, TxnOffsetCommitResponse)
+        return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+    def commit_offset(self, offset: int, *, group: str = GROUP, topic: str = "t", index: int = 0) -> ErrorCode:
+        request = OffsetCommitRequest(
+            group_id=group,
+            topics=[
+                OffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=[OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)],
+                )
+            ],
+        )
+        answer = self.answer(request, 9, OffsetCommitResponse)
+        return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+    def committed_offset(
+        self, *, group: str = GROUP, topic: str = "t", index: int = 0, require_stable: bool = False
+    ) -> int | ErrorCode:
+        """-1 for none; or the partition's error."""
+        asked = OffsetFetchRequestGroup(
+            group_id=group, topics=[OffsetFetchRequestTopics(name=topic, partition_indexes=[index])]
+        )
+        request = OffsetFetchRequest(groups=[asked], require_stable=require_stable)
+        answer = self.answer(request, 9, OffsetFetchResponse).groups[0].topics[0].partitions[0]
+        return ErrorCode(answer.error_code) if answer.error_code else answer.committed_offset
+
+    # Readers.
+
+    def fetch(
+        self, offset: int = 0, *, committed: bool, version: int = 12, topic: str = "t", index: int = 0
+    ) -> PartitionData:
+        """What one Fetch finds that does not wait."""
+        wanted = FetchTopic(
+            partitions=[FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)]
+        )
+        if version < 13:
+            wanted.topic = topic
+        else:
+            wanted.topic_id = self.image.topics[topic].topic_id
+        request = FetchRequest(
+            replica_id=-1, max_wait_ms=0, max_bytes=1 << 30, isolation_level=int(committed), topics=[wanted]
+        )
+        answer = self.answer(request, version, FetchResponse)
+        return answer.responses[0].partitions[0]
+
+    def read(self, *, committed: bool, version: int = 12, topic: str = "t", index: int = 0) -> list[bytes]:
+        """The values a consumer is given: what it does with batches, markers and the list of aborted transactions."""
+        data = self.fetch(committed=committed, version=version, topic=topic, index=index)
+        assert data.error_code == 0
+        return consumed(data)
+
+    def latest_offset(self, *, committed: bool, version: int = 11, topic: str = "t", index: int = 0) -> int:
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=int(committed),
+            topics=[
+                ListOffsetsTopic(name=topic, partitions=[ListOffsetsPartition(partition_index=index, timestamp=-1)])
+            ],
+        )
+        answer = self.answer(request, version, ListOffsetsResponse).topics[0].partitions[0]
+        assert answer.error_code == 0
+        return answer.offset
+
+    def producers(self, *, topic: str = "t", index: int = 0) -> dict[int, ProducerState]:
+        """DescribeProducers, by producer id."""
+        request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[index])])
+        answer = self.answer(request, 0, DescribeProducersResponse).topics[0].partitions[0]
+        assert answer.error_code == 0
+        return {state.producer_id: state for state in answer.active_producers}
+
+
+def consumed(data: PartitionData) -> list[bytes]:
+    """As consumers read a Fetch answer; the aborted list is null where uncommitted records are wanted."""
+    records = bytes(data.records) if isinstance(data.records, bytes | bytearray | memoryview) else b""
+    begins = sorted((each.first_offset, each.producer_id) for each in data.aborted_transactions or ())
+    aborted: set[int] = set()
+    values: list[bytes] = []
+    for position, header in batches(records):
+        while begins and begins[0][0] <= header.last_offset:
+            aborted.add(begins.pop(0)[1])
+        if header.is_control:
+            marker = read_marker(records, position, header)
+            if marker is not None and not marker.is_commit:
+                aborted.discard(marker.producer_id)
+        elif not (header.is_transactional and header.producer_id in aborted):
+            values += [record.value or b"" for record in records_of(records, position)]
+    return values
