@@ -1,0 +1,196 @@
+"""Compaction of logs with transactions and idempotent producers: what goes when, what is kept for whose sake."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from protocol.compression import Compression
+from storage.key_map import ENTRY_BYTES
+from storage.txn_index import AbortedTxn
+from tests.support.compaction_scene import COMPACT, DELETE_RETENTION_MS, CompactedLog
+from tests.support.log_builder import NOW_MS
+
+
+def test_committed_records_are_cleaned_like_any_others() -> None:
+    log = CompactedLog()
+    log.append(("a", "1"), producer_id=7, transactional=True)
+    log.end_txn(7, commit=True)
+    log.append(("a", "2"))
+    log.roll()
+    log.clean()
+    assert log.values() == {"a": "2"}
+
+
+def test_aborted_records_go_in_the_first_pass_and_are_never_the_latest() -> None:
+    log = CompactedLog()
+    log.append(("a", "1"))
+    log.append(("a", "aborted"), ("b", "aborted"), producer_id=7, transactional=True)
+    log.end_txn(7, commit=False)
+    log.append(("c", "1"))
+    log.roll()
+    log.clean()
+    assert log.values() == {"a": "1", "c": "1"}
+
+
+def test_a_marker_goes_two_passes_after_its_records() -> None:
+    log = CompactedLog()
+    log.append(("a", "1"), producer_id=7, transactional=True)
+    log.end_txn(7, commit=True)
+    log.append(("a", "2"), producer_id=7, sequence=1)  # so that the producer's state does not rest on the marker
+    log.append(("b", "1"))
+    log.roll()
+    log.clean()
+    assert len(log.control_batches()) == 1
+    assert log.control_batches()[0].delete_horizon_ms is None, "its record was still met in this pass"
+    log.clean_later(1)
+    (marker,) = log.control_batches()
+    assert marker.delete_horizon_ms == log.now_ms + DELETE_RETENTION_MS
+    assert marker.size_bytes in (79, 80)
+    log.clean_later(DELETE_RETENTION_MS - 1)
+    assert len(log.control_batches()) == 1
+    log.clean_later(1)
+    assert log.control_batches() == []
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_marker_of_an_empty_transaction_gets_its_horizon_in_the_first_pass(commit: bool) -> None:
+    log = CompactedLog()
+    log.append(("a", "1"), producer_id=7, transactional=True)
+    log.end_txn(7, commit=commit)
+    log.end_txn(7, commit=commit)
+    log.append(("end", "1"), producer_id=7, sequence=1)
+    log.roll()
+    log.clean()
+    of_records, of_nothing = log.control_batches()
+    assert not of_records.has_delete_horizon
+    assert of_nothing.delete_horizon_ms == NOW_MS + DELETE_RETENTION_MS
+
+
+def test_an_abort_marker_stays_indexed_while_readers_may_need_it() -> None:
+    log = CompactedLog()
+    log.append(("a", "1"), producer_id=7, transactional=True)
+    log.end_txn(7, commit=False)
+    log.append(("b", "1"), producer_id=7, sequence=1)
+    log.append(("c", "1"))
+    log.roll()
+    log.clean()
+    assert log.log.aborted_transactions(0, 10) == [(7, 0)], "records of it were met in this pass"
+    (indexed,) = log.log.segments[0].txn_index.entries()
+    assert indexed == AbortedTxn(7, 0, 1, 2)
+    log.clean_later(1)
+    assert log.log.aborted_transactions(0, 10) == [], "none is left that it could tell anything about"
+
+
+def test_the_last_batch_of_an_active_producer_is_kept_for_its_sequence() -> None:
+    log = CompactedLog()
+    log.append(("a", "1"), producer_id=7)
+    log.append(("a", "2"))
+    log.append(("b", "1"))
+    log.roll()
+    log.clean()
+    first = log.headers()[0]
+    assert (first.producer_id, first.base_sequence, first.record_count, first.size_bytes) == (7, 0, 0, 61)
+    assert first.last_offset == 0
+    log.log.expire_producers(log.now_ms + log.config.producer_id_expiration_ms)
+    log.clean_later(0)
+    assert [header.producer_id for header in log.headers()] == [-1, -1]
+
+
+def test_the_sequence_is_known_again_after_a_restart_without_snapshot() -> None:
+    log = CompactedLog()
+    log.append(("a", "1"), ("a", "2"), producer_id=7)
+    log.append(("a", "3"))
+    log.append(("b", "1"))
+    log.roll()
+    log.clean()
+    entry = log.reopen().log.producer(7)
+    assert entry is not None
+    assert entry.last_sequence == 1
+
+
+def test_the_last_marker_of_an_active_producer_is_kept_for_its_epoch() -> None:
+    log = CompactedLog()
+    log.append(("a", "1"), producer_id=7, epoch=3, transactional=True)
+    log.end_txn(7, commit=True, epoch=4)
+    log.append(("a", "2"))
+    log.roll()
+    log.clean()
+    log.clean_later()
+    log.clean_later()
+    (marker,) = log.control_batches()
+    assert (marker.producer_epoch, marker.record_count, marker.size_bytes) == (4, 0, 61)
+    assert not marker.has_delete_horizon
+    log.log.expire_producers(log.now_ms + log.config.producer_id_expiration_ms)
+    log.clean_later(0)
+    assert log.control_batches() == []
+
+
+# --- whatever the past
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_readers_see_the_same_table_however_often_it_is_cleaned(seed: int) -> None:
+    """The table is told by the records of committed transactions in the order of their offsets."""
+    rng = Random(seed)
+    log = CompactedLog(replace(COMPACT, segment_bytes=rng.choice((200, 1000, 10**9))))
+    log.key_map_bytes = rng.choice((3, 10, 10_000)) * ENTRY_BYTES
+    history: dict[int, tuple[str, str | None]] = {}  # by offset, committed records only
+    pending: dict[int, dict[int, tuple[str, str | None]]] = {}  # by producer id
+    sequences = dict.fromkeys(range(3), 0)
+
+    def write(step: int, producer: int | None) -> dict[int, tuple[str, str | None]]:
+        records = [
+            (f"k{rng.randrange(12)}", rng.choice((None, f"{step}.{place}"))) for place in range(rng.randint(1, 4))
+        ]
+        codec = rng.choice(list(Compression))
+        if producer is None:
+            offset = log.append(*records, compression=codec)
+        else:
+            offset = log.append(
+                *records,
+                producer_id=producer,
+                sequence=sequences[producer],
+                transactional=True,
+                compression=codec,
+            )
+            sequences[producer] += len(records)
+        return dict(enumerate(records, offset))
+
+    def end(producer: int, *, commit: bool) -> None:
+        log.end_txn(producer, commit=commit)
+        written = pending.pop(producer)
+        if commit:
+            history.update(written)
+
+    for step in range(150):
+        match rng.randrange(12):
+            case 0:
+                log.roll()
+            case 1:
+                log.roll()
+                log.clean()
+            case 2:
+                log.now_ms += rng.choice((1, DELETE_RETENTION_MS))
+            case 3 | 4 | 5:
+                if pending:
+                    end(rng.choice(list(pending)), commit=rng.random() < 0.5)
+            case 6 | 7:
+                history.update(write(step, None))
+            case _:
+                producer = rng.randrange(3)
+                pending.setdefault(producer, {}).update(write(step, producer))
+    for producer in list(pending):
+        end(producer, commit=False)
+    table = dict(history[offset] for offset in sorted(history))
+    expected = {key: value for key, value in table.items() if value is not None}
+    assert log.committed_values() == expected
+    log.roll()
+    for _ in range(60):
+        log.clean()
+    assert log.cleaned_to == log.log.log_end_offset
+    again = log.reopen()
+    assert again.committed_values() == expected
+    assert again.log.log_end_offset == log.log.log_end_offset
+    keys = [record.key for record in again.records()]
+    assert len(keys) == len(set(keys)), "each key is left once"
