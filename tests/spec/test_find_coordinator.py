@@ -1,0 +1,120 @@
+"""FindCoordinator: there is one broker, so the question is whether it can be said yet."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.delayed import Deferred
+from broker.group_coordinator import OFFSETS_TOPIC
+from broker.handlers.find_coordinator import find_coordinator
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from tests.support.broker_scene import BrokerScene, answer_of
+from tests.support.fake_disk import FakeDisk
+
+GROUP, SHARE = 0, 2
+NOT_AVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE.value
+SHARE_PARTITION = "a:group:AAAAAAAAAAAAAAAAAAAAAA:0"
+
+
+class Scene:
+    """A broker whose topics are made when the test says so."""
+
+    def __init__(self) -> None:
+        self.scene = BrokerScene(FakeDisk(), "/data")
+        self.asked_for: list[str] = []
+        self.made: list[Deferred[Any]] = []
+        topic_counts = {
+            "offsets_topic_num_partitions": 3,
+            "offsets_topic_replication_factor": 1,
+            "offsets_topic_segment_bytes": 1_000_000,
+        }
+        vars(self.scene.broker.config).update(topic_counts)
+        self.scene.broker.auto_creation = SimpleNamespace(create=self._create)
+        self.scene.broker.groups = SimpleNamespace(partition_for=lambda group_id: len(group_id) % 3)
+
+    def _create(self, topics: list[Any]) -> Deferred[Any]:
+        self.asked_for += [topic.name for topic in topics]
+        self.made.append(Deferred())
+        return self.made[-1]
+
+    def ask(self, version: int, *keys: str, key_type: int = GROUP) -> Any:
+        if version >= 4:
+            request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=list(keys))
+        else:
+            request = FindCoordinatorRequest(key_type=key_type, key=keys[0])
+        return find_coordinator(request, self.scene.context(ApiKey.FIND_COORDINATOR, version), self.scene.broker)
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_the_first_question_about_a_group_makes_the_offsets_topic_and_waits_for_it(scene: Scene) -> None:
+    answer = scene.ask(3, "g")
+    assert scene.asked_for == [OFFSETS_TOPIC]
+    assert isinstance(answer, Deferred)
+    assert not answer.is_done
+    scene.scene.topic(OFFSETS_TOPIC, 3)
+    scene.made[0].resolve([])
+    found = answer_of(answer)
+    assert (found.error_code, found.node_id, found.host, found.port) == (0, 1, "localhost", 9092)
+
+
+def test_if_the_topic_cannot_be_made_the_coordinator_is_not_available(scene: Scene) -> None:
+    answer = scene.ask(3, "g")
+    scene.made[0].fail(KafkaError(ErrorCode.POLICY_VIOLATION))
+    found = answer_of(answer)
+    assert (found.error_code, found.node_id, found.host, found.port) == (NOT_AVAILABLE, -1, "", -1)
+
+
+def test_each_key_is_answered_for_itself_from_version_4_on(scene: Scene) -> None:
+    scene.scene.topic(OFFSETS_TOPIC, 3)
+    scene.scene.image.topics[OFFSETS_TOPIC].partitions[2].leader = None
+    found = scene.ask(4, "a", "", "bb")
+    assert [(one.key, one.error_code) for one in found.coordinators] == [("a", 0), ("", 0), ("bb", NOT_AVAILABLE)]
+    assert [one.error_message for one in found.coordinators] == ["", "", ""]
+
+
+@pytest.mark.parametrize(("version", "message"), [(0, ""), (1, "NONE"), (3, "NONE")])
+def test_versions_1_to_3_say_that_nothing_is_wrong(scene: Scene, version: int, message: str) -> None:
+    scene.scene.topic(OFFSETS_TOPIC, 3)
+    assert scene.ask(version, "g").error_message == message
+
+
+def test_a_type_that_there_is_not_is_refused(scene: Scene) -> None:
+    with pytest.raises(KafkaError, match="INVALID_REQUEST"):
+        scene.ask(4, "x", key_type=3)
+
+
+@pytest.mark.parametrize(
+    ("version", "key", "code"),
+    [
+        (5, SHARE_PARTITION, ErrorCode.INVALID_REQUEST),
+        (6, SHARE_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (6, "no such form", ErrorCode.INVALID_REQUEST),
+        (6, "group:topic:x", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_share_partitions_are_asked_for_by_name_from_version_6_on(
+    scene: Scene, version: int, key: str, code: ErrorCode
+) -> None:
+    (found,) = scene.ask(version, key, key_type=SHARE).coordinators
+    assert found.error_code == code.value
+
+
+def test_who_may_not_describe_a_group_is_not_told(scene: Scene) -> None:
+    scene.scene.topic(OFFSETS_TOPIC, 3)
+
+    class Nobody:
+        def require(self, *_: object) -> None:
+            raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+
+    context = scene.scene.context(ApiKey.FIND_COORDINATOR, 4)
+    context.authorizer = Nobody()
+    request = FindCoordinatorRequest(coordinator_keys=["g"])
+    (found,) = answer_of(find_coordinator(request, context, scene.scene.broker)).coordinators
+    assert (found.error_code, found.node_id) == (ErrorCode.GROUP_AUTHORIZATION_FAILED.value, -1)
