@@ -19,10 +19,15 @@ def whole_batches(segment: Segment, first_offset: int) -> Iterator[tuple[int, Ba
     """
     position, size_bytes = 0, segment.size_bytes
     portion, portion_position = memoryview(b""), 0
+
+    def read(wanted_bytes: int) -> memoryview:
+        # Up to the size at the beginning: who takes the batches may be building the segment anew, and its size with it.
+        return memoryview(segment.read(min(wanted_bytes, size_bytes - position), position, cached=False))
+
     while position + HEADER_BYTES <= size_bytes:
         at = position - portion_position
         if at + HEADER_BYTES > len(portion):
-            portion, portion_position, at = _read(segment, _PORTION_BYTES, position), position, 0
+            portion, portion_position, at = read(_PORTION_BYTES), position, 0
         try:
             header = read_batch_header(portion, at)
         except MalformedMessage:
@@ -31,13 +36,9 @@ def whole_batches(segment: Segment, first_offset: int) -> Iterator[tuple[int, Ba
         if position + batch_bytes > size_bytes or header.base_offset < first_offset or header.last_offset_delta < 0:
             return
         if at + batch_bytes > len(portion):
-            portion, portion_position, at = _read(segment, max(batch_bytes, _PORTION_BYTES), position), position, 0
+            portion, portion_position, at = read(max(batch_bytes, _PORTION_BYTES)), position, 0
         if at + batch_bytes > len(portion) or not crc_ok(portion, at, batch_bytes):
             return
         yield position, header, portion[at : at + batch_bytes]
         position += batch_bytes
         first_offset = header.next_offset
-
-
-def _read(segment: Segment, size_bytes: int, position: int) -> memoryview:
-    return memoryview(segment.read(min(size_bytes, segment.size_bytes - position), position, cached=False))

@@ -77,6 +77,15 @@ def test_an_index_without_its_log_is_removed() -> None:
 # --- after a crash
 
 
+def test_a_segment_larger_than_one_read_is_whole_to_its_end() -> None:
+    given = LogOnDisk(config=LogConfig())
+    for _ in range(8):
+        given.append(value=b"v" * 400_000)
+    opened = given.killed_and_opened()
+    assert opened.log.log_end_offset == 8
+    assert opened.log.size_bytes == given.log.size_bytes > 3_000_000
+
+
 def test_a_batch_that_is_cut_short_is_taken_off() -> None:
     given = filled(3, LogConfig())
     given.disk.open(LOG).truncate(given.log.size_bytes - 10)
