@@ -14,6 +14,7 @@ from broker.shard import RETRY_TIMER_MS, RecordFormat, Shard
 from protocol.control_records import marker_batch
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from protocol.records import NewRecord, build_batch, read_batch_header, records_of
+from storage.verification import VerificationGuard
 from tests.support.clock import ManualClock, ManualTimers
 
 FULL = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no space left")
@@ -30,7 +31,7 @@ class Log:
         self.waits_for_sync = False
         self._waiting: list[Callable[[KafkaError | None], None]] = []
 
-    def append(self, batch: bytearray, now_ms: int) -> int:
+    def append(self, batch: bytearray, now_ms: int, guard: VerificationGuard | None = None) -> int:
         if self.failure is not None:
             raise self.failure
         base_offset = self.end_offset
