@@ -1,19 +1,23 @@
 """Topics for the rows, by the plainest requests."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 
 from protocol.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.messages.create_topics_response import CreateTopicsResponse
 from protocol.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
+from protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.messages.list_offsets_response import ListOffsetsResponse
 from protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from protocol.messages.metadata_response import MetadataResponse
 from tests.support.wire import Wire
 
 CREATE_TOPICS_VERSION = 7
 DELETE_TOPICS_VERSION = 6
+LIST_OFFSETS_VERSION = 6
+LATEST = -1
 METADATA_VERSION = 12
 LEADER_TIMEOUT_S = 60.0
 
@@ -51,18 +55,43 @@ def create(wire: Wire, names: Sequence[str], partitions: int = 1, configs: Mappi
 
 
 def wait_until_led(wire: Wire, names: Sequence[str]) -> None:
-    """Until Metadata names a leader for every partition of every topic."""
+    """Until every partition has a leader in Metadata, and this leader knows it: it tells where the log ends."""
+    _repeat(names, lambda waiting: _unnamed(wire, waiting))
+    metadata = wire.ask(_metadata_request(names), METADATA_VERSION, MetadataResponse)
+    partitions = {one.name or "": len(one.partitions) for one in metadata.topics}
+    _repeat(names, lambda waiting: _unanswered(wire, {name: partitions[name] for name in waiting}))
+
+
+def _repeat(names: Sequence[str], still_waiting: Callable[[Sequence[str]], Sequence[str]]) -> None:
     deadline = time.monotonic() + LEADER_TIMEOUT_S
-    waiting = list(names)
-    while waiting:
+    while names := still_waiting(names):
         if time.monotonic() > deadline:
-            raise RuntimeError(f"{len(waiting)} topics have no leaders after {LEADER_TIMEOUT_S:g} s")
-        request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in waiting])
-        answer = wire.ask(request, METADATA_VERSION, MetadataResponse)
-        waiting = [
-            one.name or ""
-            for one in answer.topics
-            if one.error_code or not one.partitions or any(p.error_code or p.leader_id < 0 for p in one.partitions)
-        ]
-        if waiting:
-            time.sleep(0.002)
+            raise RuntimeError(f"{len(names)} topics have no leaders after {LEADER_TIMEOUT_S:g} s")
+        time.sleep(0.002)
+
+
+def _unnamed(wire: Wire, names: Sequence[str]) -> Sequence[str]:
+    """Topics without leaders in Metadata."""
+    answer = wire.ask(_metadata_request(names), METADATA_VERSION, MetadataResponse)
+    return [
+        one.name or ""
+        for one in answer.topics
+        if one.error_code or not one.partitions or any(p.error_code or p.leader_id < 0 for p in one.partitions)
+    ]
+
+
+def _unanswered(wire: Wire, partitions: Mapping[str, int]) -> Sequence[str]:
+    """Topics with partitions that do not answer ListOffsets yet."""
+    asked = [
+        ListOffsetsTopic(
+            name=name,
+            partitions=[ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in range(count)],
+        )
+        for name, count in partitions.items()
+    ]
+    answer = wire.ask(ListOffsetsRequest(replica_id=-1, topics=asked), LIST_OFFSETS_VERSION, ListOffsetsResponse)
+    return [topic.name for topic in answer.topics if any(one.error_code for one in topic.partitions)]
+
+
+def _metadata_request(names: Sequence[str]) -> MetadataRequest:
+    return MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
