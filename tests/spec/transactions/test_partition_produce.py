@@ -1,0 +1,418 @@
+"""Produce in transactions, versions 3-13: what is asked of the coordinator, in which order, and what is answered.
+
+Rules and numbered scenarios: transactions-behaviour 2.8, 8.5. The coordinator is the real one, unless a test stands in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from broker.delayed import Deferred
+from broker.transactional_produce import ANSWERS
+from broker.verification import MEANING, Codes, Operation, TopicPartition
+from protocol.errors import ErrorCode
+from protocol.records import NewRecord, build_batch
+from storage.validation import CHEAP_RECORDS
+from tests.support.broker_scene import NOW_MS
+from tests.support.transaction_scene import refused
+from tests.support.transactional_clients import ID, TV1, TV2, Clients, Pair, batch_of
+
+E = ErrorCode
+T0, T1 = ("t", 0), ("t", 1)
+VERSIONS = {Operation.DEFAULT: 10, Operation.GENERIC: 11, Operation.ADD: 12}
+
+
+@pytest.fixture
+def scene() -> Clients:
+    return Clients()
+
+
+class Answering:
+    """A coordinator that says what the test wants, at once or when told to."""
+
+    def __init__(self, *codes: ErrorCode, at_once: bool = True) -> None:
+        """codes: one for each question, the last one for all that follow."""
+        self._codes = list(codes)
+        self._at_once = at_once
+        self.asked: list[tuple[str, int, int, frozenset[TopicPartition], bool, int]] = []
+        self.held: list[Callable[[], None]] = []
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+        *,
+        verify_only: bool,
+        asked_version: int,
+    ) -> Codes | Deferred[Codes]:
+        wanted = frozenset(partitions)
+        self.asked.append((transactional_id, producer_id, producer_epoch, wanted, verify_only, asked_version))
+        code = self._codes.pop(0) if len(self._codes) > 1 else self._codes[0]
+        codes = dict.fromkeys(wanted, code)
+        if self._at_once:
+            return codes
+        answer: Deferred[Codes] = Deferred()
+        self.held.append(lambda: answer.resolve(codes))
+        return answer
+
+
+def end_offset(scene: Clients, index: int = 0) -> int:
+    return scene.partition("t", index).log.log_end_offset
+
+
+# --- who is asked what
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+def test_a_transaction_is_written_and_committed_at_every_version(scene: Clients, version: int) -> None:
+    pair = scene.init()
+    if version < TV2:
+        assert scene.add(pair) is E.NONE
+    assert scene.produce(pair, 0, b"a", b"b", version=version) is E.NONE
+    assert scene.produce(pair, 2, b"c", version=version) is E.NONE
+    assert scene.read(committed=True) == []
+    scene.commit(pair, version=5 if version >= TV2 else 4)
+    assert scene.read(committed=True) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize(
+    ("version", "question"), [(3, (True, 0)), (10, (True, 0)), (11, (True, 0)), (12, (False, 2)), (13, (False, 2))]
+)
+def test_old_clients_are_verified_and_new_ones_added(scene: Clients, version: int, question: tuple[bool, int]) -> None:
+    coordinator = scene.coordinator = Answering(E.NONE)
+    assert scene.produce((7, 3), version=version) is E.NONE
+    assert coordinator.asked == [(ID, 7, 3, frozenset({T0}), *question)]
+
+
+def test_all_partitions_of_a_request_are_asked_for_at_once_and_only_those_without_an_open_transaction(
+    scene: Clients,
+) -> None:
+    coordinator = scene.coordinator = Answering(E.NONE)
+    scene.topic("u", 3)
+    scene.produce((7, 0), topic="u")
+    scene.told(scene.send(batch_of((7, 0), 1), batch_of((7, 0)), batch_of((7, 0)), topic="u"))
+    assert [asked[3] for asked in coordinator.asked] == [frozenset({("u", 0)}), frozenset({("u", 1), ("u", 2)})]
+
+
+def test_in_an_open_transaction_nobody_is_asked_not_even_about_the_transactional_id(scene: Clients) -> None:
+    pair = scene.init()
+    scene.produce(pair)
+    coordinator = scene.coordinator = Answering(E.UNKNOWN_SERVER_ERROR)
+    assert scene.produce(pair, 1, transactional_id="somebody else") is E.NONE
+    assert coordinator.asked == []
+
+
+def test_records_outside_transactions_are_written_beside_those_within(scene: Clients) -> None:
+    pair = scene.init()
+    plain = build_batch([NewRecord(b"k", b"plain", NOW_MS)])
+    answers = scene.told(scene.send(batch_of(pair), plain))
+    assert [answer.error_code for answer in answers] == [0, 0]
+    assert scene.read(committed=True, index=1) == [b"plain"]
+
+
+def test_a_request_is_written_when_its_coordinator_has_answered_and_not_before(scene: Clients) -> None:
+    coordinator = scene.coordinator = Answering(E.NONE, at_once=False)
+    reply = scene.send(batch_of((7, 0)))
+    scene.settle()
+    assert not reply.is_done
+    assert not reply.overlaps, "the next request of the connection waits, so that sequences stay in order"
+    assert end_offset(scene) == 0
+    coordinator.held.pop()()
+    assert [answer.error_code for answer in scene.told(reply)] == [0]
+    assert end_offset(scene) == 1
+
+
+def test_a_topic_that_is_deleted_while_the_coordinator_thinks_is_unknown(scene: Clients) -> None:
+    coordinator = scene.coordinator = Answering(E.NONE, at_once=False)
+    reply = scene.send(batch_of((7, 0)))
+    scene.delete_topic("t")
+    coordinator.held.pop()()
+    assert [answer.error_code for answer in scene.told(reply)] == [E.UNKNOWN_TOPIC_OR_PARTITION.value]
+
+
+def test_a_large_batch_is_verified_before_it_is_checked_in_a_thread(scene: Clients) -> None:
+    pair = scene.init()
+    values = [b"v"] * (CHEAP_RECORDS + 1)
+    assert scene.produce(pair, 0, *values) is E.NONE
+    scene.commit(pair)
+    assert len(scene.read(committed=True)) == len(values)
+
+
+def test_a_large_batch_whose_transaction_ends_while_it_is_checked_stays_out_of_the_next(scene: Clients) -> None:
+    pair = scene.init()
+    scene.add(pair)
+    reply = scene.send(batch_of(pair, 0, *[b"late"] * (CHEAP_RECORDS + 1)), version=TV1)
+    scene.abort(pair, version=4)
+    scene.add(pair, 1)
+    (answer,) = scene.told(reply, TV1)
+    assert answer.error_code == E.INVALID_TXN_STATE.value
+    assert scene.latest_offset(committed=True) == scene.latest_offset(committed=False)
+
+
+# --- the order of the checks
+
+
+def test_without_a_transactional_id_the_whole_request_is_refused(scene: Clients) -> None:
+    with refused(E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
+        scene.send(batch_of((7, 0)), transactional_id=None)
+
+
+def test_scenario_083_two_producers_in_one_request_are_refused_as_a_whole(scene: Clients) -> None:
+    coordinator = scene.coordinator = Answering(E.NONE)
+    for others in [(8, 0), (7, 1)]:
+        with refused(E.INVALID_PRODUCER_ID_MAPPING):
+            scene.send(batch_of((7, 0)), batch_of(others))
+    assert coordinator.asked == []
+    assert (end_offset(scene), end_offset(scene, 1)) == (0, 0)
+
+
+def test_a_producer_outside_transactions_is_not_counted_among_them(scene: Clients) -> None:
+    pair = scene.init()
+    answers = scene.told(scene.send(batch_of(pair), batch_of((99, 0), transactional=False)))
+    assert [answer.error_code for answer in answers] == [0, 0]
+
+
+def test_a_partition_that_does_not_exist_is_told_so_and_the_others_are_written(scene: Clients) -> None:
+    coordinator = scene.coordinator = Answering(E.NONE)
+    answers = scene.told(scene.send(batch_of((7, 0)), None, batch_of((7, 0))))
+    assert [answer.error_code for answer in answers] == [0, E.UNKNOWN_TOPIC_OR_PARTITION.value]
+    assert coordinator.asked[0][3] == {T0}
+
+
+def test_a_batch_that_is_refused_for_its_records_may_have_been_added(scene: Clients) -> None:
+    pair = scene.init()
+    damaged = batch_of(pair)
+    damaged[-1] ^= 1
+    assert scene.told(scene.send(damaged))[0].error_code == E.CORRUPT_MESSAGE.value
+    assert [topic.topic for topic in scene.transactions.describe(ID).topics] == ["t"]
+
+
+@pytest.mark.parametrize("version", [TV1, TV2])
+def test_two_batches_in_one_partition_are_refused_before_anybody_is_asked(scene: Clients, version: int) -> None:
+    coordinator = scene.coordinator = Answering(E.NONE)
+    assert (
+        scene.told(scene.send(batch_of((7, 0)) + batch_of((7, 0), 1), version=version), version)[0].error_code
+        == E.INVALID_RECORD.value
+    )
+    assert coordinator.asked == []
+
+
+# --- what the coordinator's answers mean
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (E.TRANSACTION_ABORTABLE, (E.INVALID_TXN_STATE, E.TRANSACTION_ABORTABLE, E.TRANSACTION_ABORTABLE)),
+        (E.PRODUCER_FENCED, (E.INVALID_PRODUCER_EPOCH,) * 3),
+        (E.NETWORK_EXCEPTION, (E.NOT_ENOUGH_REPLICAS,) * 3),
+        (E.COORDINATOR_LOAD_IN_PROGRESS, (E.NOT_ENOUGH_REPLICAS,) * 3),
+        (E.COORDINATOR_NOT_AVAILABLE, (E.NOT_ENOUGH_REPLICAS,) * 3),
+        (E.NOT_COORDINATOR, (E.NOT_ENOUGH_REPLICAS,) * 3),
+        (E.CONCURRENT_TRANSACTIONS, (E.NOT_ENOUGH_REPLICAS, E.NOT_ENOUGH_REPLICAS, E.CONCURRENT_TRANSACTIONS)),
+        (E.INVALID_PRODUCER_ID_MAPPING, (E.INVALID_PRODUCER_ID_MAPPING,) * 3),
+        (E.UNKNOWN_TOPIC_OR_PARTITION, (E.UNKNOWN_TOPIC_OR_PARTITION,) * 3),
+        (E.OPERATION_NOT_ATTEMPTED, (E.OPERATION_NOT_ATTEMPTED,) * 3),
+        (E.INVALID_TXN_STATE, (E.INVALID_TXN_STATE,) * 3),
+    ],
+)
+def test_what_the_coordinator_refuses_is_told_in_words_that_the_client_knows(
+    scene: Clients, code: ErrorCode, told: tuple[ErrorCode, ...]
+) -> None:
+    scene.coordinator = Answering(code)
+    for version, expected in zip(VERSIONS.values(), told, strict=True):
+        reply = scene.send(batch_of((7, 0)), version=version)
+        scene.timers.advance(200)
+        (answer,) = scene.told(reply, version)
+        assert ErrorCode(answer.error_code) is expected
+        assert (answer.base_offset, answer.log_append_time_ms, answer.log_start_offset) == (-1, -1, -1)
+        explained = expected in (E.NOT_ENOUGH_REPLICAS, E.INVALID_TXN_STATE)
+        assert (answer.error_message is not None) is explained, "as Kafka, which has words for these two"
+    assert end_offset(scene) == 0
+
+
+def test_the_tables_know_every_operation() -> None:
+    assert MEANING.keys() == ANSWERS.keys() == set(Operation)
+
+
+def test_scenario_085_a_coordinator_that_cannot_be_asked_is_a_reason_to_come_again(scene: Clients) -> None:
+    scene.coordinator = None
+    (answer,) = scene.told(scene.send(batch_of((7, 0))))
+    assert answer.error_code == E.NOT_ENOUGH_REPLICAS.value
+    assert answer.error_message is not None
+    assert answer.error_message.endswith("COORDINATOR_NOT_AVAILABLE")
+    assert end_offset(scene) == 0
+
+
+# --- the last transaction is about to be complete
+
+
+def stuck_in_prepare(scene: Clients) -> Pair:
+    """Its EndTxn is answered, its marker is not written yet; what it goes on with."""
+    pair = scene.init()
+    scene.produce(pair)
+    scene.markers.refusals[T0] = E.NOT_LEADER_OR_FOLLOWER
+    return scene.commit(pair)
+
+
+def test_scenario_052_a_producer_that_comes_before_the_end_is_recorded_waits_for_it(scene: Clients) -> None:
+    following = stuck_in_prepare(scene)
+    reply = scene.send(None, batch_of(following))
+    scene.settle()
+    assert not reply.is_done
+    scene.markers.refusals.clear()
+    scene.timers.advance(120)
+    assert [answer.error_code for answer in scene.told(reply)] == [0]
+
+
+def test_scenario_052_it_is_asked_again_every_20_ms_for_100_ms(scene: Clients) -> None:
+    coordinator = scene.coordinator = Answering(E.CONCURRENT_TRANSACTIONS)
+    reply = scene.send(batch_of((7, 0)))
+    for count in range(1, 6):
+        assert len(coordinator.asked) == count
+        assert not reply.is_done
+        scene.timers.advance(20)
+    assert [answer.error_code for answer in scene.told(reply)] == [E.CONCURRENT_TRANSACTIONS.value]
+    assert len(coordinator.asked) == 6
+    scene.timers.advance(1000)
+    assert len(coordinator.asked) == 6
+
+
+def test_scenario_052_the_window_is_never_longer_than_a_request_may_take(scene: Clients) -> None:
+    scene = Clients(request_timeout_ms=40)
+    coordinator = scene.coordinator = Answering(E.CONCURRENT_TRANSACTIONS)
+    scene.send(batch_of((7, 0)))
+    scene.timers.advance(1000)
+    assert len(coordinator.asked) == 3
+
+
+def test_old_clients_are_not_made_to_wait(scene: Clients) -> None:
+    coordinator = scene.coordinator = Answering(E.CONCURRENT_TRANSACTIONS)
+    assert scene.produce((7, 0), version=TV1) is E.NOT_ENOUGH_REPLICAS
+    assert len(coordinator.asked) == 1
+
+
+def test_a_producer_that_is_fenced_while_it_waits_is_told_so(scene: Clients) -> None:
+    scene.coordinator = Answering(E.CONCURRENT_TRANSACTIONS)
+    reply = scene.send(batch_of((7, 0)))
+    scene.write_marker((7, 1), commit=False)
+    scene.timers.advance(20)
+    assert [answer.error_code for answer in scene.told(reply)] == [E.INVALID_PRODUCER_EPOCH.value]
+
+
+# --- scenarios with the real coordinator
+
+
+def test_scenario_024_a_late_produce_of_the_finished_transaction_is_fenced(scene: Clients) -> None:
+    pair = scene.init()
+    scene.produce(pair)
+    scene.commit(pair)
+    assert scene.produce(pair, index=1) is E.INVALID_PRODUCER_EPOCH, "by the coordinator: this partition knows nothing"
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_scenario_071_a_zombie_of_a_finished_transaction_is_fenced_by_the_partition(
+    scene: Clients, commit: bool
+) -> None:
+    pair = scene.init()
+    scene.produce(pair)
+    scene.end(pair, commit=commit)
+    before = end_offset(scene)
+    coordinator = scene.coordinator = Answering(E.NONE)
+    assert scene.produce(pair, 1) is E.INVALID_PRODUCER_EPOCH
+    assert coordinator.asked == []
+    assert end_offset(scene) == before
+
+
+def test_scenario_072_a_zombie_whose_transaction_was_aborted_for_its_successor_is_fenced(scene: Clients) -> None:
+    pair = scene.init()
+    scene.add(pair)
+    scene.produce(pair, version=TV1)
+    with refused(E.CONCURRENT_TRANSACTIONS):
+        scene.init()
+    assert scene.produce(pair, 1, version=TV1) is E.INVALID_PRODUCER_EPOCH
+
+
+@pytest.mark.parametrize(("version", "code"), [(10, E.INVALID_TXN_STATE), (11, E.TRANSACTION_ABORTABLE)])
+def test_scenario_073_a_partition_that_was_not_added_takes_nothing(
+    scene: Clients, version: int, code: ErrorCode
+) -> None:
+    pair = scene.init()
+    scene.add(pair, 1)
+    assert scene.produce(pair, version=version) is code
+    assert end_offset(scene) == 0
+
+
+def test_scenario_074_a_new_client_has_it_added(scene: Clients) -> None:
+    pair = scene.init()
+    assert scene.produce(pair) is E.NONE
+    described = scene.transactions.describe(ID)
+    assert described.transaction_state == "Ongoing"
+    assert [(topic.topic, topic.partitions) for topic in described.topics] == [("t", [0])]
+
+
+def test_scenario_076_after_a_refusal_the_client_sends_from_its_first_sequence_again(scene: Clients) -> None:
+    pair = scene.init()
+    scene.coordinator = Answering(E.COORDINATOR_LOAD_IN_PROGRESS)
+    assert scene.produce(pair, 0, b"a") is E.NOT_ENOUGH_REPLICAS
+    scene.coordinator = scene.transactions
+    assert scene.produce(pair, 5, b"c") is E.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert scene.produce(pair, 0, b"a", b"b", b"b", b"b", b"b") is E.NONE
+    assert scene.produce(pair, 5, b"c") is E.NONE
+
+
+def test_scenario_082_a_batch_outside_the_open_transaction_is_refused(scene: Clients) -> None:
+    pair = scene.init()
+    scene.produce(pair)
+    (answer,) = scene.told(scene.send(batch_of(pair, 1, transactional=False)))
+    assert (answer.error_code, answer.error_message) == (E.INVALID_TXN_STATE.value, None)
+
+
+def test_scenario_086_two_requests_of_one_producer_to_different_partitions_are_both_written(scene: Clients) -> None:
+    pair = scene.init()
+    first, second = scene.send(batch_of(pair)), scene.send(None, batch_of(pair))
+    assert [scene.told(reply)[0].error_code for reply in (first, second)] == [0, 0]
+    scene.commit(pair)
+    assert scene.read(committed=True) == scene.read(committed=True, index=1) == [b"v"]
+
+
+class SwitchedOff:
+    """`transaction.partition.verification.enable=false`."""
+
+    @pytest.fixture
+    def scene(self) -> Clients:
+        return Clients(transaction_partition_verification_enable=False)
+
+
+class TestWithoutVerification(SwitchedOff):
+    def test_scenario_088_an_old_client_may_leave_a_transaction_hanging(self, scene: Clients) -> None:
+        pair = scene.init()
+        assert scene.produce(pair, version=TV1) is E.NONE
+        with refused(E.INVALID_TXN_STATE):
+            scene.commit(pair, version=4)
+        assert scene.latest_offset(committed=True) == 0
+        assert scene.write_marker(pair, commit=False) is E.NONE
+        assert scene.latest_offset(committed=True) == 2
+        assert scene.read(committed=True) == []
+
+    def test_scenario_088_a_new_client_is_added_all_the_same(self, scene: Clients) -> None:
+        coordinator = scene.coordinator = Answering(E.INVALID_PRODUCER_ID_MAPPING)
+        assert scene.produce((7, 0)) is E.INVALID_PRODUCER_ID_MAPPING
+        assert len(coordinator.asked) == 1
+
+    def test_its_guard_is_not_asked_for(self, scene: Clients) -> None:
+        coordinator = scene.coordinator = Answering(E.NONE, at_once=False)
+        reply = scene.send(batch_of((7, 0)))
+        scene.write_marker((7, 0), commit=False, coordinator_epoch=1)
+        scene.write_marker((8, 0), commit=False)
+        coordinator.held.pop()()
+        assert [answer.error_code for answer in scene.told(reply)] == [0]
+
+    def test_it_can_be_switched_on_while_the_broker_runs(self, scene: Clients) -> None:
+        scene.broker.config.transaction_partition_verification_enable = True
+        pair = scene.init()
+        assert scene.produce(pair, version=TV1) is E.TRANSACTION_ABORTABLE
