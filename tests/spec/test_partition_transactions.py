@@ -31,7 +31,7 @@ def test_a_marker_of_an_older_epoch_is_refused() -> None:
         given.end(A, commit=True, epoch=2)
 
 
-def test_with_version_2_a_marker_of_the_open_transactions_own_epoch_is_late_and_refused() -> None:
+def test_scenario_060_with_version_2_a_marker_of_the_open_transactions_own_epoch_is_late_and_refused() -> None:
     given = LogOnDisk()
     given.append(A, epoch=3, transactional=True)
     with refused(ErrorCode.INVALID_PRODUCER_EPOCH):
@@ -40,7 +40,7 @@ def test_with_version_2_a_marker_of_the_open_transactions_own_epoch_is_late_and_
     assert given.log.last_stable_offset == 2
 
 
-def test_with_version_2_a_repeated_marker_is_written_again_when_nothing_is_open() -> None:
+def test_scenario_059_with_version_2_a_repeated_marker_is_written_again_when_nothing_is_open() -> None:
     given = LogOnDisk()
     given.append(A, epoch=3, transactional=True)
     given.end(A, commit=True, epoch=4, transaction_version=2)
@@ -55,14 +55,14 @@ def test_with_version_2_the_largest_epoch_may_end_its_own_transaction() -> None:
 
 
 @pytest.mark.parametrize("transaction_version", [0, 1])
-def test_before_version_2_a_marker_ends_the_transaction_of_its_own_epoch(transaction_version: int) -> None:
+def test_scenario_061_before_version_2_a_marker_ends_the_transaction_of_its_own_epoch(transaction_version: int) -> None:
     given = LogOnDisk()
     given.append(A, epoch=3, transactional=True)
     given.end(A, commit=True, epoch=3, transaction_version=transaction_version)
     assert given.log.last_stable_offset == 2
 
 
-def test_a_marker_of_an_older_coordinator_is_fenced() -> None:
+def test_scenario_058_a_marker_of_an_older_coordinator_is_fenced() -> None:
     given = LogOnDisk()
     given.append(A, transactional=True)
     given.end(A, commit=True, coordinator_epoch=5)
@@ -70,7 +70,7 @@ def test_a_marker_of_an_older_coordinator_is_fenced() -> None:
         given.end(A, commit=True, coordinator_epoch=4)
 
 
-def test_a_marker_alone_fences_older_epochs_and_asks_for_sequence_zero() -> None:
+def test_scenario_069_a_marker_alone_fences_older_epochs_and_asks_for_sequence_zero() -> None:
     given = LogOnDisk()
     given.end(A, commit=True, epoch=5)
     with refused(ErrorCode.INVALID_PRODUCER_EPOCH):
@@ -80,19 +80,19 @@ def test_a_marker_alone_fences_older_epochs_and_asks_for_sequence_zero() -> None
     given.append(A, epoch=5, sequence=0)
 
 
-def test_a_zombie_of_a_committed_transaction_is_fenced() -> None:
+def test_scenario_071_a_zombie_of_a_committed_transaction_is_fenced() -> None:
     given = LogOnDisk()
     given.append(A, epoch=1, transactional=True)
     given.end(A, commit=True, epoch=2, transaction_version=2)
-    with refused(ErrorCode.INVALID_PRODUCER_EPOCH):  # scenario 71
+    with refused(ErrorCode.INVALID_PRODUCER_EPOCH):
         given.append(A, epoch=1, sequence=1, transactional=True)
 
 
-def test_a_zombie_of_a_fenced_transaction_is_fenced() -> None:
+def test_scenario_072_a_zombie_of_a_fenced_transaction_is_fenced() -> None:
     given = LogOnDisk()
     given.append(A, epoch=5, transactional=True)
     given.end(A, commit=False, epoch=6)
-    with refused(ErrorCode.INVALID_PRODUCER_EPOCH):  # scenario 72
+    with refused(ErrorCode.INVALID_PRODUCER_EPOCH):
         given.append(A, epoch=5, sequence=1, transactional=True)
 
 
@@ -107,13 +107,13 @@ def test_the_same_marker_delivered_twice_is_written_twice() -> None:
 # --- last stable offset (4.9)
 
 
-def test_the_last_stable_offset_is_the_start_of_the_oldest_open_transaction() -> None:
+def test_scenario_089_the_last_stable_offset_is_the_start_of_the_oldest_open_transaction() -> None:
     given = LogOnDisk()
     given.fill_to(10)
     given.append(A, records=10, transactional=True)
     given.append(B, records=10, transactional=True)
     given.end(B, commit=True)
-    assert given.log.last_stable_offset == 10  # scenario 89
+    assert given.log.last_stable_offset == 10
     given.fill_to(40)
     given.end(A, commit=False, write=False)
     assert given.log.last_stable_offset == 10, "the marker is not below the high watermark yet"
@@ -122,13 +122,13 @@ def test_the_last_stable_offset_is_the_start_of_the_oldest_open_transaction() ->
     assert index_entries(given) == [AbortedTxn(A, 10, 40, 41)]
 
 
-def test_an_index_entry_remembers_what_was_stable_when_its_marker_was_written() -> None:
+def test_scenario_090_an_index_entry_remembers_what_was_stable_when_its_marker_was_written() -> None:
     given = LogOnDisk()
     given.fill_to(10)
     given.append(A, records=10, transactional=True)
     given.append(B, records=10, transactional=True)
     given.end(A, commit=False)
-    assert index_entries(given) == [AbortedTxn(A, 10, 30, 20)]  # scenario 90
+    assert index_entries(given) == [AbortedTxn(A, 10, 30, 20)]
     assert offsets(given.log, 0, given.log.last_stable_offset) == list(range(20))
     assert given.log.aborted_transactions(0, 20) == [(A, 10)]
 
@@ -140,13 +140,13 @@ def test_staged_transactions_do_not_hold_back_what_was_stable() -> None:
     assert given.log.last_stable_offset == 3
 
 
-def test_deleting_the_start_of_an_open_transaction_moves_the_last_stable_offset_along() -> None:
+def test_scenario_098_deleting_the_start_of_an_open_transaction_moves_the_last_stable_offset_along() -> None:
     given = LogOnDisk()
     given.fill_to(2)
     given.append(A, transactional=True)
     given.fill_to(8)
     given.log.delete_records_before(5)
-    assert given.log.last_stable_offset == 5  # scenario 98
+    assert given.log.last_stable_offset == 5
     given.end(A, commit=False)
     assert given.log.last_stable_offset == 9
 
@@ -177,15 +177,15 @@ def test_read_committed_is_given_nothing_of_an_open_transaction() -> None:
 # --- transaction index (4.10)
 
 
-def test_commits_and_markers_without_data_leave_no_entry() -> None:
+def test_scenario_092_commits_and_markers_without_data_leave_no_entry() -> None:
     given = LogOnDisk()
     given.append(A, transactional=True)
     given.end(A, commit=True)
     given.end(B, commit=False)
-    assert index_entries(given) == []  # scenario 92
+    assert index_entries(given) == []
 
 
-def test_an_aborted_transaction_is_found_from_the_segment_that_holds_its_data() -> None:
+def test_scenario_091_an_aborted_transaction_is_found_from_the_segment_that_holds_its_data() -> None:
     given = LogOnDisk(config=SMALL)
     given.append(A, transactional=True)
     for _ in range(6):
@@ -193,7 +193,7 @@ def test_an_aborted_transaction_is_found_from_the_segment_that_holds_its_data() 
     given.end(A, commit=False)
     assert len(given.log.segments) > 3
     first = given.log.segments[1].base_offset
-    assert given.log.aborted_transactions(0, first) == [(A, 0)]  # scenario 91
+    assert given.log.aborted_transactions(0, first) == [(A, 0)]
     assert index_entries(given) == given.log.segments[-1].txn_index.entries()
 
 
@@ -248,3 +248,21 @@ def test_an_open_transaction_survives_a_kill() -> None:
     assert opened.log.last_stable_offset == 2
     opened.end(A, commit=False)
     assert opened.log.aborted_transactions(0, 10) == [(A, 2)]
+
+
+def test_scenario_093_a_marker_that_is_cut_off_leaves_its_transaction_open() -> None:
+    given = LogOnDisk()
+    given.fill_to(10)
+    given.append(A, transactional=True)
+    given.append(B, transactional=True)
+    given.end(A, commit=False)
+    given.end(B, commit=False)
+    assert index_entries(given) == [AbortedTxn(A, 10, 12, 11), AbortedTxn(B, 11, 13, 14)]
+    disk = given.disk.after_kill()
+    path = "/data/t-0/00000000000000000000.log"
+    disk.write_bytes(path, disk.read_bytes(path)[:-1])
+    opened = LogOnDisk(disk)
+    assert index_entries(opened) == [AbortedTxn(A, 10, 12, 11)]
+    assert (opened.log.last_stable_offset, opened.log.log_end_offset) == (11, 13)
+    opened.end(B, commit=True)
+    assert opened.log.last_stable_offset == 14

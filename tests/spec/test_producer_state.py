@@ -36,18 +36,18 @@ def test_what_follows_a_sequence(last: int, following: int, is_next: bool) -> No
 # --- sequence rules (4.4)
 
 
-def test_a_producer_without_state_may_begin_anywhere() -> None:
-    assert LogOnDisk().append(PID, sequence=3) == Appended(0, 0)  # scenario 77, second half
+def test_scenario_077_a_producer_without_state_may_begin_anywhere() -> None:
+    assert LogOnDisk().append(PID, sequence=3) == Appended(0, 0)
 
 
-def test_a_producer_whose_transactions_bump_its_epoch_must_begin_with_zero() -> None:
+def test_scenario_077_a_producer_whose_transactions_bump_its_epoch_must_begin_with_zero() -> None:
     given = LogOnDisk()
     guard = given.verify(PID, sequence=3)
     with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
         given.append(PID, sequence=3, transactional=True, guard=guard)
 
 
-def test_a_sequence_above_one_that_was_refused_before_has_to_wait_for_it() -> None:
+def test_scenario_076_a_sequence_above_one_that_was_refused_before_has_to_wait_for_it() -> None:
     given = LogOnDisk()
     given.verify(PID, sequence=0, supports_epoch_bump=False)
     guard = given.verify(PID, sequence=5, supports_epoch_bump=False)
@@ -65,10 +65,10 @@ def test_within_an_epoch_each_batch_continues_the_last() -> None:
     assert given.append(PID, sequence=3) == Appended(3, 3)
 
 
-def test_a_new_epoch_begins_with_zero() -> None:
+def test_scenario_081_a_new_epoch_begins_with_zero() -> None:
     given = LogOnDisk()
     given.append(PID, epoch=3, sequence=17)
-    with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):  # scenario 81
+    with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
         given.append(PID, epoch=4, sequence=18)
     assert given.append(PID, epoch=4, sequence=0) == Appended(1, 1)
 
@@ -96,18 +96,18 @@ def test_after_a_marker_of_the_same_epoch_sequences_go_on() -> None:
     assert given.append(PID, sequence=3, transactional=True) == Appended(4, 4)
 
 
-def test_sequences_wrap() -> None:
+def test_scenario_080_sequences_wrap() -> None:
     given = LogOnDisk()
     given.append(PID, sequence=INT_MAX)
-    assert given.append(PID, sequence=0) == Appended(1, 1)  # scenario 80
+    assert given.append(PID, sequence=0) == Appended(1, 1)
 
 
-def test_a_batch_may_wrap_in_its_middle() -> None:
+def test_scenario_080_a_batch_may_wrap_in_its_middle() -> None:
     given = LogOnDisk()
     given.append(PID, sequence=INT_MAX - 1, records=4)
     producer = given.log.producer(PID)
     assert producer is not None
-    assert producer.last_sequence == 1  # scenario 80
+    assert producer.last_sequence == 1
     assert given.append(PID, sequence=2) == Appended(4, 4)
     assert given.append(PID, sequence=INT_MAX - 1, records=4) == Appended(
         0, 3, log_append_time_ms=given.now_ms, is_duplicate=True
@@ -146,24 +146,24 @@ def six_batches() -> LogOnDisk:
 
 
 @pytest.mark.parametrize("sequence", [1, 2, 3, 4, 5])
-def test_each_of_the_last_five_batches_is_answered_as_the_first_time(sequence: int) -> None:
+def test_scenario_078_each_of_the_last_five_batches_is_answered_as_the_first_time(sequence: int) -> None:
     given = six_batches()
-    again = given.append(PID, sequence=sequence)  # scenario 78
+    again = given.append(PID, sequence=sequence)
     assert (again.base_offset, again.last_offset, again.is_duplicate) == (sequence, sequence, True)
     assert given.log.log_end_offset == 6, "nothing is written again"
 
 
-def test_an_older_one_is_out_of_order() -> None:
-    with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):  # scenario 78; formerly DUPLICATE_SEQUENCE_NUMBER
+def test_scenario_078_an_older_one_is_out_of_order() -> None:
+    with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):  # formerly DUPLICATE_SEQUENCE_NUMBER
         six_batches().append(PID, sequence=0)
 
 
 @pytest.mark.parametrize(("sequence", "records"), [(0, 10), (3, 2), (5, 4), (4, 6)])
-def test_what_overlaps_without_being_the_same_is_out_of_order(sequence: int, records: int) -> None:
+def test_scenario_079_what_overlaps_without_being_the_same_is_out_of_order(sequence: int, records: int) -> None:
     given = LogOnDisk()
     given.append(PID, sequence=0, records=5)
     given.append(PID, sequence=5, records=5)
-    with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):  # scenario 79
+    with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
         given.append(PID, sequence=sequence, records=records)
 
 
@@ -194,10 +194,10 @@ def test_a_batch_that_is_staged_but_not_written_is_known_already() -> None:
 # --- transactions (4.3 e, f)
 
 
-def test_a_plain_batch_within_a_transaction_is_refused() -> None:
+def test_scenario_082_a_plain_batch_within_a_transaction_is_refused() -> None:
     given = LogOnDisk()
     given.append(PID, transactional=True)
-    with refused(ErrorCode.INVALID_TXN_STATE):  # scenario 82
+    with refused(ErrorCode.INVALID_TXN_STATE):
         given.append(PID, sequence=1)
 
 
@@ -225,15 +225,15 @@ def test_a_refused_batch_changes_nothing() -> None:
 # --- snapshots and restarts (4.11)
 
 
-def test_after_a_clean_restart_only_the_last_batch_is_known() -> None:
+def test_scenario_087_after_a_clean_restart_only_the_last_batch_is_known() -> None:
     given = six_batches().closed_and_opened()
-    assert given.append(PID, sequence=5).base_offset == 5  # scenario 87
+    assert given.append(PID, sequence=5).base_offset == 5
     with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
         given.append(PID, sequence=4)
     assert given.append(PID, sequence=6) == Appended(6, 6)
 
 
-def test_after_a_kill_the_log_is_replayed_and_all_five_are_known() -> None:
+def test_scenario_087_after_a_kill_the_log_is_replayed_and_all_five_are_known() -> None:
     given = six_batches().killed_and_opened()
     assert given.append(PID, sequence=1).is_duplicate
 
@@ -269,7 +269,7 @@ def test_no_snapshot_is_written_when_nothing_was_added_since_the_last() -> None:
     assert not [call for call in given.disk.log if "snapshot" in call]
 
 
-def test_a_snapshot_with_a_flipped_bit_is_deleted_and_an_older_one_used() -> None:
+def test_scenario_094_a_snapshot_with_a_flipped_bit_is_deleted_and_an_older_one_used() -> None:
     given = LogOnDisk(config=LogConfig(segment_bytes=200))
     for sequence in range(5):
         given.append(PID, sequence=sequence)
@@ -279,17 +279,17 @@ def test_a_snapshot_with_a_flipped_bit_is_deleted_and_an_older_one_used() -> Non
     data = bytearray(given.disk.read_bytes(path))
     data[20] ^= 1
     given.disk.write_bytes(path, data)
-    opened = LogOnDisk(given.disk, given.config)  # scenario 94
+    opened = LogOnDisk(given.disk, given.config)
     assert [producer._replace(batches=producer.batches[-1:]) for producer in opened.log.producers()] == expected
     assert not given.disk.exists(path)
 
 
-def test_an_open_transaction_survives_in_the_snapshot() -> None:
+def test_scenario_095_an_open_transaction_survives_in_the_snapshot() -> None:
     given = LogOnDisk()
     given.fill_to(3)
     given.append(PID, transactional=True)
     given.append(PID + 1)
-    opened = given.closed_and_opened()  # scenario 95
+    opened = given.closed_and_opened()
     assert opened.log.last_stable_offset == 3
     opened.end(PID, commit=False)
     assert opened.log.last_stable_offset == opened.log.log_end_offset == 6
@@ -325,15 +325,15 @@ def test_after_a_crash_the_producers_are_written_down_again_with_the_next_sync()
 # --- expiry (4.12)
 
 
-def test_an_idle_producer_is_forgotten_after_its_time_counted_in_record_time() -> None:
+def test_scenario_097_an_idle_producer_is_forgotten_after_its_time_counted_in_record_time() -> None:
     given = LogOnDisk()
     given.append(PID, sequence=4, timestamp=1_000)
     assert given.log.expire_producers(1_000 + DAY_MS - 1) == []
-    assert given.log.expire_producers(1_000 + DAY_MS) == [PID]  # scenario 97
+    assert given.log.expire_producers(1_000 + DAY_MS) == [PID]
     assert given.append(PID, sequence=9) == Appended(1, 1), "any sequence will do then"
 
 
-def test_a_producer_with_an_open_transaction_is_never_forgotten() -> None:
+def test_scenario_097_a_producer_with_an_open_transaction_is_never_forgotten() -> None:
     given = LogOnDisk()
     given.append(PID, timestamp=1_000, transactional=True)
     assert given.log.expire_producers(1_000 + 100 * DAY_MS) == []

@@ -6,12 +6,15 @@ partitions themselves (Produce v11, EndTxn v4), the latter rely on being added (
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
 
 from broker.context import ConnectionInfo, RequestContext
+from broker.delayed import Deferred
 from broker.group_coordinator import OFFSETS_TOPIC
 from broker.transaction_coordinator import TRANSACTION_STATE
+from broker.verification import Codes, TopicPartition
 from protocol.api_keys import ApiKey
 from protocol.codec import decode, encode
 from protocol.control_records import read_marker
@@ -90,9 +93,9 @@ class Clients(TransactionBroker):
         self._settings = settings
         self._incarnation = incarnation
         self.leader_epoch = incarnation
+        self.topic("t", 2)  # first: offsets of topics that are not there are forgotten when they are loaded
         self.topic(OFFSETS_TOPIC, cleanup_policy=frozenset({"compact"}))
         self.topic(TRANSACTION_STATE, cleanup_policy=frozenset({"compact"}))
-        self.topic("t", 2)
 
     def start_coordinator(self) -> None:
         super().start_coordinator()
@@ -332,6 +335,37 @@ class Clients(TransactionBroker):
         answer = self.answer(request, 0, DescribeProducersResponse).topics[0].partitions[0]
         assert answer.error_code == 0
         return {state.producer_id: state for state in answer.active_producers}
+
+
+class Answering:
+    """A coordinator that says what the test wants, at once or when told to."""
+
+    def __init__(self, *codes: ErrorCode, at_once: bool = True) -> None:
+        """codes: one for each question, the last one for all that follow."""
+        self._codes = list(codes)
+        self._at_once = at_once
+        self.asked: list[tuple[str, int, int, frozenset[TopicPartition], bool, int]] = []
+        self.held: list[Callable[[], None]] = []
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+        *,
+        verify_only: bool,
+        asked_version: int,
+    ) -> Codes | Deferred[Codes]:
+        wanted = frozenset(partitions)
+        self.asked.append((transactional_id, producer_id, producer_epoch, wanted, verify_only, asked_version))
+        code = self._codes.pop(0) if len(self._codes) > 1 else self._codes[0]
+        codes = dict.fromkeys(wanted, code)
+        if self._at_once:
+            return codes
+        answer: Deferred[Codes] = Deferred()
+        self.held.append(lambda: answer.resolve(codes))
+        return answer
 
 
 def consumed(data: PartitionData) -> list[bytes]:

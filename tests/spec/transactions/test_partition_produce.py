@@ -5,19 +5,16 @@ Rules and numbered scenarios: transactions-behaviour 2.8, 8.5. The coordinator i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 import pytest
 
-from broker.delayed import Deferred
 from broker.transactional_produce import ANSWERS
-from broker.verification import MEANING, Codes, Operation, TopicPartition
+from broker.verification import MEANING, Operation
 from protocol.errors import ErrorCode
 from protocol.records import NewRecord, build_batch
 from storage.validation import CHEAP_RECORDS
 from tests.support.broker_scene import NOW_MS
 from tests.support.transaction_scene import refused
-from tests.support.transactional_clients import ID, TV1, TV2, Clients, Pair, batch_of
+from tests.support.transactional_clients import ID, TV1, TV2, Answering, Clients, Pair, batch_of
 
 E = ErrorCode
 T0, T1 = ("t", 0), ("t", 1)
@@ -27,37 +24,6 @@ VERSIONS = {Operation.DEFAULT: 10, Operation.GENERIC: 11, Operation.ADD: 12}
 @pytest.fixture
 def scene() -> Clients:
     return Clients()
-
-
-class Answering:
-    """A coordinator that says what the test wants, at once or when told to."""
-
-    def __init__(self, *codes: ErrorCode, at_once: bool = True) -> None:
-        """codes: one for each question, the last one for all that follow."""
-        self._codes = list(codes)
-        self._at_once = at_once
-        self.asked: list[tuple[str, int, int, frozenset[TopicPartition], bool, int]] = []
-        self.held: list[Callable[[], None]] = []
-
-    def add_partitions(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Iterable[TopicPartition],
-        *,
-        verify_only: bool,
-        asked_version: int,
-    ) -> Codes | Deferred[Codes]:
-        wanted = frozenset(partitions)
-        self.asked.append((transactional_id, producer_id, producer_epoch, wanted, verify_only, asked_version))
-        code = self._codes.pop(0) if len(self._codes) > 1 else self._codes[0]
-        codes = dict.fromkeys(wanted, code)
-        if self._at_once:
-            return codes
-        answer: Deferred[Codes] = Deferred()
-        self.held.append(lambda: answer.resolve(codes))
-        return answer
 
 
 def end_offset(scene: Clients, index: int = 0) -> int:

@@ -1,0 +1,419 @@
+"""TxnOffsetCommit, versions 0-5: a group's offsets that count when the transaction is committed, and else never.
+
+Rules and numbered scenarios: transactions-behaviour 2.6, 2.7, 8.2, 8.4.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.authorization import Operation, ResourceType
+from broker.group_coordinator import OFFSETS_TOPIC
+from broker.groups.turn import CoordinatorRecord
+from broker.handlers.txn_offset_commit import ANSWERS
+from protocol.batch_header import batches
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.consumer_group_current_member_assignment_key import ConsumerGroupCurrentMemberAssignmentKey
+from protocol.messages.consumer_group_current_member_assignment_value import (
+    ConsumerGroupCurrentMemberAssignmentValue,
+)
+from protocol.messages.consumer_group_member_metadata_key import ConsumerGroupMemberMetadataKey
+from protocol.messages.consumer_group_member_metadata_value import ConsumerGroupMemberMetadataValue
+from protocol.messages.consumer_group_metadata_key import ConsumerGroupMetadataKey
+from protocol.messages.consumer_group_metadata_value import ConsumerGroupMetadataValue
+from protocol.messages.txn_offset_commit_request import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
+from tests.support.fake_disk import Fault
+from tests.support.group_scene import GROUP as GROUP_OF_CORE
+from tests.support.group_scene import Scene as GroupScene
+from tests.support.transaction_scene import refused
+from tests.support.transactional_clients import GROUP, ID, Answering, Clients, Pair
+
+E = ErrorCode
+OFFSETS = (OFFSETS_TOPIC, 0)
+
+
+@pytest.fixture
+def scene() -> Clients:
+    return Clients()
+
+
+# --- from commit to marker
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_offsets_count_when_their_transaction_is_committed_at_every_version(scene: Clients, version: int) -> None:
+    scene.commit_offset(3)
+    pair = scene.init()
+    if version < 5:
+        assert scene.add_offsets(pair) is E.NONE
+    assert scene.commit_offset_in_transaction(pair, 10, version=version) is E.NONE
+    assert scene.committed_offset() == 3
+    assert scene.committed_offset(require_stable=True) is E.UNSTABLE_OFFSET_COMMIT
+    scene.commit(pair, version=5 if version >= 5 else 4)
+    assert scene.committed_offset(require_stable=True) == 10
+
+
+def test_scenario_030_a_new_clients_offsets_open_the_transaction(scene: Clients) -> None:
+    pair = scene.init()
+    assert scene.commit_offset_in_transaction(pair, 10) is E.NONE
+    described = scene.transactions.describe(ID)
+    assert described.transaction_state == "Ongoing"
+    assert [(topic.topic, topic.partitions) for topic in described.topics] == [(OFFSETS_TOPIC, [0])]
+
+
+def test_scenario_031_a_plain_commit_that_came_later_is_not_overwritten(scene: Clients) -> None:
+    pair = scene.init()
+    scene.commit_offset_in_transaction(pair, 10)
+    scene.commit_offset(12)
+    scene.commit(pair)
+    assert scene.committed_offset(require_stable=True) == 12
+
+
+def test_scenario_032_an_abort_leaves_what_was_committed_before(scene: Clients) -> None:
+    scene.commit_offset(3)
+    pair = scene.init()
+    scene.commit_offset_in_transaction(pair, 10)
+    scene.abort(pair)
+    assert scene.committed_offset(require_stable=True) == 3
+
+
+@pytest.mark.parametrize("killed", [True, False])
+@pytest.mark.parametrize(("commit", "expected"), [(True, 10), (False, 3)])
+def test_scenario_034_pending_offsets_are_pending_again_after_a_restart(
+    scene: Clients, killed: bool, commit: bool, expected: int
+) -> None:
+    scene.commit_offset(3)
+    pair = scene.init()
+    scene.commit_offset_in_transaction(pair, 10)
+    again = scene.restarted(killed=killed)
+    assert again.committed_offset() == 3
+    assert again.committed_offset(require_stable=True) is E.UNSTABLE_OFFSET_COMMIT
+    again.end(pair, commit=commit)
+    assert again.committed_offset(require_stable=True) == expected
+    assert again.restarted(killed=killed).committed_offset(require_stable=True) == expected
+
+
+def test_the_batch_in_the_log_is_the_producers_with_sequence_0(scene: Clients) -> None:
+    pair = scene.init()
+    scene.commit_offset_in_transaction(pair, 10)
+    scene.commit_offset_in_transaction(pair, 11)
+    log = scene.partition(OFFSETS_TOPIC).log
+    headers = [header for portion in log.scan(0) for _, header in batches(portion)]
+    assert [(header.producer_id, header.producer_epoch, header.base_sequence) for header in headers] == [(*pair, 0)] * 2
+    assert all(header.is_transactional and not header.is_control for header in headers)
+    producer = scene.producers(topic=OFFSETS_TOPIC)[pair[0]]
+    assert (producer.last_sequence, producer.current_txn_start_offset) == (0, 0)
+
+
+def test_in_an_open_transaction_nobody_is_asked(scene: Clients) -> None:
+    pair = scene.init()
+    scene.commit_offset_in_transaction(pair, 10)
+    coordinator = scene.coordinator = Answering(E.UNKNOWN_SERVER_ERROR)
+    assert scene.commit_offset_in_transaction(pair, 11, transactional_id="somebody else") is E.NONE
+    assert coordinator.asked == []
+
+
+def test_scenario_068_a_marker_waits_for_a_group_coordinator_that_is_loading(scene: Clients) -> None:
+    pair = scene.init()
+    scene.commit_offset_in_transaction(pair, 10)
+    (shard,) = scene.groups.shards
+    shard.unload(E.COORDINATOR_LOAD_IN_PROGRESS)
+    assert scene.write_marker(pair, commit=True, topic=OFFSETS_TOPIC) is E.NOT_LEADER_OR_FOLLOWER
+    assert scene.markers_in(OFFSETS_TOPIC) == []
+
+
+def test_a_marker_by_request_moves_the_offsets_too(scene: Clients) -> None:
+    pair = scene.init()
+    scene.commit_offset_in_transaction(pair, 10)
+    assert scene.write_marker((pair[0], pair[1] + 1), commit=True, topic=OFFSETS_TOPIC) is E.NONE
+    assert scene.committed_offset(require_stable=True) == 10
+
+
+# --- who may
+
+
+@pytest.mark.parametrize(
+    ("operation", "resource", "name", "code"),
+    [
+        (Operation.WRITE, ResourceType.TRANSACTIONAL_ID, ID, E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        (Operation.READ, ResourceType.GROUP, GROUP, E.GROUP_AUTHORIZATION_FAILED),
+    ],
+)
+def test_it_takes_write_on_the_id_and_read_on_the_group(
+    scene: Clients, operation: Operation, resource: ResourceType, name: str, code: ErrorCode
+) -> None:
+    pair = scene.init()
+    scene.authorizer.denied.add((operation, resource, name))
+    with refused(code):
+        scene.commit_offset_in_transaction(pair, 10)
+
+
+def test_each_topic_has_its_own_answer_and_the_others_are_committed(scene: Clients) -> None:
+    pair = scene.init()
+    scene.topic("secret")
+    scene.authorizer.denied.add((Operation.READ, ResourceType.TOPIC, "secret"))
+    request = TxnOffsetCommitRequest(
+        transactional_id=ID,
+        group_id=GROUP,
+        producer_id=pair[0],
+        producer_epoch=pair[1],
+        topics=[
+            TxnOffsetCommitRequestTopic(
+                name=name,
+                partitions=[
+                    TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=10) for index in indexes
+                ],
+            )
+            for name, indexes in [("t", (0, 9, 1)), ("secret", (0,)), ("nowhere", (0,))]
+        ],
+    )
+    answer = scene.answer(request, 5, TxnOffsetCommitResponse)
+    told = {topic.name: {each.partition_index: each.error_code for each in topic.partitions} for topic in answer.topics}
+    assert told == {
+        "t": {9: E.UNKNOWN_TOPIC_OR_PARTITION.value, 0: 0, 1: 0},
+        "secret": {0: E.TOPIC_AUTHORIZATION_FAILED.value},
+        "nowhere": {0: E.UNKNOWN_TOPIC_OR_PARTITION.value},
+    }
+    scene.commit(pair)
+    assert (scene.committed_offset(), scene.committed_offset(index=1)) == (10, 10)
+
+
+def test_if_no_partition_is_left_nobody_is_asked(scene: Clients) -> None:
+    coordinator = scene.coordinator = Answering(E.NONE)
+    assert scene.commit_offset_in_transaction((7, 0), 10, topic="nowhere") is E.UNKNOWN_TOPIC_OR_PARTITION
+    assert coordinator.asked == []
+
+
+# --- what the coordinators say
+
+
+def test_a_group_without_a_name_has_no_offsets(scene: Clients) -> None:
+    coordinator = scene.coordinator = Answering(E.NONE)
+    assert scene.commit_offset_in_transaction((7, 0), 10, group="") is E.INVALID_GROUP_ID
+    assert coordinator.asked == []
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (E.TRANSACTION_ABORTABLE, (E.INVALID_TXN_STATE, E.TRANSACTION_ABORTABLE, E.TRANSACTION_ABORTABLE)),
+        (E.PRODUCER_FENCED, (E.INVALID_PRODUCER_EPOCH,) * 3),
+        (E.NETWORK_EXCEPTION, (E.COORDINATOR_LOAD_IN_PROGRESS,) * 3),
+        (E.UNKNOWN_TOPIC_OR_PARTITION, (E.COORDINATOR_NOT_AVAILABLE,) * 3),
+        (E.NOT_ENOUGH_REPLICAS, (E.COORDINATOR_NOT_AVAILABLE,) * 3),
+        (E.REQUEST_TIMED_OUT, (E.COORDINATOR_NOT_AVAILABLE,) * 3),
+        (E.NOT_LEADER_OR_FOLLOWER, (E.NOT_COORDINATOR,) * 3),
+        (E.KAFKA_STORAGE_ERROR, (E.NOT_COORDINATOR,) * 3),
+        (E.MESSAGE_TOO_LARGE, (E.UNKNOWN_SERVER_ERROR,) * 3),
+        (E.RECORD_LIST_TOO_LARGE, (E.UNKNOWN_SERVER_ERROR,) * 3),
+        (E.CONCURRENT_TRANSACTIONS, (E.CONCURRENT_TRANSACTIONS,) * 3),
+        (E.COORDINATOR_LOAD_IN_PROGRESS, (E.COORDINATOR_LOAD_IN_PROGRESS,) * 3),
+        (E.COORDINATOR_NOT_AVAILABLE, (E.COORDINATOR_NOT_AVAILABLE,) * 3),
+        (E.NOT_COORDINATOR, (E.NOT_COORDINATOR,) * 3),
+        (E.INVALID_PRODUCER_ID_MAPPING, (E.INVALID_PRODUCER_ID_MAPPING,) * 3),
+        (E.INVALID_TXN_STATE, (E.INVALID_TXN_STATE,) * 3),
+    ],
+)
+def test_what_the_transactions_coordinator_refuses_is_told_in_words_that_the_client_knows(
+    scene: Clients, code: ErrorCode, told: tuple[ErrorCode, ...]
+) -> None:
+    coordinator = scene.coordinator = Answering(code)
+    for version, expected in zip((3, 4, 5), told, strict=True):
+        assert scene.commit_offset_in_transaction((7, 0), 10, version=version) is expected
+    assert [asked[4] for asked in coordinator.asked] == [True, True, False]
+    assert scene.partition(OFFSETS_TOPIC).log.log_end_offset == 0
+
+
+def test_the_table_names_no_code_that_clients_of_a_coordinator_cannot_use() -> None:
+    assert not ANSWERS.keys() & set(ANSWERS.values())
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(0, E.COORDINATOR_NOT_AVAILABLE), (1, E.COORDINATOR_NOT_AVAILABLE), (2, E.COORDINATOR_LOAD_IN_PROGRESS)],
+)
+def test_versions_0_and_1_do_not_know_that_a_coordinator_may_be_loading(
+    scene: Clients, version: int, code: ErrorCode
+) -> None:
+    scene.coordinator = Answering(E.COORDINATOR_LOAD_IN_PROGRESS)
+    assert scene.commit_offset_in_transaction((7, 0), 10, version=version) is code
+
+
+@pytest.mark.parametrize(
+    ("enabled", "version", "code"),
+    [
+        (True, 4, E.COORDINATOR_NOT_AVAILABLE),
+        (True, 5, E.COORDINATOR_NOT_AVAILABLE),
+        (False, 4, E.NOT_COORDINATOR),
+        (False, 5, E.COORDINATOR_NOT_AVAILABLE),
+    ],
+)
+def test_before_the_offsets_topic_is_made_there_is_nobody_to_keep_them(
+    scene: Clients, enabled: bool, version: int, code: ErrorCode
+) -> None:
+    scene.broker.config.transaction_partition_verification_enable = enabled
+    pair = scene.init()
+    scene.delete_topic(OFFSETS_TOPIC)
+    scene.groups.offsets_topic_deleted()
+    assert scene.commit_offset_in_transaction(pair, 10, version=version) is code
+
+
+def test_a_group_coordinator_that_is_loading_says_so(scene: Clients) -> None:
+    (shard,) = scene.groups.shards
+    shard.unload(E.COORDINATOR_LOAD_IN_PROGRESS)
+    assert scene.commit_offset_in_transaction(scene.init(), 10) is E.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def test_without_verification_an_old_clients_offsets_are_taken_at_its_word(scene: Clients) -> None:
+    scene.broker.config.transaction_partition_verification_enable = False
+    coordinator = scene.coordinator = Answering(E.INVALID_PRODUCER_ID_MAPPING)
+    assert scene.commit_offset_in_transaction((7, 0), 10, version=4) is E.NONE
+    assert scene.commit_offset_in_transaction((7, 0), 10, version=5) is E.NONE, "its transaction is open now"
+    assert coordinator.asked == []
+
+
+@pytest.mark.parametrize("pair", [(-1, 0), (-1, -1), (7, -1)])
+def test_nobody_in_particular_has_no_transaction(scene: Clients, pair: Pair) -> None:
+    scene.broker.config.transaction_partition_verification_enable = False
+    assert scene.commit_offset_in_transaction(pair, 10, version=4) is E.INVALID_PRODUCER_ID_MAPPING
+    assert scene.partition(OFFSETS_TOPIC).log.log_end_offset == 0
+
+
+def test_a_zombies_offsets_are_refused(scene: Clients) -> None:
+    pair = scene.init()
+    scene.commit_offset_in_transaction(pair, 10)
+    following = scene.commit(pair)
+    assert scene.commit_offset_in_transaction(pair, 11) is E.INVALID_PRODUCER_EPOCH
+    assert scene.commit_offset_in_transaction(following, 12) is E.NONE
+
+
+def test_offsets_verified_for_a_transaction_that_ended_since_are_refused(scene: Clients) -> None:
+    pair = scene.init()
+    scene.add_offsets(pair)
+    coordinator = scene.coordinator = Answering(E.NONE, at_once=False)
+    request = TxnOffsetCommitRequest(
+        transactional_id=ID,
+        group_id=GROUP,
+        producer_id=pair[0],
+        producer_epoch=pair[1],
+        topics=[
+            TxnOffsetCommitRequestTopic(
+                name="t", partitions=[TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=10)]
+            )
+        ],
+    )
+    reply = scene.ask(request, 4)
+    scene.abort(pair, version=4)
+    coordinator.held.pop()()
+    assert reply.outcome().topics[0].partitions[0].error_code == E.INVALID_TXN_STATE.value
+    assert scene.committed_offset(require_stable=True) == -1
+
+
+def test_offsets_that_cannot_be_written_are_not_pending(scene: Clients) -> None:
+    pair = scene.init()
+    scene.add_offsets(pair)
+    scene.disk.fail(1, Fault.EIO)
+    assert scene.commit_offset_in_transaction(pair, 10, version=4) is E.NOT_COORDINATOR
+    assert scene.committed_offset(require_stable=True) == -1
+    assert scene.commit_offset_in_transaction(pair, 10, version=4) is E.NONE
+
+
+def test_a_note_that_is_too_long_refuses_its_partition(scene: Clients) -> None:
+    assert scene.commit_offset_in_transaction(scene.init(), 10, metadata="x" * 4097) is E.OFFSET_METADATA_TOO_LARGE
+
+
+# --- whose offsets
+
+
+def ask(group: GroupScene, *, member: str = "", generation: int = -1, instance: str | None = None) -> ErrorCode:
+    request = TxnOffsetCommitRequest(
+        group_id=GROUP_OF_CORE,
+        member_id=member,
+        generation_id=generation,
+        group_instance_id=instance,
+        topics=[
+            TxnOffsetCommitRequestTopic(
+                name="t", partitions=[TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=10)]
+            )
+        ],
+    )
+    try:
+        answer = group.core.commit_transactional_offsets(request, now_ms=group.now_ms).response
+    except KafkaError as refusal:
+        return refusal.code
+    assert answer is not None
+    return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+
+def test_a_group_that_nobody_knows_is_made_by_who_names_no_generation() -> None:
+    group = GroupScene()
+    assert ask(group) is E.NONE
+    assert ask(group, member="anybody") is E.NONE
+    assert ask(group, generation=0) is E.ILLEGAL_GENERATION
+
+
+def test_scenario_033_in_a_group_with_members_who_says_nothing_is_believed_and_who_says_it_wrong_is_not() -> None:
+    group = GroupScene()
+    (member,) = group.come("a")
+    assert group.groups() == {GROUP_OF_CORE: "Stable"}
+    assert ask(group) is E.NONE
+    assert ask(group, member=member, generation=1) is E.NONE
+    assert ask(group, member=member, generation=2) is E.ILLEGAL_GENERATION
+    assert ask(group, member=member) is E.ILLEGAL_GENERATION
+    assert ask(group, member="stranger", generation=1) is E.UNKNOWN_MEMBER_ID
+    assert ask(group, instance="stranger") is E.UNKNOWN_MEMBER_ID
+
+
+def test_a_rebalance_under_way_stops_no_transaction() -> None:
+    group = GroupScene()
+    (member,) = group.come("a")
+    group.join(client="b")
+    assert group.groups() == {GROUP_OF_CORE: "PreparingRebalance"}
+    assert ask(group) is E.NONE
+    assert ask(group, member=member, generation=1) is E.NONE
+
+
+def test_a_static_member_may_leave_its_instance_out_but_not_name_anothers() -> None:
+    group = GroupScene()
+    joined = group.join(instance="one")
+    group.advance(0)
+    member = joined.answer.member_id
+    group.settle([joined.answer])
+    assert ask(group, member=member, generation=1) is E.NONE
+    assert ask(group, member=member, generation=1, instance="one") is E.NONE
+    assert ask(group, member="another", generation=1, instance="one") is E.FENCED_INSTANCE_ID
+
+
+def test_an_empty_group_asks_nobody_who_they_are() -> None:
+    group = GroupScene()
+    (member,) = group.come("a")
+    group.leave(member)
+    assert group.groups() == {GROUP_OF_CORE: "Empty"}
+    assert ask(group, member="stranger", instance="stranger") is E.NONE
+    assert ask(group, member=member, generation=1) is E.UNKNOWN_MEMBER_ID
+
+
+def test_in_a_consumer_group_the_generation_is_the_members_epoch() -> None:
+    group = GroupScene(
+        records=[
+            CoordinatorRecord(ConsumerGroupMetadataKey(group_id=GROUP_OF_CORE), ConsumerGroupMetadataValue(epoch=5)),
+            CoordinatorRecord(
+                ConsumerGroupMemberMetadataKey(group_id=GROUP_OF_CORE, member_id="m"),
+                ConsumerGroupMemberMetadataValue(subscribed_topic_names=["t"]),
+            ),
+            CoordinatorRecord(
+                ConsumerGroupCurrentMemberAssignmentKey(group_id=GROUP_OF_CORE, member_id="m"),
+                ConsumerGroupCurrentMemberAssignmentValue(member_epoch=5),
+            ),
+        ]
+    )
+    assert ask(group) is E.NONE
+    assert ask(group, member="m", generation=5) is E.NONE
+    assert ask(group, member="m", generation=4) is E.ILLEGAL_GENERATION
+    assert ask(group, member="m", generation=6) is E.ILLEGAL_GENERATION
+    assert ask(group, member="n", generation=5) is E.UNKNOWN_MEMBER_ID
