@@ -1,6 +1,7 @@
 """One transactional id: what its coordinator knows of it, which is also what a record of it says."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from broker.transactions.tables import PREPARED, TxnState
 
@@ -11,9 +12,8 @@ LAST_USABLE_EPOCH = MAX_EPOCH - 1  # so that there is always one more, for a mar
 NEVER_EXPIRES_MS = frozenset({-1, 2**31 - 1})  # timeouts of KIP-939: what the KIP writes, and what Kafka does
 
 
-@dataclass(frozen=True, slots=True)
-class Txn:
-    """A transactional id and its current or last transaction.
+class Txn(NamedTuple):
+    """A transactional id and its current or last transaction. A tuple because each takes several for every commit.
 
     producer_epoch        that of the current or last transaction, or of its markers once it is decided; None until the
                           first InitProducerId is recorded, and never in a record

@@ -7,7 +7,6 @@ from then on it is version 1, with the younger fields as tags. No value means: f
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 from itertools import groupby
 
 from broker.transactions.entry import LAST_USABLE_EPOCH, Forgotten, Txn, TxnRecord
@@ -80,7 +79,7 @@ def revive(record: TxnRecord, headers: Headers) -> TxnRecord:
         if name == LAST_PRODUCER_EPOCH:
             if value is None or len(value) != SHORT.size:
                 raise MalformedMessage(f"the header {name} of {record.transactional_id!r} holds no epoch")
-            return replace(record, last_producer_epoch=SHORT.unpack(value)[0])
+            return record._replace(last_producer_epoch=SHORT.unpack(value)[0])
     return record
 
 

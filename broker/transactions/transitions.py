@@ -4,8 +4,6 @@ Each returns the entry as it is to be recorded. `transaction_version` is the clu
 record cannot say under which version its step was taken, so everything is then a step of version 0.
 """
 
-from dataclasses import replace
-
 from broker.transactions.entry import MAX_EPOCH, TopicPartition, Txn, is_exhausted
 from broker.transactions.tables import COMPLETED, NEXT, TxnState
 from broker.transactions.turn import ProducerIdNeeded
@@ -38,8 +36,8 @@ def initialised(
     producer_id, producer_epoch = txn.producer_id, bumped(txn.producer_epoch)
     if txn.is_exhausted:
         producer_id, producer_epoch = _required(new_producer_id), 0
-    return replace(
-        initialised_again(txn, timeout_ms=timeout_ms, now_ms=now_ms, transaction_version=transaction_version),
+    idle = initialised_again(txn, timeout_ms=timeout_ms, now_ms=now_ms, transaction_version=transaction_version)
+    return idle._replace(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         previous_producer_id=txn.producer_id,
@@ -49,8 +47,7 @@ def initialised(
 
 def initialised_again(txn: Txn, *, timeout_ms: int, now_ms: int, transaction_version: int) -> Txn:
     """A retry: the pair stays. So does the previous id, lest a third try be refused (in Kafka it is)."""
-    return replace(
-        txn,
+    return txn._replace(
         state=_next(txn, TxnState.EMPTY),
         timeout_ms=timeout_ms,
         partitions=frozenset(),
@@ -66,8 +63,7 @@ def added(
     txn: Txn, partitions: frozenset[TopicPartition], *, asked_version: int, now_ms: int, transaction_version: int
 ) -> Txn:
     begins = txn.state is not TxnState.ONGOING
-    return replace(
-        txn,
+    return txn._replace(
         state=_next(txn, TxnState.ONGOING),
         partitions=partitions if begins else txn.partitions | partitions,
         started_ms=now_ms if begins else txn.started_ms,
@@ -79,13 +75,12 @@ def added(
 
 def without_topic(txn: Txn, partitions: frozenset[TopicPartition]) -> Txn:
     """The topic of some partitions is gone: these are left. Not a step of the client's, so its time goes on."""
-    return replace(txn, state=_next(txn, txn.state), partitions=partitions)
+    return txn._replace(state=_next(txn, txn.state), partitions=partitions)
 
 
 def prepared_0(txn: Txn, state: TxnState, now_ms: int) -> Txn:
     """Decided by a client of the old protocol: the epoch stays."""
-    return replace(
-        txn,
+    return txn._replace(
         state=_next(txn, state),
         updated_ms=now_ms,
         previous_producer_id=txn.producer_id,
@@ -101,8 +96,7 @@ def prepared_2(txn: Txn, state: TxnState, now_ms: int, new_producer_id: int | No
     raises  ProducerIdNeeded
     """
     is_last = is_exhausted(txn.producer_epoch)
-    return replace(
-        txn,
+    return txn._replace(
         state=_next(txn, state),
         producer_epoch=bumped(txn.producer_epoch),
         started_ms=txn.started_ms if txn.state is TxnState.ONGOING else now_ms,
@@ -123,8 +117,7 @@ def fenced(txn: Txn, *, now_ms: int, transaction_version: int, new_producer_id: 
     """
     if transaction_version >= 2:
         return prepared_2(txn, TxnState.PREPARE_ABORT, now_ms, new_producer_id)
-    return replace(
-        prepared_0(txn, TxnState.PREPARE_ABORT, now_ms),
+    return prepared_0(txn, TxnState.PREPARE_ABORT, now_ms)._replace(
         producer_epoch=bumped(txn.producer_epoch),
         last_producer_epoch=None,
     )
@@ -133,8 +126,7 @@ def fenced(txn: Txn, *, now_ms: int, transaction_version: int, new_producer_id: 
 def completed(txn: Txn, *, now_ms: int, transaction_version: int) -> Txn:
     """All markers are written."""
     producer_id, producer_epoch = answered_pair(txn)
-    return replace(
-        txn,
+    return txn._replace(
         state=_next(txn, COMPLETED[txn.state]),
         producer_id=producer_id,
         producer_epoch=producer_epoch,

@@ -1,6 +1,5 @@
 """The records of `__transaction_state`: Kafka's bytes (spec 1.5), and scenario 107: what a loader makes of them."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,7 +51,7 @@ def test_a_record_has_kafkas_bytes_and_is_read_back(value: str, record: Txn) -> 
     assert encode_record(record, 2) == (KEY, bytes.fromhex(value))
     assert encode_record(record, 1) == (KEY, bytes.fromhex(value))
     is_decided = record.state in (S.PREPARE_COMMIT, S.COMPLETE_COMMIT)
-    known = replace(record, last_producer_epoch=0) if is_decided else record
+    known = record._replace(last_producer_epoch=0) if is_decided else record
     assert decode_record(KEY, bytes.fromhex(value)) == known
 
 
@@ -101,7 +100,7 @@ def test_what_is_written_of_a_new_client_is_read_back_without(state: TxnState) -
 
 def test_version_0_has_no_room_for_the_previous_producer_id() -> None:
     record = txn(S.COMPLETE_ABORT, (PID, 5), version=0)
-    assert decode_record(*encode_record(record, 0)) == replace(record, previous_producer_id=None)
+    assert decode_record(*encode_record(record, 0)) == record._replace(previous_producer_id=None)
 
 
 def test_the_epoch_before_the_last_bump_is_a_header_where_the_value_does_not_tell_it() -> None:
@@ -126,7 +125,7 @@ def test_scenario_107_old_and_new_values_tombstones_unknown_keys_and_unknown_tag
     )
     scene.replay_bytes(key, with_tag)
     scene.loaded()
-    assert scene.core.txn("old") == replace(old, previous_producer_id=None)
+    assert scene.core.txn("old") == old._replace(previous_producer_id=None)
     assert scene.describe("open").transaction_state == "Ongoing"
     assert scene.core.txn("gone") is None
     found = scene.core.txn("tagged")
