@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from broker.clock import Clock, TimerHandle, Timers
@@ -203,6 +203,7 @@ class GroupCoordinator:
         self._expiry_timer = self._timers.after(self.settings.offsets_retention_check_interval_ms, self._expire)
 
 
+@lru_cache(4096)
 def java_hash(text: str) -> int:
     """`Utils.abs(text.hashCode())` of Kafka's clients and brokers: 31-based over UTF-16 units, 32 bits, no sign."""
     value = 0

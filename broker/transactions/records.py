@@ -7,9 +7,10 @@ from then on it is version 1, with the younger fields as tags. No value means: f
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from itertools import groupby
 
-from broker.transactions.entry import LAST_USABLE_EPOCH, Forgotten, Txn, TxnRecord
+from broker.transactions.entry import LAST_USABLE_EPOCH, Forgotten, TopicPartition, Txn, TxnRecord
 from broker.transactions.tables import STORED, TxnState
 from protocol.codec import decode, encode
 from protocol.errors import MalformedMessage
@@ -23,6 +24,7 @@ KEY_VERSION = 0
 VALUE_WITHOUT_TAGS = 0
 VALUE_WITH_TAGS = 1
 LAST_PRODUCER_EPOCH = "last-producer-epoch"  # a record header of ours
+REMEMBERED = 1024  # keys and sets of partitions: a producer's records have the same ones for a while
 NONE = -1  # what the fields say where there is no id, epoch or time
 
 
@@ -34,11 +36,16 @@ def value_version(txn: Txn, transaction_version: int) -> int:
 
 
 def encode_record(record: TxnRecord, transaction_version: int) -> tuple[bytes, bytes | None]:
-    key = SHORT.pack(KEY_VERSION) + encode(TransactionLogKey(transactional_id=record.transactional_id), KEY_VERSION)
+    key = _key(record.transactional_id)
     if isinstance(record, Forgotten):
         return key, None
     version = value_version(record, transaction_version)
     return key, SHORT.pack(version) + encode(_value(record, version), version)
+
+
+@lru_cache(REMEMBERED)
+def _key(transactional_id: str) -> bytes:
+    return SHORT.pack(KEY_VERSION) + encode(TransactionLogKey(transactional_id=transactional_id), KEY_VERSION)
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> TxnRecord | None:
@@ -91,7 +98,7 @@ def _value(txn: Txn, version: int) -> TransactionLogValue:
         producer_epoch=txn.producer_epoch,
         transaction_timeout_ms=txn.timeout_ms,
         transaction_status=txn.state.value,
-        transaction_partitions=None if txn.state is TxnState.EMPTY else _by_topic(txn),
+        transaction_partitions=None if txn.state is TxnState.EMPTY else _by_topic(txn.partitions),
         transaction_last_update_timestamp_ms=txn.updated_ms,
         transaction_start_timestamp_ms=_or_none(txn.started_ms),
     )
@@ -103,11 +110,12 @@ def _value(txn: Txn, version: int) -> TransactionLogValue:
     return value
 
 
-def _by_topic(txn: Txn) -> list[PartitionsSchema]:
-    """In order, so that the same decisions make the same bytes."""
+@lru_cache(REMEMBERED)
+def _by_topic(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
+    """In order, so that the same decisions make the same bytes. Not to be changed: it is remembered."""
     return [
-        PartitionsSchema(topic=topic, partition_ids=[partition for _, partition in partitions])
-        for topic, partitions in groupby(sorted(txn.partitions), key=lambda each: each[0])
+        PartitionsSchema(topic=topic, partition_ids=[partition for _, partition in members])
+        for topic, members in groupby(sorted(partitions), key=lambda each: each[0])
     ]
 
 
