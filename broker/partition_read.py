@@ -112,7 +112,7 @@ def has_nothing_new(partition: Partition, wanted: FetchPartition) -> bool:
 class PartitionRead:
     """One read, split where a thread may have to come in: `check`, then `read` (or `read_cold`), then `answer`."""
 
-    __slots__ = ("_end_offset", "_isolation", "_max_bytes", "_min_one_batch", "_partition", "_wanted")
+    __slots__ = ("_end_offset", "_isolation", "_max_bytes", "_min_one_batch", "_partition", "_segments", "_wanted")
 
     def __init__(
         self,
@@ -164,12 +164,19 @@ class PartitionRead:
 
     def read_cold(self) -> ReadResult:
         """In a thread."""
+        self._segments = self._partition.log.segments
         return self._partition.log.read_cold(
             self._wanted.fetch_offset,
             max_bytes=self._max_bytes,
             end_offset=self._end_offset,
             min_one_batch=self._min_one_batch,
         )
+
+    @property
+    def is_overtaken(self) -> bool:
+        """Whether what `read_cold` found cannot be answered, since segments have changed meanwhile: with the records of
+        aborted transactions compaction drops the list of them, and what was read may still hold the records."""
+        return self._isolation is IsolationLevel.READ_COMMITTED and self._segments is not self._partition.log.segments
 
     def answer(self, result: ReadResult) -> PartitionAnswer:
         return self._answer(result.chunks, result.size_bytes, result.end_offset)

@@ -168,6 +168,9 @@ class FetchInHand:
     def _read_came(self, read: PartitionRead, wanted: FetchPartition, outcome: Outcome[ReadResult]) -> None:
         if self._reply is not None and self._reply.is_done:
             return
+        if read.is_overtaken:
+            self._broker.workers.run(read.read_cold, partial(self._read_came, read, wanted))
+            return
         try:
             answer = read.answer(outcome.result())
         except KafkaError as error:
@@ -221,6 +224,8 @@ class FetchInHand:
             self._answer()
             return
         missing_bytes = self._min_bytes - self._size_bytes
+        if self._isolation is IsolationLevel.READ_COMMITTED:
+            missing_bytes = 1  # a marker is small, and may let much through that was appended before it
         if self._wait is not None:
             self._wait.still_missing(missing_bytes)
             return

@@ -317,6 +317,10 @@ class Clients(TransactionBroker):
         assert data.error_code == 0
         return consumed(data)
 
+    def read_from(self, offset: int, *, committed: bool) -> list[bytes]:
+        """As `read`, without what lies below `offset` in a batch that is sent because it reaches there."""
+        return consumed(self.fetch(offset, committed=committed), offset)
+
     def latest_offset(self, *, committed: bool, version: int = 11, topic: str = "t", index: int = 0) -> int:
         request = ListOffsetsRequest(
             replica_id=-1,
@@ -368,9 +372,10 @@ class Answering:
         return answer
 
 
-def consumed(data: PartitionData) -> list[bytes]:
+def consumed(data: PartitionData, from_offset: int = 0) -> list[bytes]:
     """As consumers read a Fetch answer; the aborted list is null where uncommitted records are wanted."""
-    records = bytes(data.records) if isinstance(data.records, bytes | bytearray | memoryview) else b""
+    chunks = data.records if isinstance(data.records, list) else [data.records or b""]
+    records = b"".join(bytes(chunk) for chunk in chunks)
     begins = sorted((each.first_offset, each.producer_id) for each in data.aborted_transactions or ())
     aborted: set[int] = set()
     values: list[bytes] = []
@@ -382,5 +387,5 @@ def consumed(data: PartitionData) -> list[bytes]:
             if marker is not None and not marker.is_commit:
                 aborted.discard(marker.producer_id)
         elif not (header.is_transactional and header.producer_id in aborted):
-            values += [record.value or b"" for record in records_of(records, position)]
+            values += [record.value or b"" for record in records_of(records, position) if record.offset >= from_offset]
     return values

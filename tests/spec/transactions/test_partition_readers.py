@@ -1,0 +1,304 @@
+"""Who reads what of transactions: Fetch, ListOffsets and DescribeProducers, at every version.
+
+Rules and numbered scenarios: transactions-behaviour 2.9, 4.9, 4.12, 8.6.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.workers import Outcome
+from protocol.errors import ErrorCode
+from protocol.messages.delete_records_request import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from protocol.messages.delete_records_response import DeleteRecordsResponse
+from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.messages.list_offsets_response import ListOffsetsResponse
+from storage.cleanable import cleanable
+from storage.cleaner import CleanerPass
+from tests.support.broker_scene import NOW_MS
+from tests.support.transactional_clients import TV1, Clients, batch_of, consumed
+
+E = ErrorCode
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+@pytest.fixture
+def scene() -> Clients:
+    return Clients()
+
+
+def delete_records(scene: Clients, before: int) -> ErrorCode:
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(partition_index=0, offset=before)])]
+    )
+    answer = scene.answer(request, 2, DeleteRecordsResponse)
+    return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+
+# --- Fetch
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+def test_at_every_version_committed_readers_are_given_what_was_committed(scene: Clients, version: int) -> None:
+    pair = scene.init()
+    scene.produce(pair, 0, b"committed")
+    pair = scene.commit(pair)
+    scene.produce(pair, 0, b"aborted")
+    pair = scene.abort(pair)
+    scene.produce((50, 0), 0, b"plain", transactional=False)
+    scene.produce(pair, 0, b"open")
+    assert scene.read(committed=True, version=version) == [b"committed", b"plain"]
+    assert scene.read(committed=False, version=version) == [b"committed", b"aborted", b"plain", b"open"]
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+def test_the_list_of_aborted_transactions_is_empty_for_committed_readers_and_null_for_others(
+    scene: Clients, version: int
+) -> None:
+    scene.produce((50, 0), 0, b"plain", transactional=False)
+    assert scene.fetch(committed=True, version=version).aborted_transactions == []
+    assert scene.fetch(committed=False, version=version).aborted_transactions is None
+
+
+def test_both_kinds_of_readers_are_told_how_far_what_is_decided_goes(scene: Clients) -> None:
+    scene.produce((50, 0), 0, b"plain", transactional=False)
+    scene.produce(scene.init())
+    for committed in (True, False):
+        data = scene.fetch(committed=committed)
+        assert (data.last_stable_offset, data.high_watermark) == (1, 2)
+
+
+def test_a_committed_reader_at_the_end_of_what_is_decided_is_not_out_of_range(scene: Clients) -> None:
+    scene.produce(scene.init(), 0, b"a", b"b")
+    for offset in (0, 1, 2):
+        data = scene.fetch(offset, committed=True)
+        assert (data.error_code, consumed(data)) == (0, [])
+
+
+def waiting_fetch(scene: Clients, min_bytes: int) -> Any:
+    wanted = FetchTopic(
+        topic="t", partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)]
+    )
+    request = FetchRequest(
+        replica_id=-1,
+        max_wait_ms=500,
+        min_bytes=min_bytes,
+        max_bytes=1 << 30,
+        isolation_level=1,
+        topics=[wanted],
+    )
+    return scene.ask(request, 12)
+
+
+def test_a_waiting_committed_reader_is_given_the_transaction_as_soon_as_its_marker_is_written(scene: Clients) -> None:
+    pair = scene.init()
+    scene.produce(pair, 0, b"x" * 1000)
+    reply = waiting_fetch(scene, min_bytes=1000)
+    scene.commit(pair)
+    scene.settle()
+    assert consumed(reply.outcome().responses[0].partitions[0]) == [b"x" * 1000]
+
+
+def test_a_marker_that_lets_too_little_through_does_not_end_the_wait(scene: Clients) -> None:
+    pair = scene.init()
+    scene.produce(pair, 0, b"x" * 1000)
+    reply = waiting_fetch(scene, min_bytes=100_000)
+    scene.commit(pair)
+    scene.settle()
+    assert not reply.is_done
+    scene.timers.advance(500)
+    assert consumed(reply.outcome().responses[0].partitions[0]) == [b"x" * 1000]
+
+
+def test_what_was_read_from_the_disk_is_read_again_if_compaction_came_in_between(scene: Clients) -> None:
+    """The records may be those of before, and the list of aborted transactions that of after."""
+    scene.topic("c", cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.0)
+    pair = scene.init()
+    scene.produce(pair, 0, b"aborted", topic="c")
+    pair = scene.abort(pair)
+    scene.produce(pair, 0, b"committed", topic="c")
+    scene.commit(pair)
+    scene.partition("c").log.roll(NOW_MS)
+    scene.disk.evict()
+    wanted = FetchTopic(
+        topic="c", partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)]
+    )
+    reply = scene.ask(
+        FetchRequest(
+            replica_id=-1, max_wait_ms=500, min_bytes=1, max_bytes=1 << 30, isolation_level=1, topics=[wanted]
+        ),
+        12,
+    )
+    job, then = scene.workers.jobs.popleft()
+    found = Outcome(job(), None)
+    assert b"aborted" in bytes(found.result().chunks[0])
+    for _ in range(2):
+        clean(scene, "c")
+    assert scene.partition("c").log.aborted_transactions(0, 10) == []
+    then(found)
+    scene.settle()
+    assert consumed(reply.outcome().responses[0].partitions[0]) == [b"committed"]
+
+
+def clean(scene: Clients, topic: str) -> None:
+    """One pass of the cleaner over everything but the active segment."""
+    log = scene.partition(topic).log
+    ticket = log.start_sync()
+    ticket.run()
+    log.finish_sync(ticket)
+    found = cleanable(
+        log.segments,
+        log.config,
+        cleaned_to=None,
+        log_start_offset=log.log_start_offset,
+        log_end_offset=log.log_end_offset,
+        last_stable_offset=log.last_stable_offset,
+        now_ms=NOW_MS,
+    )
+    cleaner = CleanerPass(
+        scene.disk,
+        log.directory,
+        log.segments,
+        log.config,
+        found,
+        log.producers(),
+        now_ms=NOW_MS,
+        key_map_bytes=1 << 20,
+    )
+    cleaner.learn()
+    while (replacement := cleaner.clean_next()) is not None:
+        assert log.replace_segments(replacement)
+        replacement.finish()
+        replacement.unlink()
+
+
+# --- ListOffsets
+
+
+@pytest.mark.parametrize("version", range(2, 12))
+def test_the_latest_offset_is_the_last_stable_one_for_committed_readers(scene: Clients, version: int) -> None:
+    scene.produce((50, 0), 0, b"plain", transactional=False)
+    pair = scene.init()
+    scene.produce(pair)
+    assert scene.latest_offset(committed=True, version=version) == 1
+    assert scene.latest_offset(committed=False, version=version) == 2
+    scene.abort(pair)
+    assert scene.latest_offset(committed=True, version=version) == 3
+
+
+def offset_for_time(scene: Clients, timestamp: int, *, committed: bool) -> int:
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=int(committed),
+        topics=[ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=timestamp)])],
+    )
+    reply = scene.ask(request, 7)
+    scene.settle()
+    answer: ListOffsetsResponse = reply.outcome()
+    return answer.topics[0].partitions[0].offset
+
+
+@pytest.mark.parametrize("timestamp", [NOW_MS, -3], ids=["by time", "largest timestamp"])
+def test_a_timestamp_is_not_looked_up_in_what_is_not_decided(scene: Clients, timestamp: int) -> None:
+    pair = scene.init()
+    scene.produce(pair)
+    assert offset_for_time(scene, timestamp, committed=False) == 0
+    assert offset_for_time(scene, timestamp, committed=True) == -1
+    scene.commit(pair)
+    assert offset_for_time(scene, timestamp, committed=True) == 0
+
+
+# --- DescribeProducers
+
+
+def test_a_producers_state_is_told_from_its_first_batch_to_its_marker(scene: Clients) -> None:
+    pair = scene.init()
+    scene.produce(pair, 0, b"a", b"b")
+    state = scene.producers()[pair[0]]
+    assert (state.producer_epoch, state.last_sequence, state.last_timestamp) == (pair[1], 1, NOW_MS)
+    assert (state.coordinator_epoch, state.current_txn_start_offset) == (-1, 0)
+    following = scene.commit(pair)
+    state = scene.producers()[pair[0]]
+    assert (state.producer_epoch, state.last_sequence) == (following[1], -1), "a new epoch, of which nothing came yet"
+    assert (state.coordinator_epoch, state.current_txn_start_offset) == (0, -1)
+
+
+def test_a_hanging_transaction_can_be_found_and_ended_by_hand(scene: Clients) -> None:
+    scene.broker.config.transaction_partition_verification_enable = False
+    scene.produce((7, 0), version=TV1)
+    state = scene.producers()[7]
+    assert state.current_txn_start_offset == 0
+    assert scene.write_marker((7, state.producer_epoch), commit=False, coordinator_epoch=0) is E.NONE
+    assert scene.producers()[7].current_txn_start_offset == -1
+    assert scene.latest_offset(committed=True) == scene.latest_offset(committed=False)
+
+
+# --- open transactions, and what may be deleted
+
+
+def test_scenario_098_deleting_the_start_of_an_open_transaction_leaves_its_marker_welcome(scene: Clients) -> None:
+    pair = scene.init()
+    scene.produce(pair, 0, b"a", b"b", b"c")
+    assert delete_records(scene, 2) is E.NONE
+    assert scene.latest_offset(committed=True) == 2
+    assert scene.read_from(2, committed=False) == [b"a", b"b", b"c"][2:]
+    scene.commit(pair)
+    assert scene.read_from(2, committed=True) == [b"c"]
+    assert scene.latest_offset(committed=True) == 4
+
+
+def test_records_may_be_deleted_beyond_what_is_decided(scene: Clients) -> None:
+    pair = scene.init()
+    scene.produce(pair, 0, b"a")
+    scene.produce((50, 0), 0, b"plain", transactional=False)
+    assert delete_records(scene, 2) is E.NONE
+    assert scene.latest_offset(committed=True) == scene.latest_offset(committed=False) == 2
+    scene.abort(pair)
+    assert scene.latest_offset(committed=True) == 3
+
+
+def test_retention_takes_open_transactions_along_and_their_producers_stay_known() -> None:
+    scene = Clients()
+    scene.topic("r", segment_bytes=200, retention_ms=DAY_MS, segment_ms=DAY_MS * 100)
+    pair = scene.init()
+    for sequence in range(4):
+        assert scene.produce(pair, sequence, b"x" * 80, topic="r") is E.NONE
+    log = scene.partition("r").log
+    removal = log.retention(NOW_MS + DAY_MS * 2)
+    assert removal is not None
+    assert log.log_start_offset > 0
+    assert log.last_stable_offset == log.log_start_offset, "readers wait at the start"
+    assert scene.producers(topic="r")[pair[0]].current_txn_start_offset == 0
+    scene.commit(pair)
+    assert log.last_stable_offset == log.log_end_offset
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_an_open_transaction_holds_readers_back_after_a_restart_until_it_ends(scene: Clients, killed: bool) -> None:
+    pair = scene.init()
+    scene.produce(pair, 0, b"a")
+    again = scene.restarted(killed=killed)
+    assert again.latest_offset(committed=True) == 0
+    assert again.produce(pair, 1, b"b") is E.NONE
+    assert again.produce(pair, 0, b"a") is E.NONE, "a duplicate is known"
+    again.commit(pair)
+    assert again.read(committed=True) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_scenario_097_a_producer_with_an_open_transaction_outlives_its_expiry(killed: bool) -> None:
+    scene = Clients()
+    pair = scene.init()
+    scene.told(scene.send(batch_of(pair, timestamp_ms=NOW_MS - 3 * DAY_MS)))
+    scene.partition("t").log.expire_producers(NOW_MS)
+    again = scene.restarted(killed=killed)
+    assert again.producers()[pair[0]].current_txn_start_offset == 0
+    again.abort(pair)
+    assert again.latest_offset(committed=True) == 2
