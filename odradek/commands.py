@@ -24,6 +24,22 @@ Examples:
   odradek serve --config server.properties --override num.partitions=3
 """
 
+INSPECT_HELP = """
+Print files of a data directory, or a whole directory, as text.
+
+Logs (records of internal topics and control records decoded), indexes, producer snapshots, checkpoints, metadata
+snapshots, and requests and responses. Every line says at which byte it stands. The status is 1 if anything could not
+be read.
+
+Examples:
+
+  odradek inspect data/payments-0/00000000000000000000.log
+
+  odradek inspect --json data/__transaction_state-7/*.log | jq .state
+
+  odradek inspect --as response:Fetch:12 answer.bin
+"""
+
 app = typer.Typer(
     name="odradek",
     help="A Kafka broker in one Python process, its log on disk in Kafka's own formats.",
@@ -75,6 +91,23 @@ def serve(
         is_ephemeral=ephemeral,
     )
     raise typer.Exit(run(options))
+
+
+@app.command(help=INSPECT_HELP)
+def inspect(
+    files: Annotated[list[Path], typer.Argument(help="Files or directories.", metavar="FILE...")],
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
+    kind: Annotated[
+        str | None, typer.Option("--as", help="What they are, where their names do not tell.", metavar="KIND")
+    ] = None,
+    topic: Annotated[str | None, typer.Option(help="The topic of a log that lies elsewhere.", metavar="NAME")] = None,
+    batches: Annotated[bool, typer.Option("--batches", help="Only the batches of logs, not their records.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Long keys and values uncut.")] = False,
+) -> None:
+    from odradek.inspect.command import inspect as run_inspect
+
+    status = run_inspect(files, kind=kind, topic=topic, as_json=json, with_records=not batches, is_full=full)
+    raise typer.Exit(status)
 
 
 @app.command()

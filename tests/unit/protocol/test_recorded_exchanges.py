@@ -14,7 +14,7 @@ from protocol.codec import decode_from, encode, is_flexible
 from protocol.frames import LENGTH_BYTES, read_request_header, request_bytes, response_chunks
 from protocol.messages import request_class, response_class
 from protocol.struct import Message
-from tests.support.kafka_json import kafka_json
+from protocol.kafka_json import kafka_json
 from tests.support.oracle import IS_THERE, Exchange, exchanges, needs_oracle
 
 pytestmark = needs_oracle

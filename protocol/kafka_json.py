@@ -1,4 +1,4 @@
-"""A message as the JSON that Kafka's own converters print: what stands beside the recorded exchanges.
+"""A message as the JSON that Kafka's own converters and DumpLogSegments print.
 
 camelCase names; only the fields that the version has; tagged fields only where they differ from their default; bytes
 and uuids as base64 (uuids URL-safe, without padding); records as `<name>SizeInBytes`.
@@ -36,7 +36,9 @@ def _struct(struct: Struct, fields: tuple[Field, ...], schema: Schema, version: 
 
 def is_default(field: Field, value: object) -> bool:
     if field.default_is_empty:
-        return value == [] if field.is_array else value is None
+        if field.is_array:
+            return value == []
+        return value is None if field.is_none_when_absent else value is not None and value == type(value)()
     return bool(value == field.default)
 
 

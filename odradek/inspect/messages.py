@@ -1,0 +1,49 @@
+"""Messages inside of records and frames: decoded with the codec of the broker, and complained about with that of
+construct, which knows in which field it failed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from construct import ConstructError
+
+from protocol.codec import decode_from
+from protocol.errors import MalformedMessage, UnsupportedVersion
+from protocol.kafka_json import kafka_json
+from protocol.messages import message_class
+from protocol.reference import structure
+from protocol.struct import Buffer, Message
+
+
+def read_message(module: str, version: int, data: Buffer, position: int) -> Message:
+    """All of `data` from `position` on. Raises MalformedMessage that names the field, also where bytes are left."""
+    kind = message_class(module)
+    try:
+        message, end = decode_from(kind, version, data, position)
+    except UnsupportedVersion:
+        raise MalformedMessage(f"{kind.__name__} has no version {version}") from None
+    except MalformedMessage as error:
+        field = broken_field(module, version, data, position)
+        place = f", in field {field}" if field else ""
+        raise MalformedMessage(f"{kind.__name__} version {version}: {error}{place}") from None
+    if end != len(data):
+        raise MalformedMessage(f"{kind.__name__} version {version}: {len(data) - end} bytes are left behind it")
+    return message
+
+
+def as_tree(module: str, version: int, data: Buffer, position: int) -> dict[str, Any]:
+    """As `read_message`, in Kafka's JSON."""
+    return kafka_json(read_message(module, version, data, position), version)
+
+
+def broken_field(module: str, version: int, data: Buffer, position: int) -> str | None:
+    """The path to the field at which reading ends, as construct tells it."""
+    try:
+        structure(module, version).parse(bytes(memoryview(data)[position:]))
+    except ConstructError as error:
+        path = (error.path or "").removeprefix("(parsing)").removeprefix(" -> ")
+        names = [name for name in path.split(" -> ") if name not in ("value", "length", "marker")]
+        return ".".join(names) or None
+    except UnicodeDecodeError:
+        return None
+    return None
