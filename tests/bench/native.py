@@ -63,11 +63,12 @@ def run_load(
 
 @contextmanager
 def running_sink(answer: bytes) -> Iterator[tuple[int, int]]:
-    """A process that answers every request with the same bytes; gives its port and process id."""
+    """A process that keeps every request and answers it with the same bytes; gives its port and process id."""
     with tempfile.NamedTemporaryFile(prefix="bench-answer-") as file:
         file.write(answer)
         file.flush()
-        with subprocess.Popen([str(compiled("sink")), file.name], stdout=subprocess.PIPE, text=True) as process:
+        command = [str(compiled("sink")), file.name, f"{file.name}.data"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             port = int(process.stdout.readline())
             try:

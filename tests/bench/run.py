@@ -16,12 +16,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.bench.native import NoCompiler, compiled
+from tests.bench.raw import RawLoad
 from tests.bench.rows import MEASUREMENTS, Measurement
 from tests.bench.subjects import Subject, new_kafka, new_odradek
 from tests.bench.table import BASELINE, KAFKA, OURS, Results, lines, machine, markdown, write_json
 
 QUICK_SHARE = 0.25
 WARM_UP_SHARE = 0.5
+WARM_UP_OF_A_BROKER = 6.0  # before its first load: what is compiled while it runs is to be compiled
 
 
 def main() -> int:
@@ -68,6 +70,14 @@ def row_names(text: str) -> frozenset[str]:
     return names
 
 
+def warm_up(subject: Subject, measurement: Measurement) -> None:
+    if not subject.is_warm:
+        subject.is_warm = True
+        with suppress(NoCompiler):
+            RawLoad(1024, 32, 1).measure(subject, WARM_UP_OF_A_BROKER)
+    measurement.measure(subject, WARM_UP_SHARE)
+
+
 def measure(measurement: Measurement, subjects: Sequence[Subject], results: Results, *, is_quick: bool) -> None:
     """All rounds of one measurement; the subjects and the baseline take turns."""
     share = QUICK_SHARE if is_quick else 1.0
@@ -77,7 +87,7 @@ def measure(measurement: Measurement, subjects: Sequence[Subject], results: Resu
             compiled("load")
         if measurement.warms_up and not is_quick:
             for subject in subjects:
-                measurement.measure(subject, WARM_UP_SHARE)
+                warm_up(subject, measurement)
         for turn in range(1 if is_quick else max(measurement.rounds, measurement.kafka_rounds)):
             for subject in subjects:
                 if turn < (measurement.kafka_rounds if subject.name == KAFKA else measurement.rounds):

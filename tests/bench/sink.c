@@ -1,6 +1,7 @@
-/* What the raw rows are compared with: it reads requests, throws them away, and answers each with the same bytes.
+/* What the raw rows are compared with: it appends what it reads to a file, and answers each request with the same bytes.
 
-   sink ANSWER     ANSWER is a file: one answer with its length. Prints its port; serves until it is killed. */
+   sink ANSWER DATA     ANSWER is a file: one answer with its length. DATA is made anew, and has no name any more when
+                        this prints its port. Serves until it is killed. */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -25,6 +26,7 @@ typedef struct {
 
 static char answer[1024], buffer[BUFFER];
 static size_t answer_size;
+static int data;
 
 static void require(int is_so, const char *what) {
     if (is_so) return;
@@ -65,6 +67,7 @@ static void serve(Peer *peer) {
         free(peer);
         return;
     }
+    require(write(data, buffer, (size_t)got) == got, "write");
     unsigned count = requests_in(peer, (unsigned char *)buffer, (size_t)got);
     for (unsigned done = 0; done < count;) {
         unsigned together = count - done < MOST_TOGETHER ? count - done : MOST_TOGETHER;
@@ -75,8 +78,10 @@ static void serve(Peer *peer) {
 }
 
 int main(int argc, char **argv) {
-    FILE *file = argc == 2 ? fopen(argv[1], "rb") : NULL;
-    require(file != NULL, "sink ANSWER");
+    FILE *file = argc == 3 ? fopen(argv[1], "rb") : NULL;
+    require(file != NULL, "sink ANSWER DATA");
+    data = open(argv[2], O_WRONLY | O_CREAT | O_EXCL, 0600);
+    require(data >= 0 && !unlink(argv[2]), argv[2]);
     answer_size = fread(answer, 1, sizeof answer, file);
     int listener = socket(AF_INET, SOCK_STREAM, 0), poller = epoll_create1(0), one = 1;
     struct sockaddr_in address = {.sin_family = AF_INET};

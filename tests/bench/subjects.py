@@ -26,6 +26,7 @@ class Subject:
 
     def __init__(self, name: str, make: Callable[[Path, int], Broker], work: Path) -> None:
         self.name = name
+        self.is_warm = False  # whether the shared process has had load
         self._make = make
         self._work = work
         self._made = 0
