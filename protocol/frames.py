@@ -60,7 +60,8 @@ def read_header_fields(frame: Buffer, *, has_tags: bool) -> tuple[int, str | Non
         _, _, correlation_id, client_id_size = REQUEST_START.unpack_from(frame)
         if client_id_size >= 0:
             start, position = position, position + client_id_size
-            client_id = str(frame[start:position], "utf-8")
+            # As Kafka reads it: what is not UTF-8 becomes a replacement character, and is no reason to hang up.
+            client_id = str(frame[start:position], "utf-8", "replace")
         else:
             client_id = None
         if has_tags:
@@ -69,8 +70,6 @@ def read_header_fields(frame: Buffer, *, has_tags: bool) -> tuple[int, str | Non
                 position = skip_tags(frame, position, tags)
     except (IndexError, PackingError) as error:  # slicing does not raise: a client id that is too long leaves no tags
         raise MalformedMessage("a request that ends in its header, maybe in its client id") from error
-    except UnicodeDecodeError as error:
-        raise MalformedMessage("client id is not UTF-8") from error
     if position > len(frame):
         raise MalformedMessage("a request that ends in its client id or tags")
     return correlation_id, client_id, position
