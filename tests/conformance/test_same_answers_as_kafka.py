@@ -15,6 +15,7 @@ from protocol.messages.describe_cluster_request import DescribeClusterRequest
 from protocol.messages.describe_cluster_response import DescribeClusterResponse
 from tests.conformance.differential import (
     admin_script,
+    frames_script,
     groups_script,
     records_script,
     settings_script,
@@ -38,6 +39,7 @@ SCRIPTS: dict[Script, int] = {
     **topics_script.SCRIPTS,
     **settings_script.SCRIPTS,
     **groups_script.SCRIPTS,
+    **frames_script.SCRIPTS,
 }
 
 

@@ -186,7 +186,16 @@ class KafkaProcess(Broker):
 
     def _start(self) -> None:
         ready_file = self.data_dir.with_name(f"{self.data_dir.name}.ready.json")
-        words = [str(ORACLE / "kafka"), "start", "--version", self.version, "--port", str(self.port)]
+        words = [
+            str(ORACLE / "kafka"),
+            "start",
+            "--timeout",
+            "180",
+            "--version",
+            self.version,
+            "--port",
+            str(self.port),
+        ]
         words += ["--data", str(self.data_dir), "--ready-file", str(ready_file)]
         words += [f"--set={name}={value}" for name, value in self.overrides.items()]
         environment = {"KAFKA_HEAP_OPTS": self._heap, **os.environ}

@@ -96,12 +96,16 @@ class Talk:
         self._answers.append((label, answer))
         return answer
 
-    def send_frame(self, label: str, frame: bytes, *, wait_s: float = 20.0) -> None:
-        """Send bytes as they are (with their length) and note whether they are answered, and with how many bytes."""
+    def note(self, label: str, value: object) -> None:
+        self._answers.append((label, value))
+
+    def send_frame(self, label: str, frame: bytes, *, wait_s: float = ANSWER_TIMEOUT_S, show: bool = True) -> None:
+        """Send bytes as they are (with their length) and note whether they are answered; `show`: with which bytes."""
         wire = Wire(self.place.bootstrap, None, wait_s)
         try:
             wire.send_bytes(frame)
-            outcome: object = {"answer": wire.receive_bytes().hex()}
+            answer = wire.receive_bytes()
+            outcome = f"answered {answer.hex()}" if show else "answered"
         except ClosedByBroker:
             outcome = "closed"
         except TimeoutError:
