@@ -78,6 +78,9 @@ class Blocks:
         self.held: list[Callable[[], None]] | None = None  # a list: answers are kept back in it
         self._next = count(1000, 1000)
 
+    def begin_at(self, producer_id: int) -> None:
+        self._next = count(producer_id, 1000)
+
     def allocate_producer_ids(self, count: int, then: OnProducerId) -> None:
         answer = next(self._next) if self.failure is None else self.failure
         if self.held is None:

@@ -1,0 +1,105 @@
+"""What Kafka 4.3.1 was asked and what it answered, in the order of the recording, is asked again and answered alike."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from broker.error_replies import error_reply
+from broker.transaction_coordinator import TRANSACTION_STATE
+from broker.transactions.core import MARKER_RETRY_MS
+from protocol.api_keys import ApiKey
+from protocol.codec import decode, encode, is_flexible
+from protocol.errors import ErrorCode, KafkaError
+from protocol.frames import read_request_header
+from protocol.messages import request_class, response_class
+from protocol.struct import Message
+from tests.support.broker_scene import answer_of
+from tests.support.oracle import Exchange, exchanges, needs_oracle
+from tests.support.transaction_broker import TransactionBroker
+
+EVERYWHERE = [("p-7", 0), *(("__consumer_offsets", index) for index in range(3))]
+NOT_YET = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.name}  # Kafka had no producer ids at first
+
+
+def recorded(api: str, client: str = "probe") -> Iterator[Exchange]:
+    for exchange in exchanges(client):
+        if exchange.api == api and exchange.response is not None and not NOT_YET & set(exchange.errors):
+            yield exchange
+
+
+def scene_of_the_probe() -> TransactionBroker:
+    """Its topics, and its transactional ids with the producer ids that they got."""
+    scene = TransactionBroker()
+    scene.blocks.begin_at(0)
+    scene.topic(TRANSACTION_STATE, 3)
+    scene.topic("__consumer_offsets", 3)
+    scene.topic("p-7", 2)
+    # Its first producer id went to the id p-y; the other ids were begun one for each version.
+    for exchange in sorted(recorded("InitProducerId"), key=lambda each: b"p-tx" in each.request):
+        assert ask(scene, exchange) == answered(exchange), str(exchange)
+    return scene
+
+
+def ask(scene: TransactionBroker, exchange: Exchange) -> Message:
+    _, position = read_request_header(memoryview(exchange.request))
+    kind = request_class(exchange.key)
+    request = decode(kind, exchange.version, exchange.request, position)
+    try:
+        reply = answer_of(scene.ask(request, exchange.version))
+    except KafkaError as error:
+        reply = error_reply(ApiKey(exchange.key), exchange.version, request, error.code, error.message)
+    return decode(response_class(exchange.key), exchange.version, encode(reply, exchange.version))
+
+
+def answered(exchange: Exchange) -> Message:
+    assert exchange.response is not None
+    kind = response_class(exchange.key)
+    return decode(kind, exchange.version, exchange.response, 5 if is_flexible(kind, exchange.version) else 4)
+
+
+@needs_oracle
+@pytest.mark.parametrize("version", range(6))
+def test_a_transaction_of_each_version_goes_as_it_went_with_kafka(version: int) -> None:
+    scene = scene_of_the_probe()
+    for api in ("AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn"):
+        for exchange in recorded(api):
+            if exchange.version != version:
+                continue
+            # Kafka's markers take their time, and it was asked again in the meantime.
+            was_under_way = ErrorCode.CONCURRENT_TRANSACTIONS.name in exchange.errors
+            scene.markers.refusals = dict.fromkeys(EVERYWHERE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            assert ask(scene, exchange) == answered(exchange), str(exchange)
+            if was_under_way:
+                scene.markers.refusals = {}
+                scene.timers.advance(MARKER_RETRY_MS)
+
+
+@needs_oracle
+@pytest.mark.parametrize("client", ["probe", "broker", "java"])
+def test_markers_are_answered_as_kafka_answered_them(client: str) -> None:
+    asked = 0
+    for exchange in recorded("WriteTxnMarkers", client):
+        scene = TransactionBroker()
+        scene.topic("__consumer_offsets", 3)
+        for name in ("p-7", "a-a", "j-a", "j-b", "c-a", "c-b", "k-a", "js-a"):
+            scene.topic(name, 2)
+        assert in_order(ask(scene, exchange)) == in_order(answered(exchange)), str(exchange)
+        asked += 1
+    assert asked > 0
+
+
+def in_order(response: Message) -> list[tuple[int, list[tuple[str, list[tuple[int, int]]]]]]:
+    """Its markers, with topics and partitions sorted: Kafka gives them as its sets have them."""
+    return [
+        (
+            marker.producer_id,
+            sorted(
+                (
+                    topic.name,
+                    sorted((partition.partition_index, partition.error_code) for partition in topic.partitions),
+                )
+                for topic in marker.topics
+            ),
+        )
+        for marker in response.markers  # type: ignore[attr-defined]  # a WriteTxnMarkersResponse
+    ]
