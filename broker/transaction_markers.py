@@ -153,7 +153,7 @@ class MarkerSender:
         self._exists = exists
         self._written = written
         self._lost = lost
-        self._complained: set[tuple[str, TopicPartition, ErrorCode]] = set()
+        self._complaints: dict[str, set[tuple[TopicPartition, ErrorCode]]] = {}
 
     def resolve(self, owed: MarkersOwed) -> None:
         """The decision is as durable as settings ask: send its markers."""
@@ -170,7 +170,12 @@ class MarkerSender:
             owed.transaction_version,
             wanted,
         )
-        self._writer.write([marker], partial(self._answered, owed, gone))
+        try:
+            self._writer.write([marker], partial(self._answered, owed, gone))
+        except Exception:
+            # A bug, and not the transaction's: that one is tried again, rather than stuck for good.
+            logger.exception("%s: the markers of %r could not be written", self._name, owed.transactional_id)
+            self._written(owed, gone)
 
     def fail(self, error: Exception) -> None:
         self._lost(error)
@@ -178,17 +183,19 @@ class MarkerSender:
     def _answered(self, owed: MarkersOwed, gone: frozenset[TopicPartition], results: Sequence[Codes]) -> None:
         codes = results[0]
         done = {each for each, code in codes.items() if marker_result(code) is MarkerResult.DONE}
-        for topic_partition, code in codes.items():
-            if topic_partition not in done:
-                self._complain(owed, topic_partition, code)
+        if len(done) < len(codes):
+            for topic_partition in codes.keys() - done:
+                self._complain(owed, topic_partition, codes[topic_partition])
+        elif self._complaints:
+            self._complaints.pop(owed.transactional_id, None)
         self._written(owed, gone | done)
 
     def _complain(self, owed: MarkersOwed, topic_partition: TopicPartition, code: ErrorCode) -> None:
         """Once for each reason: it is tried again several times a second."""
-        about = (owed.transactional_id, topic_partition, code)
-        if about in self._complained:
+        complaints = self._complaints.setdefault(owed.transactional_id, set())
+        if (topic_partition, code) in complaints:
             return
-        self._complained.add(about)
+        complaints.add((topic_partition, code))
         logger.warning(
             "%s: the %s of %r waits for %s-%d, which answers its marker with %s; trying again",
             self._name,

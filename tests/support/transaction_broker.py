@@ -104,10 +104,13 @@ class MarkersThatMeet:
     def __init__(self, writer: MarkerWriter) -> None:
         self._writer = writer
         self.refusals: dict[tuple[str, int], ErrorCode] = {}
+        self.bug: Exception | None = None
         self.sent: list[TxnMarker] = []
         self.held: list[Callable[[], None]] | None = None  # a list: answers are kept back in it
 
     def write(self, markers: Iterable[TxnMarker], then: OnWritten) -> None:
+        if self.bug is not None:
+            raise self.bug
         (marker,) = markers
         self.sent.append(marker)
         refused = {each: self.refusals[each] for each in marker.partitions if each in self.refusals}

@@ -210,6 +210,17 @@ def test_scenario_065_a_write_that_failed_is_tried_again() -> None:
     assert len(scene.markers_in(*P0)) == 1
 
 
+def test_a_bug_on_the_way_of_a_marker_does_not_leave_its_transaction_stuck() -> None:
+    scene = Scene()
+    pair = scene.init()
+    scene.begin(pair, P0)
+    scene.markers.bug = RuntimeError("a bug")
+    assert scene.end(pair).producer_epoch == 1
+    scene.markers.bug = None
+    scene.timers.advance(MARKER_RETRY_MS)
+    assert scene.state() == ("CompleteCommit", PID, 1)
+
+
 def test_scenario_066_what_an_older_coordinator_sent_ends_nothing() -> None:
     scene = Scene()
     pair = scene.init()
