@@ -184,6 +184,8 @@ def produce_wrong(talk: Talk, version: int) -> None:
     to = Producer(talk, version)
     name = to.make_topic(f"produce-wrong-{version}", len(WRONG_BATCHES))
     for partition, (label, wrong) in enumerate(WRONG_BATCHES.items()):
+        if wrong is None and version not in (3, 9, 13):
+            continue  # Kafka never answers it, and once per way to encode it is enough to wait
         to.put(label, name, wrong, partition=partition)
         everything(talk, name, to._ids[name], partition, f"content after {label}")
 
