@@ -1,0 +1,37 @@
+"""Markers as they travel to leaders in other processes."""
+
+from collections.abc import Mapping, Sequence
+from random import Random
+
+from broker.transaction_markers import MarkerWriter, OnWritten, TxnMarker
+from protocol.errors import ErrorCode
+from tests.checker.history import TopicPartition
+from tests.simulation.virtual_time import VirtualTimers
+
+
+class FarMarkers:
+    """Late, twice, and their answers late too; meanwhile others have their turn, and the process may end.
+
+    Only those of transaction.version 2 are repeated: before it a late marker ends whatever is open, by design.
+    """
+
+    def __init__(self, writer: MarkerWriter, timers: VirtualTimers, rng: Random) -> None:
+        self._writer = writer
+        self._timers = timers
+        self._rng = rng
+
+    def write(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
+        def answered(results: Sequence[Mapping[TopicPartition, ErrorCode]]) -> None:
+            self._timers.after(self._delay_ms(), lambda: then(results))
+
+        self._timers.after(self._delay_ms(), lambda: self._writer.write(markers, answered))
+        if all(marker.transaction_version == 2 for marker in markers) and self._rng.random() < 0.3:
+            late_ms = self._rng.choice([10, 100, 1_000])
+            self._timers.after(late_ms, lambda: self._writer.write(markers, lambda results: None))
+
+    def _delay_ms(self) -> float:
+        return self._rng.choice([0.1, 1, 1, 30])
+
+
+def far_markers(writer: MarkerWriter, timers: VirtualTimers, rng: Random) -> MarkerWriter:
+    return FarMarkers(writer, timers, rng)

@@ -1,0 +1,211 @@
+"""What must hold after every event, whatever the seed, for partitions, their readers and groups' offsets.
+
+Looks at logs as a read_committed consumer would, only further than it has looked already; a restart is looked at anew.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from broker.group_coordinator import OFFSETS_TOPIC
+from broker.partition import Partition
+from broker.transactions.listing import Filter
+from protocol.batch_header import batches
+from protocol.codec import decode
+from protocol.control_records import read_marker
+from protocol.errors import KafkaError
+from protocol.frames import request_bytes
+from protocol.messages.offset_fetch_request import OffsetFetchRequest
+from protocol.messages.offset_fetch_response import OffsetFetchResponse
+from protocol.records import records_of
+from protocol.struct import Buffer
+from tests.checker.history import TopicPartition
+from tests.simulation.producers import Book
+
+if TYPE_CHECKING:
+    from tests.simulation.simulated_broker import SimulatedBroker
+
+MarkerSeen = Callable[[int, int, bool], None]  # producer id, producer epoch, whether it commits
+Records = Iterator[tuple[int, bytes]]
+OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
+OFFSET_FETCH_VERSION = 5
+
+
+@dataclass(slots=True)
+class Seen:
+    """Of one partition."""
+
+    last_stable_offset: int = 0
+    log_end_offset: int = 0
+    read_to: int = 0
+    visible: dict[bytes, int] = field(default_factory=dict)  # value → offset
+    markers: dict[tuple[int, int], int] = field(default_factory=dict)  # (producer id, epoch) → how many
+
+
+class Invariants:
+    def __init__(self, book: Book, partitions: list[TopicPartition], groups: list[str]) -> None:
+        self._book = book
+        self._partitions = partitions
+        self._groups = groups
+        self._seen: dict[TopicPartition, Seen] = {each: Seen() for each in partitions}
+        self._outcomes: dict[tuple[int, int], bool] = {}  # (producer id, epoch) → committed
+        self._offsets: dict[str, int] = {}
+        self._disk_calls = -1
+        self.markers_repeated = 0
+        self.bumping: set[int] = set()  # producer ids each of whose transactions has its own epoch
+
+    def check(self, broker: "SimulatedBroker") -> None:
+        if broker.disk.calls == self._disk_calls:
+            return  # nothing was written
+        self._disk_calls = broker.disk.calls
+        for topic_partition, seen in self._seen.items():
+            partition = broker.partition(*topic_partition)
+            log = partition.log
+            stable = log.last_stable_offset
+            assert stable >= seen.last_stable_offset, f"the last stable offset of {partition} went back to {stable}"
+            if (stable, log.log_end_offset) == (seen.last_stable_offset, seen.log_end_offset):
+                continue
+            assert stable <= log.high_watermark <= log.log_end_offset
+            seen.last_stable_offset, seen.log_end_offset = stable, log.log_end_offset
+            self._read_on(partition, seen)
+            if topic_partition[0] == OFFSETS_TOPIC:
+                self._check_offsets(broker)
+        self._check_nothing_is_stuck(broker)
+
+    def restarted(self, *, was_power_lost: bool) -> None:
+        """was_power_lost: what nobody was told of may be gone, even if somebody could read it."""
+        self._disk_calls = -1
+        for topic_partition, before in self._seen.items():
+            after = Seen()
+            if not was_power_lost:
+                after.last_stable_offset = before.last_stable_offset
+                after.visible = before.visible
+            self._seen[topic_partition] = after
+        if was_power_lost:
+            self._outcomes.clear()
+            self._offsets.clear()
+
+    # Reading.
+
+    def _read_on(self, partition: Partition, seen: Seen) -> None:
+        log, end = partition.log, partition.log.last_stable_offset
+        if end <= seen.read_to:
+            return
+        aborted = log.aborted_transactions(seen.read_to, end)
+        for portion in log.scan(seen.read_to, end):
+            for offset, value in committed_records(portion, aborted, self._marker_of(partition, seen)):
+                if partition.topic != OFFSETS_TOPIC:
+                    self._see(partition, seen, offset, value)
+        seen.read_to = end
+
+    def _see(self, partition: Partition, seen: Seen, offset: int, value: bytes) -> None:
+        attempt = self._book.by_value.get(value)
+        assert attempt is not None, f"nobody sent {value!r} of {partition}"
+        assert attempt.may_be_committed, f"{value!r} of {partition} can be read, and was never to be committed"
+        before = seen.visible.setdefault(value, offset)
+        assert before == offset, f"{value!r} of {partition} is at the offsets {before} and {offset}"
+
+    def _marker_of(self, partition: Partition, seen: Seen) -> MarkerSeen:
+        def marker(producer_id: int, producer_epoch: int, is_commit: bool) -> None:
+            if producer_id not in self.bumping:
+                return
+            key = (producer_id, producer_epoch)
+            known = self._outcomes.setdefault(key, is_commit)
+            assert known == is_commit, f"one transaction of producer {key} is committed and aborted: {partition}"
+            seen.markers[key] = seen.markers.get(key, 0) + 1
+            self.markers_repeated += seen.markers[key] > 1
+
+        return marker
+
+    def missing_after_restart(self) -> None:
+        """Once everything is stable again: what could be read can still be read."""
+        for topic_partition, seen in self._seen.items():
+            gone = [value for value, offset in seen.visible.items() if offset >= seen.read_to]
+            assert not gone, f"{gone} of {topic_partition} could be read, and cannot any more"
+
+    # Groups.
+
+    def _check_offsets(self, broker: "SimulatedBroker") -> None:
+        for group in self._groups:
+            told: list[int] = []
+            ask_for_offset(broker, group, told.append)
+            if not told:
+                continue
+            (offset,) = told
+            before = self._offsets.get(group, -1)
+            assert offset >= before, f"the offset of {group} went back from {before} to {offset}"
+            if offset not in (before, -1):
+                attempt = self._book.by_offset[group, offset]
+                assert attempt.may_be_committed, f"offset {offset} of {group} counts, and was never to be committed"
+            self._offsets[group] = offset
+
+    # Stuck readers.
+
+    def _check_nothing_is_stuck(self, broker: "SimulatedBroker") -> None:
+        """Where a transaction is open, somebody knows of it and will end it."""
+        taking_part: set[tuple[int, str, int]] | None = None
+        for topic, index in self._partitions:
+            log = broker.partition(topic, index).log
+            if log.last_stable_offset == log.high_watermark or log.offline_reason is not None:
+                continue
+            taking_part = taking_part or who_takes_part(broker)
+            if taking_part is None:
+                return
+            for producer in log.producers():
+                if producer.current_txn_first_offset is not None:
+                    assert (producer.producer_id, topic, index) in taking_part, (
+                        f"producer {producer.producer_id} has records in {topic}-{index} that nobody will ever commit"
+                        " or abort"
+                    )
+
+    @property
+    def visible(self) -> dict[TopicPartition, dict[bytes, int]]:
+        return {each: seen.visible for each, seen in self._seen.items()}
+
+
+def who_takes_part(broker: "SimulatedBroker") -> set[tuple[int, str, int]] | None:
+    """(producer id, topic, partition) of all that is open or waits for markers; None while that is being loaded."""
+    try:
+        listed = broker.transactions.list_transactions(Filter())
+        found = [broker.transactions.describe(each.transactional_id) for each in listed]
+    except KafkaError:
+        return None
+    return {
+        (each.producer_id, topic.topic, index)
+        for each in found
+        if each.transaction_state in OPEN_STATES
+        for topic in each.topics
+        for index in topic.partitions
+    }
+
+
+def committed_records(data: Buffer, aborted: list[tuple[int, int]], marker_seen: MarkerSeen | None = None) -> Records:
+    """What a read_committed consumer makes of fetched batches and the list of aborted transactions beside them."""
+    waiting = sorted(aborted, key=lambda each: each[1])
+    dropped: set[int] = set()
+    for position, header in batches(data):
+        while waiting and waiting[0][1] <= header.last_offset:
+            dropped.add(waiting.pop(0)[0])
+        if header.is_control:
+            marker = read_marker(data, position, header)
+            assert marker is not None
+            if not marker.is_commit:
+                dropped.discard(header.producer_id)
+            if marker_seen is not None:
+                marker_seen(marker.producer_id, marker.producer_epoch, marker.is_commit)
+        elif not header.is_transactional or header.producer_id not in dropped:
+            for record in records_of(data, position):
+                assert record.value is not None or record.key is not None
+                yield record.offset, bytes(record.value or b"")
+
+
+def ask_for_offset(broker: "SimulatedBroker", group: str, answered: Callable[[int], None]) -> None:
+    """-1 where the group has none. Not answered while its coordinator loads; later, where it waits for the disk."""
+
+    def came(data: bytes) -> None:
+        answer = decode(OffsetFetchResponse, OFFSET_FETCH_VERSION, data, 8)
+        if not answer.error_code:
+            answered(max((each.committed_offset for topic in answer.topics for each in topic.partitions), default=-1))
+
+    request = OffsetFetchRequest(group_id=group, topics=None)
+    broker.receive(request_bytes(request, OFFSET_FETCH_VERSION, 1, "watcher"), came)

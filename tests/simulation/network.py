@@ -1,0 +1,90 @@
+"""Requests on their way: late, twice, in another order, or not at all; and so their answers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from protocol.codec import decode
+from protocol.frames import request_bytes, response_has_tags
+from protocol.messages import response_class
+from protocol.messages.end_txn_request import EndTxnRequest
+from protocol.struct import Message
+from tests.simulation.virtual_time import Life, VirtualTime
+
+if TYPE_CHECKING:
+    from tests.simulation.simulated_broker import SimulatedBroker
+
+END_TXN = EndTxnRequest.API_KEY
+HEADER_BYTES = 8  # of an answer: length and correlation id
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """How likely it is that a message is lost, that a request comes twice, and that either is late by seconds."""
+
+    lost: float = 0.02
+    twice: float = 0.03
+    late: float = 0.03
+
+
+class Network:
+    def __init__(
+        self,
+        time: VirtualTime,
+        rng: Random,
+        weather: Weather,
+        broker: Callable[[], "SimulatedBroker | None"],
+        note: Callable[[str], None],
+    ) -> None:
+        """
+        broker  who listens now, if anybody does
+        note    puts a line into the trace
+        """
+        self._time = time
+        self._rng = rng
+        self._weather = weather
+        self._broker = broker
+        self._note = note
+        self._life = Life()
+
+    def send(
+        self,
+        sender: str,
+        message: Message,
+        version: int,
+        answered: Callable[[Message], None],
+        is_connected: Callable[[], bool],
+    ) -> None:
+        """answered: once, or never. is_connected: else what is still under way is not delivered any more."""
+        frame = request_bytes(message, version, 1, sender)
+
+        def deliver() -> None:
+            broker = self._broker()
+            if broker is None or not is_connected():
+                return
+            self._note(f"{sender} → {type(message).__name__} v{version}")
+            broker.receive(frame, answer)
+
+        def answer(data: bytes) -> None:
+            if self._rng.random() < self._weather.lost:
+                return
+            kind = response_class(message.API_KEY)
+            position = HEADER_BYTES + response_has_tags(message.API_KEY, kind, version)
+            self._after(lambda: answered(decode(kind, version, data, position)))
+
+        if self._rng.random() >= self._weather.lost:
+            self._after(deliver)
+        # The end of a transaction comes twice only if its producer says it twice: it must know what an error means.
+        if message.API_KEY != END_TXN and self._rng.random() < self._weather.twice:
+            self._after(deliver)
+
+    def close(self) -> None:
+        """Nothing arrives any more."""
+        self._life.is_over = True
+
+    def _after(self, action: Callable[[], None]) -> None:
+        rng = self._rng
+        is_late = rng.random() < self._weather.late
+        delay_ms = rng.choice([50, 500, 3_000, 12_000]) if is_late else rng.choice([0.1, 0.2, 1, 3])
+        self._time.after(delay_ms, action, self._life)

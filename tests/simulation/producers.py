@@ -1,0 +1,338 @@
+"""Transactional producers as real clients are, of the old protocol and of KIP-890's; each a script that asks and waits.
+
+    answers = yield [Ask(request, version), …]      all at once; None for those that never came
+    yield 100                                       goes on 100 ms later
+
+What a producer knows of its transactions it writes into `Attempt`s, by which the world is judged.
+"""
+
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from protocol.errors import ErrorCode
+from protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
+from protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from protocol.messages.end_txn_request import EndTxnRequest
+from protocol.messages.init_producer_id_request import InitProducerIdRequest
+from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.txn_offset_commit_request import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from protocol.records import NewRecord, build_batch
+from protocol.struct import Message
+from tests.checker.history import Answer, TopicPartition
+
+E = ErrorCode
+INPUT = "input"  # whose offsets the group commits
+NO_PAIR = (-1, -1)
+TRIES = 8
+RETRIABLE = frozenset(
+    {
+        E.CONCURRENT_TRANSACTIONS,
+        E.COORDINATOR_LOAD_IN_PROGRESS,
+        E.COORDINATOR_NOT_AVAILABLE,
+        E.NOT_COORDINATOR,
+        E.NOT_ENOUGH_REPLICAS,
+        E.NOT_LEADER_OR_FOLLOWER,
+        E.UNKNOWN_TOPIC_OR_PARTITION,
+        E.KAFKA_STORAGE_ERROR,
+        E.REQUEST_TIMED_OUT,
+    }
+)
+SAYS_NOTHING = RETRIABLE - {E.CONCURRENT_TRANSACTIONS, E.COORDINATOR_LOAD_IN_PROGRESS}  # of whether it happened
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    message: Message
+    version: int
+
+
+Script = Generator[Sequence[Ask] | int, list[Any], None]
+
+
+@dataclass(slots=True)
+class Batch:
+    """Records on their way to one partition, under the same sequences however often they are sent."""
+
+    partition: TopicPartition
+    values: list[bytes]
+    base_sequence: int
+    answer: Answer = Answer.UNKNOWN
+    base_offset: int | None = None
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One transaction. `is_asked`: for its commit."""
+
+    name: str
+    producer: str
+    group: str
+    batches: list[Batch] = field(default_factory=list)
+    offset: int | None = None  # of the group, in it
+    offset_answer: Answer = Answer.UNKNOWN
+    is_asked: bool = False
+    answer: Answer = Answer.UNKNOWN
+
+    @property
+    def may_be_committed(self) -> bool:
+        return self.is_asked and self.answer is not Answer.NO
+
+
+class Over(Exception):
+    """The producer is fenced, or does not know what to do: a new one takes its place."""
+
+
+class Book:
+    """All attempts of a run, and what they are recognised by."""
+
+    def __init__(self) -> None:
+        self.attempts: list[Attempt] = []
+        self.by_value: dict[bytes, Attempt] = {}
+        self.by_offset: dict[tuple[str, int], Attempt] = {}
+        self.next_offsets: dict[str, int] = {}
+
+    def begin(self, producer: str, group: str) -> Attempt:
+        attempt = Attempt(f"{producer}/{len(self.attempts)}", producer, group)
+        self.attempts.append(attempt)
+        return attempt
+
+    def next_offset(self, attempt: Attempt) -> int:
+        """Each transaction of a group's takes it further."""
+        attempt.offset = self.next_offsets[attempt.group] = self.next_offsets.get(attempt.group, 0) + 1
+        self.by_offset[attempt.group, attempt.offset] = attempt
+        return attempt.offset
+
+
+class Producer:
+    """One process that uses a transactional id. `is_new`: speaks the protocol of transaction.version 2."""
+
+    def __init__(
+        self,
+        name: str,
+        transactional_id: str,
+        rng: Random,
+        book: Book,
+        partitions: Sequence[TopicPartition],
+        *,
+        is_new: bool,
+        now_ms: Any,
+    ) -> None:
+        self.name = name
+        self.transactional_id = transactional_id
+        self.connection = 0  # old ones are closed with all that is under way in them
+        self.is_new = is_new
+        self._rng = rng
+        self._book = book
+        self._partitions = partitions
+        self._now_ms = now_ms
+        self._pair = NO_PAIR
+        self._sequences: dict[TopicPartition, int] = {}
+        self._timeout_ms = rng.choice([1_000, 1_000, 20_000])
+
+    @property
+    def may_be_late(self) -> bool:
+        """Only the new protocol tells a late request from one of the next transaction."""
+        return self.is_new
+
+    def script(self) -> Script:
+        try:
+            yield from self._initialise()
+            while True:
+                yield from self._transaction()
+                yield self._rng.choice([0, 1, 50])
+        except Over:
+            return
+
+    # Each of these asks until it has an answer that it can use.
+
+    def _initialise(self) -> Script:
+        for _ in range(40):
+            request = InitProducerIdRequest(
+                transactional_id=self.transactional_id,
+                transaction_timeout_ms=self._timeout_ms,
+                producer_id=self._pair[0],
+                producer_epoch=self._pair[1],
+            )
+            (answer,) = yield [Ask(request, 4)]
+            code = None if answer is None else ErrorCode(answer.error_code)
+            if code is E.NONE:
+                self._pair = answer.producer_id, answer.producer_epoch
+                self._sequences.clear()
+                return
+            if code is not None and code not in RETRIABLE:
+                break
+            yield 20
+        raise Over
+
+    def _transaction(self) -> Script:
+        self.connection += 1
+        attempt = self._book.begin(self.name, f"group of {self.transactional_id}")
+        rng = self._rng
+        is_well = True
+        is_begun = False
+        for _ in range(rng.randint(1, 3)):
+            batches = [self._new_batch(attempt) for _ in range(rng.randint(1, 3))]
+            if not self.is_new and is_well:
+                is_begun = True
+                is_well = yield from self._add({each.partition for each in batches})
+            if is_well:
+                is_begun = True
+                is_well = yield from self._produce(batches)
+            if rng.random() < 0.04:
+                yield rng.choice([1_500, 6_000])  # collecting garbage, say
+            if not is_well:
+                break
+        if is_well and rng.random() < 0.6:
+            is_begun = True
+            is_well = yield from self._commit_offset(attempt)
+        wants_commit = is_well and rng.random() < 0.75
+        if rng.random() < 0.03:
+            raise Over  # it dies
+        if is_begun:
+            yield from self._end(attempt, is_commit=wants_commit)
+        if not self.is_new and not is_well:
+            yield from self._initialise()  # what was not acknowledged may be there: begin with a new epoch
+
+    def _new_batch(self, attempt: Attempt) -> Batch:
+        partition = self._rng.choice(self._partitions)
+        count = self._rng.choice([1, 1, 2])
+        sequence = self._sequences.get(partition, 0)
+        self._sequences[partition] = sequence + count
+        written = sum(len(batch.values) for batch in attempt.batches)
+        values = [f"{attempt.name}/{written + number}".encode() for number in range(count)]
+        batch = Batch(partition, values, sequence)
+        attempt.batches.append(batch)
+        for value in values:
+            self._book.by_value[value] = attempt
+        return batch
+
+    def _add(self, partitions: Iterable[TopicPartition]) -> Generator[Sequence[Ask] | int, list[Any], bool]:
+        by_topic: dict[str, list[int]] = {}
+        for topic, index in sorted(partitions):
+            by_topic.setdefault(topic, []).append(index)
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self._pair[0],
+            v3_and_below_producer_epoch=self._pair[1],
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name=n, partitions=p) for n, p in by_topic.items()],
+        )
+        for _ in range(TRIES):
+            (answer,) = yield [Ask(request, 3)]
+            if answer is not None:
+                results = answer.results_by_topic_v3_and_below
+                codes = {ErrorCode(p.partition_error_code) for topic in results for p in topic.results_by_partition}
+                if codes == {E.NONE}:
+                    return True
+                if not codes <= RETRIABLE | {E.NONE}:
+                    return False
+            yield 20
+        return False
+
+    def _produce(self, batches: list[Batch]) -> Generator[Sequence[Ask] | int, list[Any], bool]:
+        version = 12 if self.is_new else self._rng.choice([9, 10, 11])
+        missing = batches
+        for _ in range(TRIES):
+            answers = yield [Ask(self._produce_request(batch), version) for batch in missing]
+            for batch, answer in zip(missing, answers, strict=True):
+                if answer is None:
+                    continue
+                told = answer.responses[0].partition_responses[0]
+                code = ErrorCode(told.error_code)
+                if code is E.NONE:
+                    batch.answer, batch.base_offset = Answer.YES, told.base_offset
+                elif code is E.OUT_OF_ORDER_SEQUENCE_NUMBER and self._is_behind_another(batch, missing):
+                    continue
+                elif code not in RETRIABLE:
+                    return False
+            missing = [batch for batch in missing if batch.answer is not Answer.YES]
+            if not missing:
+                return True
+            yield 20
+        return False
+
+    def _is_behind_another(self, batch: Batch, missing: list[Batch]) -> bool:
+        return any(each.partition == batch.partition and each.base_sequence < batch.base_sequence for each in missing)
+
+    def _produce_request(self, batch: Batch) -> ProduceRequest:
+        records = build_batch(
+            [NewRecord(b"k", value, self._now_ms()) for value in batch.values],
+            producer_id=self._pair[0],
+            producer_epoch=self._pair[1],
+            base_sequence=batch.base_sequence,
+            is_transactional=True,
+        )
+        topic, index = batch.partition
+        data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=index, records=records)])
+        return ProduceRequest(transactional_id=self.transactional_id, acks=-1, timeout_ms=30_000, topic_data=[data])
+
+    def _commit_offset(self, attempt: Attempt) -> Generator[Sequence[Ask] | int, list[Any], bool]:
+        offset = self._book.next_offset(attempt)
+        if not self.is_new:
+            add = AddOffsetsToTxnRequest(
+                transactional_id=self.transactional_id,
+                producer_id=self._pair[0],
+                producer_epoch=self._pair[1],
+                group_id=attempt.group,
+            )
+            if not (yield from self._until_none(add, 3, lambda answer: answer.error_code)):
+                return False
+        partition = TxnOffsetCommitRequestPartition(
+            partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
+        )
+        commit = TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=attempt.group,
+            producer_id=self._pair[0],
+            producer_epoch=self._pair[1],
+            topics=[TxnOffsetCommitRequestTopic(name=INPUT, partitions=[partition])],
+        )
+        version = 5 if self.is_new else self._rng.choice([3, 4])
+        is_done = yield from self._until_none(commit, version, lambda answer: answer.topics[0].partitions[0].error_code)
+        if is_done:
+            attempt.offset_answer = Answer.YES
+        return is_done
+
+    def _until_none(
+        self, request: Message, version: int, code_of: Any
+    ) -> Generator[Sequence[Ask] | int, list[Any], bool]:
+        for _ in range(TRIES):
+            (answer,) = yield [Ask(request, version)]
+            if answer is not None:
+                code = ErrorCode(code_of(answer))
+                if code is E.NONE:
+                    return True
+                if code not in RETRIABLE:
+                    return False
+            yield 20
+        return False
+
+    def _end(self, attempt: Attempt, *, is_commit: bool) -> Script:
+        attempt.is_asked = is_commit
+        request = EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self._pair[0],
+            producer_epoch=self._pair[1],
+            committed=is_commit,
+        )
+        may_have_happened = False
+        for _ in range(40):
+            (answer,) = yield [Ask(request, 5 if self.is_new else 3)]
+            code = None if answer is None else ErrorCode(answer.error_code)
+            if code is E.NONE:
+                attempt.answer = Answer.YES if is_commit else Answer.NO
+                if self.is_new:
+                    self._pair = answer.producer_id, answer.producer_epoch
+                    self._sequences.clear()
+                return
+            if code is not None and code not in RETRIABLE:
+                attempt.answer = Answer.UNKNOWN if may_have_happened else Answer.NO
+                break
+            may_have_happened |= code is None or code in SAYS_NOTHING
+            yield 20
+        raise Over

@@ -1,0 +1,218 @@
+"""A broker process without sockets, threads and a real disk: the dispatcher, the handlers, both coordinators, the
+partitions and the metadata log are the real ones, wired as `broker.broker` does it.
+
+    broker = SimulatedBroker(disk, time, rng, config)      a start, with whatever is on the disk
+    broker.receive(frame, answered)                        one request as it comes over the wire
+    broker.life.is_over = True                             kill -9
+"""
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from dataclasses import dataclass, replace
+from itertools import count
+from random import Random
+from typing import Any
+
+from broker.config import BrokerConfig
+from broker.context import ConnectionInfo
+from broker.dispatch import Dispatcher, Exchange
+from broker.features import TRANSACTION_VERSION
+from broker.fetch_sessions import FetchSessions
+from broker.group_commit import AppendFlush, SyncRounds
+from broker.group_coordinator import OFFSETS_TOPIC, CoordinatorSettings, GroupCoordinator
+from broker.listeners import Listener
+from broker.metadata.cluster_metadata import ClusterMetadata
+from broker.metadata.image import TopicImage
+from broker.partition import Partition
+from broker.partitions import Partitions
+from broker.producer_ids import ProducerIds
+from broker.shard import ShardLog
+from broker.shard_log import PartitionLog
+from broker.topic_creation import TopicCreation
+from broker.transaction_coordinator import TRANSACTION_STATE, TransactionCoordinator, TransactionSettings
+from broker.transaction_markers import LocalMarkerWriter, MarkerWriter
+from broker.verification import Verifier
+from storage.log_config import LogConfig
+from storage.log_directory import Identity, LogDirectory
+from tests.simulation.virtual_time import Life, VirtualTime, VirtualTimers, VirtualWorkers
+from tests.support.fake_disk import FakeDisk
+
+DATA = "/data"
+LENGTH_BYTES = 4
+
+
+def markers_here(writer: MarkerWriter, timers: VirtualTimers, rng: Random) -> MarkerWriter:
+    return writer
+
+
+def log_as_it_is(log: ShardLog) -> ShardLog:
+    return log
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Collaborators that a test may replace, say by ones that are wrong.
+
+    markers      wraps what carries markers to the partitions' leaders
+    state_log    wraps the log of a partition of `__transaction_state`
+    coordinator  made with the arguments of TransactionCoordinator
+    """
+
+    markers: Callable[[MarkerWriter, VirtualTimers, Random], MarkerWriter] = markers_here
+    state_log: Callable[[ShardLog], ShardLog] = log_as_it_is
+    coordinator: Callable[..., TransactionCoordinator] = TransactionCoordinator
+
+
+class LogInTurns(PartitionLog):
+    """Read by nobody's thread; between two portions others have their turn."""
+
+    async def read(self) -> AsyncIterator[bytes]:
+        log = self._partition.log
+        for portion in log.scan(log.log_start_offset, log.log_end_offset):
+            await Turn()
+            yield portion
+
+
+class Turn:
+    def __await__(self) -> Any:
+        yield
+
+
+class SimulatedBroker:
+    def __init__(
+        self,
+        disk: FakeDisk,
+        time: VirtualTime,
+        rng: Random,
+        config: BrokerConfig,
+        *,
+        log_changes: Mapping[str, Any],
+        parts: Parts,
+    ) -> None:
+        """log_changes: for every topic's LogConfig."""
+        self.disk = disk
+        self.config = config
+        self.rng = rng
+        self.life = Life()
+        self.clock = time
+        self.timers = VirtualTimers(time, self.life)
+        self.workers = VirtualWorkers(time, self.life, rng)
+        self.loading: list[Coroutine[Any, Any, None]] = []
+        self._uuids = count(rng.randrange(1 << 40))
+        identity = Identity(config.node_id, None, "b2RyYWRlay1zaW11bGF0ZQ", "9DitBXe7pyoCRUwgpuuW-w")
+        self.log_directory = LogDirectory.open(disk, DATA, identity)
+        self.cluster_id = "b2RyYWRlay1zaW11bGF0ZQ"
+        endpoints = (Listener("PLAINTEXT", "localhost", 9092),)
+        self.advertised = self.bound = endpoints
+        self.metadata = ClusterMetadata.open(
+            disk, self.log_directory, config, time, self.workers, endpoints=endpoints, new_uuid=self.new_uuid
+        )
+        image = self.metadata.image
+        self.partitions = Partitions(
+            image,
+            self.log_directory,
+            node_id=config.node_id,
+            log_config=lambda topic: replace(self._log_config(topic), **log_changes),
+            clock=time,
+            flush=AppendFlush(self.timers.soon),
+            syncs=SyncRounds(self.workers),
+            discard=lambda directory, delay_ms: None,
+            new_uuid=self.new_uuid,
+        )
+        self.partitions.open_all()
+        self.producer_ids = ProducerIds(self.metadata, self.timers)
+        self.auto_creation = TopicCreation(self.metadata, config, self.new_uuid)
+        session_ids = count(1)
+        self.fetch_sessions = FetchSessions(100, lambda: next(session_ids))
+        self.metadata.add_listener(self)
+        self.groups = GroupCoordinator(
+            CoordinatorSettings.of(config),
+            time,
+            self.timers,
+            open_log=lambda index: LogInTurns(self.partitions.get(OFFSETS_TOPIC, index), self.workers),
+            spawn=self._spawn,
+            new_uuid=lambda: self.new_uuid().hex(),
+            topic_exists=lambda topic_id: topic_id in image.topics_by_id,
+        )
+        self.markers = LocalMarkerWriter(self.partitions, self.groups, time)
+        self.transactions = parts.coordinator(
+            TransactionSettings.of(config),
+            time,
+            self.timers,
+            open_log=lambda index: parts.state_log(
+                LogInTurns(self.partitions.get(TRANSACTION_STATE, index), self.workers)
+            ),
+            coordinator_epoch=lambda index: image.topics[TRANSACTION_STATE].partitions[index].leader_epoch,
+            marker_writer=parts.markers(self.markers, self.timers, rng),
+            producer_ids=self.producer_ids,
+            transaction_version=lambda: image.features.get(TRANSACTION_VERSION, 0),
+            partition_exists=image.has_partition,
+            spawn=self._spawn,
+        )
+        self.verifier = Verifier(config, time, self.timers, coordinator=lambda: self.transactions)
+        self.dispatcher = Dispatcher(self, time)  # type: ignore[arg-type]  # it is all that handlers ask of a Broker
+        self.connection = ConnectionInfo(1, "127.0.0.1", 50_000)
+        self.groups.start(self._partition_count(OFFSETS_TOPIC))
+        self.transactions.start(self._partition_count(TRANSACTION_STATE))
+
+    def new_uuid(self) -> bytes:
+        return next(self._uuids).to_bytes(16, "big")
+
+    def receive(self, frame: bytes, answered: Callable[[bytes], None]) -> None:
+        """frame: length included; so is the answer, which is given maybe at once."""
+        reply = self.dispatcher.start(memoryview(bytearray(frame))[LENGTH_BYTES:], self.connection)
+        if isinstance(reply, Exchange):
+            exchange = reply
+            exchange.deferred.when_done(lambda _: answered(b"".join(exchange.chunks())))
+        else:
+            answered(b"".join(reply))
+
+    def partition(self, topic: str, index: int) -> Partition:
+        return self.partitions.get(topic, index)
+
+    def kill(self) -> None:
+        self.life.is_over = True
+        for coroutine in self.loading:
+            coroutine.close()
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        self.loading.append(coroutine)
+
+        def go_on() -> None:
+            try:
+                coroutine.send(None)
+            except StopIteration:
+                self.loading.remove(coroutine)
+                return
+            self.timers.after(self.rng.choice([0, 1, 20]), go_on)
+
+        self.timers.after(self.rng.choice([0, 1, 20]), go_on)
+
+    def _log_config(self, topic: str) -> LogConfig:
+        return self.config.log_config(self.metadata.image.topic_configs(topic))
+
+    def _partition_count(self, name: str) -> int | None:
+        topic = self.metadata.image.topics.get(name)
+        return None if topic is None else len(topic.partitions)
+
+    # What follows a commit to the metadata log: as in `broker.broker.Broker`.
+
+    def topic_created(self, topic: TopicImage) -> None:
+        self.partitions.topic_created(topic)
+        if topic.name == OFFSETS_TOPIC:
+            self.groups.offsets_topic_created(len(topic.partitions))
+        elif topic.name == TRANSACTION_STATE:
+            self.transactions.state_topic_created(len(topic.partitions))
+
+    def partitions_added(self, topic: TopicImage) -> None:
+        self.partitions.partitions_added(topic)
+
+    def topic_deleted(self, topic: TopicImage) -> None:
+        self.partitions.topic_deleted(topic)
+        self.transactions.topic_deleted(topic.name)
+        self.groups.topic_deleted(topic.name, topic.topic_id)
+
+    def topic_config_changed(self, topic: str) -> None:
+        self.partitions.topic_config_changed(topic)
+
+    def broker_config_changed(self) -> None:
+        self.partitions.broker_config_changed()

@@ -1,0 +1,89 @@
+"""Time that jumps from event to event. Whatever a process began ends with it: its timers, ticks and threads."""
+
+import heapq
+from collections.abc import Callable
+from itertools import count
+from random import Random
+from typing import Any, TypeVar
+
+from broker.workers import Outcome, outcome_of
+
+T = TypeVar("T")
+Action = Callable[[], None]
+
+
+class Life:
+    """That of one process."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+
+
+class Event:
+    __slots__ = ("action", "life")
+
+    def __init__(self, action: Action | None, life: Life) -> None:
+        self.action = action
+        self.life = life
+
+    def cancel(self) -> None:
+        self.action = None
+
+
+class VirtualTime:
+    """Also the clock, in whole milliseconds."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._now_ms: float = now_ms
+        self._numbers = count()
+        self._events: list[tuple[float, int, Event]] = []
+
+    def now_ms(self) -> int:
+        return int(self._now_ms)
+
+    def after(self, delay_ms: float, action: Action, life: Life) -> Event:
+        event = Event(action, life)
+        heapq.heappush(self._events, (self._now_ms + max(delay_ms, 0), next(self._numbers), event))
+        return event
+
+    def step(self, until_ms: float) -> bool:
+        """The next event that is due by then, whatever it raises. False if there is none, and it is `until_ms`."""
+        while self._events and self._events[0][0] <= until_ms:
+            due_ms, _, event = heapq.heappop(self._events)
+            action, event.action = event.action, None
+            if action is None or event.life.is_over:
+                continue
+            self._now_ms = due_ms
+            action()
+            return True
+        self._now_ms = max(self._now_ms, until_ms)
+        return False
+
+
+class VirtualTimers:
+    def __init__(self, time: VirtualTime, life: Life) -> None:
+        self._time = time
+        self._life = life
+
+    def after(self, delay_ms: float, action: Action) -> Event:
+        return self._time.after(delay_ms, action, self._life)
+
+    def soon(self, action: Action) -> None:
+        """`loop.call_soon`: in another turn, after those that are due."""
+        self._time.after(0, action, self._life)
+
+
+class VirtualWorkers:
+    """Threads: a job takes as long as the seed says, and jobs overtake one another."""
+
+    def __init__(self, time: VirtualTime, life: Life, rng: Random) -> None:
+        self._time = time
+        self._life = life
+        self._rng = rng
+
+    def run(self, job: Callable[[], T], then: Callable[[Outcome[T]], None]) -> None:
+        def do() -> None:
+            outcome: Outcome[Any] = outcome_of(job)
+            self._time.after(self._rng.choice([0, 0.1, 3]), lambda: then(outcome), self._life)
+
+        self._time.after(self._rng.choice([0, 0.1, 5]), do, self._life)

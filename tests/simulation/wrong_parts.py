@@ -1,0 +1,98 @@
+"""Known bugs, put back: collaborators of the coordinator that are wrong on purpose."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
+from random import Random
+
+from broker.delayed import Deferred
+from broker.shard import ShardLog
+from broker.transaction_coordinator import TransactionCoordinator
+from broker.transaction_markers import MarkerWriter, OnWritten, TxnMarker
+from broker.transactions.records import decode_record
+from broker.transactions.tables import TxnState
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.end_txn_request import EndTxnRequest
+from protocol.messages.end_txn_response import EndTxnResponse
+from protocol.records import batches, records_of
+from storage.verification import VerificationGuard
+from tests.checker.history import TopicPartition
+from tests.simulation.far_markers import FarMarkers
+from tests.simulation.virtual_time import VirtualTimers
+
+Pair = tuple[int, int]
+
+
+class MarkersOfVersion0:
+    """KAFKA-19446 (7): leaders compare the epochs of markers as before KIP-1228, and take the late one of the previous
+    transaction, which carries the epoch of the current one, for its end."""
+
+    def __init__(self, writer: MarkerWriter) -> None:
+        self._writer = writer
+
+    def write(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
+        self._writer.write([replace(marker, transaction_version=0) for marker in markers], then)
+
+
+def markers_of_version_0(writer: MarkerWriter, timers: VirtualTimers, rng: Random) -> MarkerWriter:
+    return FarMarkers(MarkersOfVersion0(writer), timers, rng)
+
+
+class MarkersOnce:
+    """KAFKA-19999 (1): a marker that is there already is refused, also to the coordinator that has not heard of it."""
+
+    def __init__(self, writer: MarkerWriter, written: set[tuple[TopicPartition, Pair]]) -> None:
+        self._writer = writer
+        self._written = written
+
+    def write(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
+        (marker,) = markers
+        pair = (marker.producer_id, marker.producer_epoch)
+        again = [each for each in marker.partitions if (each, pair) in self._written]
+        first = [each for each in marker.partitions if (each, pair) not in self._written]
+
+        def answered(results: Sequence[Mapping[TopicPartition, ErrorCode]]) -> None:
+            self._written |= {(each, pair) for each, code in results[0].items() if code is ErrorCode.NONE}
+            then([{**results[0], **dict.fromkeys(again, ErrorCode.INVALID_PRODUCER_EPOCH)}])
+
+        self._writer.write([replace(marker, partitions=first)], answered)
+
+
+def markers_once() -> Callable[[MarkerWriter, VirtualTimers, Random], MarkerWriter]:
+    written: set[tuple[TopicPartition, Pair]] = set()  # the logs know it, so a restart does not forget it
+    return lambda writer, timers, rng: MarkersOnce(writer, written)
+
+
+class TrustingCoordinator(TransactionCoordinator):
+    """KAFKA-17754 (9): the end of a transaction ends whichever is open, whatever epoch it comes with."""
+
+    def end_txn(self, request: EndTxnRequest, *, asked_version: int) -> EndTxnResponse | Deferred[EndTxnResponse]:
+        state = self.describe(request.transactional_id)
+        if state.transaction_state == TxnState.ONGOING.kafka_name:
+            request.producer_id, request.producer_epoch = state.producer_id, state.producer_epoch
+        return super().end_txn(request, asked_version=asked_version)
+
+
+class ForgetfulLog:
+    """redpanda 6018 (33): that a transaction was begun, and where, is known in memory only."""
+
+    def __init__(self, log: ShardLog) -> None:
+        self._log = log
+        self._next_offset = 1_000_000
+
+    @property
+    def max_batch_bytes(self) -> int:
+        return self._log.max_batch_bytes
+
+    def append(self, batch: bytearray, now_ms: int, verification: VerificationGuard | None = None) -> int:
+        for position, _ in batches(batch):
+            for stored in records_of(batch, position):
+                record = decode_record(stored.key, stored.value)
+                if getattr(record, "state", None) is TxnState.ONGOING:
+                    return self._next_offset
+        return self._log.append(batch, now_ms, verification)
+
+    def when_durable(self, action: Callable[[KafkaError | None], None]) -> None:
+        self._log.when_durable(action)
+
+    def read(self) -> AsyncIterator[bytes | bytearray | memoryview]:
+        return self._log.read()
