@@ -13,6 +13,7 @@ from random import randint
 from typing import TYPE_CHECKING, Any
 
 from broker.clock import LoopTimers, SystemClock
+from broker.control.listener import ControlListener, listen
 from broker.discards import Discards
 from broker.dispatch import Dispatcher
 from broker.fetch_sessions import MAX_SESSION_ID, FetchSessions
@@ -61,6 +62,7 @@ class Broker:
     metadata: ClusterMetadata
     partitions: Partitions
     producer_ids: ProducerIds
+    dispatcher: Dispatcher
 
     def __init__(self, config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> None:
         self.config = config
@@ -72,10 +74,11 @@ class Broker:
             config.max_incremental_fetch_session_cache_slots, lambda: randint(1, MAX_SESSION_ID)
         )
         self.housekeeping: Housekeeping | None = None
+        self.servers: list[Server] = []
+        self.control: ControlListener | None = None  # metrics and health
         self._disk = RealDisk()
         self._flush = AppendFlush(loop.call_soon)
         self._syncs = SyncRounds(self.workers)
-        self._servers: list[Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -92,11 +95,12 @@ class Broker:
         self._open_partitions()
         self.auto_creation = TopicCreation(self.metadata, config, random_uuid)
         self.metadata.add_listener(self)
-        dispatcher = Dispatcher(self, self.clock)
+        self.dispatcher = Dispatcher(self, self.clock)
         for name, bound in sockets.items():
-            server = Server(dispatcher, connection_limits(config), self.timers, self.loop, listener_name=name)
-            self._servers.append(server)
+            server = Server(self.dispatcher, connection_limits(config), self.timers, self.loop, listener_name=name)
+            self.servers.append(server)
             await server.listen(bound)
+        self.control = listen(self)
         topics = self.metadata.image.topics
         if GROUP_OFFSETS in topics:
             self.loop.call_soon(lambda: self.groups)
@@ -109,10 +113,12 @@ class Broker:
         self._housekeeping_timer.cancel()
         if self.housekeeping is not None:
             self.housekeeping.stop()
-        await asyncio.gather(*(server.stop(in_flight_timeout_s) for server in self._servers))
-        if self._has("transactions"):
+        if self.control is not None:
+            await self.control.stop()
+        await asyncio.gather(*(server.stop(in_flight_timeout_s) for server in self.servers))
+        if self.has_started("transactions"):
             self.transactions.stop()
-        if self._has("groups"):
+        if self.has_started("groups"):
             self.groups.stop()
         self._flush.flush()
         self.workers.close()
@@ -144,7 +150,8 @@ class Broker:
 
         return make_verifier(self)
 
-    def _has(self, coordinator: str) -> bool:
+    def has_started(self, coordinator: str) -> bool:
+        """Whether there is one yet, of those above: asking for it by its name would make it."""
         return coordinator in vars(self)
 
     # What follows a commit to the metadata log, in this order. A coordinator that is not there yet has missed nothing.
@@ -159,17 +166,17 @@ class Broker:
 
     def topic_deleted(self, topic: TopicImage) -> None:
         self.partitions.topic_deleted(topic)
-        if self._has("transactions"):
+        if self.has_started("transactions"):
             self.transactions.topic_deleted(topic.name)
-        if self._has("groups") and topic.name == GROUP_OFFSETS:
+        if self.has_started("groups") and topic.name == GROUP_OFFSETS:
             self.groups.offsets_topic_deleted()
-        elif self._has("groups"):
+        elif self.has_started("groups"):
             self.groups.topic_deleted(topic.name, topic.topic_id)
 
     def _tell_coordinator(self, topic: TopicImage) -> None:
-        if topic.name == GROUP_OFFSETS and self._has("groups"):
+        if topic.name == GROUP_OFFSETS and self.has_started("groups"):
             self.groups.offsets_topic_created(len(topic.partitions))
-        elif topic.name == TRANSACTION_STATE and self._has("transactions"):
+        elif topic.name == TRANSACTION_STATE and self.has_started("transactions"):
             self.transactions.state_topic_created(len(topic.partitions))
 
     def topic_config_changed(self, topic: str) -> None:

@@ -120,6 +120,7 @@ class BrokerConfig:
     node_id: int
     num_partitions: int
     odradek_cluster_id: str | None
+    odradek_http_port: int
     odradek_port: int | None
     odradek_tail_cache_bytes: int
     offset_metadata_max_bytes: int

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from struct import Struct as Packing
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from broker.clock import Clock
@@ -105,9 +106,26 @@ HANDLERS: Mapping[ApiKey, Handler] = {
 
 
 class Way:
-    """One version of one API: from a frame to the handler. Made at its first request."""
+    """One version of one API: from a frame to the handler. Made at its first request.
 
-    __slots__ = ("answer_version", "api_key", "call", "has_tags", "key", "read", "version", "waits_for_others")
+    It counts, for who looks at metrics (broker/control): requests and their bytes, how long they took until they were
+    answered or parked (`local_s`), and how long the parked ones then waited (`remote_s`).
+    """
+
+    __slots__ = (
+        "answer_version",
+        "api_key",
+        "call",
+        "has_tags",
+        "key",
+        "local_s",
+        "read",
+        "remote_s",
+        "request_bytes",
+        "requests",
+        "version",
+        "waits_for_others",
+    )
 
     def __init__(self, api_key: ApiKey, version: int, handler: Handler, call: HandlerCall) -> None:
         self.api_key = api_key
@@ -116,6 +134,8 @@ class Way:
         self.call = call
         self.waits_for_others = handler.waits_for_others
         self.has_tags = request_header_version(self.key, version) == 2
+        self.requests = self.request_bytes = 0
+        self.local_s = self.remote_s = 0.0
         if handler.serves(version):
             self.answer_version = version
             self.read = reader(request_class(self.key), version)
@@ -127,9 +147,10 @@ class Way:
 class Exchange(RequestContext):
     """A request whose answer is not there yet, with what it takes to give it."""
 
-    __slots__ = ("_dispatcher", "_request", "_way", "deferred", "size_bytes")
+    __slots__ = ("_dispatcher", "_request", "_way", "deferred", "parked_s", "size_bytes")
 
     deferred: Deferred[Message]
+    parked_s: float  # when it was parked; of the counter that `Way.remote_s` sums up
 
     def __init__(
         self,
@@ -180,6 +201,7 @@ class Exchange(RequestContext):
 
     def chunks(self) -> list[Buffer]:
         """The answer in bytes, once `deferred` is done; empty where there is none. Raises CloseConnection."""
+        self._way.remote_s += perf_counter() - self.parked_s
         try:
             answer = self.deferred.outcome()
         except Exception as error:
@@ -212,6 +234,7 @@ class Dispatcher:
         self.authorizer = authorizer if authorizer is not None else AllowAll()
         self._now_ms = clock.now_ms
         self._handlers = {key.value: (key, handler) for key, handler in handlers.items()}
+        self.errors: dict[tuple[ApiKey, ErrorCode], int] = {}  # how often a whole request was refused, and why
         self._ways: dict[int, Way] = {}  # by API key and version, as they stand together at the head of a request
         self._keeping_keys = {key.value for key, handler in handlers.items() if handler.keeps_frame}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -222,6 +245,7 @@ class Dispatcher:
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Buffer] | Exchange:
         """Handle one request. Raises MalformedMessage or CloseConnection where Kafka hangs up."""
+        started_s = perf_counter()
         size_bytes = len(frame)
         if size_bytes < KEY_AND_VERSION.size:
             raise MalformedMessage(f"a request of {size_bytes} bytes")
@@ -229,7 +253,17 @@ class Dispatcher:
         way = self._ways.get(kind) or self._find_way(frame)
         correlation_id, client_id, position = read_header_fields(frame, has_tags=way.has_tags)
         exchange = Exchange(self, way, correlation_id, client_id, self._now_ms(), connection, size_bytes)
-        return exchange.begin(frame, position)
+        reply = exchange.begin(frame, position)
+        exchange.parked_s = ended_s = perf_counter()
+        way.requests += 1
+        way.request_bytes += size_bytes
+        way.local_s += ended_s - started_s
+        return reply
+
+    @property
+    def ways(self) -> Iterable[Way]:
+        """What has been asked for so far, by API and version."""
+        return self._ways.values()
 
     def _find_way(self, frame: memoryview) -> Way:
         number, version = REQUEST_START.unpack_from(frame)
@@ -256,6 +290,7 @@ class Dispatcher:
             case _:
                 log.error("bug while answering %r with %r", context, request, exc_info=error)
                 code, message = ErrorCode.UNKNOWN_SERVER_ERROR, None
+        self.errors[context.api_key, code] = self.errors.get((context.api_key, code), 0) + 1
         return error_reply(context.api_key, context.api_version, request, code, message)
 
     def run(self, coroutine: Coroutine[Any, Any, Message | NoResponse]) -> Deferred[Message]:

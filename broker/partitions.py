@@ -54,7 +54,7 @@ class Partitions:
         self._new_uuid = new_uuid
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[bytes, int], Partition] = {}
-        self._offline: set[tuple[str, int]] = set()
+        self.offline: set[tuple[str, int]] = set()  # topic and partition of those whose log cannot be used
         self._found = set(log_directory.partitions())  # that have a directory
 
     def __iter__(self) -> Iterator[Partition]:
@@ -91,7 +91,7 @@ class Partitions:
         """Open the logs of all partitions that metadata places here."""
         for topic in self._image.topics.values():
             self.topic_created(topic)
-        strays = self._found - self._by_name.keys() - self._offline - {(METADATA_TOPIC, 0)}
+        strays = self._found - self._by_name.keys() - self.offline - {(METADATA_TOPIC, 0)}
         if strays:  # left alone: a directory may hold the only copy of records that somebody misses
             names = ", ".join(f"{topic}-{index}" for topic, index in sorted(strays))
             logger.warning("metadata knows nothing of these directories, which take up space for nothing: %s", names)
@@ -112,8 +112,8 @@ class Partitions:
             if partition is not None:
                 del self._by_id[topic.topic_id, image.partition_id]
                 partition.deleted()
-            if partition is not None or key in self._offline:
-                self._offline.discard(key)
+            if partition is not None or key in self.offline:
+                self.offline.discard(key)
                 self._remove(key, self._log_config(topic.name).file_delete_delay_ms)
 
     def topic_config_changed(self, topic: str) -> None:
@@ -134,7 +134,7 @@ class Partitions:
             log = self._log(key, topic.topic_id, config)
         except (KafkaError, OSError) as error:
             logger.error("%s-%d is offline: %s", *key, error)
-            self._offline.add(key)
+            self.offline.add(key)
             return
         log.assign_leader_epoch(partition.leader_epoch)
         opened = Partition(
@@ -171,6 +171,6 @@ class Partitions:
     def _why_not(self, topic: TopicImage | None, index: int) -> KafkaError:
         if topic is None or not 0 <= index < len(topic.partitions):
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if (topic.name, index) in self._offline:
+        if (topic.name, index) in self.offline:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -94,6 +94,7 @@ def _say_ready(broker: Broker, ready_file: Path | None, start_ms: int) -> None:
         ready = {
             "host": first.host,
             "port": first.port,
+            "http_port": None if broker.control is None else broker.control.port,
             "node_id": broker.config.node_id,
             "cluster_id": broker.cluster_id,
             "data_dir": str(broker.config.data_directory.absolute()),

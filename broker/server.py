@@ -80,6 +80,11 @@ class Server:
     def connection_count(self) -> int:
         return len(self._connections)
 
+    @property
+    def connections_made(self) -> int:
+        """Since the start."""
+        return self._connection_ids
+
     async def listen(self, bound: socket.socket) -> None:
         """Accept connections on a socket that `bind` made; from now on it is the server's."""
         self._listener = await self.loop.create_server(

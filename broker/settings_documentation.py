@@ -109,6 +109,7 @@ BROKER: Mapping[str, str] = {
     "node.id": "The broker's number in the cluster; a data directory belongs to one.",
     "num.partitions": "How many partitions a topic gets whose creator does not say.",
     "odradek.cluster.id": "The cluster id of a new data directory; otherwise a random one.",
+    "odradek.http.port": "The port on 127.0.0.1 for metrics and health; 0 takes a free one, -1 is none.",
     "odradek.port": "The port to listen on, in place of that in listeners.",
     "odradek.tail.cache.bytes": "Memory for the newest batches, so that readers at the end need no disk.",
     "offset.metadata.max.bytes": "The longest note that may stand beside a committed offset.",

@@ -125,6 +125,9 @@ class Verifier:
         self.clock = clock
         self.timers = timers
         self.coordinator = coordinator
+        # For who looks at metrics: questions to the coordinator that have been answered, how long all of them took,
+        # and partitions for which the answer was no.
+        self.answered = self.answered_ms = self.failed = 0
 
     def asks_for(self, operation: Operation) -> bool:
         return operation.adds or self.settings.transaction_partition_verification_enable
@@ -152,6 +155,7 @@ class Asking:
     """One verification, from the first question to the verdicts."""
 
     __slots__ = (
+        "_asked_ms",
         "_batches",
         "_guards",
         "_may_repeat",
@@ -202,6 +206,7 @@ class Asking:
         if not unknown:
             self._end({})
             return
+        self._asked_ms = self._verifier.clock.now_ms()
         coordinator = self._verifier.coordinator()
         if coordinator is None:
             self._answered(dict.fromkeys(unknown, E.COORDINATOR_NOT_AVAILABLE))
@@ -223,6 +228,10 @@ class Asking:
         self._answered(codes)
 
     def _answered(self, codes: Codes) -> None:
+        verifier = self._verifier
+        verifier.answered += 1
+        verifier.answered_ms += verifier.clock.now_ms() - self._asked_ms
+        verifier.failed += sum(code is not E.NONE for code in codes.values())
         if self._may_repeat and RETRIED_SOON in codes.values():
             settings = self._verifier.settings
             window_ms = min(settings.add_partitions_to_txn_retry_backoff_max_ms, settings.request_timeout_ms)

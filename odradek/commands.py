@@ -71,8 +71,8 @@ def serve(
     ready_file: Annotated[
         Path | None,
         typer.Option(
-            help="Written in one step when connections are accepted: JSON with host, port, node_id, cluster_id,"
-            " data_dir, pid, start_ms.",
+            help="Written in one step when connections are accepted: JSON with host, port, http_port, node_id,"
+            " cluster_id, data_dir, pid, start_ms.",
             metavar="FILE",
         ),
     ] = None,

@@ -50,9 +50,9 @@ OUTSIDE_A_CORE = frozenset(
         "uvloop",
     }
 )
-SLOW_TO_IMPORT = ("typer", "rich", "construct", "aiofiles", "cramjam")
+SLOW_TO_IMPORT = ("typer", "rich", "construct", "aiofiles", "cramjam", "aiohttp", "prometheus_client")
 BUILT_IN_NAMES = sys.stdlib_module_names
-LIBRARIES = {"uvloop", "crc32c", "construct", "aiofiles", "cramjam", "typer", "rich"}
+LIBRARIES = {"uvloop", "crc32c", "construct", "aiofiles", "cramjam", "typer", "rich", "aiohttp", "prometheus_client"}
 
 
 def modules(*folders: str) -> Iterator[Path]:

@@ -216,3 +216,26 @@ def test_every_served_api_can_say_that_all_of_a_request_failed_in_every_version(
         read = decode(response_class(api_key.value), version, encode(reply, version))
         expected = set() if (api_key, version) in SILENT else {ErrorCode.UNKNOWN_SERVER_ERROR.value}
         assert codes_in(read) - {ErrorCode.NONE.value} == expected, f"version {version}"
+
+
+async def test_requests_are_counted_by_version_and_refusals_by_their_code() -> None:
+    server = server_with({ApiKey.HEARTBEAT: refused(ErrorCode.UNKNOWN_MEMBER_ID)})
+    peer = Peer(server)
+    for version in (3, 4, 4):
+        peer.ask(HEARTBEAT, version)
+    frame_bytes = len(request_bytes(HEARTBEAT, 4, 0, "test")) - 4
+    counted = {way.version: (way.requests, way.request_bytes) for way in server.dispatcher.ways}
+    assert (counted[3][0], counted[4]) == (1, (2, 2 * frame_bytes))
+    assert server.dispatcher.errors == {(ApiKey.HEARTBEAT, ErrorCode.UNKNOWN_MEMBER_ID): 3}
+
+
+async def test_the_time_of_a_parked_request_is_counted_when_it_is_answered() -> None:
+    deferred: Deferred[HeartbeatResponse] = Deferred()
+    server = server_with({ApiKey.HEARTBEAT: Handler(0, 4, call=lambda *_: deferred)})
+    peer = Peer(server)
+    peer.ask(HEARTBEAT, 4)
+    (way,) = server.dispatcher.ways
+    assert (way.requests, way.remote_s) == (1, 0)
+    assert way.local_s > 0
+    deferred.resolve(HeartbeatResponse())
+    assert way.remote_s > 0

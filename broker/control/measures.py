@@ -1,0 +1,136 @@
+"""What metrics say, as plain numbers. Collected on the loop, at the moment when somebody asks: nothing is kept for it
+but the counters of requests (`broker.dispatch.Way`), of connections and of verifications."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker.transactions.listing import Filter
+from broker.transactions.tables import TxnState
+from protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from broker.dispatch import Way
+    from broker.partition import Partition
+    from broker.transaction_coordinator import TransactionCoordinator
+
+LATE_AFTER_MS = 5 * 60 * 1000  # beyond transaction.max.timeout.ms, by which the coordinator would have ended it
+
+
+class RequestMeasure(NamedTuple):
+    """Times in ms, summed over all requests: until answered or parked; parked."""
+
+    api: str
+    version: int
+    requests: int
+    request_bytes: int
+    local_ms: float
+    remote_ms: float
+
+    @classmethod
+    def of(cls, way: Way) -> RequestMeasure:
+        api = way.api_key.name.title().replace("_", "")
+        return cls(api, way.version, way.requests, way.request_bytes, way.local_s * 1000, way.remote_s * 1000)
+
+
+class ListenerMeasure(NamedTuple):
+    listener: str
+    connections: int
+    connections_made: int
+
+
+class PartitionMeasure(NamedTuple):
+    """`stable_lag`: records between last stable offset and high watermark, which readers of committed data await."""
+
+    topic: str
+    partition: int
+    size_bytes: int
+    segments: int
+    log_start_offset: int
+    log_end_offset: int
+    last_stable_offset: int
+    stable_lag: int
+    producer_ids: int
+    has_late_transaction: bool
+
+
+class TransactionMeasure(NamedTuple):
+    """Transactional ids that are kept, by state, and since when the oldest open transaction has been open."""
+
+    ids_by_state: Mapping[str, int]
+    open_time_max_ms: int
+
+
+class VerificationMeasure(NamedTuple):
+    answered: int
+    answered_ms: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    requests: Sequence[RequestMeasure]
+    errors: Mapping[tuple[str, str], int]  # (API, error) → how often a whole request was refused with it
+    listeners: Sequence[ListenerMeasure]
+    partitions: Sequence[PartitionMeasure]
+    offline_partitions: int
+    transactions: TransactionMeasure | None  # None: no coordinator, or it is loading
+    verification: VerificationMeasure
+
+
+def measure(broker: Broker) -> Measures:
+    now_ms = broker.clock.now_ms()
+    late_before_ms = now_ms - broker.config.transaction_max_timeout_ms - LATE_AFTER_MS
+    transactions = broker.transactions if broker.has_started("transactions") else None
+    verifier = broker.verifier if broker.has_started("verifier") else None
+    dispatcher = broker.dispatcher
+    return Measures(
+        requests=[RequestMeasure.of(way) for way in dispatcher.ways],
+        errors={(key.name.title().replace("_", ""), code.name): n for (key, code), n in dispatcher.errors.items()},
+        listeners=[
+            ListenerMeasure(server.listener_name, server.connection_count, server.connections_made)
+            for server in broker.servers
+        ],
+        partitions=[partition_measure(partition, late_before_ms) for partition in broker.partitions],
+        offline_partitions=len(broker.partitions.offline),
+        transactions=None if transactions is None else transaction_measure(transactions, now_ms),
+        verification=VerificationMeasure(0, 0, 0)
+        if verifier is None
+        else VerificationMeasure(verifier.answered, verifier.answered_ms, verifier.failed),
+    )
+
+
+def partition_measure(partition: Partition, late_before_ms: int) -> PartitionMeasure:
+    log = partition.log
+    producers = log.producers()
+    open_ = [entry for entry in producers if entry.current_txn_first_offset is not None]
+    oldest = min(open_, key=lambda entry: entry.current_txn_first_offset or 0, default=None)
+    return PartitionMeasure(
+        topic=partition.topic,
+        partition=partition.index,
+        size_bytes=log.size_bytes,
+        segments=len(log.segments),
+        log_start_offset=log.log_start_offset,
+        log_end_offset=log.log_end_offset,
+        last_stable_offset=log.last_stable_offset,
+        stable_lag=log.high_watermark - log.last_stable_offset,
+        producer_ids=len(producers),
+        has_late_transaction=oldest is not None and oldest.last_timestamp < late_before_ms,
+    )
+
+
+def transaction_measure(transactions: TransactionCoordinator, now_ms: int) -> TransactionMeasure | None:
+    try:
+        found = transactions.list_transactions(Filter())
+        ongoing = transactions.list_transactions(Filter(states=frozenset({TxnState.ONGOING})))
+        started_ms = [transactions.describe(each.transactional_id).transaction_start_time_ms for each in ongoing]
+    except KafkaError:  # loading
+        return None
+    return TransactionMeasure(
+        Counter(each.transaction_state for each in found),
+        max((now_ms - each for each in started_ms if each >= 0), default=0),
+    )

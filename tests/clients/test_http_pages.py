@@ -1,0 +1,90 @@
+"""The pages on loopback, of a broker that runs."""
+
+import json
+import socket
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.clients.admin import create_topic
+from tests.support.broker_process import IS_KAFKA, BrokerProcess
+
+pytestmark = pytest.mark.skipif(IS_KAFKA, reason="Kafka has no such pages")
+
+
+def get(broker: BrokerProcess, path: str) -> tuple[int, str]:
+    connection = HTTPConnection("127.0.0.1", broker.ready["http_port"], timeout=30)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def metrics(broker: BrokerProcess) -> dict[tuple[str, ...], float]:
+    status, text = get(broker, "/metrics")
+    assert status == 200
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_an_open_transaction_shows_in_the_metrics_until_it_is_committed(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        assert isinstance(broker, BrokerProcess)
+        topic = create_topic(broker.bootstrap, "ledger")
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "pay"})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce(topic, b"1")
+        producer.flush(30)
+        open_ = metrics(broker)
+        producer.commit_transaction(30)
+        ended = metrics(broker)
+    lag = ("kafka_cluster_partition_laststableoffsetlag", "0", topic)
+    ids = "kafka_server_transaction_coordinator_metrics_transactional_id_count"
+    assert (open_[lag], ended[lag]) == (1, 0)
+    assert (open_[ids, "Ongoing"], ended[ids, "CompleteCommit"]) == (1, 1)
+    end_txn = [
+        value for key, value in ended.items() if key[:2] == ("kafka_network_requestmetrics_requests_total", "EndTxn")
+    ]
+    assert end_txn == [1]
+    assert ended["kafka_server_socket_server_metrics_connection_creation_total", "PLAINTEXT"] > 0
+    assert ended["process_resident_memory_bytes",] > 0
+
+
+def test_health_and_readiness_are_said_and_the_rest_is_not_found(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        assert isinstance(broker, BrokerProcess)
+        assert json.loads(get(broker, "/healthz")[1]) == {"status": "ok", "offline_partitions": []}
+        assert get(broker, "/readyz") == (200, json.dumps({"ready": True, "loading": [], "offline_partitions": []}))
+        assert get(broker, "/")[1].startswith("/metrics")
+        assert get(broker, "/shutdown")[0] == 404
+
+
+def test_a_port_that_is_taken_is_a_warning_and_clients_are_served(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with BrokerProcess(tmp_path / "data", {"odradek.http.port": port}) as broker:
+            assert isinstance(broker, BrokerProcess)
+            assert broker.ready["http_port"] is None
+            create_topic(broker.bootstrap, "served")
+        assert f"no metrics and health pages: port {port} on 127.0.0.1 is taken" in broker.log_text()
+
+
+def test_a_port_that_is_asked_for_is_used_and_minus_one_is_none(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+    with BrokerProcess(tmp_path / "one", {"odradek.http.port": port}) as broker:
+        assert isinstance(broker, BrokerProcess)
+        assert broker.ready["http_port"] == port
+        assert get(broker, "/healthz")[0] == 200
+    with BrokerProcess(tmp_path / "two", {"odradek.http.port": -1}) as broker:
+        assert isinstance(broker, BrokerProcess)
+        assert broker.ready["http_port"] is None

@@ -1,0 +1,173 @@
+"""Measures as Prometheus reads them, and readiness."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from broker.broker import Broker
+from broker.control.exposition import exposition
+from broker.control.measures import (
+    ListenerMeasure,
+    Measures,
+    PartitionMeasure,
+    RequestMeasure,
+    TransactionMeasure,
+    VerificationMeasure,
+    partition_measure,
+)
+from broker.control.readiness import readiness
+from broker.partition import Partition
+from broker.verification import Operation, TransactionalProducer, Unverified
+from protocol.errors import ErrorCode
+from protocol.records import NewRecord, build_batch
+from storage.log import Origin
+from tests.support.broker_scene import NOW_MS, BrokerScene
+from tests.support.fake_disk import FakeDisk
+
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "metrics.md"
+MEASURES = Measures(
+    requests=[RequestMeasure("Produce", 13, 4, 4_000, 2.0, 6.0), RequestMeasure("Produce", 9, 1, 10, 1.0, 0.0)],
+    errors={("EndTxn", "PRODUCER_FENCED"): 3},
+    listeners=[ListenerMeasure("PLAINTEXT", 2, 7)],
+    partitions=[
+        PartitionMeasure("ledger", 0, 1_000, 2, 10, 50, 40, 10, 3, True),
+        PartitionMeasure("ledger", 1, 500, 1, 0, 5, 5, 0, 1, False),
+    ],
+    offline_partitions=1,
+    transactions=TransactionMeasure({"Ongoing": 1, "CompleteCommit": 4}, 1_234),
+    verification=VerificationMeasure(5, 20, 2),
+)
+
+
+def samples(measures: Measures) -> dict[tuple[str, ...], float]:
+    """(name, label values in the order of their names …) → value"""
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(exposition(measures).decode())
+        for sample in family.samples
+    }
+
+
+def test_requests_are_counted_by_api_and_version_with_their_times_in_ms_and_sizes() -> None:
+    found = samples(MEASURES)
+    prefix = "kafka_network_requestmetrics"
+    assert found[f"{prefix}_requests_total", "Produce", "13"] == 4
+    assert found[f"{prefix}_requests_total", "Produce", "9"] == 1
+    assert found[f"{prefix}_requestbytes_sum", "Produce", "13"] == 4_000
+    assert found[f"{prefix}_localtimems_sum", "Produce", "13"] == 2
+    assert found[f"{prefix}_remotetimems_sum", "Produce", "13"] == 6
+    assert found[f"{prefix}_totaltimems_sum", "Produce", "13"] == 8
+    assert found[f"{prefix}_totaltimems_count", "Produce", "13"] == 4
+    assert found[f"{prefix}_errors_total", "PRODUCER_FENCED", "EndTxn"] == 3
+
+
+def test_partitions_show_their_offsets_and_how_far_readers_of_committed_data_lag() -> None:
+    found = samples(MEASURES)
+    assert found["kafka_log_log_logstartoffset", "0", "ledger"] == 10
+    assert found["kafka_log_log_logendoffset", "0", "ledger"] == 50
+    assert found["kafka_log_log_size", "1", "ledger"] == 500
+    assert found["kafka_log_log_numlogsegments", "0", "ledger"] == 2
+    assert found["kafka_cluster_partition_laststableoffset", "0", "ledger"] == 40
+    assert found["kafka_cluster_partition_laststableoffsetlag", "0", "ledger"] == 10
+    assert found["kafka_server_replicamanager_produceridcount",] == 4
+    assert found["kafka_server_replicamanager_partitioncount",] == 2
+    assert found["kafka_server_replicamanager_offlinereplicacount",] == 1
+    assert found["kafka_server_replicamanager_partitionswithlatetransactionscount",] == 1
+
+
+def test_transactions_and_verification_have_the_names_of_the_kips() -> None:
+    found = samples(MEASURES)
+    assert found["kafka_server_transaction_coordinator_metrics_transactional_id_count", "Ongoing"] == 1
+    assert found["kafka_server_transaction_coordinator_metrics_active_transaction_open_time_max",] == 1_234
+    assert found["kafka_server_addpartitionstotxnmanager_verificationtimems_count",] == 5
+    assert found["kafka_server_addpartitionstotxnmanager_verificationtimems_sum",] == 20
+    assert found["kafka_server_addpartitionstotxnmanager_verificationfailure_total",] == 2
+
+
+def test_a_coordinator_that_is_loading_says_nothing_rather_than_zero() -> None:
+    loading = Measures(**{name: getattr(MEASURES, name) for name in Measures.__slots__} | {"transactions": None})
+    assert not [key for key in samples(loading) if "transaction_coordinator" in key[0]]
+
+
+def test_the_page_names_every_metric_and_no_other() -> None:
+    served = {key[0] for key in samples(MEASURES) if key[0].startswith("kafka_")}
+    families = {re.sub(r"_(sum|count|total)$", "", name) for name in served}
+    written = {re.sub(r"_(count|total)$", "", name) for name in re.findall(r"`(kafka_[a-z_]+)`", PAGE.read_text())}
+    assert written == families
+
+
+@pytest.fixture
+def scene() -> BrokerScene:
+    return BrokerScene(FakeDisk(), "/data")
+
+
+def in_transaction(partition: Partition, now_ms: int) -> None:
+    batch = build_batch(
+        [NewRecord(None, b"v", now_ms)], producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True
+    )
+    partition.append_now(batch, origin=Origin.CLIENT, now_ms=now_ms)
+
+
+def test_an_open_transaction_holds_back_the_last_stable_offset(scene: BrokerScene) -> None:
+    scene.topic("t")
+    partition = scene.partitions.get("t", 0)
+    in_transaction(partition, NOW_MS)
+    found = partition_measure(partition, late_before_ms=NOW_MS)
+    assert (found.log_end_offset, found.last_stable_offset, found.stable_lag, found.producer_ids) == (1, 0, 1, 1)
+    assert not found.has_late_transaction
+    assert partition_measure(partition, late_before_ms=NOW_MS + 1).has_late_transaction
+
+
+def broker_that(*, topics: tuple[str, ...], started: dict[str, Any]) -> Broker:
+    return cast(
+        Broker,
+        SimpleNamespace(
+            metadata=SimpleNamespace(image=SimpleNamespace(topics=dict.fromkeys(topics))),
+            partitions=SimpleNamespace(offline={("t", 3)}),
+            has_started=lambda name: name in started,
+            **started,
+        ),
+    )
+
+
+def test_a_broker_is_ready_when_every_coordinator_has_loaded_its_topic() -> None:
+    loaded, loading = SimpleNamespace(is_loaded=True), SimpleNamespace(is_loaded=False)
+    both = ("__consumer_offsets", "__transaction_state")
+    assert readiness(broker_that(topics=(), started={})).is_ready
+    assert readiness(broker_that(topics=both, started={})).waiting_for == both
+    groups = {"groups": SimpleNamespace(shards=[loaded, loading])}
+    assert readiness(broker_that(topics=both, started={**groups, "transactions": loaded})).waiting_for == both[:1]
+    groups = {"groups": SimpleNamespace(shards=[loaded, loaded])}
+    assert readiness(broker_that(topics=both, started={**groups, "transactions": loaded})).is_ready
+
+
+def test_partitions_that_cannot_be_used_are_named() -> None:
+    assert readiness(broker_that(topics=(), started={})).offline == ("t-3",)
+
+
+class Refuses:
+    """A coordinator that takes its time to say no."""
+
+    def __init__(self, scene: BrokerScene) -> None:
+        self._scene = scene
+
+    def add_partitions(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Any, **_: Any
+    ) -> Any:
+        self._scene.clock.advance(15)
+        return dict.fromkeys(partitions, ErrorCode.PRODUCER_FENCED)
+
+
+def test_questions_to_the_coordinator_are_timed_and_their_refusals_counted(scene: BrokerScene) -> None:
+    scene.topic("t", 2)
+    scene.coordinator = Refuses(scene)
+    batches = [Unverified(scene.partitions.get("t", index), 0) for index in (0, 1)]
+    verifier = scene.broker.verifier
+    verifier.verify(
+        TransactionalProducer("pay", 7, 0), batches, Operation.ADD, lambda _: None, waits_for_the_last=False
+    )
+    assert (verifier.answered, verifier.answered_ms, verifier.failed) == (1, 15, 2)
