@@ -15,6 +15,7 @@ help:
 	@echo 'make check         ruff, mypy and the import rules'
 	@echo 'make sim SEED=n    one simulation again; SEEDS=n tries that many'
 	@echo 'make bench         measure this broker; make bench-kafka measures Apache Kafka beside it'
+	@echo 'make soak          copy 100,000 records in transactions while brokers and copiers are killed'
 	@echo 'make conformance   Kafka'"'"'s own tools, clients and message definitions against this broker (Java, Maven)'
 	@echo 'make setup         make .venv with all that the above need; they do it themselves'
 
@@ -35,6 +36,9 @@ check: .make/dev
 
 sim: .make/dev
 	$(if $(SEED),SEED=$(SEED)) $(if $(SEEDS),SEEDS=$(SEEDS)) $(RUN) -m pytest tests/simulation $(ARGS)
+
+soak: .make/dev
+	RECORDS=$${RECORDS:-100000} $(if $(SEED),SEED=$(SEED)) $(RUN) -m pytest -s tests/crash/test_exactly_once_copy.py $(ARGS)
 
 bench: .make/dev
 	$(RUN) -m tests.bench.run $(ARGS)
@@ -64,4 +68,4 @@ $(RUN):
 	@test -n '$(PYTHON)' || { echo 'No Python 3.11 or later with venv was found: install one (Debian: apt install python3-venv), or say make PYTHON=/path/to/python3.12' >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-.PHONY: help run setup test check sim bench bench-kafka conformance clean
+.PHONY: help run setup test check sim soak bench bench-kafka conformance clean

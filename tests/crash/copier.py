@@ -1,0 +1,204 @@
+"""Copies a topic into another one in transactions, until SIGTERM or SIGKILL: a process, told all in one JSON argument.
+
+What it does it writes down before it does it, one JSON line per event, so that not even SIGKILL takes the evidence:
+`{"at", "event": "send" | "ask" | "answer", "transaction", …}`, `at` being the machine's monotonic clock in ns.
+Ends with status 1 and a traceback where a client library would have to give up: a transactional client that no other
+one has replaced never has to.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from dataclasses import dataclass, fields
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Message, Producer
+from confluent_kafka.cimpl import TopicPartition
+
+PATIENCE_S = 5.0
+IDLE_S = 0.3  # without a new record for so long, a transaction ends smaller than it might
+RECONNECT = {
+    "reconnect.backoff.ms": 10,
+    "reconnect.backoff.max.ms": 200,
+    "retry.backoff.ms": 20,
+    # With the only broker gone a rebootstrap forgets it, after which librdkafka 2.16 may wait for ever to send offsets
+    # to the transaction (its issue 5511).
+    "metadata.recovery.strategy": "none",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """`aborts` is the share of transactions that the copier aborts for no reason; `seed` decides which."""
+
+    bootstrap: str
+    source: str
+    target: str
+    group: str
+    transactional_id: str
+    journal: str
+    per_transaction: int
+    aborts: float
+    seed: int
+
+    def to_json(self) -> str:
+        return json.dumps({field.name: getattr(self, field.name) for field in fields(self)})
+
+
+def copied(value: str) -> str:
+    """The transformation."""
+    return f"copy of {value}"
+
+
+class Copier:
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._rng = random.Random(job.seed)
+        self._journal = os.open(job.journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._is_over = False
+        self._count = 0
+        self._transaction: str | None = None
+        self._begin: dict[int, int] = {}  # by partition: the first and the next offset of this transaction
+        self._next: dict[int, int] = {}
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": job.bootstrap,
+                "group.id": job.group,
+                "client.id": job.transactional_id,
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "session.timeout.ms": 2_000,
+                "heartbeat.interval.ms": 300,
+                **RECONNECT,
+            }
+        )
+        self._producer = Producer(
+            {
+                "bootstrap.servers": job.bootstrap,
+                "client.id": job.transactional_id,
+                "transactional.id": job.transactional_id,
+                "transaction.timeout.ms": 60_000,
+                "linger.ms": 2,
+                **RECONNECT,
+            }
+        )
+
+    def run(self) -> None:
+        signal.signal(signal.SIGTERM, self._finish)
+        self._persist(self._producer.init_transactions)
+        self._consumer.subscribe([self._job.source], on_revoke=self._revoked, on_lost=self._revoked)
+        while not self._is_over:
+            self._copy_some()
+        self._abort()
+        self._consumer.close()
+
+    def _finish(self, *_: object) -> None:
+        self._is_over = True
+
+    def _copy_some(self) -> None:
+        """One transaction: up to `per_transaction` records, or what there is."""
+        size, last_at = 0, time.monotonic()
+        while size < self._job.per_transaction and not self._is_over:
+            message = self._consumer.poll(0.05)
+            if self._transaction is None:
+                size = 0  # a rebalance took it
+            if message is None:
+                if size and time.monotonic() - last_at > IDLE_S:
+                    break
+                continue
+            if message.error() is not None:
+                continue  # the broker is away, or comes back: the client goes on by itself
+            self._copy(message)
+            size, last_at = size + 1, time.monotonic()
+        if self._transaction is None:
+            return
+        if self._is_over or self._rng.random() < self._job.aborts:
+            self._abort()
+            self._rewind()
+            return
+        try:
+            self._commit()
+        except KafkaException as error:
+            if not error.args[0].txn_requires_abort():
+                raise
+            self._abort()
+            self._rewind()
+
+    def _copy(self, message: Message) -> None:
+        partition, offset, value = message.partition(), message.offset(), message.value()
+        assert partition is not None
+        assert offset is not None
+        assert value is not None
+        if self._transaction is None:
+            self._count += 1
+            self._transaction = f"{self._job.transactional_id} of {os.getpid()}, {self._count}"
+            self._producer.begin_transaction()
+        self._begin.setdefault(partition, offset)
+        self._next[partition] = offset + 1
+        result = copied(value.decode())
+        self._note("send", partition=partition, value=result)
+        while True:
+            try:
+                self._producer.produce(self._job.target, result, message.key(), partition=partition)
+                break
+            except BufferError:
+                self._producer.poll(0.01)
+            except KafkaException as error:
+                # The transaction has failed already, which its end will tell; anything else is a bug.
+                if error.args[0].name() != "_STATE":
+                    raise
+                break
+        self._producer.poll(0)
+
+    def _commit(self) -> None:
+        offsets = [TopicPartition(self._job.source, index, offset) for index, offset in self._next.items()]
+        member = self._consumer.consumer_group_metadata()
+        self._persist(lambda: self._producer.send_offsets_to_transaction(offsets, member, PATIENCE_S))
+        self._note("ask")
+        self._persist(lambda: self._producer.commit_transaction(PATIENCE_S))
+        self._note("answer", committed=True)
+        self._forget()
+
+    def _abort(self) -> None:
+        if self._transaction is None:
+            return
+        self._persist(lambda: self._producer.abort_transaction(PATIENCE_S))
+        self._note("answer", committed=False)
+        self._transaction = None
+
+    def _rewind(self) -> None:
+        for partition, offset in self._begin.items():
+            self._consumer.seek(TopicPartition(self._job.source, partition, offset))
+        self._forget()
+
+    def _revoked(self, *_: object) -> None:
+        """Somebody else may go on from what is committed, so what is not committed has to go."""
+        self._abort()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._transaction = None
+        self._begin.clear()
+        self._next.clear()
+
+    def _persist(self, step: Any) -> None:
+        """Until it is done; what has to be aborted, or can never be done, is raised."""
+        while True:
+            try:
+                step()
+                return
+            except KafkaException as error:
+                if not error.args[0].retriable():
+                    raise
+
+    def _note(self, event: str, **more: object) -> None:
+        row = {"at": time.monotonic_ns(), "event": event, "transaction": self._transaction, **more}
+        os.write(self._journal, json.dumps(row).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    Copier(Job(**json.loads(sys.argv[1]))).run()

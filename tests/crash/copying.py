@@ -1,0 +1,148 @@
+"""Copiers as processes that can be killed, a consumer that watches what they copy, and the history of both."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer
+from confluent_kafka.cimpl import TopicPartition as Assigned
+
+from tests.checker.history import Answer, CommitAnswered, CommitAsked, Event, Polled, Positioned, ReachedEnd, Sent
+from tests.crash.copier import RECONNECT, Job
+from tests.support.oracle import REPOSITORY
+
+STOP_TIMEOUT_S = 60.0
+Timed = tuple[int, Event]  # by the machine's monotonic clock, in ns
+
+
+class CopierProcess:
+    def __init__(self, job: Job) -> None:
+        """A process per `start`, all with one journal and one stderr."""
+        self.job = job
+        self._stderr = Path(f"{job.journal}.stderr")
+        self._process: subprocess.Popen[bytes] | None = None
+        self._starts = 0
+
+    def start(self) -> None:
+        self._starts += 1
+        job = replace(self.job, seed=self.job.seed + 1000 * self._starts)
+        with open(self._stderr, "ab") as stderr:
+            words = [sys.executable, "-m", "tests.crash.copier", job.to_json()]
+            self._process = subprocess.Popen(words, cwd=REPOSITORY, stderr=stderr, stdin=subprocess.DEVNULL)
+
+    def kill9(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        status = self._end(signal.SIGTERM)
+        assert status == 0, f"{self.job.transactional_id} ended with status {status}:\n{self.log_text()}"
+
+    def check(self) -> None:
+        assert self._process is not None
+        assert self._process.poll() is None, f"{self.job.transactional_id} gave up:\n{self.log_text()}"
+
+    def log_text(self) -> str:
+        return self._stderr.read_text(errors="replace")[-4000:]
+
+    def _end(self, how: signal.Signals) -> int:
+        assert self._process is not None
+        self._process.send_signal(how)
+        try:
+            return self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+
+class Watcher(threading.Thread):
+    """Reads everything committed in a topic, from the start, while it comes into being; notes all that it was given."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self._topic, self._partitions = topic, partitions
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._seen: list[Timed] = []
+        self._count = 0
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": name,
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",  # committed records neither go nor move
+                **RECONNECT,
+            }
+        )
+
+    def run(self) -> None:
+        start = time.monotonic_ns()
+        self._seen += [(start, Positioned(self.name, (self._topic, index), 0)) for index in range(self._partitions)]
+        self._consumer.assign([Assigned(self._topic, index, 0) for index in range(self._partitions)])
+        while not self._over.is_set():
+            found: dict[int, list[tuple[int, str]]] = {}
+            for message in self._consumer.consume(500, 0.1):
+                partition, offset, value = message.partition(), message.offset(), message.value()
+                if message.error() is None and partition is not None and offset is not None and value is not None:
+                    found.setdefault(partition, []).append((offset, value.decode()))
+            now = time.monotonic_ns()
+            with self._lock:
+                for partition, records in found.items():
+                    self._seen.append((now, Polled(self.name, (self._topic, partition), records)))
+                    self._count += len(records)
+        self._consumer.close()
+
+    @property
+    def count(self) -> int:
+        """Records that were given to it so far."""
+        return self._count
+
+    def finish(self, *, reached_end: bool) -> None:
+        self._over.set()
+        self.join(60)
+        assert not self.is_alive()
+        if reached_end:
+            now = time.monotonic_ns()
+            self._seen += [(now, ReachedEnd(self.name, (self._topic, index))) for index in range(self._partitions)]
+
+    def history(self) -> list[Timed]:
+        return self._seen
+
+    def values(self) -> dict[int, list[str]]:
+        """By partition, in the order in which they were given."""
+        found: dict[int, list[str]] = {index: [] for index in range(self._partitions)}
+        for _, event in self._seen:
+            if isinstance(event, Polled):
+                found[event.partition[1]] += [str(value) for _, value in event.records]
+        return found
+
+
+def journal_of(path: Path, topic: str) -> list[Timed]:
+    """What a copier did. A record was written for certain only where its transaction was committed."""
+    rows: list[dict[str, Any]] = [json.loads(line) for line in path.read_text().splitlines()]
+    committed = {row["transaction"] for row in rows if row["event"] == "answer" and row["committed"]}
+    found: list[Timed] = []
+    for row in rows:
+        transaction = row["transaction"]
+        match row["event"]:
+            case "send":
+                answer = Answer.YES if transaction in committed else Answer.UNKNOWN
+                sent = Sent(transaction, (topic, row["partition"]), row["value"], answer, transaction)
+                found.append((row["at"], sent))
+            case "ask":
+                found.append((row["at"], CommitAsked(transaction)))
+            case "answer":
+                answer = Answer.YES if row["committed"] else Answer.NO
+                found.append((row["at"], CommitAnswered(transaction, answer)))
+    return found
+
+
+def journal(folder: Path, transactional_id: str) -> str:
+    return os.fspath(folder / f"{transactional_id}.journal")
