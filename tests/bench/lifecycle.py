@@ -16,7 +16,7 @@ from tests.bench.topics import create, wait_until_led
 from tests.support.broker_process import Broker
 from tests.support.wire import ClosedByBroker, Wire
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
 PRODUCE_VERSION = 9
 API_VERSIONS_VERSION = 3
 TOPICS = 1000
@@ -40,7 +40,8 @@ def started(broker: Broker) -> tuple[Wire, Thread]:
             return Wire(f"127.0.0.1:{broker.port}"), starting
         except ConnectionRefusedError:
             if time.monotonic() > deadline:
-                raise
+                starting.join()
+                raise RuntimeError(f"no connection was accepted in {START_TIMEOUT_S:g} s") from None
             time.sleep(0.001)
 
 

@@ -8,6 +8,7 @@ machines can be compared. Names of rows are those in tests/bench/rows.py.
 """
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -27,6 +28,7 @@ WARM_UP_OF_A_BROKER = 6.0  # before its first load: what is compiled while it ru
 
 
 def main() -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the brokers are to end too
     options = parse()
     chosen = [one for one in MEASUREMENTS if options.rows is None or one.name in options.rows]
     results = Results()

@@ -29,7 +29,7 @@ class Subject:
         self.is_warm = False  # whether the shared process has had load
         self._make = make
         self._work = work
-        self._made = 0
+        self._made: list[Broker] = []
         self._running: Broker | None = None
 
     @property
@@ -57,8 +57,9 @@ class Subject:
 
     def fresh(self, port: int = 0) -> Broker:
         """A broker on a new directory, not started."""
-        self._made += 1
-        return self._make(self._work / f"{self.name}-{self._made}", port)
+        broker = self._make(self._work / f"{self.name}-{len(self._made)}", port)
+        self._made.append(broker)
+        return broker
 
     def discard(self, broker: Broker) -> None:
         """End a broker that `fresh` made; its directory goes."""
@@ -67,6 +68,6 @@ class Subject:
         shutil.rmtree(broker.data_dir, ignore_errors=True)
 
     def end(self) -> None:
-        if self._running is not None:
-            self.discard(self._running)
-            self._running = None
+        """Also of those that a failed row has left behind."""
+        for broker in self._made:
+            self.discard(broker)
