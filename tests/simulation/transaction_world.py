@@ -4,7 +4,7 @@ replaced while they sleep: all of it as one seed says. `World(seed).run()` raise
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from hashlib import sha256
 from random import Random
 from typing import Any
@@ -429,16 +429,13 @@ def next_offset(data: bytes) -> int:
     return max(header.last_offset for _, header in batches(data)) + 1
 
 
-@cache
-def _settings(is_durable: bool) -> tuple[tuple[str, str], ...]:
-    durable = (("log_flush_interval_messages", "1"),) if is_durable else ()
-    return (
-        ("transaction_state_log_num_partitions", "2"),
-        ("offsets_topic_num_partitions", "2"),
-        ("transaction_abort_timed_out_transaction_cleanup_interval_ms", "500"),
-        *durable,
+def broker_config(is_durable: bool, **settings: str) -> BrokerConfig:
+    """Few partitions, and transactions that do not wait long to be aborted."""
+    if is_durable:
+        settings["log_flush_interval_messages"] = "1"
+    return config_with(
+        transaction_state_log_num_partitions="2",
+        offsets_topic_num_partitions="2",
+        transaction_abort_timed_out_transaction_cleanup_interval_ms="500",
+        **settings,
     )
-
-
-def broker_config(is_durable: bool) -> BrokerConfig:
-    return config_with(**dict(_settings(is_durable)))
