@@ -168,7 +168,7 @@ def test_a_tombstone_that_is_not_the_latest_goes_like_any_record() -> None:
 # --- how far a pass goes
 
 
-def test_an_open_transaction_holds_back_everything_behind_it() -> None:
+def test_scenario_133_an_open_transaction_holds_back_everything_behind_it() -> None:
     log = CompactedLog()
     log.append(("a", "1"), ("a", "2"))
     log.append(("b", "1"), producer_id=7, transactional=True)
@@ -179,7 +179,7 @@ def test_an_open_transaction_holds_back_everything_behind_it() -> None:
     assert log.cleaned_to == 2
 
 
-def test_records_behind_an_open_transaction_do_not_count_as_latest() -> None:
+def test_scenario_133_records_behind_an_open_transaction_do_not_count_as_latest() -> None:
     log = CompactedLog()
     log.append(("a", "committed"))
     log.append(("b", "1"), producer_id=7, transactional=True)

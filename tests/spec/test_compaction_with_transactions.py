@@ -22,7 +22,7 @@ def test_committed_records_are_cleaned_like_any_others() -> None:
     assert log.values() == {"a": "2"}
 
 
-def test_aborted_records_go_in_the_first_pass_and_are_never_the_latest() -> None:
+def test_scenario_135_aborted_records_go_in_the_first_pass_and_are_never_the_latest() -> None:
     log = CompactedLog()
     log.append(("a", "1"))
     log.append(("a", "aborted"), ("b", "aborted"), producer_id=7, transactional=True)
@@ -33,7 +33,28 @@ def test_aborted_records_go_in_the_first_pass_and_are_never_the_latest() -> None
     assert log.values() == {"a": "1", "c": "1"}
 
 
-def test_a_marker_goes_two_passes_after_its_records() -> None:
+def test_scenario_131_an_abort_marker_goes_step_by_step_and_last_of_all_when_its_producer_is_forgotten() -> None:
+    log = CompactedLog()
+    log.append(("a", "1"), producer_id=7, epoch=3, transactional=True)
+    log.end_txn(7, commit=False, epoch=4)
+    log.append(("b", "1"))
+    log.roll()
+    log.clean()
+    assert log.values() == {"b": "1"}
+    (marker,) = log.control_batches()
+    assert (marker.record_count, marker.delete_horizon_ms) == (1, None)
+    log.clean_later(1)
+    (marker,) = log.control_batches()
+    assert (marker.record_count, marker.delete_horizon_ms) == (1, log.now_ms + DELETE_RETENTION_MS)
+    log.clean_later()
+    (marker,) = log.control_batches()
+    assert (marker.record_count, marker.producer_epoch) == (0, 4)
+    log.log.expire_producers(log.now_ms + log.config.producer_id_expiration_ms)
+    log.clean_later(0)
+    assert log.control_batches() == []
+
+
+def test_scenario_132_a_marker_goes_two_passes_after_its_records() -> None:
     log = CompactedLog()
     log.append(("a", "1"), producer_id=7, transactional=True)
     log.end_txn(7, commit=True)
@@ -82,7 +103,7 @@ def test_an_abort_marker_stays_indexed_while_readers_may_need_it() -> None:
     assert log.log.aborted_transactions(0, 10) == [], "none is left that it could tell anything about"
 
 
-def test_the_last_batch_of_an_active_producer_is_kept_for_its_sequence() -> None:
+def test_scenario_134_the_last_batch_of_an_active_producer_is_kept_for_its_sequence() -> None:
     log = CompactedLog()
     log.append(("a", "1"), producer_id=7)
     log.append(("a", "2"))
@@ -97,7 +118,7 @@ def test_the_last_batch_of_an_active_producer_is_kept_for_its_sequence() -> None
     assert [header.producer_id for header in log.headers()] == [-1, -1]
 
 
-def test_the_sequence_is_known_again_after_a_restart_without_snapshot() -> None:
+def test_scenario_134_the_sequence_is_known_again_after_a_restart_without_snapshot() -> None:
     log = CompactedLog()
     log.append(("a", "1"), ("a", "2"), producer_id=7)
     log.append(("a", "3"))
