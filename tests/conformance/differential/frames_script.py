@@ -44,8 +44,8 @@ def cut_short(talk: Talk, _: int) -> None:
                 frame = request_bytes(message, version, 7, "talk")[4:]
             except UnsupportedVersion:
                 continue
-            talk.send_frame(f"{ApiKey(key).name} v{version} without its last byte", framed(frame[:-1]))
-            talk.send_frame(f"{ApiKey(key).name} v{version} without its body", framed(header(key, version)))
+            talk.send_frame(f"{ApiKey(key).name} v{version} without its last byte", framed(frame[:-1]), show=False)
+            talk.send_frame(f"{ApiKey(key).name} v{version} without its body", framed(header(key, version)), show=False)
 
 
 def versions(talk: Talk, _: int) -> None:

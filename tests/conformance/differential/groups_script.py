@@ -178,9 +178,6 @@ def join_group_together(talk: Talk, version: int) -> None:
 
 
 def join_group_static(talk: Talk, version: int) -> None:
-    if version < 5:
-        talk.ask("a static member", join_request("static", version=version, group_instance_id="one"), version)
-        return
     wait_for_coordinator(talk)
     group = f"static-{version}"
     first = talk.ask("joins", join_request(group, version=version, group_instance_id="one"), version)
@@ -480,6 +477,8 @@ def delete_groups(talk: Talk, version: int) -> None:
     member.leave()
     delete("left by its members", member.group)
 
+
+LOWEST: dict[Callable[[Talk, int], None], int] = {join_group_static: 5}  # versions that can say it at all
 
 SCRIPTS: dict[Callable[[Talk, int], None], int] = {
     find_coordinator: 10,

@@ -79,10 +79,12 @@ def alter_configs(talk: Talk, version: int) -> None:
 
     alter("validated", {"retention.ms": "1"}, dry=True)
     alter("set", {"retention.ms": "1234567"})
+    settled()
     describe(talk, "after set", TOPIC, name, ["retention.ms", "segment.ms"], 4, include_synonyms=True)
     for label, settings in BAD_VALUES.items():
         alter(label, dict(settings))
     alter("nothing", {})
+    settled()
     describe(talk, "after nothing", TOPIC, name, ["retention.ms", "segment.ms"], 4)
     alter("an unknown topic", {"retention.ms": "1"}, of="nobody-made-this")
     alter("an invalid topic", {"retention.ms": "1"}, of="a b")
@@ -105,6 +107,7 @@ def incremental_alter_configs(talk: Talk, version: int) -> None:
         talk.ask(label, IncrementalAlterConfigsRequest(resources=[resource], validate_only=dry), version)
 
     def see(label: str) -> None:
+        settled()
         keys = ["cleanup.policy", "retention.ms", "segment.ms"]
         describe(talk, f"after {label}", TOPIC, name, keys, 4, include_synonyms=True)
 
