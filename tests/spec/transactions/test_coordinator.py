@@ -93,6 +93,14 @@ def test_a_commit_is_answered_when_its_markers_are_written_and_its_end_is_record
     scene.begin((PID, 1), P0)
 
 
+def test_scenario_007_a_repeated_request_is_known_after_the_log_was_read_again() -> None:
+    scene = Scene()
+    first = scene.init()
+    second = scene.init(pair=first)
+    scene.restart_coordinator()
+    assert scene.init(pair=first) == second == (PID, 1)
+
+
 def test_scenario_016_without_producer_ids_an_id_is_not_begun() -> None:
     scene = Scene()
     scene.blocks.failure = KafkaError(E.STALE_BROKER_EPOCH)
