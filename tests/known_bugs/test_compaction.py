@@ -5,6 +5,7 @@ from dataclasses import replace
 from protocol.control_records import read_marker
 from storage.key_map import ENTRY_BYTES
 from tests.support.compaction_scene import COMPACT, CompactedLog
+from tests.support.fake_disk import Fault
 
 
 # The cleaner forgot open transactions between groups of segments, and took the marker too early.
@@ -85,3 +86,32 @@ def test_known_bug_57_empty_control_batches_do_not_pile_up() -> None:
     assert (kept.base_offset, kept.producer_epoch, kept.record_count) == (49, 5, 0)
     entry = log.reopen().log.producer(7)
     assert entry is None or entry.producer_epoch == 5
+
+
+# KAFKA-20036: when a cleaned segment overflowed, its batches were read a second time, with what was known of aborted
+# transactions used up by the first; aborted records came out as committed ones.
+def test_known_bug_23_a_pass_that_begins_again_knows_the_aborted_transactions_again() -> None:
+    call, has_failed = 0, True
+    while has_failed:
+        call += 1
+        log = CompactedLog()
+        for producer_id, commit in ((7, False), (8, True), (9, False)):
+            log.append(
+                ("a", f"of {producer_id}"), (f"k{producer_id}", "v"), producer_id=producer_id, transactional=True
+            )
+            log.end_txn(producer_id, commit=commit)
+            log.roll()
+        cleaner = log.start_pass()
+        cleaner.learn()
+        log.disk.fail(call, Fault.ENOSPC)
+        try:
+            cleaner.clean_next()
+        except OSError:
+            log.disk.heal()
+            log.clean()
+        else:
+            has_failed = False
+            continue
+        assert log.committed_values() == {"a": "of 8", "k8": "v"}
+        assert log.values() == {"a": "of 8", "k8": "v"}
+    assert call > 3

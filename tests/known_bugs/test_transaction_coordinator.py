@@ -110,7 +110,7 @@ def test_known_bug_12_answers_to_an_older_coordinators_markers_take_nothing_from
     after.markers_answered(old, old.partitions)
     assert after.state == (S.PREPARE_COMMIT, PID, 2)
     (new,) = after.write_markers()
-    assert (new.coordinator_epoch, new.partitions) == (COORDINATOR_EPOCH + 1, {P0, P1})
+    assert (new.coordinator_epoch, new.partitions) == (COORDINATOR_EPOCH + 1, frozenset({P0, P1}))
     assert after.state == (S.COMPLETE_COMMIT, PID, 2)
 
 
