@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from odradek import __version__
+from odradek.transactions.commands import app as transactions
 
 SERVE_HELP = """
 Start the broker and serve until SIGTERM or Ctrl-C.
@@ -47,6 +48,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(transactions)
 
 
 @app.callback()

@@ -1,0 +1,248 @@
+"""The commands `odradek transactions …`. What they do is imported when they do it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from odradek.admin.cluster import Cluster, PartitionOf
+    from odradek.transactions.hanging import OpenTransaction
+
+MAX_TRANSACTION_TIMEOUT_MINUTES = 15  # Kafka's transaction.max.timeout.ms
+
+app = typer.Typer(
+    name="transactions",
+    help="Look at transactions, and end those that keep readers waiting; of this broker or of Apache Kafka.",
+    no_args_is_help=True,
+)
+
+BootstrapServer = Annotated[
+    str, typer.Option("--bootstrap-server", "-b", help="A broker of the cluster.", metavar="HOST:PORT")
+]
+Json = Annotated[bool, typer.Option("--json", help="As a JSON array.")]
+LOCAL = "localhost:9092"
+
+
+@app.command("list")
+def list_(
+    bootstrap_server: BootstrapServer = LOCAL,
+    state: Annotated[
+        list[str] | None, typer.Option(help="Only these, as in Ongoing; may be repeated.", metavar="STATE")
+    ] = None,
+    producer_id: Annotated[list[int] | None, typer.Option(help="Only these; may be repeated.", metavar="ID")] = None,
+    longer_than_ms: Annotated[
+        int | None,
+        typer.Option(
+            "--duration-filter",
+            help="Only those whose last transaction began longer ago; with --state Ongoing.",
+            metavar="MS",
+        ),
+    ] = None,
+    pattern: Annotated[
+        str | None,
+        typer.Option("--transactional-id-pattern", help="Only ids that it matches wholly.", metavar="REGEX"),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """All transactional ids that the coordinators know."""
+    from odradek.transactions.listing import Wanted, list_transactions
+    from odradek.transactions.printing import print_rows
+
+    wanted = Wanted(tuple(state or ()), tuple(producer_id or ()), longer_than_ms, pattern)
+
+    def run(cluster: Cluster) -> None:
+        rows = [
+            {
+                "transactional_id": each.transactional_id,
+                "coordinator": each.coordinator,
+                "producer_id": each.producer_id,
+                "state": each.state,
+            }
+            for each in list_transactions(cluster, wanted)
+        ]
+        columns = {
+            "transactional_id": "TRANSACTIONAL ID",
+            "coordinator": "COORDINATOR",
+            "producer_id": "PRODUCER ID",
+            "state": "STATE",
+        }
+        print_rows(rows, columns, as_json=json, empty="No transactional ids.")
+
+    _with_cluster(bootstrap_server, run)
+
+
+@app.command()
+def describe(
+    transactional_ids: Annotated[list[str], typer.Argument(metavar="TRANSACTIONAL_ID...")],
+    bootstrap_server: BootstrapServer = LOCAL,
+    json: Json = False,
+) -> None:
+    """The state of transactional ids, and the partitions that take part."""
+    from odradek.admin.connection import AdminError
+    from odradek.transactions.listing import describe as describe_one
+    from odradek.transactions.printing import print_rows
+
+    def run(cluster: Cluster) -> None:
+        rows, failures = [], []
+        for transactional_id in transactional_ids:
+            try:
+                found = describe_one(cluster, transactional_id)
+            except AdminError as error:
+                failures.append(str(error))
+                continue
+            rows.append(
+                {
+                    "transactional_id": found.transactional_id,
+                    "coordinator": found.coordinator,
+                    "producer_id": found.producer_id,
+                    "producer_epoch": found.producer_epoch,
+                    "state": found.state,
+                    "timeout_ms": found.timeout_ms,
+                    "started_ms": found.started_ms,
+                    "open_for_ms": found.open_for_ms(_now_ms()),
+                    "partitions": [f"{topic}-{partition}" for topic, partition in found.partitions],
+                }
+            )
+        columns = {
+            "transactional_id": "TRANSACTIONAL ID",
+            "coordinator": "COORDINATOR",
+            "producer_id": "PRODUCER ID",
+            "producer_epoch": "EPOCH",
+            "state": "STATE",
+            "timeout_ms": "TIMEOUT MS",
+            "open_for_ms": "OPEN FOR MS",
+            "partitions": "PARTITIONS",
+        }
+        if rows or json:
+            print_rows(rows, columns, as_json=json, empty="")
+        if failures:
+            raise AdminError("\n".join(failures))
+
+    _with_cluster(bootstrap_server, run)
+
+
+@app.command("find-hanging")
+def find_hanging(
+    bootstrap_server: BootstrapServer = LOCAL,
+    topic: Annotated[str | None, typer.Option(help="Only there.", metavar="TOPIC")] = None,
+    partition: Annotated[int | None, typer.Option(help="Only there.", metavar="N")] = None,
+    broker_id: Annotated[int | None, typer.Option(help="Only partitions that it leads.", metavar="ID")] = None,
+    max_transaction_timeout: Annotated[
+        int, typer.Option(help="Minutes without a record after which one is suspicious.", metavar="MINUTES")
+    ] = MAX_TRANSACTION_TIMEOUT_MINUTES,
+    json: Json = False,
+) -> None:
+    """Transactions that are open in a partition and that no coordinator will ever end."""
+    from odradek.transactions.hanging import find_hanging as find
+    from odradek.transactions.printing import print_rows
+
+    if partition is not None and topic is None:
+        raise typer.BadParameter("--partition needs --topic")
+
+    def run(cluster: Cluster) -> None:
+        partitions = _partitions(cluster, topic, partition, broker_id)
+        found = find(cluster, partitions, _now_ms() - max_transaction_timeout * 60_000)
+        columns = {
+            "topic": "TOPIC",
+            "partition": "PARTITION",
+            "producer_id": "PRODUCER ID",
+            "producer_epoch": "EPOCH",
+            "coordinator_epoch": "COORDINATOR EPOCH",
+            "start_offset": "START OFFSET",
+            "last_timestamp_ms": "LAST TIMESTAMP",
+            "silent_for_ms": "SILENT FOR MS",
+        }
+        rows = [_open_transaction(each) for each in found]
+        print_rows(rows, columns, as_json=json, empty="No hanging transactions.")
+
+    _with_cluster(bootstrap_server, run)
+
+
+@app.command()
+def abort(
+    bootstrap_server: BootstrapServer = LOCAL,
+    transactional_id: Annotated[
+        str | None, typer.Option(help="Have its coordinator end what it has open; fences its producer.", metavar="ID")
+    ] = None,
+    topic: Annotated[str | None, typer.Option(help="Of a hanging transaction.", metavar="TOPIC")] = None,
+    partition: Annotated[int | None, typer.Option(help="Of a hanging transaction.", metavar="N")] = None,
+    start_offset: Annotated[
+        int | None, typer.Option(help="Where it begins, as find-hanging says.", metavar="OFFSET")
+    ] = None,
+) -> None:
+    """End an open transaction: by its coordinator, or, where none knows it, by a marker in one partition."""
+    from odradek.admin.connection import AdminError
+    from odradek.transactions.ending import abort_by_coordinator, abort_by_marker
+    from odradek.transactions.hanging import transaction_at
+
+    place = (topic, partition, start_offset)
+    if (transactional_id is None) == (None in place) or (
+        transactional_id is not None and any(each is not None for each in place)
+    ):
+        raise typer.BadParameter("either --transactional-id, or --topic, --partition and --start-offset")
+
+    def run(cluster: Cluster) -> None:
+        if transactional_id is not None:
+            abort_by_coordinator(cluster, transactional_id)
+            print(f"Aborted the transaction of {transactional_id}.")
+            return
+        assert topic is not None
+        assert partition is not None
+        assert start_offset is not None
+        (found,) = _partitions(cluster, topic, partition, None)
+        if found.leader_id is None:
+            raise AdminError(f"{topic}-{partition} has no leader at the moment")
+        abort_by_marker(cluster, transaction_at(cluster, found, start_offset))
+        print(f"Aborted the transaction at offset {start_offset} of {topic}-{partition}.")
+
+    _with_cluster(bootstrap_server, run)
+
+
+def _partitions(cluster: Cluster, topic: str | None, partition: int | None, broker_id: int | None) -> list[PartitionOf]:
+    from odradek.admin.connection import AdminError
+
+    found = [
+        each
+        for each in cluster.partitions(None if topic is None else [topic])
+        if partition in (None, each.partition) and broker_id in (None, each.leader_id)
+    ]
+    if partition is not None and not found:
+        raise AdminError(
+            f"there is no partition {topic}-{partition}" + (f" on broker {broker_id}" if broker_id else "")
+        )
+    return found
+
+
+def _open_transaction(found: OpenTransaction) -> dict[str, object]:
+    return {
+        "topic": found.topic,
+        "partition": found.partition,
+        "producer_id": found.producer_id,
+        "producer_epoch": found.producer_epoch,
+        "coordinator_epoch": found.coordinator_epoch,
+        "start_offset": found.start_offset,
+        "last_timestamp_ms": found.last_timestamp_ms,
+        "silent_for_ms": found.silent_for_ms(_now_ms()),
+    }
+
+
+def _with_cluster(bootstrap_server: str, run: Callable[[Cluster], None]) -> None:
+    from odradek.admin.cluster import Cluster
+    from odradek.admin.connection import AdminError
+
+    try:
+        with Cluster(bootstrap_server) as cluster:
+            run(cluster)
+    except AdminError as error:
+        for line in str(error).splitlines():
+            print(f"odradek transactions: {line}", file=sys.stderr)
+        raise typer.Exit(1) from None
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

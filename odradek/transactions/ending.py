@@ -1,0 +1,67 @@
+"""Two ways to end a transaction from outside, which differ in who knows of it.
+
+By its coordinator, as a new producer of the same transactional id would: everything ends, the old producer is fenced.
+By a marker in one partition, for a transaction that no coordinator knows.
+"""
+
+from __future__ import annotations
+
+from odradek.admin.cluster import Cluster
+from odradek.admin.connection import AdminError, check
+from odradek.transactions.hanging import OpenTransaction, owner_of
+from odradek.transactions.listing import describe, ids_by_producer
+from protocol.messages.init_producer_id_request import InitProducerIdRequest
+from protocol.messages.init_producer_id_response import InitProducerIdResponse
+from protocol.messages.write_txn_markers_request import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
+
+ONGOING = "Ongoing"
+FIRST_COORDINATOR_EPOCH = 0
+WITHOUT_TRANSACTION_VERSION = 1  # of WriteTxnMarkers: a later one would ask for a newer epoch than that of the producer
+INIT_PRODUCER_ID = 5  # the newest that does not know of two-phase commit
+
+
+def abort_by_coordinator(cluster: Cluster, transactional_id: str) -> None:
+    """Returns when the abort is complete. Raises AdminError, so also where nothing is open: the producer would
+    be fenced for nothing."""
+    found = describe(cluster, transactional_id)
+    if found.state != ONGOING:
+        raise AdminError(f"{transactional_id!r} has no open transaction: its state is {found.state}")
+    broker = cluster.broker(found.coordinator)
+    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=found.timeout_ms)
+
+    def fence() -> None:
+        # While the abort is under way the answer is CONCURRENT_TRANSACTIONS.
+        answer = broker.ask(request, InitProducerIdResponse, highest=INIT_PRODUCER_ID)
+        check(answer.error_code, f"to abort the transaction of {transactional_id!r}")
+
+    cluster.patiently(fence)
+
+
+def abort_by_marker(cluster: Cluster, transaction: OpenTransaction) -> None:
+    """Raises AdminError, so also where a coordinator knows the transaction: a marker behind its back would tear it."""
+    owner = owner_of(cluster, transaction, ids_by_producer(cluster, [transaction.producer_id]))
+    if owner is not None:
+        raise AdminError(
+            f"it belongs to the transactional id {owner.transactional_id!r} ({owner.state}), whose coordinator ends it"
+            f" {owner.timeout_ms} ms after its start; to end it now: abort --transactional-id {owner.transactional_id}"
+        )
+    topic = WritableTxnMarkerTopic(name=transaction.topic, partition_indexes=[transaction.partition])
+    marker = WritableTxnMarker(
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        transaction_result=False,
+        topics=[topic],
+        coordinator_epoch=transaction.coordinator_epoch or FIRST_COORDINATOR_EPOCH,
+    )
+    answer = cluster.broker(transaction.leader_id).ask(
+        WriteTxnMarkersRequest(markers=[marker]), WriteTxnMarkersResponse, highest=WITHOUT_TRANSACTION_VERSION
+    )
+    for of_producer in answer.markers:
+        for of_topic in of_producer.topics:
+            for of_partition in of_topic.partitions:
+                check(of_partition.error_code, f"the marker in {of_topic.name}-{of_partition.partition_index}")

@@ -1,0 +1,98 @@
+"""Transactions that are open in a partition but in no coordinator: nobody will ever end them, and readers of committed
+data wait for ever. Brokers before KIP-890 let them come about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from odradek.admin.cluster import Cluster, PartitionOf, by_topic
+from odradek.admin.connection import AdminError, Refused, check
+from odradek.transactions.listing import Described, describe, ids_by_producer
+from protocol.errors import ErrorCode
+from protocol.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
+from protocol.messages.describe_producers_response import DescribeProducersResponse
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """As the partition sees it. coordinator_epoch: of the producer's last marker there; None before the first."""
+
+    topic: str
+    partition: int
+    leader_id: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int | None
+    start_offset: int
+    last_timestamp_ms: int
+
+    def silent_for_ms(self, now_ms: int) -> int:
+        return max(0, now_ms - self.last_timestamp_ms)
+
+
+def open_transactions(cluster: Cluster, partitions: Iterable[PartitionOf]) -> list[OpenTransaction]:
+    """Of every partition that has a leader. Raises AdminError."""
+    found: list[OpenTransaction] = []
+    by_leader: dict[int, list[tuple[str, int]]] = {}
+    for each in partitions:
+        if each.leader_id is not None:
+            by_leader.setdefault(each.leader_id, []).append((each.topic, each.partition))
+    for leader_id, members in by_leader.items():
+        topics = [TopicRequest(name=name, partition_indexes=indexes) for name, indexes in by_topic(members).items()]
+        answer = cluster.broker(leader_id).ask(DescribeProducersRequest(topics=topics), DescribeProducersResponse)
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                name = f"the producers of {topic.name}-{partition.partition_index}"
+                check(partition.error_code, name, partition.error_message)
+                found += [
+                    OpenTransaction(
+                        topic.name,
+                        partition.partition_index,
+                        leader_id,
+                        producer.producer_id,
+                        producer.producer_epoch,
+                        producer.coordinator_epoch if producer.coordinator_epoch >= 0 else None,
+                        producer.current_txn_start_offset,
+                        producer.last_timestamp,
+                    )
+                    for producer in partition.active_producers
+                    if producer.current_txn_start_offset >= 0
+                ]
+    return found
+
+
+def owner_of(cluster: Cluster, transaction: OpenTransaction, ids: dict[int, str]) -> Described | None:
+    """The transaction of a coordinator that this one is part of, and that will end it; None if there is none.
+
+    ids  from `ids_by_producer`
+    """
+    transactional_id = ids.get(transaction.producer_id)
+    if transactional_id is None:
+        return None
+    try:
+        found = describe(cluster, transactional_id)
+    except Refused as refusal:
+        if refusal.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:  # forgotten meanwhile
+            return None
+        raise
+    is_part = (transaction.topic, transaction.partition) in found.partitions
+    return found if found.producer_id == transaction.producer_id and is_part else None
+
+
+def find_hanging(cluster: Cluster, partitions: Sequence[PartitionOf], before_ms: int) -> list[OpenTransaction]:
+    """Those whose last record is older than `before_ms`. Raises AdminError."""
+    candidates = [each for each in open_transactions(cluster, partitions) if each.last_timestamp_ms < before_ms]
+    ids = ids_by_producer(cluster, (each.producer_id for each in candidates))
+    return [each for each in candidates if owner_of(cluster, each, ids) is None]
+
+
+def transaction_at(cluster: Cluster, partition: PartitionOf, start_offset: int) -> OpenTransaction:
+    """Raises AdminError where none begins at that offset."""
+    found = open_transactions(cluster, [partition])
+    for each in found:
+        if each.start_offset == start_offset:
+            return each
+    others = ", ".join(str(each.start_offset) for each in found) or "none is open there"
+    name = f"{partition.topic}-{partition.partition}"
+    raise AdminError(f"no open transaction of {name} begins at offset {start_offset}; those open begin at: {others}")

@@ -1,0 +1,224 @@
+"""`odradek transactions`, against a broker that runs; BROKER=kafka runs the same against Apache Kafka."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+
+from protocol.messages.init_producer_id_request import InitProducerIdRequest
+from protocol.messages.init_producer_id_response import InitProducerIdResponse
+from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.produce_response import ProduceResponse
+from protocol.records import NewRecord, build_batch
+from tests.clients.admin import create_topic
+from tests.clients.transactions import READERS
+from tests.support.broker_process import Broker, new_broker
+from tests.support.oracle import REPOSITORY
+from tests.support.wire import Wire
+
+SETTINGS: dict[str, object] = {
+    "transaction.state.log.num.partitions": 4,
+    "transaction.partition.verification.enable": "false",  # else no transaction could be made to hang
+}
+PATIENCE_S = 30
+BEFORE_IMPLICIT_ADDS = 11  # the last version of Produce that relies on AddPartitionsToTxn
+INIT_PRODUCER_ID = 4
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with new_broker(tmp_path_factory.mktemp("broker") / "data", SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture
+def bootstrap(broker: Broker) -> str:
+    return broker.bootstrap
+
+
+def transactions(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "odradek", "transactions", *words],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S * 2,
+        check=False,
+    )
+
+
+def found(*words: str) -> list[dict[str, Any]]:
+    done = transactions(*words, "--json")
+    assert done.returncode == 0, done.stderr
+    rows: list[dict[str, Any]] = json.loads(done.stdout)
+    return rows
+
+
+def producer_of(bootstrap: str, transactional_id: str) -> Producer:
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "linger.ms": 0})
+    producer.init_transactions(PATIENCE_S)
+    return producer
+
+
+def in_transaction(bootstrap: str, transactional_id: str, topic: str) -> Producer:
+    """A producer with one record in an open transaction."""
+    producer = producer_of(bootstrap, transactional_id)
+    producer.begin_transaction()
+    producer.produce(topic, b"open")
+    assert producer.flush(PATIENCE_S) == 0
+    return producer
+
+
+def leave_hanging(bootstrap: str, transactional_id: str, topic: str) -> int:
+    """A record in a transaction of which the coordinator was never told; returns the producer id."""
+    with Wire(bootstrap) as wire:
+        request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+        deadline = time.monotonic() + PATIENCE_S
+        while (known := wire.ask(request, INIT_PRODUCER_ID, InitProducerIdResponse)).error_code:
+            assert time.monotonic() < deadline, known
+        batch = build_batch(
+            [NewRecord(None, b"hanging", time.time_ns() // 1_000_000 - 5_000)],
+            producer_id=known.producer_id,
+            producer_epoch=known.producer_epoch,
+            base_sequence=0,
+            is_transactional=True,
+        )
+        data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])
+        request_ = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=30_000, topic_data=[data])
+        answer = wire.ask(request_, BEFORE_IMPLICIT_ADDS, ProduceResponse)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+        return known.producer_id
+
+
+def test_an_open_transaction_is_listed_and_described_with_its_partitions(bootstrap: str) -> None:
+    topic = create_topic(bootstrap, "described")
+    producer = in_transaction(bootstrap, "describe-me", topic)
+    (listed,) = [row for row in found("list", "-b", bootstrap) if row["transactional_id"] == "describe-me"]
+    (described,) = found("describe", "describe-me", "-b", bootstrap)
+    producer.commit_transaction(PATIENCE_S)
+    (ended,) = found("describe", "describe-me", "-b", bootstrap)
+    assert listed["state"] == "Ongoing"
+    assert described == described | {
+        "transactional_id": "describe-me",
+        "state": "Ongoing",
+        "producer_id": listed["producer_id"],
+        "coordinator": 1,
+        "partitions": [f"{topic}-0"],
+    }
+    assert described["open_for_ms"] >= 0
+    assert (ended["state"], ended["partitions"], ended["open_for_ms"]) == ("CompleteCommit", [], None)
+
+
+def test_lists_can_be_narrowed(bootstrap: str) -> None:
+    topic = create_topic(bootstrap, "narrowed")
+    producer = in_transaction(bootstrap, "narrow-open", topic)
+    producer_of(bootstrap, "narrow-idle")
+    ids = {row["transactional_id"]: row["producer_id"] for row in found("list", "-b", bootstrap)}
+
+    def only(*words: str) -> set[str]:
+        return {row["transactional_id"] for row in found("list", "-b", bootstrap, *words)} & {
+            "narrow-open",
+            "narrow-idle",
+        }
+
+    assert {"narrow-open", "narrow-idle"} <= ids.keys()
+    assert only("--state", "Ongoing") == {"narrow-open"}
+    assert only("--producer-id", str(ids["narrow-idle"])) == {"narrow-idle"}
+    assert only("--transactional-id-pattern", "narrow-o.*") == {"narrow-open"}
+    assert only("--state", "Ongoing", "--duration-filter", "3600000") == set()
+    producer.abort_transaction(PATIENCE_S)
+
+
+def test_people_get_a_table(bootstrap: str) -> None:
+    producer_of(bootstrap, "tabled")
+    lines = transactions("list", "-b", bootstrap).stdout.splitlines()
+    assert re.split(r"  +", lines[0].strip()) == ["TRANSACTIONAL ID", "COORDINATOR", "PRODUCER ID", "STATE"]
+    assert any(re.match(r"tabled +1 +\d+ +Empty", line) for line in lines)
+
+
+def test_a_transaction_that_no_coordinator_knows_is_found_and_aborted_and_readers_go_on(bootstrap: str) -> None:
+    topic = create_topic(bootstrap, "hangs")
+    producer_id = leave_hanging(bootstrap, "lost", topic)
+    ordinary = Producer({"bootstrap.servers": bootstrap})
+    ordinary.produce(topic, b"behind it")
+    assert ordinary.flush(PATIENCE_S) == 0
+    place = ("--topic", topic, "--partition", "0")
+    (hanging,) = found("find-hanging", "-b", bootstrap, *place, "--max-transaction-timeout", "0")
+    assert (hanging["producer_id"], hanging["start_offset"]) == (producer_id, 0)
+    assert READERS["confluent-kafka"](bootstrap, topic, committed=True) == []
+    done = transactions("abort", "-b", bootstrap, *place, "--start-offset", "0")
+    assert (done.returncode, done.stdout) == (0, f"Aborted the transaction at offset 0 of {topic}-0.\n"), done.stderr
+    assert READERS["confluent-kafka"](bootstrap, topic, committed=True) == [b"behind it"]
+    assert found("find-hanging", "-b", bootstrap, *place, "--max-transaction-timeout", "0") == []
+
+
+def test_a_transaction_that_its_coordinator_will_end_does_not_hang_and_gets_no_marker_behind_its_back(
+    bootstrap: str,
+) -> None:
+    topic = create_topic(bootstrap, "alive")
+    producer = in_transaction(bootstrap, "alive", topic)
+    assert found("find-hanging", "-b", bootstrap, "--topic", topic, "--max-transaction-timeout", "0") == []
+    refused = transactions("abort", "-b", bootstrap, "--topic", topic, "--partition", "0", "--start-offset", "0")
+    assert refused.returncode == 1
+    assert "it belongs to the transactional id 'alive' (Ongoing)" in refused.stderr
+    assert "abort --transactional-id alive" in refused.stderr
+    producer.commit_transaction(PATIENCE_S)
+
+
+def test_a_transaction_can_be_ended_by_its_coordinator_which_fences_the_producer(bootstrap: str) -> None:
+    topic = create_topic(bootstrap, "ended")
+    producer = in_transaction(bootstrap, "ended", topic)
+    assert transactions("abort", "-b", bootstrap, "--transactional-id", "ended").returncode == 0
+    (described,) = found("describe", "ended", "-b", bootstrap)
+    assert described["partitions"] == []
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(PATIENCE_S)
+    assert READERS["confluent-kafka"](bootstrap, topic, committed=True) == []
+    again = transactions("abort", "-b", bootstrap, "--transactional-id", "ended")
+    assert again.returncode == 1
+    assert "'ended' has no open transaction" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["describe", "nobody"], "the transactional id 'nobody': TRANSACTIONAL_ID_NOT_FOUND"),
+        (["find-hanging", "--topic", "nowhere"], "the topic nowhere: UNKNOWN_TOPIC_OR_PARTITION"),
+        (["list", "--state", "Sleeping"], "knows no state Sleeping"),
+        (["list", "--transactional-id-pattern", "("], "INVALID_REGULAR_EXPRESSION"),
+        (["abort", "--transactional-id", "nobody"], "TRANSACTIONAL_ID_NOT_FOUND"),
+        (["find-hanging", "--broker-id", "7", "--topic", "TOPIC", "--partition", "0"], "there is no partition"),
+    ],
+)
+def test_what_cannot_be_done_is_said_with_the_status_1(bootstrap: str, words: list[str], complaint: str) -> None:
+    topic = create_topic(bootstrap, "there") if "TOPIC" in words else ""
+    done = transactions(*(topic if word == "TOPIC" else word for word in words), "-b", bootstrap)
+    assert done.returncode == 1
+    assert complaint in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_broker_that_is_not_there_is_named() -> None:
+    done = transactions("list", "-b", "127.0.0.1:1")
+    assert done.returncode == 1
+    assert "no broker can be reached at 127.0.0.1:1: Connection refused" in done.stderr
+
+
+def test_half_a_place_is_refused_before_anything_is_asked() -> None:
+    for words in (
+        ["--topic", "t"],
+        ["--topic", "t", "--partition", "0"],
+        [],
+        ["--transactional-id", "x", "--topic", "t"],
+    ):
+        done = transactions("abort", *words, "-b", "127.0.0.1:1")
+        assert done.returncode == 2, words
+        assert "--transactional-id" in done.stderr
