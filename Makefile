@@ -13,7 +13,7 @@ help:
 	@echo 'make run           start the broker on localhost:9092, data in ./data (more options: ARGS="--port 9093")'
 	@echo 'make test          unit, spec, fuzz and client tests'
 	@echo 'make check         ruff, mypy and the import rules'
-	@echo 'make sim SEED=n    one simulation again; SEEDS=n tries that many'
+	@echo 'make sim SEED=n    one simulation again; SEEDS=n tries that many, 200 if nothing is said'
 	@echo 'make bench         measure this broker; make bench-kafka measures Apache Kafka beside it'
 	@echo 'make soak          copy 100,000 records in transactions while brokers and copiers are killed'
 	@echo 'make conformance   Kafka'"'"'s own tools, clients and message definitions against this broker (Java, Maven)'
@@ -35,7 +35,7 @@ check: .make/dev
 	$(RUN) -m pytest tests/unit/test_import_rules.py
 
 sim: .make/dev
-	$(if $(SEED),SEED=$(SEED)) $(if $(SEEDS),SEEDS=$(SEEDS)) $(RUN) -m pytest tests/simulation $(ARGS)
+	$(if $(SEED),SEED=$(SEED),SEEDS=$(or $(SEEDS),200)) $(RUN) -m pytest tests/simulation $(ARGS)
 
 soak: .make/dev
 	RECORDS=$${RECORDS:-100000} $(if $(SEED),SEED=$(SEED)) $(RUN) -m pytest -s tests/crash/test_exactly_once_copy.py $(ARGS)

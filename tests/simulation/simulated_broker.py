@@ -12,6 +12,7 @@ from itertools import count
 from random import Random
 from typing import Any
 
+from broker.chores import chores
 from broker.config import BrokerConfig
 from broker.context import ConnectionInfo
 from broker.dispatch import Dispatcher, Exchange
@@ -19,6 +20,7 @@ from broker.features import TRANSACTION_VERSION
 from broker.fetch_sessions import FetchSessions
 from broker.group_commit import AppendFlush, SyncRounds
 from broker.group_coordinator import OFFSETS_TOPIC, CoordinatorSettings, GroupCoordinator
+from broker.housekeeping import Housekeeping
 from broker.listeners import Listener
 from broker.metadata.cluster_metadata import ClusterMetadata
 from broker.metadata.image import TopicImage
@@ -151,6 +153,13 @@ class SimulatedBroker:
         self.verifier = Verifier(config, time, self.timers, coordinator=lambda: self.transactions)
         self.dispatcher = Dispatcher(self, time)  # type: ignore[arg-type]  # it is all that handlers ask of a Broker
         self.connection = ConnectionInfo(1, "127.0.0.1", 50_000)
+        self.housekeeping = Housekeeping(
+            chores(config, self.log_directory, time, self.timers, self.workers),
+            lambda: self.partitions,
+            time,
+            self.timers,
+        )
+        self.housekeeping.start(config.log_initial_task_delay_ms)
         self.groups.start(self._partition_count(OFFSETS_TOPIC))
         self.transactions.start(self._partition_count(TRANSACTION_STATE))
 

@@ -1,7 +1,6 @@
 """Producers, a coordinator, a disk that fails, threads that take their time, and then the power goes: what was
 acknowledged is there, in order and once; what was refused for good is not. The seed is the whole failure."""
 
-import os
 from dataclasses import dataclass, field
 from random import Random
 
@@ -11,10 +10,11 @@ from broker.partition import Partition
 from protocol.errors import KafkaError
 from protocol.records import NewRecord, batches, build_batch, records_of
 from storage.log import Origin
+from tests.simulation.seeds import seeds
 from tests.support.broker_scene import NOW_MS, BrokerScene
 from tests.support.fake_disk import FakeDisk, Fault
 
-SEEDS = [int(os.environ["SEED"])] if "SEED" in os.environ else range(150)
+SEEDS = seeds(150)
 STEPS = 80
 
 

@@ -4,7 +4,6 @@ After every event: one assignment per generation, generations only grow, a commi
 end, when everybody is left alone, every member that wants to be in the group is in it and nobody waits.
 """
 
-import os
 from random import Random
 
 import pytest
@@ -14,9 +13,10 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.join_group_response import JoinGroupResponse
 from protocol.messages.leave_group_request import MemberIdentity
 from protocol.messages.sync_group_response import SyncGroupResponse
+from tests.simulation.seeds import seeds
 from tests.support.group_scene import Asked, Scene, subscription
 
-SEEDS = [int(os.environ["SEED"])] if "SEED" in os.environ else range(150)
+SEEDS = seeds(150)
 EVENTS = 120
 SESSION_MS, REBALANCE_MS = 10_000, 20_000
 START_OVER = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}

@@ -8,11 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.simulation.seeds import seeds
 from tests.simulation.simulated_broker import Parts
 from tests.simulation.transaction_world import World
 from tests.simulation.wrong_parts import ForgetfulLog, TrustingCoordinator, markers_of_version_0, markers_once
 
-SEEDS = [int(os.environ["SEED"])] if "SEED" in os.environ else range(int(os.environ.get("SEEDS", "20")))
+SEEDS = seeds(20)
 PATIENCE = 40  # seeds
 PRINT_TRACE = "import sys; from tests.simulation.transaction_world import World; w = World(int(sys.argv[1])); w.run()"
 

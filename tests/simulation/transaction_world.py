@@ -65,6 +65,7 @@ class Plan:
     crashes_every_ms: int | None
     faults_every_ms: int | None
     weather: Weather
+    is_compacting: bool  # what lies in finished segments of internal topics, all the time
     duration_ms: int = 6_000
 
     @classmethod
@@ -75,6 +76,7 @@ class Plan:
             crashes_every_ms=rng.choice([None, 700, 2_000, 5_000]),
             faults_every_ms=rng.choice([None, None, 1_000, 4_000]),
             weather=rng.choice([Weather(0, 0, 0), Weather(), Weather(0.1, 0.1, 0.1)]),
+            is_compacting=rng.random() < 0.5,
         )
 
 
@@ -87,8 +89,13 @@ class World:
         self.parts = parts or rng.choice([Parts(), Parts(markers=far_markers)])
         self.time = VirtualTime(NOW_MS)
         self.life = Life()
-        self.config = broker_config(self.plan.is_durable)
-        self.segment_bytes = rng.choice([300, 2_000, 1 << 20])
+        self.config = broker_config(self.plan.is_durable, log_cleaner_enable=str(self.plan.is_compacting).lower())
+        self.log_changes = {
+            "segment_bytes": rng.choice([300, 2_000] if self.plan.is_compacting else [300, 2_000, 1 << 20]),
+            "min_cleanable_dirty_ratio": 0.0,
+            "delete_retention_ms": rng.choice([0, 1_000]),
+            "file_delete_delay_ms": 100,
+        }
         self.book = Book()
         self.transactional_ids = [f"id-{number}" for number in range(rng.randint(1, 4))]
         self.speaks_new = {each: self.plan.level == 2 and rng.random() < 0.8 for each in self.transactional_ids}
@@ -135,6 +142,7 @@ class World:
             self._every(self.plan.crashes_every_ms, self._prepare_crash)
             self._every(self.plan.faults_every_ms, self._fault)
             self._every(2_500, self._replace_producer)
+            self.time.after(self.rng.randint(1_000, self.plan.duration_ms), self._upgrade, self.life)
             self._every(3_000, self._look)
             self._pass(self.plan.duration_ms)
             self._settle()
@@ -281,7 +289,7 @@ class World:
             self.time,
             self.rng,
             self.config,
-            log_changes={"segment_bytes": self.segment_bytes},
+            log_changes=self.log_changes,
             parts=self.parts,
         )
 
@@ -301,6 +309,12 @@ class World:
             return
         self.disk.heal()
         self._crashed()
+
+    def _upgrade(self) -> None:
+        """While old clients are at work, which do not care."""
+        if self.broker is not None and self.plan.level < 2:
+            self.note("transaction.version is 2 from now on")
+            self.broker.metadata.commit([FeatureLevelRecord(name=TRANSACTION_VERSION, feature_level=2)])
 
     # Looking.
 
@@ -437,5 +451,8 @@ def broker_config(is_durable: bool, **settings: str) -> BrokerConfig:
         transaction_state_log_num_partitions="2",
         offsets_topic_num_partitions="2",
         transaction_abort_timed_out_transaction_cleanup_interval_ms="500",
+        log_cleaner_backoff_ms="150",
+        log_initial_task_delay_ms="100",
+        log_flush_offset_checkpoint_interval_ms="2000",
         **settings,
     )

@@ -1,0 +1,10 @@
+"""Which worlds a simulation tries: `SEED=n` one of them again, `SEEDS=n` the first n."""
+
+import os
+from collections.abc import Sequence
+
+
+def seeds(usually: int) -> Sequence[int]:
+    if "SEED" in os.environ:
+        return [int(os.environ["SEED"])]
+    return range(int(os.environ.get("SEEDS", usually)))
