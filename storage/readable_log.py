@@ -187,18 +187,21 @@ class ReadableLog:
 
     def scan(self, start_offset: int, end_offset: int | None = None) -> Iterator[bytes]:
         """All batches that hold something of [start_offset, end_offset), whole, about a megabyte at a time.
-        Waits for the disk: for loaders and threads."""
+        Waits for the disk: for loaders and threads. Raises KAFKA_STORAGE_ERROR where they cannot be read."""
         end = self.high_watermark if end_offset is None else end_offset
         row = self._segments.all
-        for at in range(row.at_or_below(start_offset), len(row.segments)):
-            segment = row.segments[at]
-            if segment.base_offset >= end:
-                return
-            first = segment.locate(start_offset, cached=False)
-            if first is None:
-                continue
-            stop = segment.locate(end, cached=False)
-            yield from scan(segment, first[0], segment.size_bytes if stop is None else stop[0])
+        try:
+            for at in range(row.at_or_below(start_offset), len(row.segments)):
+                segment = row.segments[at]
+                if segment.base_offset >= end:
+                    return
+                first = segment.locate(start_offset, cached=False)
+                if first is None:
+                    continue
+                stop = segment.locate(end, cached=False)
+                yield from scan(segment, first[0], segment.size_bytes if stop is None else stop[0])
+        except (OSError, CorruptSegment) as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: {error}") from error
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of every aborted transaction with data in [start_offset, end_offset)."""
