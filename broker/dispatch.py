@@ -26,8 +26,8 @@ from broker.delayed import NO_RESPONSE, CloseConnection, Deferred, NoResponse
 from protocol.api_keys import ApiKey
 from protocol.codec import reader
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from protocol.frames import read_header_fields, request_header_version, response_chunks
-from protocol.messages import request_class
+from protocol.frames import read_client_id, request_header_version, response_writer
+from protocol.messages import request_class, response_class
 from protocol.struct import Buffer, Message
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.dispatch")
 
-REQUEST_START = Packing(">hh")  # API key, API version
-KEY_AND_VERSION = Packing(">I")  # the same four bytes in one number
+KEY_AND_VERSION = Packing(">hh")
+REQUEST_START = Packing(">Iih")  # API key and version in one number, correlation id, size of the client id
 
 Answer: TypeAlias = Message | NoResponse | Deferred[Any] | Coroutine[Any, Any, Message | NoResponse]
 HandlerCall: TypeAlias = Callable[[Any, RequestContext, "Broker"], Answer]
@@ -113,9 +113,9 @@ class Way:
     """
 
     __slots__ = (
-        "answer_version",
         "api_key",
         "call",
+        "encode",
         "has_tags",
         "key",
         "local_s",
@@ -137,11 +137,11 @@ class Way:
         self.requests = self.request_bytes = 0
         self.local_s = self.remote_s = 0.0
         if handler.serves(version):
-            self.answer_version = version
             self.read = reader(request_class(self.key), version)
+            self.encode = response_writer(self.key, response_class(self.key), version)
         else:  # ApiVersions in a version of the future
-            self.answer_version = 0
             self.read = _unread
+            self.encode = response_writer(self.key, response_class(self.key), 0)
 
 
 class Exchange(RequestContext):
@@ -182,11 +182,19 @@ class Exchange(RequestContext):
     def waits_for_others(self) -> bool:
         return self._way.waits_for_others
 
+    def chunks(self) -> list[Buffer]:
+        """The answer in bytes, once `deferred` is done; empty where there is none. Raises CloseConnection."""
+        self._way.remote_s += perf_counter() - self.parked_s
+        try:
+            answer = self.deferred.outcome()
+        except Exception as error:
+            answer = self._dispatcher.error_answer(error, self._request, self)
+        return self._encoded(answer)
+
     def begin(self, frame: memoryview, position: int) -> list[Buffer] | Exchange:
         """The answer, or this, when it is parked. Raises MalformedMessage, CloseConnection."""
-        way = self._way
+        way, dispatcher = self._way, self._dispatcher
         self._request = request = way.read(frame, position)[0]
-        dispatcher = self._dispatcher
         try:
             answer = way.call(request, self, dispatcher.broker)
         except Exception as error:
@@ -199,24 +207,14 @@ class Exchange(RequestContext):
         self.deferred = dispatcher.run(answer)
         return self
 
-    def chunks(self) -> list[Buffer]:
-        """The answer in bytes, once `deferred` is done; empty where there is none. Raises CloseConnection."""
-        self._way.remote_s += perf_counter() - self.parked_s
-        try:
-            answer = self.deferred.outcome()
-        except Exception as error:
-            answer = self._dispatcher.error_answer(error, self._request, self)
-        return self._encoded(answer)
-
     def _encoded(self, answer: Message | NoResponse) -> list[Buffer]:
         if answer is NO_RESPONSE:
             return []
-        way = self._way
+        encode = self._way.encode
         try:
-            return response_chunks(way.key, way.answer_version, self.correlation_id, answer)
+            return encode(self.correlation_id, answer)
         except Exception as error:
-            reply = self._dispatcher.error_answer(error, self._request, self)
-            return response_chunks(way.key, way.answer_version, self.correlation_id, reply)
+            return encode(self.correlation_id, self._dispatcher.error_answer(error, self._request, self))
 
 
 class Dispatcher:
@@ -247,11 +245,11 @@ class Dispatcher:
         """Handle one request. Raises MalformedMessage or CloseConnection where Kafka hangs up."""
         started_s = perf_counter()
         size_bytes = len(frame)
-        if size_bytes < KEY_AND_VERSION.size:
+        if size_bytes < REQUEST_START.size:
             raise MalformedMessage(f"a request of {size_bytes} bytes")
-        (kind,) = KEY_AND_VERSION.unpack_from(frame)
-        way = self._ways.get(kind) or self._find_way(frame)
-        correlation_id, client_id, position = read_header_fields(frame, has_tags=way.has_tags)
+        kind, correlation_id, client_id_size = REQUEST_START.unpack_from(frame)
+        way = self._ways.get(kind) or self._find_way(frame, kind)
+        client_id, position = read_client_id(frame, client_id_size, way.has_tags)
         exchange = Exchange(self, way, correlation_id, client_id, self._now_ms(), connection, size_bytes)
         reply = exchange.begin(frame, position)
         exchange.parked_s = ended_s = perf_counter()
@@ -265,14 +263,14 @@ class Dispatcher:
         """What has been asked for so far, by API and version."""
         return self._ways.values()
 
-    def _find_way(self, frame: memoryview) -> Way:
-        number, version = REQUEST_START.unpack_from(frame)
+    def _find_way(self, frame: memoryview, kind: int) -> Way:
+        number, version = KEY_AND_VERSION.unpack_from(frame)
         api_key, handler = self._handlers.get(number, (None, None))
         if api_key is None or handler is None:
             raise MalformedMessage(f"it asked for API key {number}, which is not served")
         if handler.serves(version):
             way = Way(api_key, version, handler, handler.call or _imported(api_key))
-            self._ways[KEY_AND_VERSION.unpack_from(frame)[0]] = way
+            self._ways[kind] = way
             return way
         if api_key is not ApiKey.API_VERSIONS:
             raise MalformedMessage(f"it asked for {api_key.name} v{version}, which is not served")

@@ -6,7 +6,6 @@ One decoder and one encoder per message and version, compiled on first use (0.2 
 
 import sys
 from collections.abc import Callable
-from struct import error as StructError
 from typing import Any, TypeAlias, TypeVar
 
 from protocol.errors import UnsupportedVersion
@@ -52,23 +51,21 @@ def encode(message: Message, version: int) -> bytes:
 def encode_chunks(message: Message, version: int) -> list[Buffer]:
     """As `encode`, in parts to be written one after the other: large records are not copied."""
     chunks: list[Buffer] = []
-    encode_behind(message, version, bytearray(), chunks)
+    writer(type(message), version)(message, bytearray(), chunks)
     return chunks
-
-
-def encode_behind(message: Message, version: int, head: bytearray, chunks: list[Buffer]) -> None:
-    """As `encode_chunks`, onto `chunks`, the first part beginning with `head`."""
-    message_class = type(message)
-    write = _writers.get((message_class, version)) or compile_writer(message_class, version)
-    try:
-        write(message, head, chunks)
-    except (StructError, AttributeError, TypeError) as error:  # out of range, null where it may not be
-        raise UnsupportedVersion(f"{message_class.__name__} v{version}: {error}") from error
 
 
 def reader(message_class: type[Message], version: int) -> Read:
     """The decoder itself, `(data, position) -> (message, end position)`, for who decodes many of one kind."""
     return _readers.get((message_class, version)) or compile_reader(message_class, version)
+
+
+def writer(message_class: type[Message], version: int) -> Write:
+    """The encoder itself, `(message, head, chunks)`: adds to `chunks` the parts, of which the first begins with `head`.
+
+    It raises UnsupportedVersion as `encode` does.
+    """
+    return _writers.get((message_class, version)) or compile_writer(message_class, version)
 
 
 def compile_reader(message_class: type[Message], version: int) -> Read:

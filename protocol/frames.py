@@ -5,12 +5,13 @@ tagged fields but leaves the client id as it was. Response headers are version 0
 fields); ApiVersions always answers with version 0, so that a client can read an answer in a version it did not ask for.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from struct import Struct as Packing
 from struct import error as PackingError
 
-from protocol.codec import encode_behind, is_flexible
+from protocol.codec import Write, is_flexible, writer
 from protocol.errors import MalformedMessage
 from protocol.messages import request_class
 from protocol.primitives import skip_tags
@@ -21,6 +22,7 @@ API_VERSIONS_KEY = 18
 
 REQUEST_START = Packing(">hhih")  # API key, API version, correlation id, size of the client id (-1: null)
 RESPONSE_START = Packing(">ii")  # size of what follows, correlation id
+RESPONSE_START_WITH_TAGS = Packing(">iix")  # and no tagged fields
 LENGTH = Packing(">i")
 
 _request_class = cache(request_class)  # once per API; keys that do not exist raise, and are not kept
@@ -55,24 +57,33 @@ def read_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
 
 def read_header_fields(frame: Buffer, *, has_tags: bool) -> tuple[int, str | None, int]:
     """Correlation id, client id and where the body starts, of a header whose version is known: 2 `has_tags`."""
-    position = REQUEST_START.size
     try:
         _, _, correlation_id, client_id_size = REQUEST_START.unpack_from(frame)
-        if client_id_size >= 0:
-            start, position = position, position + client_id_size
-            # As Kafka reads it: what is not UTF-8 becomes a replacement character, and is no reason to hang up.
-            client_id = str(frame[start:position], "utf-8", "replace")
-        else:
-            client_id = None
+    except PackingError as error:
+        raise MalformedMessage(f"a request of {len(frame)} bytes") from error
+    client_id, position = read_client_id(frame, client_id_size, has_tags)
+    return correlation_id, client_id, position
+
+
+def read_client_id(frame: Buffer, size: int, has_tags: bool) -> tuple[str | None, int]:
+    """What follows the fixed part of a request header: the client id, and the position behind it and the tags."""
+    position = REQUEST_START.size
+    client_id = None
+    if size >= 0:
+        position += size
+        # As Kafka reads it: what is not UTF-8 becomes a replacement character, and is no reason to hang up.
+        client_id = str(frame[REQUEST_START.size : position], "utf-8", "replace")
+    try:
         if has_tags:
-            tags, position = frame[position], position + 1
+            tags = frame[position]
+            position += 1
             if tags:
                 position = skip_tags(frame, position, tags)
-    except (IndexError, PackingError) as error:  # slicing does not raise: a client id that is too long leaves no tags
+    except IndexError as error:  # slicing does not raise: a client id that is too long leaves no tags
         raise MalformedMessage("a request that ends in its header, maybe in its client id") from error
     if position > len(frame):
         raise MalformedMessage("a request that ends in its client id or tags")
-    return correlation_id, client_id, position
+    return client_id, position
 
 
 def response_has_tags(api_key: int, message_class: type[Message], version: int) -> bool:
@@ -82,10 +93,19 @@ def response_has_tags(api_key: int, message_class: type[Message], version: int) 
 
 def response_chunks(api_key: int, version: int, correlation_id: int, message: Message) -> list[Buffer]:
     """A whole response frame, length included, as parts to be written one after the other."""
-    head = bytearray(RESPONSE_START.pack(0, correlation_id))
-    if response_has_tags(api_key, type(message), version):
-        head.append(0)  # no tagged fields
-    return _frame(message, version, head)
+    return response_writer(api_key, type(message), version)(correlation_id, message)
+
+
+def response_writer(api_key: int, message_class: type[Message], version: int) -> Callable[[int, Message], list[Buffer]]:
+    """`response_chunks` of one kind of answer: takes the correlation id and the message."""
+    has_tags = response_has_tags(api_key, message_class, version)
+    pack_start = (RESPONSE_START_WITH_TAGS if has_tags else RESPONSE_START).pack
+    write = writer(message_class, version)
+
+    def chunks(correlation_id: int, message: Message) -> list[Buffer]:
+        return _frame(message, write, bytearray(pack_start(0, correlation_id)))
+
+    return chunks
 
 
 def request_bytes(message: Message, version: int, correlation_id: int, client_id: str | None) -> bytes:
@@ -97,12 +117,13 @@ def request_bytes(message: Message, version: int, correlation_id: int, client_id
     head += client_id_bytes
     if is_flexible(type(message), version):
         head.append(0)
-    return b"".join(_frame(message, version, head))
+    return b"".join(_frame(message, writer(type(message), version), head))
 
 
-def _frame(message: Message, version: int, head: bytearray) -> list[Buffer]:
+def _frame(message: Message, write: Write, head: bytearray) -> list[Buffer]:
     """Write the message behind `head`, whose first four bytes are kept for the length."""
     chunks: list[Buffer] = []
-    encode_behind(message, version, head, chunks)
-    LENGTH.pack_into(head, 0, sum(map(len, chunks)) - LENGTH_BYTES)
+    write(message, head, chunks)
+    size_bytes = len(head) if len(chunks) == 1 else sum(map(len, chunks))
+    LENGTH.pack_into(head, 0, size_bytes - LENGTH_BYTES)
     return chunks

@@ -6,6 +6,8 @@ The bytes are added to the bytearray `out`. Large records are not copied: they g
 them, and a new bytearray is begun. At the end the last bytearray is added to `chunks`.
 """
 
+from collections.abc import Callable
+from struct import error as StructError
 from typing import Any
 
 from protocol import primitives
@@ -37,6 +39,13 @@ def cannot_carry(names: str) -> UnsupportedVersion:
     return UnsupportedVersion(f"{names}: a value that this version has no field for")
 
 
+def unfit(schema: Schema, version: int) -> Callable[[Exception], UnsupportedVersion]:
+    def error(cause: Exception) -> UnsupportedVersion:
+        return UnsupportedVersion(f"{schema.name} v{version}: {cause}")
+
+    return error
+
+
 class WriterSource(Source):
     """A run's items are a struct code and the expression to pack; a zero byte has no expression."""
 
@@ -50,10 +59,16 @@ class WriterSource(Source):
             "add_records": add_records,
             "cannot_carry": cannot_carry,
             "ZERO_UUID": ZERO_UUID,
+            "NO_SUCH_BYTES": (StructError, AttributeError, TypeError),  # out of range, null where it may not be
+            "unfit": unfit(schema, version),
         }
 
     def write(self) -> str:
-        self.struct(self.schema.fields, "m")
+        with self.block("try:"):
+            self.early("pass")  # some versions of some messages have no fields at all
+            self.struct(self.schema.fields, "m")
+        with self.block("except NO_SUCH_BYTES as error:"):
+            self.line("raise unfit(error) from error")
         with self.block("if out:"):
             self.line("chunks.append(out)")
         return self.text("def write(m, out, chunks):")
