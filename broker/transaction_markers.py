@@ -84,6 +84,8 @@ class LocalMarkerWriter:
             partition = self._partitions.get(topic, index)
         except KafkaError:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) from None
+        if marker.producer_id < 0 or marker.producer_epoch < 0:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # so does Kafka: a marker of nobody cannot be written
         if topic == OFFSETS_TOPIC:
             self._require_group_coordinator(index)
         now_ms = self._clock.now_ms()

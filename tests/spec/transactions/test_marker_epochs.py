@@ -99,3 +99,9 @@ def test_scenario_069_a_marker_of_a_producer_nobody_saw_fences_its_older_epochs(
     assert caught.value.code is E.OUT_OF_ORDER_SEQUENCE_NUMBER
     scene.send(3, 0)
     assert scene.is_open
+
+
+def test_a_marker_of_nobody_is_refused_and_not_written() -> None:
+    scene = Scene()
+    assert scene.mark(-1) is E.UNKNOWN_SERVER_ERROR
+    assert scene.end_offset == 0
