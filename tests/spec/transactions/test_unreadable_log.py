@@ -7,16 +7,17 @@ import pytest
 from broker.transaction_coordinator import TRANSACTION_STATE
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.init_producer_id_request import InitProducerIdRequest
+from tests.support.broker_scene import answer_of
 from tests.support.transaction_broker import TransactionBroker
 
 
 def init(scene: TransactionBroker, transactional_id: str) -> ErrorCode:
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
     try:
-        answer = scene.transactions.init_producer_id(request)
+        answer = answer_of(scene.transactions.init_producer_id(request))
     except KafkaError as refusal:
         return refusal.code
-    return ErrorCode(answer.outcome().error_code if hasattr(answer, "outcome") else answer.error_code)
+    return ErrorCode(answer.error_code)
 
 
 @pytest.mark.parametrize("how", ["a length that cannot be", "a file cut short"])
