@@ -33,6 +33,9 @@ MAIN_CLASSES = {
     "log-dirs": TOOLS + "LogDirsCommand",
     "producer-perf": TOOLS + "ProducerPerformance",
     "topics": TOOLS + "TopicCommand",
+    "transactional": "Transactional",  # ours: java/Transactional.java
+    "transactional-message-copier": TOOLS + "TransactionalMessageCopier",
+    "transactions": TOOLS + "TransactionsCommand",
     "verifiable-consumer": TOOLS + "VerifiableConsumer",
     "verifiable-producer": TOOLS + "VerifiableProducer",
 }
@@ -60,7 +63,7 @@ class Tools:
     def __init__(self, classes: Path) -> None:
         """`classes`: an empty directory for the compiled driver."""
         classpath = run_kafka("classpath").strip()
-        sources = [str(JAVA_SOURCES / "Tools.java")]
+        sources = [str(JAVA_SOURCES / f"{name}.java") for name in ("Tools", "Transactional")]
         subprocess.run(["javac", "-nowarn", "-cp", classpath, "-d", str(classes), *sources], check=True)
         config = Path(classpath).parent.parent / "log4j2-tools.yaml"
         self._process = subprocess.Popen(

@@ -1,0 +1,172 @@
+"""The transactional producer of kafka-clients 4.3.1 at transaction.version 2, and Kafka's tools for transactions."""
+
+import json
+import re
+
+import pytest
+
+from tests.clients.admin import create_topic
+from tests.clients.speakers import SPEAKERS, Message
+from tests.conformance.tools import Tools
+from tests.support.broker_process import Broker
+from tests.support.oracle import needs_kafka
+
+pytestmark = needs_kafka
+
+
+@pytest.fixture
+def at(broker: Broker) -> tuple[str, str]:
+    return ("--bootstrap-server", broker.bootstrap)
+
+
+@pytest.fixture
+def topic(broker: Broker, request: pytest.FixtureRequest) -> str:
+    return create_topic(broker.bootstrap, request.node.name)
+
+
+def story(tools: Tools, broker: Broker, topic: str, name: str, *more: object) -> list[str]:
+    return tools.run("transactional", broker.bootstrap, name, topic, *more).lines
+
+
+# --- the producer
+
+
+def test_what_is_committed_is_read_and_what_is_aborted_is_not(tools: Tools, broker: Broker, topic: str) -> None:
+    assert story(tools, broker, topic, "ends") == [
+        "read_committed: 0a 0b 2a 2b 4a 4b",
+        "read_committed: 0a 0b 2a 2b 4a 4b",
+        "read_uncommitted: 0a 0b 1a 1b 2a 2b 3a 3b 4a 4b 5a 5b",
+    ]
+
+
+def test_offsets_of_a_transaction_count_when_it_is_committed(tools: Tools, broker: Broker, topic: str) -> None:
+    assert story(tools, broker, topic, "offsets") == [
+        "committed: 10 by 1",
+        "committed: 10 by 1",
+        "committed: 30 by 3",
+        "offsets of an unknown member: CommitFailedException",
+        "abort: done",
+        "committed: 30 by 3",
+        "read_committed: n1 n3",
+    ]
+
+
+def test_a_zombie_is_fenced(tools: Tools, broker: Broker, topic: str) -> None:
+    sent, committed, *seen = story(tools, broker, topic, "zombie")
+    assert sent in ("send: InvalidProducerEpochException", "send: ProducerFencedException")
+    assert committed in (
+        "commit: InvalidProducerEpochException",
+        "commit: ProducerFencedException",
+        "commit: KafkaException",
+    )
+    assert seen == ["read_committed: of its successor", "read_uncommitted: of the zombie of its successor"]
+
+
+def test_a_transaction_that_takes_too_long_is_aborted(tools: Tools, broker: Broker, topic: str) -> None:
+    """The broker looks every ten seconds (`transaction.abort.timed.out.transaction.cleanup.interval.ms`)."""
+    refused, seen = story(tools, broker, topic, "timeout")
+    assert refused in ("commit: ProducerFencedException", "commit: InvalidProducerEpochException")
+    assert seen == "read_committed: again"
+
+
+def test_many_transactions_of_one_producer(tools: Tools, broker: Broker, topic: str) -> None:
+    expected = " ".join(str(n) for n in range(400) if n % 10 != 9)
+    assert story(tools, broker, topic, "many", 400) == [f"read_committed: {expected}"]
+
+
+# --- the tools
+
+
+def test_transactions_lists_and_describes(tools: Tools, at: tuple[str, str], broker: Broker, topic: str) -> None:
+    name = f"{topic}-open"
+    assert story(tools, broker, topic, "open", name) == ["open"]
+    listed = [line.split() for line in tools.run("transactions", *at, "list").lines]
+    (row,) = [line for line in listed if line[0] == name]
+    assert "Ongoing" in row
+    described = tools.run("transactions", *at, "describe", "--transactional-id", name).lines
+    headings, cells = (re.split(r"\s*\t\s*|\s{2,}", line.strip()) for line in described[:2])
+    shown = dict(zip(headings, cells, strict=False))
+    assert shown["TransactionState"] == "Ongoing"
+    assert shown["TransactionTimeoutMs"] == "600000"
+    assert f"{topic}-0" in described[1]
+    producers = tools.run("transactions", *at, "describe-producers", "--topic", topic, "--partition", 0).lines
+    assert len(producers) == 2
+
+
+def test_transactions_aborts_what_is_open(tools: Tools, at: tuple[str, str], broker: Broker, topic: str) -> None:
+    """By its start offset: the marker goes straight to the partition, as for a transaction that hangs."""
+    name = f"{topic}-open"
+    story(tools, broker, topic, "open", name)
+    hanging = tools.run("transactions", *at, "find-hanging", "--broker-id", 1, "--max-transaction-timeout", 0).lines
+    assert not any(topic in line for line in hanging)  # its coordinator knows of it
+    tools.run("transactions", *at, "abort", "--topic", topic, "--partition", 0, "--start-offset", 0)
+    SPEAKERS["confluent-kafka"].produce(broker.bootstrap, topic, [Message(b"behind it")])
+    consumed = tools.run(
+        "console-consumer",
+        *at,
+        *("--topic", topic, "--from-beginning", "--max-messages", 1, "--timeout-ms", 20_000),
+        *("--isolation-level", "read_committed"),
+    )
+    assert consumed.lines == ["behind it"]
+
+
+def test_the_transaction_log_is_read_as_kafkas(tools: Tools, broker: Broker, topic: str) -> None:
+    name = f"{topic}-many"
+    story(tools, broker, topic, "many", 3)
+    logs = sorted(str(path) for path in broker.data_dir.glob("__transaction_state-*/*.log") if path.stat().st_size)
+    printed = tools.run("dump-log", "--transaction-log-decoder", "--files", ",".join(logs)).lines
+    values = [json.loads(line.split(" payload: ")[1]) for line in printed if f'"transactionalId":"{name}"' in line]
+    # Empty; then for each: open, prepared, ended.
+    assert [value["data"]["transactionStatus"] for value in values] == [0, *([1, 2, 4] * 3)]
+    assert {value["version"] for value in values} == {"1"}
+    epochs = [value["data"]["producerEpoch"] for value in values]
+    assert epochs == sorted(epochs)
+    assert len(set(epochs)) >= 4
+
+
+def test_features_lowers_and_raises_the_transaction_version(
+    tools: Tools, at: tuple[str, str], broker: Broker, topic: str
+) -> None:
+    def level() -> str:
+        described = tools.run("features", *at, "describe").lines
+        (line,) = [line for line in described if line.startswith("Feature: transaction.version")]
+        found = re.search(r"FinalizedVersionLevel: (\d+)", line)
+        assert found is not None
+        return found[1]
+
+    assert level() == "2"
+    for how, to in (("downgrade", 1), ("downgrade", 0), ("upgrade", 1), ("upgrade", 2)):
+        tools.run("features", *at, how, "--feature", f"transaction.version={to}")
+        assert level() == str(to)
+        name = create_topic(broker.bootstrap, f"{topic}-{how}-{to}")
+        assert story(tools, broker, name, "many", 3) == ["read_committed: 0 1 2"]
+
+
+def test_the_transactional_message_copier_copies_all(
+    tools: Tools, at: tuple[str, str], broker: Broker, topic: str
+) -> None:
+    records = [Message(b"%d" % n) for n in range(500)]
+    SPEAKERS["confluent-kafka"].produce(broker.bootstrap, topic, records)
+    copy = create_topic(broker.bootstrap, f"{topic}-copy")
+    words = {
+        "--broker-list": broker.bootstrap,
+        "--transactional-id": f"{topic}-copier",
+        "--consumer-group": f"{topic}-group",
+        "--input-topic": topic,
+        "--input-partition": 0,
+        "--output-topic": copy,
+        "--max-messages": 500,
+        "--transaction-size": 50,
+    }
+    tools.run(
+        "transactional-message-copier",
+        *(part for word in words.items() for part in word),
+        "--enable-random-aborts",
+    )
+    consumed = tools.run(
+        "console-consumer",
+        *at,
+        *("--topic", copy, "--from-beginning", "--max-messages", 500, "--timeout-ms", 20_000),
+        *("--isolation-level", "read_committed"),
+    )
+    assert consumed.lines == [str(n) for n in range(500)]
