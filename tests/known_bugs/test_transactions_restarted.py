@@ -120,6 +120,20 @@ def test_known_bug_33_a_commit_after_a_restart_commits_what_was_written_before_i
     assert (again.read(committed=True), again.read(committed=True, index=1)) == ([b"a"], [b"b"])
 
 
+# AutoMQ 437: whoever served the partition next did not know the last batches of its producers, and took what they sent
+# again for something new.
+@pytest.mark.parametrize("killed", [True, False])
+def test_known_bug_41_what_is_sent_again_to_the_next_process_is_there_once(scene: Clients, killed: bool) -> None:
+    pair = scene.init()
+    for sequence in range(5):
+        scene.produce(pair, sequence, b"%d" % sequence)
+    again = scene.restarted(killed=killed)
+    for sequence in range(5) if killed else [4]:  # a snapshot holds the last one
+        assert again.produce(pair, sequence, b"%d" % sequence) is E.NONE
+    again.commit(pair)
+    assert again.read(committed=True) == [b"0", b"1", b"2", b"3", b"4"]
+
+
 # KoP 1599: with many producers in one request, the answer lacked some of them.
 def test_known_bug_46_every_producer_of_a_request_is_answered(scene: Clients) -> None:
     pairs = []
