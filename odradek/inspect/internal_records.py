@@ -85,7 +85,8 @@ def transaction_fields(record: Record) -> dict[str, Any]:
     value = fields["value"]
     if isinstance(value, dict):  # bytes, where the type is not known
         status = value["data"]["transactionStatus"]
-        fields["state"] = TXN_STATES.get(status, f"unknown ({status})")
+        state = TXN_STATES.get(status, f"unknown ({status})")
+        return {"type": fields["type"], "state": state, "key": fields["key"], "value": value}
     return fields
 
 

@@ -11,7 +11,6 @@ from typing import Any
 from odradek.inspect.entries import Damage, Entry, Finding, Note
 
 SHOWN_CHARACTERS = 200
-NOTHING = (-1, False)  # what a batch need not say to people: no producer, no transaction
 TIMES = frozenset({"timestamp", "maxTimestamp", "deleteHorizonMs"})
 
 
@@ -35,9 +34,16 @@ def text_line(finding: Finding, *, is_full: bool = False) -> str:
         case Note():
             return f"{finding.position:>10}  ({finding.text})"
     place = f"{finding.position:>10}" if finding.depth == 0 else " " * 10
-    fields = {name: value for name, value in finding.fields.items() if finding.kind != "batch" or value not in NOTHING}
+    fields = {
+        name: value for name, value in finding.fields.items() if finding.kind != "batch" or not _is_nothing(value)
+    }
     words = [f"{name}={_shown(name, value, is_full)}" for name, value in fields.items()]
     return f"{place}  {'  ' * finding.depth}{finding.kind}  {' '.join(words)}"
+
+
+def _is_nothing(value: object) -> bool:
+    """What a batch need not say to people: no producer, no transaction."""
+    return value is False or value == -1
 
 
 def _shown(name: str, value: Any, is_full: bool) -> str:

@@ -86,6 +86,13 @@ def test_long_values_are_cut_for_people_unless_they_want_all(tmp_path: Path) -> 
     assert rows(path)[1]["value"] == "x" * 1_000
 
 
+def test_people_are_not_told_of_a_batch_what_it_does_not_have(tmp_path: Path) -> None:
+    line = text(file(tmp_path, f"t-0/{SEGMENT}", batch(0, b"one")))[1]
+    assert "baseOffset=0 lastOffset=0 count=1" in line
+    assert "isValid=true" in line
+    assert not any(word in line for word in ("producerId", "baseSequence", "isTransactional", "isControl"))
+
+
 def test_batches_alone_can_be_asked_for(tmp_path: Path) -> None:
     path = file(tmp_path, f"t-0/{SEGMENT}", batch(0, b"one"), batch(1, b"two"))
     assert [line.split()[1] for line in text(path, with_records=False)[1:]] == ["batch", "batch"]
