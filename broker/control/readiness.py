@@ -1,4 +1,5 @@
-"""Whether the broker can do all that it promises: it is ready when every coordinator has loaded what it keeps."""
+"""Whether the broker can do all that it promises: it is ready when every coordinator has loaded what it keeps. One with
+a partition that cannot be read has not: its groups or transactional ids have nobody to turn to."""
 
 from __future__ import annotations
 
@@ -27,7 +28,11 @@ def readiness(broker: Broker) -> Readiness:
         GROUP_OFFSETS: broker.has_started("groups") and all(shard.is_loaded for shard in broker.groups.shards),
         TRANSACTION_STATE: broker.has_started("transactions") and broker.transactions.is_loaded,
     }
+    offline = sorted(broker.partitions.offline)
+    damaged = {topic for topic, _ in offline}
     return Readiness(
-        waiting_for=tuple(topic for topic, is_loaded in loaded.items() if topic in topics and not is_loaded),
-        offline=tuple(f"{topic}-{index}" for topic, index in sorted(broker.partitions.offline)),
+        waiting_for=tuple(
+            topic for topic, is_loaded in loaded.items() if topic in topics and (not is_loaded or topic in damaged)
+        ),
+        offline=tuple(f"{topic}-{index}" for topic, index in offline),
     )

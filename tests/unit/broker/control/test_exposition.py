@@ -122,12 +122,12 @@ def test_an_open_transaction_holds_back_the_last_stable_offset(scene: BrokerScen
     assert partition_measure(partition, late_before_ms=NOW_MS + 1).has_late_transaction
 
 
-def broker_that(*, topics: tuple[str, ...], started: dict[str, Any]) -> Broker:
+def broker_that(*, topics: tuple[str, ...], started: dict[str, Any], offline: tuple[str, int] = ("t", 3)) -> Broker:
     return cast(
         Broker,
         SimpleNamespace(
             metadata=SimpleNamespace(image=SimpleNamespace(topics=dict.fromkeys(topics))),
-            partitions=SimpleNamespace(offline={("t", 3)}),
+            partitions=SimpleNamespace(offline={offline}),
             has_started=lambda name: name in started,
             **started,
         ),
@@ -143,6 +143,13 @@ def test_a_broker_is_ready_when_every_coordinator_has_loaded_its_topic() -> None
     assert readiness(broker_that(topics=both, started={**groups, "transactions": loaded})).waiting_for == both[:1]
     groups = {"groups": SimpleNamespace(shards=[loaded, loaded])}
     assert readiness(broker_that(topics=both, started={**groups, "transactions": loaded})).is_ready
+
+
+def test_a_coordinator_with_a_partition_that_cannot_be_used_is_not_ready() -> None:
+    topics, started = ("__transaction_state",), {"transactions": SimpleNamespace(is_loaded=True)}
+    damaged = broker_that(topics=topics, started=started, offline=("__transaction_state", 7))
+    assert readiness(damaged).waiting_for == topics
+    assert readiness(damaged).offline == ("__transaction_state-7",)
 
 
 def test_partitions_that_cannot_be_used_are_named() -> None:
