@@ -60,6 +60,11 @@ class FlakyProxy:
         self._listener.close()
         self.cut_all()
 
+    def seen(self, api_key: int) -> int:
+        """How many requests of this key have come, since the beginning or the last `forget`."""
+        with self._lock:
+            return self._seen.get(api_key, 0)
+
     def forget(self) -> None:
         """Lose nothing any more, and count anew."""
         with self._lock:
