@@ -6,7 +6,6 @@ looks at does without. They are imported in a thread, so that clients are served
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import logging
 import socket
@@ -23,6 +22,7 @@ log = logging.getLogger("odradek.control")
 
 LOOPBACK = "127.0.0.1"
 BACKLOG = 16
+CLOSED = -1  # as the file descriptor of a socket
 ANY_FREE_PORT, NO_HTTP = 0, -1
 PAGES = "broker.control.pages"
 
@@ -93,9 +93,9 @@ class ControlListener:
         if self._end is not None:
             await self._end()
             return
-        self._broker.loop.remove_reader(self._bound.fileno())
-        self._bound.close()
-        await asyncio.sleep(0)
+        if self._bound.fileno() != CLOSED:
+            self._broker.loop.remove_reader(self._bound.fileno())
+            self._bound.close()
 
 
 def listen(broker: Broker) -> ControlListener | None:
