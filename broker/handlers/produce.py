@@ -70,7 +70,7 @@ def produce(request: ProduceRequest, context: RequestContext, broker: Broker) ->
     for topic in request.topic_data:
         in_hand.take(topic, in_hand.write_unguarded)
     in_hand.one_done()
-    return in_hand.reply
+    return in_hand
 
 
 def produce_in_transaction(
@@ -80,7 +80,7 @@ def produce_in_transaction(
 
     in_hand = ProduceInHand(request.acks, context, broker)
     TransactionalProduce(in_hand, context, broker.verifier).begin(request)
-    return in_hand.reply
+    return in_hand
 
 
 def has_transactional_records(request: ProduceRequest) -> bool:
@@ -97,17 +97,17 @@ class NotVerified(KafkaError):
     """Refused before the log was asked; the client is told `message` too."""
 
 
-class ProduceInHand:
-    """One Produce, from its first batch to its answer: counts the partitions that are not done.
+class ProduceInHand(Deferred[ProduceResponse]):
+    """One Produce, from its first batch to its answer, which it is itself: counts the partitions that are not done.
 
     Batches are checked here when that is cheap, else in a thread; then the reply does not overlap with later requests
     of the connection, so that batches of one producer are staged in the order of its requests.
     """
 
-    __slots__ = ("_acks", "_answers", "_broker", "_context", "_failed", "_undone", "reply")
+    __slots__ = ("_acks", "_answers", "_broker", "_context", "_failed", "_undone")
 
     def __init__(self, acks: int, context: RequestContext, broker: Broker) -> None:
-        self.reply: Deferred[ProduceResponse] = Deferred(overlaps=True)
+        super().__init__(overlaps=True)
         self._acks = acks
         self._context = context
         self._broker = broker
@@ -124,15 +124,12 @@ class ProduceInHand:
         for data in topic.partition_data:
             answer = PartitionProduceResponse(index=data.index, base_offset=NO_OFFSET)
             answers.append(answer)
+            partition = None
             try:
                 partition = self._find(topic, data.index)
-            except KafkaError as refusal:
-                self.refuse(answer, refusal, None)
-                continue
-            try:
                 take_records(partition, data.records, answer)
             except KafkaError as refusal:
-                self.refuse(answer, refusal, log_start_offset(partition, refusal))
+                self.refuse(answer, refusal, None if partition is None else log_start_offset(partition, refusal))
 
     def write_unguarded(self, partition: Partition, records: Buffer | None, answer: PartitionProduceResponse) -> None:
         self._take_records(partition, records, answer, None)
@@ -157,11 +154,11 @@ class ProduceInHand:
         if self._undone:
             return
         if self._acks != 0:
-            self.reply.resolve(ProduceResponse(responses=self._answers))
+            self.resolve(ProduceResponse(responses=self._answers))
         elif self._failed:
-            self.reply.fail(CloseConnection("an error of a Produce with acks=0 can be told in no other way"))
+            self.fail(CloseConnection("an error of a Produce with acks=0 can be told in no other way"))
         else:
-            self.reply.resolve(NO_RESPONSE)
+            self.resolve(NO_RESPONSE)
 
     def _find(self, topic: TopicProduceData, index: int) -> Partition:
         context, partitions = self._context, self._broker.partitions
@@ -181,13 +178,14 @@ class ProduceInHand:
     ) -> None:
         if records is None:  # Kafka never answers this
             raise RefusedRecords(ErrorCode.INVALID_RECORD, "no records", found_by_log=False)
-        if is_cheap(records, partition.rules):
-            accepted = check_produced(records, partition.rules, self._context.now_ms, self._context.api_version)
+        context, rules = self._context, partition.rules
+        if is_cheap(records, rules):
+            accepted = check_produced(records, rules, context.now_ms, context.api_version)
             self._stage(partition, accepted, answer, guard)
             return
-        self.reply.overlaps = False
+        self.overlaps = False
         self._undone += 1
-        check = partial(check_produced, records, partition.rules, self._context.now_ms, self._context.api_version)
+        check = partial(check_produced, records, rules, context.now_ms, context.api_version)
         self._broker.workers.run(check, partial(self._checked, partition, answer, guard))
 
     def _checked(
