@@ -253,7 +253,7 @@ def test_broker_api_versions_reads_what_we_advertise(tools: Tools, at: tuple[str
 def test_features_describes_the_finalised_levels(tools: Tools, at: tuple[str, str]) -> None:
     text = tools.run("features", *at, "describe").stdout
     assert re.search(r"Feature: metadata.version\s.*FinalizedVersionLevel: 4\.3-IV0", text)
-    assert re.search(r"Feature: group.version\s.*FinalizedVersionLevel: \d", text)
+    assert re.search(r"Feature: transaction.version\s.*FinalizedVersionLevel: 2", text)
 
 
 def test_cluster_names_its_id_and_endpoint(tools: Tools, at: tuple[str, str], broker: Broker) -> None:
