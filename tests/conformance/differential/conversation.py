@@ -219,10 +219,14 @@ class Namer:
 
 
 def _order(element: object) -> tuple[str, ...]:
+    if isinstance(element, int):  # partitions, replicas: sets
+        return (str(element).rjust(12),)
     return tuple(str(getattr(element, name, "")).rjust(12) for name in SORTED_BY if hasattr(element, name))
 
 
 def _key(element: object, place: int) -> str:
+    if not isinstance(element, Struct):
+        return str(place)
     for name in ("name", "topic", "group_id", "resource_name", "api_key"):
         key = getattr(element, name, None)
         if isinstance(key, (str, int)) and key != "":

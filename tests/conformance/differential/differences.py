@@ -42,6 +42,36 @@ BROKER_SETTINGS = tuple(
     for path in paths
 )
 
+TRANSACTIONS = (
+    Allowed(
+        "known bug 2: a commit that comes after the abort by timeout is fenced, so that the client does not take it "
+        "for a fault of its own",
+        asked="commit of what is idle after an abort, epoch -1: EndTxnRequest *",
+        path="error_code",
+        kafka="48",
+        ours="90",
+    ),
+    Allowed("Kafka never answers", asked="no transactions: AddPartitionsToTxnRequest *"),
+    Allowed(
+        "one answer for each partition that is asked for, where Kafka joins those of one topic",
+        asked="verify what is in it: AddPartitionsToTxnRequest *",
+        path="results_by_transaction[0].topic_results*#",
+    ),
+    Allowed(
+        "nobody writes transactions to the transaction log: Kafka refuses clients only, we everybody",
+        asked="the transaction log, as a broker: AddPartitionsToTxnRequest *",
+        path="*.partition_error_code",
+        kafka="0",
+        ours="17",
+    ),
+    Allowed(
+        "internal topics are not written by clients: Kafka first verifies the partition, or adds it, and then refuses",
+        asked="the offsets: ProduceRequest *",
+        kafka="48|120|Partition was not added to the transaction",
+        ours="17|None",
+    ),
+)
+
 DIFFERENCES: tuple[Allowed, ...] = (
     Allowed(
         "our own words; that there are words, and the code they explain, is the same",
@@ -70,6 +100,7 @@ DIFFERENCES: tuple[Allowed, ...] = (
     Allowed("two brokers, two disks' worth of free space", path="results[*].usable_bytes"),
     Allowed("Kafka does not answer at all", asked="the same twice: AlterConfigsRequest *"),
     *BROKER_SETTINGS,
+    *TRANSACTIONS,
 )
 
 

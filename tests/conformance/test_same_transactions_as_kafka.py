@@ -1,0 +1,112 @@
+"""The transactional requests to Apache Kafka 4.3.1 and to us, at every version of theirs and every transaction.version.
+
+The level is changed at run time, by UpdateFeatures, on both. With BROKER=kafka a second Kafka stands in for ours.
+"""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from protocol.messages.api_versions_request import ApiVersionsRequest
+from protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
+from tests.conformance.differential import transactional_partitions_script, transactions_script
+from tests.conformance.differential.conversation import Place, Talk, Trace, differences
+from tests.conformance.differential.differences import reason_for
+from tests.conformance.differential.transactional_client import Client
+from tests.conformance.differential.transactions_script import (
+    SAFE_DOWNGRADE,
+    UPGRADE,
+    LevelScript,
+    wait_for_coordinators,
+)
+from tests.conformance.test_same_answers_as_kafka import KAFKA_VERSIONS, SHOWN, place
+from tests.support.broker_process import KafkaProcess, new_broker
+from tests.support.oracle import needs_kafka
+
+pytestmark = needs_kafka
+
+SETTINGS: dict[str, object] = {
+    "offsets.topic.num.partitions": 2,
+    "transaction.state.log.num.partitions": 2,
+    "log.retention.ms": -1,  # the records are dated 2023
+}
+LEVELS = (2, 1, 0)
+SCRIPTS: dict[LevelScript, int] = {**transactions_script.SCRIPTS, **transactional_partitions_script.SCRIPTS}
+# By API key: the first version that speaks for transaction.version 2. At level 0 Kafka cannot write what it asks for,
+# and leaves the transactional id busy for ever (specification 2.12); ours does what an older version would have done.
+NEW_PROTOCOL = {0: 12, 24: 4, 26: 5, 28: 5}
+CASES = [
+    pytest.param(script, version, id=f"{script.__name__}-v{version}")
+    for script, key in SCRIPTS.items()
+    if key in KAFKA_VERSIONS
+    for version in range(
+        max(KAFKA_VERSIONS[key][0], transactional_partitions_script.FIRST_VERSION.get(key, 0)),
+        KAFKA_VERSIONS[key][1] + 1,
+    )
+]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Place, Place]]:
+    folder: Path = tmp_path_factory.mktemp("transactions")
+    with KafkaProcess(folder / "kafka", SETTINGS) as kafka, new_broker(folder / "ours", SETTINGS) as ours:
+        yield place(kafka), place(ours)
+
+
+@pytest.fixture(scope="module", params=LEVELS, ids=[f"tv{level}" for level in LEVELS])
+def level(request: pytest.FixtureRequest, pair: tuple[Place, Place]) -> int:
+    for where in pair:
+        set_transaction_version(where, request.param)
+    return int(request.param)
+
+
+def set_transaction_version(where: Place, wanted: int) -> None:
+    talk = Talk(where)
+    wait_for_coordinators(talk)
+    Client(talk, "first").init()
+    present = transaction_version(talk)
+    if present != wanted:
+        update = FeatureUpdateKey(
+            feature="transaction.version",
+            max_version_level=wanted,
+            upgrade_type=UPGRADE if wanted > present else SAFE_DOWNGRADE,
+        )
+        answer = talk.quietly(UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=[update]), 1)
+        assert (answer.error_code, [one.error_code for one in answer.results]) == (0, [0]), answer
+        deadline = time.monotonic() + 20
+        while transaction_version(talk) != wanted:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    talk.close()
+
+
+def transaction_version(talk: Talk) -> int:
+    answer = talk.quietly(ApiVersionsRequest(client_software_name="talk", client_software_version="1"), 4)
+    return next((one.max_version_level for one in answer.finalized_features if one.name == "transaction.version"), 0)
+
+
+def talk_of(script: LevelScript, version: int, level: int, where: Place) -> Trace:
+    talk = Talk(where)
+    try:
+        script(talk, version, level)
+        return talk.trace()
+    finally:
+        talk.close()
+
+
+@pytest.mark.parametrize(("script", "version"), CASES)
+def test_the_answers_are_the_same(pair: tuple[Place, Place], level: int, script: LevelScript, version: int) -> None:
+    if level == 0 and version >= NEW_PROTOCOL.get(SCRIPTS[script], 99):
+        pytest.skip("Kafka does not end such a transaction at transaction.version 0")
+    with ThreadPoolExecutor(2) as both:
+        kafka, ours = both.map(lambda where: talk_of(script, version, level, where), pair)
+    assert kafka, "the script said nothing"
+    found = [one for one in differences(kafka, ours) if reason_for(*one) is None]
+    shown = [
+        f"{asked}\n    {path}\n      Kafka: {theirs!r:.300}\n      ours:  {own!r:.300}"
+        for asked, path, theirs, own in found
+    ]
+    assert not found, f"{len(found)} differences\n" + "\n".join(shown[:SHOWN])
