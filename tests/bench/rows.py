@@ -7,6 +7,7 @@ from tests.bench import baselines, lifecycle
 from tests.bench.clients import EndToEndLatency, ProduceLatency, Throughput
 from tests.bench.raw import RawLoad
 from tests.bench.subjects import Subject
+from tests.bench.transactions import LibrdkafkaTransactions, RawTransactions
 
 Figures = Mapping[str, float]
 
@@ -37,6 +38,10 @@ def at_most(ratio: float) -> Goal:
 
 def no_more_than(figure: float) -> Goal:
     return Goal(figure, at_least=False, is_absolute=True)
+
+
+def no_less_than(figure: float) -> Goal:
+    return Goal(figure, at_least=True, is_absolute=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,23 @@ def throughput(name: str, load: Throughput, title: str, produce: Goal | None, co
         ),
         baselines.loopback,
         warms_up=True,
+    )
+
+
+def transactions(
+    name: str, load: LibrdkafkaTransactions | RawTransactions, title: str, goal: Goal | None, p99: Goal | None = None
+) -> Measurement:
+    return Measurement(
+        name,
+        load.measure,
+        (
+            Row("transactions_s", title, "transactions/s", goal),
+            Row("p50_us", "· commit p50", "µs"),
+            Row("p99_us", "· commit p99", "µs", p99),
+            Row("cpu_us_per_transaction", "· broker CPU per transaction", "µs"),
+        ),
+        warms_up=True,
+        is_raw=isinstance(load, RawTransactions),
     )
 
 
@@ -185,6 +207,14 @@ MEASUREMENTS: tuple[Measurement, ...] = (
         baselines.fdatasync,
         warms_up=True,
     ),
+    transactions("txn_1", LibrdkafkaTransactions(1), "transactions, librdkafka × 1", at_least(2.3)),
+    transactions("txn_8", LibrdkafkaTransactions(8), "transactions, librdkafka × 8", at_least(3), at_most(0.12)),
+    transactions("txn_tv1_1", RawTransactions(1, 1), "transactions, raw TV1 × 1", at_least(3.3)),
+    transactions("txn_tv1_8", RawTransactions(8, 1), "transactions, raw TV1 × 8", at_least(4.3)),
+    # Kafka waits 20 ms for the end of each before it begins the next: figures to be, not ratios.
+    transactions("txn_tv2_1", RawTransactions(1, 2), "transactions, raw TV2 × 1", no_less_than(2800)),
+    transactions("txn_tv2_8", RawTransactions(8, 2), "transactions, raw TV2 × 8", no_less_than(7800)),
+    transactions("txn_tv2_64", RawTransactions(64, 2), "transactions, raw TV2 × 64", None),
     Measurement(
         "after_load",
         lifecycle.memory,
