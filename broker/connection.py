@@ -28,7 +28,7 @@ log = logging.getLogger("odradek.connection")
 
 LENGTH = Packing(">i")
 LENGTH_BYTES = LENGTH.size
-API_KEY = Packing(">h")
+API_KEY_BYTES = 2
 IPV4_IN_IPV6 = "::ffff:"  # how a socket for both writes the address of an IPv4 peer
 FIRST_BUFFER_BYTES = 16 * 1024  # the least that a frame longer than what came with it gets
 GROWTH_FACTOR = 2  # its buffer is never longer than this times the bytes that have arrived
@@ -182,12 +182,12 @@ class Connection(asyncio.BufferedProtocol):
         `is_shared`: the bytes are overwritten when this has returned.
         """
         server = self._server
+        limit_bytes = server.limits.max_request_bytes
         position, end = 0, len(data)
         while end - position >= LENGTH_BYTES:
             start = position + LENGTH_BYTES
             (size,) = LENGTH.unpack_from(data, position)
-            if not 0 <= size <= server.limits.max_request_bytes:
-                limit_bytes = server.limits.max_request_bytes
+            if not 0 <= size <= limit_bytes:
                 self._hang_up(f"it announced a request of {size} bytes; socket.request.max.bytes={limit_bytes}")
                 return
             if server.memory is not None and not self._is_paid:
@@ -200,14 +200,14 @@ class Connection(asyncio.BufferedProtocol):
                 self._wanted = LENGTH_BYTES + size
                 self._keep_partial(data[position:])
                 return
-            (api_key,) = API_KEY.unpack_from(data, start) if size >= API_KEY.size else (None,)
-            if self._must_wait(api_key):
+            api_key = data[start] << 8 | data[start + 1] if size >= API_KEY_BYTES else None
+            if (self._in_flight or not self._peer_reads) and self._must_wait(api_key):
                 self._wanted = LENGTH_BYTES + size
                 self._wait_with(data[position:], is_shared)
                 return
             position = start + size
             frame = data[start:position]
-            if is_shared and server.dispatcher.keeps_frame(api_key):
+            if is_shared and api_key in server.dispatcher.keeping_keys:
                 frame = memoryview(bytearray(frame))
             self._is_paid = False
             self._handle(frame)

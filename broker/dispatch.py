@@ -234,12 +234,9 @@ class Dispatcher:
         self._handlers = {key.value: (key, handler) for key, handler in handlers.items()}
         self.errors: dict[tuple[ApiKey, ErrorCode], int] = {}  # how often a whole request was refused, and why
         self._ways: dict[int, Way] = {}  # by API key and version, as they stand together at the head of a request
-        self._keeping_keys = {key.value for key, handler in handlers.items() if handler.keeps_frame}
+        # Of those whose handlers go on using the bytes of a frame, so that these must not be overwritten.
+        self.keeping_keys = frozenset(key.value for key, handler in handlers.items() if handler.keeps_frame)
         self._tasks: set[asyncio.Task[None]] = set()
-
-    def keeps_frame(self, api_key: int) -> bool:
-        """Whether the frame's handler goes on using its bytes, so that they must not be overwritten."""
-        return api_key in self._keeping_keys
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Buffer] | Exchange:
         """Handle one request. Raises MalformedMessage or CloseConnection where Kafka hangs up."""
