@@ -237,9 +237,20 @@ class Shard(Generic[C]):
         if self._why_not is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return  # let go of meanwhile
         self._core = core
+        self._begin(core)
+
+    def _begin(self, core: C) -> None:
+        """What the loaded state asks for: timers, replies, records that were due."""
+        if core is not self._core:
+            return  # let go of meanwhile
         now_ms = self._clock.now_ms()
         outcome = core.on_loaded(now_ms)
-        self._apply(core, outcome, now_ms)
+        try:
+            self._apply(core, outcome, now_ms)
+        except KafkaError as error:
+            logger.warning("%s is loaded, but what follows could not be written, trying again: %s", self._name, error)
+            self._timers.after(RETRY_TIMER_MS, partial(self._begin, core))
+            return
         self._release(outcome)
 
     def unload(self, code: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:

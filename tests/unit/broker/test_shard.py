@@ -317,6 +317,23 @@ def test_what_cannot_be_read_is_said_and_nothing_of_it_is_served() -> None:
     assert stage.shard.is_away
 
 
+def test_what_loading_leads_to_is_written_when_the_disk_takes_it_again() -> None:
+    stage = Stage()
+    log = Log()
+
+    class Overdue(Core):
+        def on_loaded(self, now_ms: int) -> Any:
+            return Said(records=("due",), timers=(Timer("loaded", 100),))
+
+    log.failure = FULL
+    shard: Shard[Any] = Shard("words-1", log, Overdue, RecordFormat(encode, decode), stage.timers.clock, stage.timers)
+    asyncio.run(shard.load())
+    assert shard.is_loaded
+    log.failure = None
+    stage.timers.advance(RETRY_TIMER_MS)
+    assert log.words() == ["due"]
+
+
 def test_letting_go_tells_whoever_waits_and_stops_the_timers() -> None:
     stage = Stage()
     waiting: Deferred[str] = Deferred()
