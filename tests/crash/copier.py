@@ -1,7 +1,7 @@
 """Copies a topic into another one in transactions, until SIGTERM or SIGKILL: a process, told all in one JSON argument.
 
 What it does it writes down before it does it, one JSON line per event, so that not even SIGKILL takes the evidence:
-`{"at", "event": "send" | "ask" | "answer", "transaction", …}`, `at` being the machine's monotonic clock in ns.
+`{"at", "event": "send" | "ask" | "answer" | "again", "transaction", …}`, `at` being the monotonic clock in ns.
 Ends with status 1 and a traceback where a client library would have to give up: a transactional client that no other
 one has replaced never has to.
 """
@@ -63,6 +63,7 @@ class Copier:
         self._transaction: str | None = None
         self._begin: dict[int, int] = {}  # by partition: the first and the next offset of this transaction
         self._next: dict[int, int] = {}
+        self._position: dict[int, int] = {}  # by partition: what is to come next, since it was assigned
         self._consumer = Consumer(
             {
                 "bootstrap.servers": job.bootstrap,
@@ -112,8 +113,9 @@ class Copier:
                 continue
             if message.error() is not None:
                 continue  # the broker is away, or comes back: the client goes on by itself
-            self._copy(message)
-            size, last_at = size + 1, time.monotonic()
+            if self._is_next(message):
+                self._copy(message)
+                size, last_at = size + 1, time.monotonic()
         if self._transaction is None:
             return
         if self._is_over or self._rng.random() < self._job.aborts:
@@ -127,6 +129,19 @@ class Copier:
                 raise
             self._abort()
             self._rewind()
+
+    def _is_next(self, message: Message) -> bool:
+        """After a leader epoch has changed, librdkafka may give a record again that it just gave: it validates the
+        position which it had before. The source has no gaps."""
+        partition, offset = message.partition(), message.offset()
+        assert partition is not None
+        assert offset is not None
+        expected = self._position.get(partition, offset)
+        assert offset <= expected, f"offset {offset} of {partition}, where {expected} is next"
+        self._position[partition] = max(expected, offset + 1)
+        if offset < expected:
+            self._note("again", partition=partition, offset=offset)
+        return offset == expected
 
     def _copy(self, message: Message) -> None:
         partition, offset, value = message.partition(), message.offset(), message.value()
@@ -173,12 +188,14 @@ class Copier:
     def _rewind(self) -> None:
         for partition, offset in self._begin.items():
             self._consumer.seek(TopicPartition(self._job.source, partition, offset))
+            self._position[partition] = offset
         self._forget()
 
     def _revoked(self, *_: object) -> None:
         """Somebody else may go on from what is committed, so what is not committed has to go."""
         self._abort()
         self._forget()
+        self._position.clear()
 
     def _forget(self) -> None:
         self._transaction = None
