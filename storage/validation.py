@@ -41,6 +41,7 @@ _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 # How much may be checked on the loop: some 5 ms of walking, and no compressed batch that could open to very much.
 CHEAP_RECORDS = 10_000
+ALWAYS_CHEAP_BYTES = 7 * CHEAP_RECORDS  # of what is not compressed: a record takes 7 bytes at least
 CHEAP_COMPRESSED_BYTES = 16 * 1024
 
 
@@ -121,7 +122,7 @@ def is_cheap(records: Bytes, rules: BatchRules | None = None) -> bool:
     if codec or (target is not None and target is not Compression.NONE):
         return size <= CHEAP_COMPRESSED_BYTES
     count: int = _LENGTH.unpack_from(records, 57)[0]
-    return count <= CHEAP_RECORDS or size <= 7 * CHEAP_RECORDS  # a record takes 7 bytes at least
+    return count <= CHEAP_RECORDS or size <= ALWAYS_CHEAP_BYTES
 
 
 def is_first_batch_transactional(records: Bytes | None) -> bool:
@@ -144,7 +145,7 @@ def check_produced(records: Bytes, rules: BatchRules, now_ms: int, version: int)
     version   of the Produce request
     raises    RefusedRecords; also KafkaError where the whole request is wrong
     """
-    usual = _accept_usual(records, rules, now_ms)
+    usual = accept_usual(records, rules, now_ms)
     if usual is not None:
         return usual
     batch = memoryview(records)
@@ -178,10 +179,11 @@ def check_produced(records: Bytes, rules: BatchRules, now_ms: int, version: int)
     return Accepted(accepted, read_batch_header(accepted), now_ms if rules.is_log_append_time else None)
 
 
-def _accept_usual(records: Bytes, rules: BatchRules, now_ms: int) -> Accepted | None:
+def accept_usual(records: Bytes, rules: BatchRules, now_ms: int) -> Accepted | None:
     """The batch that most requests bring, in one look: alone, not compressed, sound, nothing to change in it.
 
-    None for every other one, which then goes the long way and is told there what is wrong.
+    None for every other one, which then goes the long way (`check_produced`) and is told there what is wrong. Cheap
+    only where `is_cheap` says so, as for all of ALWAYS_CHEAP_BYTES or less.
     """
     size = len(records)
     if size < HEADER_BYTES or rules.changes_plain:
