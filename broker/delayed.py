@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from protocol.struct import Buffer
 
 M = TypeVar("M")
+Encode: TypeAlias = Callable[[int, Any], list[Buffer]]  # correlation id and message to a frame
 
 
 class NoResponse(Enum):
@@ -63,6 +66,11 @@ class Deferred(Generic[M]):
         if isinstance(self._outcome, Exception):
             raise self._outcome
         return self._outcome
+
+    def encoded(self, encode: Encode, correlation_id: int) -> list[Buffer]:
+        """The answer in bytes, none for NO_RESPONSE; raises what `fail` was given. `encode` is that of the API."""
+        answer = self.outcome()
+        return [] if answer is NO_RESPONSE else encode(correlation_id, answer)
 
     def abandon(self) -> None:
         """The client is gone: nobody will read the answer, though it may still be given."""

@@ -184,12 +184,12 @@ class Exchange(RequestContext):
 
     def chunks(self) -> list[Buffer]:
         """The answer in bytes, once `deferred` is done; empty where there is none. Raises CloseConnection."""
-        self._way.remote_s += perf_counter() - self.parked_s
+        way = self._way
+        way.remote_s += perf_counter() - self.parked_s
         try:
-            answer = self.deferred.outcome()
+            return self.deferred.encoded(way.encode, self.correlation_id)
         except Exception as error:
-            answer = self._dispatcher.error_answer(error, self._request, self)
-        return self._encoded(answer)
+            return way.encode(self.correlation_id, self._dispatcher.error_answer(error, self._request, self))
 
     def begin(self, frame: memoryview, position: int) -> list[Buffer] | Exchange:
         """The answer, or this, when it is parked. Raises MalformedMessage, CloseConnection."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from broker.authorization import Operation, ResourceType
 from broker.delayed import NO_RESPONSE, CloseConnection, Deferred
+from broker.lone_batch import NO_OFFSET, NO_TIMESTAMP, find_partition, stage_lone_batch
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce_response import (
     BatchIndexAndErrorMessage,
@@ -23,10 +24,8 @@ from protocol.messages.produce_response import (
 )
 from storage.log import Origin
 from storage.validation import (
-    ALWAYS_CHEAP_BYTES,
     Accepted,
     RefusedRecords,
-    accept_usual,
     check_produced,
     is_cheap,
     is_first_batch_transactional,
@@ -43,12 +42,8 @@ if TYPE_CHECKING:
 
     TakeRecords = Callable[[Partition, Buffer | None, PartitionProduceResponse], None]
 
-TOPIC_IDS_SINCE = 13
 ACKS = frozenset({-1, 0, 1})
-ACKNOWLEDGED = frozenset({-1, 1})
 ADMIN_CLIENT_ID = "__admin_client"  # the one that Kafka lets write into internal topics
-NO_OFFSET = -1
-NO_TIMESTAMP = -1
 # Of the log itself, or met before it was asked: with these Kafka does not tell where the log starts.
 WITHOUT_LOG_START = frozenset(
     {
@@ -64,7 +59,7 @@ WITHOUT_LOG_START = frozenset(
 
 
 def produce(request: ProduceRequest, context: RequestContext, broker: Broker) -> Deferred[ProduceResponse]:
-    alone = LoneBatch.staged(request, context, broker)
+    alone = stage_lone_batch(request, context, broker)
     if alone is not None:
         return alone
     if has_transactional_records(request):
@@ -97,60 +92,6 @@ def has_transactional_records(request: ProduceRequest) -> bool:
             if data.records is not None and is_first_batch_transactional(data.records):
                 found = True
     return found
-
-
-class LoneBatch(Deferred[ProduceResponse]):
-    """What most requests are: one batch for one partition, with nothing unusual about it. A short way to the log."""
-
-    __slots__ = ("_answer", "_topic")
-
-    def __init__(self, topic: TopicProduceData, answer: PartitionProduceResponse) -> None:
-        super().__init__(overlaps=True)
-        self._topic = topic
-        self._answer = answer
-
-    @classmethod
-    def staged(cls, request: ProduceRequest, context: RequestContext, broker: Broker) -> LoneBatch | None:
-        """None where anything is unusual or wrong: then nothing has happened, and `ProduceInHand` finds out what."""
-        if len(request.topic_data) != 1 or request.acks not in ACKNOWLEDGED or request.transactional_id is not None:
-            return None
-        topic = request.topic_data[0]
-        if len(topic.partition_data) != 1:
-            return None
-        data = topic.partition_data[0]
-        if data.records is None or len(data.records) > ALWAYS_CHEAP_BYTES:
-            return None
-        try:
-            partition = find(topic, data.index, context, broker)
-            accepted = accept_usual(data.records, partition.rules, context.now_ms)
-            if accepted is None or accepted.header.attributes or partition.is_internal:
-                return None
-            answer = PartitionProduceResponse(index=data.index)
-            reply = cls(topic, answer)
-            appended = partition.append(
-                accepted.batch,
-                origin=Origin.CLIENT,
-                now_ms=context.now_ms,
-                on_done=reply._written,
-                header=accepted.header,
-            )
-        except KafkaError:
-            return None
-        answer.base_offset = appended.base_offset
-        answer.log_start_offset = partition.log.log_start_offset
-        if appended.log_append_time_ms is not None:  # of a duplicate
-            answer.log_append_time_ms = appended.log_append_time_ms
-        return reply
-
-    def _written(self, error: KafkaError | None) -> None:
-        topic, answer = self._topic, self._answer
-        if error is not None:
-            refuse(answer, error, None)
-        self.resolve(
-            ProduceResponse(
-                responses=[TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[answer])]
-            )
-        )
 
 
 class NotVerified(KafkaError):
@@ -186,7 +127,7 @@ class ProduceInHand(Deferred[ProduceResponse]):
             answers.append(answer)
             partition = None
             try:
-                partition = find(topic, data.index, self._context, self._broker)
+                partition = find_partition(topic, data.index, self._context, self._broker)
                 take_records(partition, data.records, answer)
             except KafkaError as refusal:
                 self.refuse(answer, refusal, None if partition is None else log_start_offset(partition, refusal))
@@ -300,17 +241,6 @@ def refuse(answer: PartitionProduceResponse, refusal: KafkaError, log_start_offs
         answer.error_message = refusal.message
     elif isinstance(refusal, NotVerified):
         answer.error_message = refusal.message
-
-
-def find(topic: TopicProduceData, index: int, context: RequestContext, broker: Broker) -> Partition:
-    """Raises KafkaError, also where the client may not write to the topic."""
-    partitions = broker.partitions
-    if context.api_version >= TOPIC_IDS_SINCE:
-        partition = partitions.get_by_id(topic.topic_id, index)
-        context.require(Operation.WRITE, ResourceType.TOPIC, partition.topic)
-        return partition
-    context.require(Operation.WRITE, ResourceType.TOPIC, topic.name)
-    return partitions.get(topic.name, index)
 
 
 def log_start_offset(partition: Partition, refusal: KafkaError) -> int | None:
