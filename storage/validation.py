@@ -267,8 +267,11 @@ def only_batch(records: Bytes, version: int) -> BatchHeader:
     if size < HEADER_BYTES:
         raise RefusedRecords(ErrorCode.CORRUPT_MESSAGE, f"a batch of {size} bytes, less than its header")
     header = read_batch_header(records)
-    if version < ZSTD_SINCE and header.attributes & COMPRESSION_MASK == Compression.ZSTD.value:
+    codec = header.attributes & COMPRESSION_MASK
+    if version < ZSTD_SINCE and codec == Compression.ZSTD.value:
         raise refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd in Produce v{version}")
+    if version < ZSTD_SINCE and codec > Compression.ZSTD.value:  # Kafka trips over it in looking for zstd
+        raise refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown compression type {codec}")
     try:
         has_another = _batch_size_at(records, size) is not None
     except KafkaError as error:
