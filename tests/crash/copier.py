@@ -2,8 +2,8 @@
 
 What it does it writes down before it does it, one JSON line per event, so that not even SIGKILL takes the evidence:
 `{"at", "event": "send" | "ask" | "answer" | "again", "transaction", …}`, `at` being the monotonic clock in ns.
-Ends with status 1 and a traceback where a client library would have to give up: a transactional client that no other
-one has replaced never has to.
+Ends with status GAVE_UP where the library says that this producer can do no more (as librdkafka may, with Kafka too,
+when the broker crashed amid a transaction): as any application, it is then to be started anew.
 """
 
 import json
@@ -18,6 +18,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Message, Producer
 from confluent_kafka.cimpl import TopicPartition
 
+GAVE_UP = 3
 PATIENCE_S = 5.0
 IDLE_S = 0.3  # without a new record for so long, a transaction ends smaller than it might
 RECONNECT = {
@@ -218,4 +219,10 @@ class Copier:
 
 
 if __name__ == "__main__":
-    Copier(Job(**json.loads(sys.argv[1]))).run()
+    try:
+        Copier(Job(**json.loads(sys.argv[1]))).run()
+    except KafkaException as end:
+        if not end.args[0].fatal():
+            raise
+        print(f"gave up: {end}", file=sys.stderr)
+        os._exit(GAVE_UP)  # whatever the producer still has to say

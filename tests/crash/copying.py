@@ -15,7 +15,7 @@ from confluent_kafka import Consumer
 from confluent_kafka.cimpl import TopicPartition as Assigned
 
 from tests.checker.history import Answer, CommitAnswered, CommitAsked, Event, Polled, Positioned, ReachedEnd, Sent
-from tests.crash.copier import RECONNECT, Job
+from tests.crash.copier import GAVE_UP, RECONNECT, Job
 from tests.support.oracle import REPOSITORY
 
 STOP_TIMEOUT_S = 60.0
@@ -29,6 +29,7 @@ class CopierProcess:
         self._stderr = Path(f"{job.journal}.stderr")
         self._process: subprocess.Popen[bytes] | None = None
         self._starts = 0
+        self.gave_up = 0
 
     def start(self) -> None:
         self._starts += 1
@@ -48,8 +49,14 @@ class CopierProcess:
         )
 
     def check(self) -> None:
+        """It runs, or it gave up and is started anew."""
         assert self._process is not None
-        assert self._process.poll() is None, f"{self.job.transactional_id} gave up:\n{self.log_text()}"
+        status = self._process.poll()
+        if status == GAVE_UP:
+            self.gave_up += 1
+            self.start()
+            return
+        assert status is None, f"{self.job.transactional_id} ended with status {status}:\n{self.log_text()}"
 
     def log_text(self) -> str:
         return self._stderr.read_text(errors="replace")[-4000:]
