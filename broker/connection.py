@@ -206,9 +206,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._wait_with(data[position:], is_shared)
                 return
             position = start + size
-            frame = data[start:position]
+            frame: Buffer = data[start:position]
             if is_shared and api_key in server.dispatcher.keeping_keys:
-                frame = memoryview(bytearray(frame))
+                frame = bytearray(frame)
             self._is_paid = False
             self._handle(frame)
             if self._closing:
@@ -257,7 +257,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # Requests to answers.
 
-    def _handle(self, frame: memoryview) -> None:
+    def _handle(self, frame: Buffer) -> None:
         try:
             reply = self._server.dispatcher.start(frame, self.info)
         except (MalformedMessage, CloseConnection) as error:

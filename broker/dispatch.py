@@ -191,7 +191,7 @@ class Exchange(RequestContext):
         except Exception as error:
             return way.encode(self.correlation_id, self._dispatcher.error_answer(error, self._request, self))
 
-    def begin(self, frame: memoryview, position: int) -> list[Buffer] | Exchange:
+    def begin(self, frame: Buffer, position: int) -> list[Buffer] | Exchange:
         """The answer, or this, when it is parked. Raises MalformedMessage, CloseConnection."""
         way, dispatcher = self._way, self._dispatcher
         self._request = request = way.read(frame, position)[0]
@@ -238,7 +238,7 @@ class Dispatcher:
         self.keeping_keys = frozenset(key.value for key, handler in handlers.items() if handler.keeps_frame)
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Buffer] | Exchange:
+    def start(self, frame: Buffer, connection: ConnectionInfo) -> list[Buffer] | Exchange:
         """Handle one request. Raises MalformedMessage or CloseConnection where Kafka hangs up."""
         started_s = perf_counter()
         size_bytes = len(frame)
@@ -260,7 +260,7 @@ class Dispatcher:
         """What has been asked for so far, by API and version."""
         return self._ways.values()
 
-    def _find_way(self, frame: memoryview, kind: int) -> Way:
+    def _find_way(self, frame: Buffer, kind: int) -> Way:
         number, version = KEY_AND_VERSION.unpack_from(frame)
         api_key, handler = self._handlers.get(number, (None, None))
         if api_key is None or handler is None:

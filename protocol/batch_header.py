@@ -32,6 +32,8 @@ INT32_MAX = 2**31 - 1
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _LENGTH = struct.Struct(">i")
+_BASE_OFFSET = struct.Struct(">q")
+_LEADER_EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _LENGTH_AT = 8
 _LEADER_EPOCH_AT = 12
@@ -214,8 +216,8 @@ def seal_batch(
 
 def assign(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
     """Gives a batch its place in the log, in place. The CRC stays right, it covers neither field."""
-    struct.pack_into(">q", batch, 0, base_offset)
-    struct.pack_into(">i", batch, _LEADER_EPOCH_AT, leader_epoch)
+    _BASE_OFFSET.pack_into(batch, 0, base_offset)
+    _LEADER_EPOCH.pack_into(batch, _LEADER_EPOCH_AT, leader_epoch)
 
 
 def set_log_append_time(batch: bytearray | memoryview, now_ms: int) -> None:
