@@ -14,12 +14,12 @@ from tests.clients.admin import create_topic, new_admin
 from tests.clients.conftest import StartBroker
 from tests.clients.speakers import PATIENCE_S, wait_for
 from tests.clients.transactions import PRODUCERS, READERS, Fenced, Open, Transactional
-from tests.support.broker_process import Broker
 
 SETTINGS: dict[str, object] = {
     "transaction.state.log.num.partitions": 4,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
 }
+LONG_MS = 600_000  # brokers may take their time to restart
 Producer = Callable[..., Transactional]
 
 
@@ -53,10 +53,38 @@ def committed_offset(bootstrap: str, group: str, topic: str) -> int | None:
     return found.offset if found.offset >= 0 else None
 
 
-def everybody_reads(bootstrap: str, topic: str, *, committed: list[bytes], uncommitted: list[bytes]) -> None:
+def offset_becomes(bootstrap: str, group: str, topic: str, expected: int | None) -> None:
+    """Kafka answers EndTxn before the markers are written."""
+    wait_for(f"offset {expected}", lambda: committed_offset(bootstrap, group, topic) == expected)
+
+
+def commit_plainly(bootstrap: str, group: str, topic: str, offset: int) -> None:
+    """Outside any transaction. The first one makes the topic of offsets; librdkafka waits long for it otherwise."""
+    admin: AdminClient = new_admin(bootstrap)
+    wanted = confluent_kafka.ConsumerGroupTopicPartitions(group, [confluent_kafka.TopicPartition(topic, 0, offset)])
+    admin.alter_consumer_group_offsets([wanted])[group].result(PATIENCE_S)
+
+
+def everybody_reads(
+    bootstrap: str, topic: str, *, committed: list[bytes], uncommitted: list[bytes], is_open: bool = False
+) -> None:
+    """is_open: a transaction is, so that the last stable offset stays where it is."""
+    if not is_open:  # Kafka answers EndTxn before the markers are written
+        wait_for("the markers", lambda: is_decided(bootstrap, topic))
     for name, values in READERS.items():
         assert values(bootstrap, topic, committed=True) == committed, name
         assert values(bootstrap, topic, committed=False) == uncommitted, name
+
+
+def is_decided(bootstrap: str, topic: str) -> bool:
+    """Whether committed readers come as far as uncommitted ones."""
+    admin = new_admin(bootstrap)
+    place = confluent_kafka.TopicPartition(topic, 0)
+    ends = set()
+    for level in (confluent_kafka.IsolationLevel.READ_COMMITTED, confluent_kafka.IsolationLevel.READ_UNCOMMITTED):
+        latest = {place: OffsetSpec.latest()}  # type: ignore[no-untyped-call]  # not annotated there
+        ends.add(admin.list_offsets(latest, isolation_level=level)[place].result(PATIENCE_S).offset)
+    return len(ends) == 1
 
 
 def test_what_is_committed_is_read_and_what_is_aborted_is_not(
@@ -90,7 +118,7 @@ def test_an_open_transaction_is_read_by_uncommitted_readers_only(
     other.send(topic, b"behind it")
     other.flush()
     other.commit()
-    everybody_reads(bootstrap, topic, committed=[], uncommitted=[b"open", b"behind it"])
+    everybody_reads(bootstrap, topic, committed=[], uncommitted=[b"open", b"behind it"], is_open=True)
     producer.commit()
     everybody_reads(bootstrap, topic, committed=[b"open", b"behind it"], uncommitted=[b"open", b"behind it"])
 
@@ -125,7 +153,7 @@ def test_offsets_move_with_their_transaction(open_producer: Producer, bootstrap:
             expected = number * 10
         else:
             producer.abort()
-        assert committed_offset(bootstrap, group, topic) == expected
+        offset_becomes(bootstrap, group, topic, expected)
     everybody_reads(bootstrap, topic, committed=[b"2", b"4"], uncommitted=[b"1", b"2", b"3", b"4"])
 
 
@@ -156,20 +184,9 @@ def test_a_transaction_that_takes_too_long_is_aborted(start_broker: StartBroker,
     producer.begin()
     producer.send(topic, b"late")
     producer.flush()
-    wait_for("readers to pass", lambda: is_decided(broker, topic))
+    wait_for("readers to pass", lambda: is_decided(broker.bootstrap, topic))
     everybody_reads(broker.bootstrap, topic, committed=[], uncommitted=[b"late"])
     producer.close()
-
-
-def is_decided(broker: Broker, topic: str) -> bool:
-    """Whether committed readers come as far as uncommitted ones."""
-    admin = new_admin(broker.bootstrap)
-    place = confluent_kafka.TopicPartition(topic, 0)
-    ends = set()
-    for level in (confluent_kafka.IsolationLevel.READ_COMMITTED, confluent_kafka.IsolationLevel.READ_UNCOMMITTED):
-        latest = {place: OffsetSpec.latest()}  # type: ignore[no-untyped-call]  # not annotated there
-        ends.add(admin.list_offsets(latest, isolation_level=level)[place].result(PATIENCE_S).offset)
-    return len(ends) == 1
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
@@ -180,7 +197,8 @@ def test_a_transaction_goes_on_over_a_restart_of_the_broker(
     broker = start_broker(SETTINGS)
     topic = create_topic(broker.bootstrap, "restarted")
     group = "over-the-restart"
-    producer = library(broker.bootstrap, new_id())
+    commit_plainly(broker.bootstrap, group, topic, 3)
+    producer = library(broker.bootstrap, new_id(), timeout_ms=LONG_MS)
     producer.begin()
     producer.send(topic, b"before")
     producer.flush()
@@ -190,7 +208,7 @@ def test_a_transaction_goes_on_over_a_restart_of_the_broker(
     else:
         broker.stop()
     broker.start()
-    everybody_reads(broker.bootstrap, topic, committed=[], uncommitted=[b"before"])
+    everybody_reads(broker.bootstrap, topic, committed=[], uncommitted=[b"before"], is_open=True)
     producer.send(topic, b"after")
     producer.flush()
     if commit:
@@ -199,7 +217,7 @@ def test_a_transaction_goes_on_over_a_restart_of_the_broker(
         producer.abort()
     written = [b"before", b"after"]
     everybody_reads(broker.bootstrap, topic, committed=written if commit else [], uncommitted=written)
-    assert committed_offset(broker.bootstrap, group, topic) == (7 if commit else None)
+    offset_becomes(broker.bootstrap, group, topic, 7 if commit else 3)
     producer.close()
 
 
@@ -210,7 +228,7 @@ def test_what_a_lost_producer_left_open_is_aborted_by_its_successor_after_a_rest
     broker = start_broker(SETTINGS)
     topic = create_topic(broker.bootstrap, "left-open")
     transactional_id = new_id()
-    lost = library(broker.bootstrap, transactional_id)
+    lost = library(broker.bootstrap, transactional_id, timeout_ms=LONG_MS)
     lost.begin()
     lost.send(topic, b"lost")
     lost.flush()
@@ -220,7 +238,7 @@ def test_what_a_lost_producer_left_open_is_aborted_by_its_successor_after_a_rest
         broker.stop()
     broker.start()
     successor = library(broker.bootstrap, transactional_id)
-    assert is_decided(broker, topic)
+    assert is_decided(broker.bootstrap, topic)
     successor.begin()
     successor.send(topic, b"found")
     successor.flush()

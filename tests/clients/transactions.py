@@ -75,7 +75,6 @@ class ConfluentTransactions(Transactional):
                 "log_level": 0,
             }
         )
-        self._bootstrap = bootstrap
         with _confluent():
             self._producer.init_transactions(PATIENCE_S)
 
@@ -93,13 +92,13 @@ class ConfluentTransactions(Transactional):
 
     def send_offsets(self, offsets: Mapping[Place, int], group: str) -> None:
         wanted = [confluent_kafka.TopicPartition(*place, offset) for place, offset in offsets.items()]
-        # Group metadata comes from a consumer only; this one is never in the group.
-        consumer = confluent_kafka.Consumer({"bootstrap.servers": self._bootstrap, "group.id": group, "log_level": 0})
-        try:
-            with _confluent():
-                self._producer.send_offsets_to_transaction(wanted, consumer.consumer_group_metadata(), PATIENCE_S)
-        finally:
-            consumer.close()
+        # Group metadata comes from a consumer only. This one is in no group and knows no broker: closing one that looks
+        # for its coordinator may take for ever.
+        consumer = confluent_kafka.Consumer({"group.id": group, "log_level": 0})
+        metadata = consumer.consumer_group_metadata()
+        consumer.close()
+        with _confluent():
+            self._producer.send_offsets_to_transaction(wanted, metadata, PATIENCE_S)
 
     def commit(self) -> None:
         with _confluent():
