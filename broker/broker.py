@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from functools import cached_property
-from random import randint
 from typing import TYPE_CHECKING, Any
 
 from broker.clock import LoopTimers, SystemClock
 from broker.control.listener import ControlListener, listen
 from broker.discards import Discards
 from broker.dispatch import Dispatcher
-from broker.fetch_sessions import MAX_SESSION_ID, FetchSessions
 from broker.group_commit import AppendFlush, SyncRounds
 from broker.listeners import advertise
 from broker.listening import CannotStart, bind_listener, connection_limits
@@ -36,6 +34,7 @@ from storage.tail_cache import TailCache
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
+    from broker.fetch_sessions import FetchSessions
     from broker.group_coordinator import GroupCoordinator
     from broker.housekeeping import Housekeeping
     from broker.listeners import Listener
@@ -70,9 +69,6 @@ class Broker:
         self.clock = SystemClock()
         self.timers = LoopTimers(loop)
         self.workers = ThreadWorkers(loop, WORKER_THREADS)
-        self.fetch_sessions = FetchSessions(
-            config.max_incremental_fetch_session_cache_slots, lambda: randint(1, MAX_SESSION_ID)
-        )
         self.housekeeping: Housekeeping | None = None
         self.servers: list[Server] = []
         self.control: ControlListener | None = None  # metrics and health
@@ -125,6 +121,15 @@ class Broker:
         await asyncio.sleep(0)  # what the threads have ended is settled on the loop
         self.metadata.close()
         self.log_directory.close(broker_epoch=self.metadata.broker_epoch)
+
+    @cached_property
+    def fetch_sessions(self) -> FetchSessions:
+        from random import randint
+
+        from broker.fetch_sessions import MAX_SESSION_ID, FetchSessions
+
+        slots = self.config.max_incremental_fetch_session_cache_slots
+        return FetchSessions(slots, lambda: randint(1, MAX_SESSION_ID))
 
     @cached_property
     def groups(self) -> GroupCoordinator:
@@ -199,7 +204,7 @@ class Broker:
                 path,
                 identity,
                 tail_cache=TailCache(self.config.odradek_tail_cache_bytes),
-                jitter_ms=lambda limit_ms: randint(0, limit_ms - 1) if limit_ms > 0 else 0,
+                jitter_ms=random_below,
             )
         except DirectoryInUse:
             raise CannotStart(
@@ -259,3 +264,9 @@ class Broker:
         task = self.loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def random_below(limit: int) -> int:
+    from random import randrange  # here: by default nothing asks for it
+
+    return randrange(limit) if limit > 0 else 0

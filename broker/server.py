@@ -21,7 +21,9 @@ SWEEPS_PER_IDLE_TIME = 8  # an idle peer goes between connections.max.idle.ms an
 def bind(host: str, port: int) -> socket.socket:
     """A socket that does not listen yet. An empty host means every address, of IPv4 and IPv6. Raises OSError."""
     if host:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # As bytes where it is ASCII: of a str, Python imports an encoding for other alphabets first.
+        name = host.encode() if host.isascii() else host
+        found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         found.sort(key=lambda one: one[0] is not socket.AF_INET)  # as Java, where "localhost" is both
         family, _, _, _, address = found[0]
         return _bound(family, address)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 SCHEMAS = Path(__file__).resolve().parent.parent / "schemas"
 
@@ -59,8 +59,7 @@ class Versions:
 NO_VERSIONS = Versions(0, -1)
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """One field of a struct. `default` is what it holds in versions without it; where that is an empty list or a struct
     of defaults, it is None and `default_is_empty` says so."""
 
@@ -88,8 +87,7 @@ class Field:
         return self.tag is not None and self.is_struct and not self.is_array and self.nullable == NO_VERSIONS
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
+class Schema(NamedTuple):
     """One message in all its versions."""
 
     name: str

@@ -6,9 +6,8 @@ Threads write them, and at times the loop; a file is only ever replaced by a new
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from threading import Lock
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from storage.checkpoints import (
     CLEANER_OFFSETS,
@@ -107,8 +106,7 @@ class CheckpointFiles:
             raise CorruptCheckpoint(f"{path}: {error}") from None
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointWrite:
+class CheckpointWrite(NamedTuple):
     """One state of the checkpoints, to be put in place by a thread."""
 
     files: CheckpointFiles

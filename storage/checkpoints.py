@@ -8,7 +8,7 @@ import base64
 import itertools
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
@@ -28,8 +28,7 @@ class CorruptCheckpoint(Exception):
     """The file is not what Kafka or we would have written."""
 
 
-@dataclass(frozen=True, slots=True)
-class MetaProperties:
+class MetaProperties(NamedTuple):
     """Who a data directory belongs to. Ids as Kafka prints them."""
 
     node_id: int

@@ -7,6 +7,7 @@ log.finish_sync(ticket)     loop: the recovery point moves, or the log goes offl
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from storage.checkpoints import encode_epochs
 from storage.directory_guard import DirectoryGuard
@@ -20,8 +21,7 @@ from storage.segment import Segment
 _TOGETHER = 8  # from so many logs on, one sync of the file system is cheaper than theirs
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotToWrite:
+class SnapshotToWrite(NamedTuple):
     path: str
     entries: dict[int, ProducerEntry]
 

@@ -1,7 +1,6 @@
 """What a decision about the cluster's metadata consists of."""
 
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from protocol.struct import Message
 
@@ -10,8 +9,7 @@ R = TypeVar("R")
 MAX_RECORDS = 10_000  # of one decision, as in Kafka: they are committed as one batch, or not at all
 
 
-@dataclass(frozen=True, slots=True)
-class Decision(Generic[R]):
+class Decision(NamedTuple, Generic[R]):
     """Nothing in it has happened yet: `records` are to be committed and replayed, then `response` may be given."""
 
     response: R

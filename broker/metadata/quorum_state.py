@@ -4,13 +4,12 @@ Written before the first batch of an epoch, so that no epoch is used twice. Layo
 """
 
 import json
-from dataclasses import dataclass
+from typing import NamedTuple
 
 FILE = "quorum-state"
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumState:
+class QuorumState(NamedTuple):
     leader_id: int
     leader_epoch: int
     voter_ids: tuple[int, ...]

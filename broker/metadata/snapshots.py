@@ -7,7 +7,7 @@ but the bootstrap: its log holds only what changed, not a record every 500 ms, a
 import re
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from broker.metadata.records import PassedOver, decode_record, record_batch
 from protocol.batch_header import batches, crc_ok
@@ -21,8 +21,7 @@ NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _CONTROL_KEY = struct.Struct(">hh")  # version, type
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class SnapshotFile:
+class SnapshotFile(NamedTuple):
     """`end_offset` is exclusive."""
 
     end_offset: int
