@@ -12,7 +12,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from tests.clients.admin import create_topic, new_admin
 from tests.clients.conftest import StartBroker
-from tests.clients.speakers import PATIENCE_S, wait_for
+from tests.clients.speakers import PATIENCE_S, TooSlow, wait_for
 from tests.clients.transactions import PRODUCERS, READERS, Fenced, Open, Transactional
 
 SETTINGS: dict[str, object] = {
@@ -55,14 +55,28 @@ def committed_offset(bootstrap: str, group: str, topic: str) -> int | None:
 
 def offset_becomes(bootstrap: str, group: str, topic: str, expected: int | None) -> None:
     """Kafka answers EndTxn before the markers are written."""
-    wait_for(f"offset {expected}", lambda: committed_offset(bootstrap, group, topic) == expected)
+    found: list[int | None] = []
+
+    def is_there() -> bool:
+        found.append(committed_offset(bootstrap, group, topic))
+        return found[-1] == expected
+
+    try:
+        wait_for(f"offset {expected}", is_there)
+    except TooSlow:
+        raise AssertionError(f"offset {found[-1]}, not {expected}") from None
 
 
 def commit_plainly(bootstrap: str, group: str, topic: str, offset: int) -> None:
     """Outside any transaction. The first one makes the topic of offsets; librdkafka waits long for it otherwise."""
     admin: AdminClient = new_admin(bootstrap)
-    wanted = confluent_kafka.ConsumerGroupTopicPartitions(group, [confluent_kafka.TopicPartition(topic, 0, offset)])
-    admin.alter_consumer_group_offsets([wanted])[group].result(PATIENCE_S)
+
+    def is_committed() -> bool:
+        wanted = confluent_kafka.ConsumerGroupTopicPartitions(group, [confluent_kafka.TopicPartition(topic, 0, offset)])
+        (told,) = admin.alter_consumer_group_offsets([wanted])[group].result(PATIENCE_S).topic_partitions
+        return told.error is None  # while the topic of offsets is new, its coordinator may be loading
+
+    wait_for("offsets to be kept", is_committed)
 
 
 def everybody_reads(
