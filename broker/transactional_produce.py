@@ -82,7 +82,7 @@ class TransactionalProduce:
 
         self._verifier.verify(producers.pop(), batches, self._operation, verified, waits_for_the_last=True)
         if not is_done:
-            in_hand.overlaps = False  # the producer's next request must not overtake this one
+            in_hand.reply.overlaps = False  # the producer's next request must not overtake this one
 
     def _hold(self, partition: Partition, records: Buffer | None, answer: PartitionProduceResponse) -> None:
         if records is None:

@@ -71,7 +71,7 @@ def produce(request: ProduceRequest, context: RequestContext, broker: Broker) ->
     for topic in request.topic_data:
         in_hand.take(topic, in_hand.write_unguarded)
     in_hand.one_done()
-    return in_hand
+    return in_hand.reply
 
 
 def produce_in_transaction(
@@ -81,7 +81,7 @@ def produce_in_transaction(
 
     in_hand = ProduceInHand(request.acks, context, broker)
     TransactionalProduce(in_hand, context, broker.verifier).begin(request)
-    return in_hand
+    return in_hand.reply
 
 
 def has_transactional_records(request: ProduceRequest) -> bool:
@@ -98,17 +98,17 @@ class NotVerified(KafkaError):
     """Refused before the log was asked; the client is told `message` too."""
 
 
-class ProduceInHand(Deferred[ProduceResponse]):
-    """One Produce, from its first batch to its answer, which it is itself: counts the partitions that are not done.
+class ProduceInHand:
+    """One Produce, from its first batch to its answer: counts the partitions that are not done.
 
     Batches are checked here when that is cheap, else in a thread; then the reply does not overlap with later requests
     of the connection, so that batches of one producer are staged in the order of its requests.
     """
 
-    __slots__ = ("_acks", "_answers", "_broker", "_context", "_failed", "_undone")
+    __slots__ = ("_acks", "_answers", "_broker", "_context", "_failed", "_undone", "reply")
 
     def __init__(self, acks: int, context: RequestContext, broker: Broker) -> None:
-        super().__init__(overlaps=True)
+        self.reply: Deferred[ProduceResponse] = Deferred(overlaps=True)
         self._acks = acks
         self._context = context
         self._broker = broker
@@ -155,11 +155,11 @@ class ProduceInHand(Deferred[ProduceResponse]):
         if self._undone:
             return
         if self._acks != 0:
-            self.resolve(ProduceResponse(responses=self._answers))
+            self.reply.resolve(ProduceResponse(responses=self._answers))
         elif self._failed:
-            self.fail(CloseConnection("an error of a Produce with acks=0 can be told in no other way"))
+            self.reply.fail(CloseConnection("an error of a Produce with acks=0 can be told in no other way"))
         else:
-            self.resolve(NO_RESPONSE)
+            self.reply.resolve(NO_RESPONSE)
 
     def _take_records(
         self,
@@ -175,7 +175,7 @@ class ProduceInHand(Deferred[ProduceResponse]):
             accepted = check_produced(records, rules, context.now_ms, context.api_version)
             self._stage(partition, accepted, answer, guard)
             return
-        self.overlaps = False
+        self.reply.overlaps = False
         self._undone += 1
         check = partial(check_produced, records, rules, context.now_ms, context.api_version)
         self._broker.workers.run(check, partial(self._checked, partition, answer, guard))
