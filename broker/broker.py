@@ -247,6 +247,7 @@ class Broker:
         self.producer_ids = ProducerIds(self.metadata, self.timers)
 
     def _start_housekeeping(self) -> None:
+        from broker.allocator import keep_freed_memory
         from broker.chores import chores
         from broker.housekeeping import Housekeeping
 
@@ -257,6 +258,7 @@ class Broker:
             self.timers,
         )
         self.housekeeping.start(self.config.log_initial_task_delay_ms)
+        keep_freed_memory()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Runs beside what the loop is doing."""

@@ -1,0 +1,20 @@
+"""Large buffers and the C library: what is freed is kept for the next one.
+
+By default glibc gives the memory of large buffers back to the kernel as soon as they are freed, and fetches it again
+page by page, zeroed, for the next: a quarter of the CPU time of large Produce and Fetch requests.
+"""
+
+import ctypes
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
+KEPT_BYTES = 16 * 1024 * 1024  # free memory at the end of the heap, above which it goes back to the kernel
+MAPPED_BYTES = 8 * 1024 * 1024  # buffers from this size on come from the kernel directly, and go back there
+
+
+def keep_freed_memory() -> bool:
+    """Whether the C library can be told; others than glibc decide for themselves."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return False
+    return bool(mallopt(M_TRIM_THRESHOLD, KEPT_BYTES) and mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES))
