@@ -130,7 +130,7 @@ class FetchInHand:
 
     def park(self) -> Deferred[FetchResponse]:
         self._reply = Deferred()
-        self._reply.on_disconnect(self._client_left)
+        self._reply.on_disconnect(self._end_waiting)
         return self._reply
 
     def _read_on(self) -> None:
@@ -242,13 +242,13 @@ class FetchInHand:
         self._must_answer = True
         self.look()
 
-    def _client_left(self) -> None:
-        if self._wait is not None:
-            self._wait.end()
+    def _end_waiting(self) -> None:
+        wait, self._wait = self._wait, None  # it knows this fetch, which must not know it for longer than needed
+        if wait is not None:
+            wait.end()
 
     def _answer(self) -> None:
-        if self._wait is not None:
-            self._wait.end()
+        self._end_waiting()
         response = self._response()
         if self._reply is None:
             self.response = response

@@ -1,0 +1,115 @@
+"""What a request leaves behind is freed at once. The collector of cycles runs seldom in a broker that serves, so that a
+cycle around a request would keep its frame, a megabyte perhaps, for a long time.
+"""
+
+import asyncio
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from broker.dispatch import Dispatcher
+from broker.limits import ConnectionLimits
+from broker.server import Server
+from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.records import Compression, NewRecord, build_batch
+from tests.support.broker_scene import NOW_MS, BrokerScene
+from tests.support.fake_disk import FakeDisk
+from tests.support.peer import Peer
+
+PRODUCE, FETCH, LIST_OFFSETS, METADATA = 9, 12, 6, 12  # versions
+
+
+class Scene(BrokerScene):
+    def __init__(self) -> None:
+        self.disk = FakeDisk()
+        super().__init__(self.disk, "/data")
+        self.topic("t", 2)
+        dispatcher = Dispatcher(self.broker, self.clock)
+        self.server = Server(dispatcher, ConnectionLimits(), self.timers, asyncio.get_running_loop())
+        self.peer = Peer(self.server)
+
+    def produce(self, *partitions: int, acks: int = -1, compression: Compression = Compression.NONE) -> None:
+        batch = build_batch([NewRecord(b"k", b"value", NOW_MS)], compression=compression)
+        data = [PartitionProduceData(index=index, records=batch) for index in partitions]
+        request = ProduceRequest(
+            acks=acks, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=data)]
+        )
+        self.peer.ask(request, PRODUCE)
+        self.settle()
+
+    def fetch(self, offset: int = 0, *, max_wait_ms: int = 0) -> None:
+        wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1_000_000)
+        topic = FetchTopic(topic="t", partitions=[wanted])
+        request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1_000_000, topics=[topic])
+        self.peer.ask(request, FETCH)
+        self.settle()
+
+    def fetch_what_comes(self) -> None:
+        self.fetch(self.partition("t").log.high_watermark, max_wait_ms=500)
+
+    def list_offsets(self) -> None:
+        wanted = [ListOffsetsPartition(partition_index=0, timestamp=NOW_MS)]
+        self.peer.ask(ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=wanted)]), LIST_OFFSETS)
+        self.settle()
+
+
+def woken(scene: Scene) -> None:
+    scene.fetch_what_comes()
+    consumer, scene.peer = scene.peer, Peer(scene.server)
+    scene.produce(0)
+    scene.peer.hang_up()
+    scene.peer = consumer
+
+
+def timed_out(scene: Scene) -> None:
+    scene.fetch_what_comes()
+    scene.timers.advance(500)
+
+
+def left_while_it_waited(scene: Scene) -> None:
+    scene.fetch_what_comes()
+    scene.peer.hang_up()
+    scene.peer = Peer(scene.server)
+
+
+REQUESTS: dict[str, Callable[[Scene], None]] = {
+    "produce a lone batch": lambda scene: scene.produce(0),
+    "produce to two partitions": lambda scene: scene.produce(0, 1),
+    "produce compressed": lambda scene: scene.produce(0, compression=Compression.LZ4),
+    "produce without an answer": lambda scene: scene.produce(0, acks=0),
+    "produce to no partition": lambda scene: scene.produce(7),
+    "fetch what is there": lambda scene: scene.fetch(),
+    "fetch out of range": lambda scene: scene.fetch(10_000),
+    "fetch, woken": woken,
+    "fetch, timed out": timed_out,
+    "fetch, and leave": left_while_it_waited,
+    "list offsets": Scene.list_offsets,
+    "metadata": lambda scene: scene.peer.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), METADATA),
+}
+
+
+@contextmanager
+def no_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS.keys())
+async def test_nothing_is_left_for_the_collector(request_: Callable[[Scene], None]) -> None:
+    scene = Scene()
+    scene.produce(0)
+    request_(scene)  # the first one imports, and compiles codecs
+    with no_collector():
+        for _ in range(3):
+            request_(scene)
+        scene.peer.frames()
+        assert gc.collect() == 0
