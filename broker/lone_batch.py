@@ -18,11 +18,13 @@ from protocol.frames import response_chunks
 from protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from storage.log import Origin
 from storage.validation import ALWAYS_CHEAP_BYTES, accept_usual
+from storage.verification import NO_GUARD
 
 if TYPE_CHECKING:
     from broker.broker import Broker
     from broker.context import RequestContext
     from broker.partition import Partition
+    from protocol.batch_header import BatchHeader
     from protocol.messages.produce_request import ProduceRequest, TopicProduceData
     from protocol.struct import Buffer
     from storage.log import Appended
@@ -50,7 +52,7 @@ def find_partition(topic: TopicProduceData, index: int, context: RequestContext,
 
 def stage_lone_batch(request: ProduceRequest, context: RequestContext, broker: Broker) -> LoneBatch | None:
     """None where anything is unusual or wrong; then nothing has happened."""
-    if len(request.topic_data) != 1 or request.acks not in ACKNOWLEDGED or request.transactional_id is not None:
+    if len(request.topic_data) != 1 or request.acks not in ACKNOWLEDGED:
         return None
     if context.api_version < OLDEST_VERSION:
         return None
@@ -64,8 +66,13 @@ def stage_lone_batch(request: ProduceRequest, context: RequestContext, broker: B
     try:
         partition = find_partition(topic, data.index, context, broker)
         accepted = accept_usual(records, partition.rules, context.now_ms)
-        if accepted is None or accepted.header.attributes or partition.is_internal:
+        if accepted is None or partition.is_internal:
             return None
+        guard = None
+        if accepted.header.attributes or request.transactional_id is not None:
+            if not continues_transaction(accepted.header, partition, request.transactional_id, context):
+                return None
+            guard = NO_GUARD
         staged = LoneBatch(topic, data.index, context.api_version)
         staged.appended = partition.append(
             accepted.batch,
@@ -73,11 +80,25 @@ def stage_lone_batch(request: ProduceRequest, context: RequestContext, broker: B
             now_ms=context.now_ms,
             on_done=staged.written,
             header=accepted.header,
+            guard=guard,
         )
     except KafkaError:
         return None
     staged.log_start_offset = partition.log.log_start_offset
     return staged
+
+
+def continues_transaction(
+    header: BatchHeader, partition: Partition, transactional_id: str | None, context: RequestContext
+) -> bool:
+    """Whether the batch belongs to a transaction that is open here, so that nobody needs to be asked about it.
+
+    Raises KafkaError where the client may not write in the transactional id's name.
+    """
+    if transactional_id is None or not header.is_transactional:
+        return False
+    context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    return partition.log.has_open_transaction(header.producer_id, header.producer_epoch)
 
 
 class LoneBatch(Deferred[ProduceResponse]):

@@ -23,7 +23,7 @@ from storage.log_read import (
     upper_bound,
 )
 from storage.log_sync import SnapshotToWrite
-from storage.producer_state import ProducerEntry, ProducerStates
+from storage.producer_state import ProducerEntry, ProducerStates, has_open_transaction
 from storage.segment import CorruptSegment, Segment
 from storage.segments import Segments
 from storage.tail_cache import TailCache
@@ -124,6 +124,10 @@ class ReadableLog:
 
     def producer(self, producer_id: int) -> ProducerEntry | None:
         return self._producers.get(producer_id)
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Under this very epoch."""
+        return has_open_transaction(self._producers.get(producer_id), producer_epoch)
 
     # --- reading
 
