@@ -15,11 +15,10 @@ from struct import Struct as Packing
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from broker.context import ConnectionInfo
-from broker.delayed import CloseConnection, Deferred
-from broker.dispatch import Exchange
+from broker.delayed import CloseConnection, Parked
 from broker.limits import Admission
 from protocol.errors import MalformedMessage
-from protocol.struct import Buffer, Message
+from protocol.struct import Buffer
 
 if TYPE_CHECKING:
     from broker.server import Server
@@ -39,7 +38,7 @@ MAX_OVERLAPPING_BYTES = 8 * 1024 * 1024
 
 
 class Answered(NamedTuple):
-    chunks: list[Buffer]
+    answer: list[Buffer]
     size_bytes: int
 
 
@@ -79,7 +78,7 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog: memoryview | None = None
         self._is_paid = False  # the partial frame, or the first of the backlog, is counted in queued.max.request.bytes
         # Requests whose answers have not left, oldest first; an answer that waits for earlier ones stands for itself.
-        self._in_flight: deque[Exchange | Answered] | None = None
+        self._in_flight: deque[Parked | Answered] | None = None
         self._in_flight_bytes = 0  # of their frames
         self._overlapping_key: int | None = None
         self._is_reading = True
@@ -148,8 +147,8 @@ class Connection(asyncio.BufferedProtocol):
         self._partial = self._backlog = None
         in_flight, self._in_flight = self._in_flight, None
         for exchange in in_flight or ():
-            if isinstance(exchange, Exchange):
-                exchange.deferred.abandon()
+            if not isinstance(exchange, Answered):
+                exchange.abandon()
         if self._admission is not Admission.REFUSED:
             self._server.forget(self, self._admission, owed_bytes)
 
@@ -264,13 +263,13 @@ class Connection(asyncio.BufferedProtocol):
             self._give_back(len(frame))
             self._hang_up(str(error))
             return
-        if isinstance(reply, Exchange):
+        if not isinstance(reply, list):
             if self._in_flight is None:
                 self._in_flight = deque()
             self._in_flight.append(reply)
             self._in_flight_bytes += reply.size_bytes
             self._overlapping_key = reply.overlapping_key
-            reply.deferred.when_done(self._on_answer)
+            reply.when_done(self._on_answer)
         elif self._in_flight:
             self._in_flight.append(Answered(reply, len(frame)))
             self._in_flight_bytes += len(frame)
@@ -279,27 +278,27 @@ class Connection(asyncio.BufferedProtocol):
             if self._server.memory is not None:
                 self._give_back(len(frame))
 
-    def _on_answer(self, _: Deferred[Message]) -> None:
+    def _on_answer(self, _: object) -> None:
         """One of the parked requests is answered: send all answers that no other has to precede."""
         in_flight = self._in_flight
         while in_flight:
-            exchange = in_flight[0]
-            if isinstance(exchange, Exchange):
-                if not exchange.deferred.is_done:
-                    break
+            oldest = in_flight[0]
+            if isinstance(oldest, Answered):
+                chunks = oldest.answer
+            elif oldest.is_done:
                 try:
-                    chunks = exchange.chunks()
+                    chunks = oldest.chunks()
                 except CloseConnection as error:
                     in_flight.clear()
                     self._hang_up(str(error))
                     return
             else:
-                chunks = exchange.chunks
+                break
             in_flight.popleft()
-            self._in_flight_bytes -= exchange.size_bytes
+            self._in_flight_bytes -= oldest.size_bytes
             self._write(chunks)
             if self._server.memory is not None:
-                self._give_back(exchange.size_bytes)
+                self._give_back(oldest.size_bytes)
         if self._closing:
             if self._waits_for_others():
                 self._close()
@@ -320,7 +319,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _waits_for_others(self) -> bool:
         """Whether nothing is in flight but what waits for time to pass or for other clients."""
-        return all(isinstance(one, Exchange) and one.waits_for_others for one in self._in_flight or ())
+        return all(not isinstance(one, Answered) and one.waits_for_others for one in self._in_flight or ())
 
     def _hang_up(self, reason: str) -> None:
         """Kafka's answer to what it cannot read. Earlier requests are still answered."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from protocol.struct import Buffer
 
 M = TypeVar("M")
-Encode: TypeAlias = Callable[[int, Any], list[Buffer]]  # correlation id and message to a frame
 
 
 class NoResponse(Enum):
@@ -23,6 +22,34 @@ NO_RESPONSE = NoResponse.NO_RESPONSE
 
 class CloseConnection(Exception):
     """Raised by a handler, or given to `Deferred.fail`, where Kafka hangs up instead of answering."""
+
+
+class Parked(Protocol):
+    """A request whose answer is not there yet, as its connection sees it."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the frame."""
+
+    @property
+    def overlapping_key(self) -> int | None:
+        """The API key of the requests that need not wait for this answer."""
+
+    @property
+    def waits_for_others(self) -> bool:
+        """Whether it waits for time to pass or for other clients, so that a broker that stops does not wait for it."""
+
+    @property
+    def is_done(self) -> bool: ...
+
+    def when_done(self, action: Callable[[object], None]) -> None:
+        """`action` runs once, with anything, when the answer is there; at once if it is."""
+
+    def abandon(self) -> None:
+        """The client is gone."""
+
+    def chunks(self) -> list[Buffer]:
+        """The answer in bytes, once it is done; empty where there is none. Raises CloseConnection."""
 
 
 class Deferred(Generic[M]):
@@ -66,11 +93,6 @@ class Deferred(Generic[M]):
         if isinstance(self._outcome, Exception):
             raise self._outcome
         return self._outcome
-
-    def encoded(self, encode: Encode, correlation_id: int) -> list[Buffer]:
-        """The answer in bytes, none for NO_RESPONSE; raises what `fail` was given. `encode` is that of the API."""
-        answer = self.outcome()
-        return [] if answer is NO_RESPONSE else encode(correlation_id, answer)
 
     def abandon(self) -> None:
         """The client is gone: nobody will read the answer, though it may still be given."""

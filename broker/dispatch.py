@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from broker.clock import Clock
 from broker.context import AllowAll, Authorizer, ConnectionInfo, RequestContext
-from broker.delayed import NO_RESPONSE, CloseConnection, Deferred, NoResponse
+from broker.delayed import NO_RESPONSE, CloseConnection, Deferred, NoResponse, Parked
 from protocol.api_keys import ApiKey
 from protocol.codec import reader
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
@@ -32,12 +32,14 @@ from protocol.struct import Buffer, Message
 
 if TYPE_CHECKING:
     from broker.broker import Broker
+    from broker.lone_batch import LoneBatch
 
 log = logging.getLogger("odradek.dispatch")
 
 KEY_AND_VERSION = Packing(">hh")
 REQUEST_START = Packing(">Iih")  # API key and version in one number, correlation id, size of the client id
 
+Shortcut: TypeAlias = Callable[[Buffer, int, int], "LoneBatch | None"]  # frame, correlation id, size of the client id
 Answer: TypeAlias = Message | NoResponse | Deferred[Any] | Coroutine[Any, Any, Message | NoResponse]
 HandlerCall: TypeAlias = Callable[[Any, RequestContext, "Broker"], Answer]
 
@@ -48,6 +50,7 @@ class Handler:
 
     `served_from`: older ones are shown but disconnected (Kafka lists Produce 0-2 only for the sake of librdkafka).
     `keeps_frame`: the handler holds on to `records` views after it returned, so the frame's bytes must be its own.
+    `shortcut`: the module with a quicker way for its ordinary requests; see broker/lone_batch.py.
     `waits_for_others`: its answer may wait for time or other clients, and a broker that stops does not wait with it.
     `call`: the function itself, where it is not to be imported from its place.
     """
@@ -56,6 +59,7 @@ class Handler:
     max_version: int
     served_from: int = 0
     keeps_frame: bool = False
+    shortcut: str | None = None
     waits_for_others: bool = False
     call: HandlerCall | None = None
 
@@ -64,7 +68,7 @@ class Handler:
 
 
 HANDLERS: Mapping[ApiKey, Handler] = {
-    ApiKey.PRODUCE: Handler(0, 13, served_from=3, keeps_frame=True),
+    ApiKey.PRODUCE: Handler(0, 13, served_from=3, keeps_frame=True, shortcut="broker.lone_batch"),
     ApiKey.FETCH: Handler(4, 18, waits_for_others=True),
     ApiKey.LIST_OFFSETS: Handler(1, 11),
     ApiKey.METADATA: Handler(0, 13),
@@ -123,6 +127,7 @@ class Way:
         "remote_s",
         "request_bytes",
         "requests",
+        "shortcut",
         "version",
         "waits_for_others",
     )
@@ -135,6 +140,7 @@ class Way:
         self.waits_for_others = handler.waits_for_others
         self.has_tags = request_header_version(self.key, version) == 2
         self.requests = self.request_bytes = 0
+        self.shortcut: Shortcut | None = None
         self.local_s = self.remote_s = 0.0
         if handler.serves(version):
             self.read = reader(request_class(self.key), version)
@@ -182,14 +188,24 @@ class Exchange(RequestContext):
     def waits_for_others(self) -> bool:
         return self._way.waits_for_others
 
+    @property
+    def is_done(self) -> bool:
+        return self.deferred.is_done
+
+    def when_done(self, action: Callable[[object], None]) -> None:
+        self.deferred.when_done(action)
+
+    def abandon(self) -> None:
+        self.deferred.abandon()
+
     def chunks(self) -> list[Buffer]:
         """The answer in bytes, once `deferred` is done; empty where there is none. Raises CloseConnection."""
-        way = self._way
-        way.remote_s += perf_counter() - self.parked_s
+        self._way.remote_s += perf_counter() - self.parked_s
         try:
-            return self.deferred.encoded(way.encode, self.correlation_id)
+            answer = self.deferred.outcome()
         except Exception as error:
-            return way.encode(self.correlation_id, self._dispatcher.error_answer(error, self._request, self))
+            answer = self._dispatcher.error_answer(error, self._request, self)
+        return self._encoded(answer)
 
     def begin(self, frame: Buffer, position: int) -> list[Buffer] | Exchange:
         """The answer, or this, when it is parked. Raises MalformedMessage, CloseConnection."""
@@ -230,7 +246,7 @@ class Dispatcher:
     ) -> None:
         self.broker = broker
         self.authorizer = authorizer if authorizer is not None else AllowAll()
-        self._now_ms = clock.now_ms
+        self.now_ms = clock.now_ms
         self._handlers = {key.value: (key, handler) for key, handler in handlers.items()}
         self.errors: dict[tuple[ApiKey, ErrorCode], int] = {}  # how often a whole request was refused, and why
         self._ways: dict[int, Way] = {}  # by API key and version, as they stand together at the head of a request
@@ -238,18 +254,24 @@ class Dispatcher:
         self.keeping_keys = frozenset(key.value for key, handler in handlers.items() if handler.keeps_frame)
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def start(self, frame: Buffer, connection: ConnectionInfo) -> list[Buffer] | Exchange:
+    def start(self, frame: Buffer, connection: ConnectionInfo) -> list[Buffer] | Parked:
         """Handle one request. Raises MalformedMessage or CloseConnection where Kafka hangs up."""
         started_s = perf_counter()
         size_bytes = len(frame)
         if size_bytes < REQUEST_START.size:
             raise MalformedMessage(f"a request of {size_bytes} bytes")
         kind, correlation_id, client_id_size = REQUEST_START.unpack_from(frame)
-        way = self._ways.get(kind) or self._find_way(frame, kind)
-        client_id, position = read_client_id(frame, client_id_size, way.has_tags)
-        exchange = Exchange(self, way, correlation_id, client_id, self._now_ms(), connection, size_bytes)
-        reply = exchange.begin(frame, position)
-        exchange.parked_s = ended_s = perf_counter()
+        way = self._ways.get(kind) or self.find_way(frame, kind)
+        reply: list[Buffer] | Parked
+        lone = way.shortcut(frame, correlation_id, client_id_size) if way.shortcut is not None else None
+        if lone is not None:
+            lone.parked_s = ended_s = perf_counter()
+            reply = lone
+        else:
+            client_id, position = read_client_id(frame, client_id_size, way.has_tags)
+            exchange = Exchange(self, way, correlation_id, client_id, self.now_ms(), connection, size_bytes)
+            reply = exchange.begin(frame, position)
+            exchange.parked_s = ended_s = perf_counter()
         way.requests += 1
         way.request_bytes += size_bytes
         way.local_s += ended_s - started_s
@@ -260,13 +282,16 @@ class Dispatcher:
         """What has been asked for so far, by API and version."""
         return self._ways.values()
 
-    def _find_way(self, frame: Buffer, kind: int) -> Way:
+    def find_way(self, frame: Buffer, kind: int) -> Way:
         number, version = KEY_AND_VERSION.unpack_from(frame)
         api_key, handler = self._handlers.get(number, (None, None))
         if api_key is None or handler is None:
             raise MalformedMessage(f"it asked for API key {number}, which is not served")
         if handler.serves(version):
             way = Way(api_key, version, handler, handler.call or _imported(api_key))
+            if handler.shortcut is not None:
+                found = import_module(handler.shortcut).shortcut(way, self)
+                way.shortcut = None if found is None else found.begin
             self._ways[kind] = way
             return way
         if api_key is not ApiKey.API_VERSIONS:

@@ -146,10 +146,10 @@ def check_produced(records: Bytes, rules: BatchRules, now_ms: int, version: int)
     version   of the Produce request
     raises    RefusedRecords; also KafkaError where the whole request is wrong
     """
-    usual = accept_usual(records, rules, now_ms)
-    if usual is not None:
-        return usual
     batch = memoryview(records)
+    usual = accept_usual(batch, rules, now_ms)
+    if usual is not None:
+        return Accepted(batch, usual, None)
     header = only_batch(batch, version)
     size_bytes = header.size_bytes
     batch = batch[:size_bytes]
@@ -180,8 +180,8 @@ def check_produced(records: Bytes, rules: BatchRules, now_ms: int, version: int)
     return Accepted(accepted, read_batch_header(accepted), now_ms if rules.is_log_append_time else None)
 
 
-def accept_usual(records: Bytes, rules: BatchRules, now_ms: int) -> Accepted | None:
-    """The batch that most requests bring, in one look: alone, not compressed, sound, nothing to change in it.
+def accept_usual(records: memoryview, rules: BatchRules, now_ms: int) -> BatchHeader | None:
+    """The header of a batch as most requests bring it: alone, not compressed, sound, nothing to change in it.
 
     None for every other one, which then goes the long way (`check_produced`) and is told there what is wrong. Cheap
     only where `is_cheap` says so, as for all of ALWAYS_CHEAP_BYTES or less.
@@ -205,10 +205,9 @@ def accept_usual(records: Bytes, rules: BatchRules, now_ms: int) -> Accepted | N
         or size > rules.segment_bytes
     ):
         return None
-    view = memoryview(records)
-    if view.readonly or crc32c(view[CRC_START:]) != crc:
+    if records.readonly or crc32c(records[CRC_START:]) != crc:
         return None
-    opened = view[HEADER_BYTES:]
+    opened = records[HEADER_BYTES:]
     try:
         survey = survey_records(bytes(opened) if size <= FASTER_AS_BYTES else opened, count)
     except MalformedMessage:
@@ -222,7 +221,7 @@ def accept_usual(records: Bytes, rules: BatchRules, now_ms: int) -> Accepted | N
         or (rules.is_compacted and survey.has_null_key)
     ):
         return None
-    return Accepted(view, header, None)
+    return header
 
 
 # --- the request -----------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from broker.authorization import Operation, ResourceType
 from broker.delayed import NO_RESPONSE, CloseConnection, Deferred
-from broker.lone_batch import NO_OFFSET, NO_TIMESTAMP, find_partition, stage_lone_batch
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce_response import (
     BatchIndexAndErrorMessage,
@@ -42,6 +41,9 @@ if TYPE_CHECKING:
 
     TakeRecords = Callable[[Partition, Buffer | None, PartitionProduceResponse], None]
 
+TOPIC_IDS_SINCE = 13
+NO_OFFSET = -1
+NO_TIMESTAMP = -1
 ACKS = frozenset({-1, 0, 1})
 ADMIN_CLIENT_ID = "__admin_client"  # the one that Kafka lets write into internal topics
 # Of the log itself, or met before it was asked: with these Kafka does not tell where the log starts.
@@ -59,9 +61,6 @@ WITHOUT_LOG_START = frozenset(
 
 
 def produce(request: ProduceRequest, context: RequestContext, broker: Broker) -> Deferred[ProduceResponse]:
-    alone = stage_lone_batch(request, context, broker)
-    if alone is not None:
-        return alone
     if has_transactional_records(request):
         if request.transactional_id is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -241,6 +240,16 @@ def refuse(answer: PartitionProduceResponse, refusal: KafkaError, log_start_offs
         answer.error_message = refusal.message
     elif isinstance(refusal, NotVerified):
         answer.error_message = refusal.message
+
+
+def find_partition(topic: TopicProduceData, index: int, context: RequestContext, broker: Broker) -> Partition:
+    """Raises KafkaError, also where the client may not write to the topic."""
+    if context.api_version >= TOPIC_IDS_SINCE:
+        partition = broker.partitions.get_by_id(topic.topic_id, index)
+        context.require(Operation.WRITE, ResourceType.TOPIC, partition.topic)
+        return partition
+    context.require(Operation.WRITE, ResourceType.TOPIC, topic.name)
+    return broker.partitions.get(topic.name, index)
 
 
 def log_start_offset(partition: Partition, refusal: KafkaError) -> int | None:

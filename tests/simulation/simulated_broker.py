@@ -15,7 +15,7 @@ from typing import Any
 from broker.chores import chores
 from broker.config import BrokerConfig
 from broker.context import ConnectionInfo
-from broker.dispatch import Dispatcher, Exchange
+from broker.dispatch import Dispatcher
 from broker.features import TRANSACTION_VERSION
 from broker.fetch_sessions import FetchSessions
 from broker.group_commit import AppendFlush, SyncRounds
@@ -169,11 +169,11 @@ class SimulatedBroker:
     def receive(self, frame: bytes, answered: Callable[[bytes], None]) -> None:
         """frame: length included; so is the answer, which is given maybe at once."""
         reply = self.dispatcher.start(memoryview(bytearray(frame))[LENGTH_BYTES:], self.connection)
-        if isinstance(reply, Exchange):
-            exchange = reply
-            exchange.deferred.when_done(lambda _: answered(b"".join(exchange.chunks())))
-        else:
+        if isinstance(reply, list):
             answered(b"".join(reply))
+        else:
+            parked = reply
+            parked.when_done(lambda _: answered(b"".join(parked.chunks())))
 
     def partition(self, topic: str, index: int) -> Partition:
         return self.partitions.get(topic, index)

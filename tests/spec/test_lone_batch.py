@@ -1,38 +1,54 @@
 """A batch that comes alone takes a short way: it must end in the same log, with the same answer, as the general one."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from broker.dispatch import HANDLERS, Dispatcher, Handler
 from broker.handlers.produce import produce
-from broker.lone_batch import LoneBatch
+from broker.limits import ConnectionLimits
+from broker.lone_batch import LoneBatches
+from broker.server import Server
 from protocol.api_keys import ApiKey
-from protocol.codec import decode, encode
 from protocol.errors import ErrorCode
-from protocol.frames import response_chunks, response_writer
+from protocol.frames import request_bytes
 from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse
+from protocol.messages.produce_response import ProduceResponse
 from protocol.records import Compression, NewRecord, build_batch
-from tests.support.broker_scene import NOW_MS, BrokerScene, answer_of
+from tests.support.broker_scene import NOW_MS, BrokerScene
 from tests.support.fake_disk import FakeDisk, Fault
+from tests.support.peer import Peer
 
-VERSIONS = range(5, 14)
-TOPICS = ("t", "a topic whose name is so long that its length takes two bytes on the wire" * 3)
-CORRELATION_ID = 77_000_001
+VERSIONS = range(9, 14)
+SHORT, LONG = "t", "name-" * 24  # as long as one byte can tell
+VERY_LONG = "name-" * 40
+GENERAL = {ApiKey.PRODUCE: Handler(0, 13, served_from=3, keeps_frame=True, call=produce)}
 
 
-def records(**kind: Any) -> bytearray:
-    return build_batch([NewRecord(b"k", b"value", NOW_MS), NewRecord(None, None, NOW_MS + 1)], **kind)
+def records(count: int = 2, size: int = 5, **kind: Any) -> bytearray:
+    return build_batch([NewRecord(b"k", b"v" * size, NOW_MS + at) for at in range(count)], **kind)
+
+
+def idempotent(sequence: int) -> bytearray:
+    return records(producer_id=7, producer_epoch=0, base_sequence=sequence)
 
 
 class Scene(BrokerScene):
-    def __init__(self) -> None:
+    """A broker that either may take the short way or always goes the general one."""
+
+    def __init__(self, *, is_short: bool = True) -> None:
         self.disk = FakeDisk()
         super().__init__(self.disk, "/data")
-        for name in TOPICS:
-            self.topic(name, 3)
+        for name in (SHORT, LONG, VERY_LONG):
+            self.topic(name, 300)
+        self.dispatcher = Dispatcher(self.broker, self.clock, handlers=HANDLERS if is_short else GENERAL)
+        server = Server(self.dispatcher, ConnectionLimits(), self.timers, asyncio.get_running_loop())
+        self.peer = Peer(server)
 
-    def send(self, *batches: tuple[int, bytearray], topic: str = "t", version: int = 9, acks: int = -1) -> Any:
+    def request(
+        self, *batches: tuple[int, bytearray], topic: str = SHORT, version: int = 9, acks: int = -1, **more: Any
+    ) -> ProduceRequest:
         """Partition and batch, of each."""
         data = [PartitionProduceData(index=index, records=batch) for index, batch in batches]
         named = TopicProduceData(partition_data=data)
@@ -40,76 +56,141 @@ class Scene(BrokerScene):
             named.topic_id = self.image.topics[topic].topic_id
         else:
             named.name = topic
-        request = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[named])
-        sent = decode(ProduceRequest, version, bytearray(encode(request, version)))
-        return produce(sent, self.context(ApiKey.PRODUCE, version), self.broker)
+        return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[named], **more)
 
-    def bytes_of(self, reply: Any, version: int) -> bytes:
+    def told(self, request: ProduceRequest, version: int = 9, client_id: str | None = "c") -> list[bytes]:
+        """The frames that come back for the request."""
+        self.peer.send(request_bytes(request, version, 77_000_001, client_id))
         self.settle()
-        encode_answer = response_writer(ApiKey.PRODUCE.value, ProduceResponse, version)
-        return b"".join(reply.encoded(encode_answer, CORRELATION_ID))
+        return self.peer.frames()
 
-    def answer(self, *batches: tuple[int, bytearray]) -> PartitionProduceResponse:
-        """That of the last partition."""
-        reply = self.send(*batches)
+    def answer(self, request: ProduceRequest, version: int = 9) -> ProduceResponse:
+        self.peer.ask(request, version)
         self.settle()
-        response: ProduceResponse = answer_of(reply)
-        return response.responses[0].partition_responses[-1]
+        response: ProduceResponse = self.peer.answer(ApiKey.PRODUCE, version)
+        return response
+
+    def takes_the_short_way(self, request: ProduceRequest, version: int = 9) -> bool:
+        frame = bytearray(request_bytes(request, version, 1, "c"))[4:]
+        way = self.dispatcher.find_way(memoryview(frame), int.from_bytes(frame[:4]))
+        return LoneBatches(way, self.dispatcher).begin(frame, 1, 1) is not None
 
 
-@pytest.fixture
-def scene() -> Scene:
-    return Scene()
+BATCHES: dict[str, list[bytearray]] = {
+    "plain": [records(), records()],
+    "tiny": [records(1, 0)],
+    "of two size bytes": [records(1, 1000)],
+    "of three size bytes": [records(1, 40_000), records(20, 3000)],
+    "idempotent": [idempotent(0), idempotent(2)],
+    "repeated": [idempotent(0), idempotent(0)],
+    "out of order": [idempotent(0), idempotent(5)],
+    "compressed": [records(compression=Compression.LZ4)],
+    "cut short": [records()[:-1]],
+    "with a wrong CRC": [records()[:-1] + b"x"],
+    "from the future": [build_batch([NewRecord(b"k", b"v", NOW_MS + 10**10)])],
+    "empty": [bytearray()],
+    "two together": [records() + records()],
+}
 
 
-@pytest.mark.parametrize("topic", TOPICS)
+@pytest.mark.parametrize("batches", BATCHES.values(), ids=BATCHES.keys())
 @pytest.mark.parametrize("version", VERSIONS)
-def test_its_answer_has_the_bytes_that_the_codec_writes(scene: Scene, version: int, topic: str) -> None:
-    for _ in range(2):  # the second has other numbers
-        reply = scene.send((2, records()), topic=topic, version=version)
-        assert isinstance(reply, LoneBatch)
-        told = scene.bytes_of(reply, version)
-        assert told == b"".join(response_chunks(ApiKey.PRODUCE.value, version, CORRELATION_ID, reply.outcome()))
+async def test_both_ways_lead_to_the_same_bytes(version: int, batches: list[bytearray]) -> None:
+    short, general = Scene(), Scene(is_short=False)
+    for topic, index in ((SHORT, 0), (SHORT, 299), (LONG, 1), (VERY_LONG, 1)):
+        for batch in batches:
+            answers = [
+                scene.told(scene.request((index, bytearray(batch)), topic=topic, version=version), version)
+                for scene in (short, general)
+            ]
+            assert answers[0] == answers[1]
+            assert len(answers[0]) == 1
+        ends = [scene.partition(topic, index).log.log_end_offset for scene in (short, general)]
+        assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("client_id", ["", None, "a client of some name", "å" * 200])
+async def test_any_client_id_may_stand_before_it(client_id: str | None) -> None:
+    short, general = Scene(), Scene(is_short=False)
+    answers = [scene.told(scene.request((0, records())), client_id=client_id) for scene in (short, general)]
+    assert answers[0] == answers[1]
+
+
+async def test_ordinary_requests_take_the_short_way() -> None:
+    scene = Scene()
+    for version in VERSIONS:
+        assert scene.takes_the_short_way(scene.request((0, records()), version=version), version)
+        assert scene.takes_the_short_way(scene.request((3, records(1, 60_000)), version=version, acks=1), version)
+
+
+async def test_unusual_requests_do_not() -> None:
+    scene = Scene()
+    scene.topic("__consumer_offsets")
+    scene.topic("compacted", cleanup_policy=frozenset({"compact"}))
+    scene.topic("stamped", message_timestamp_type="LogAppendTime")
+    unusual = [
+        scene.request((0, records()), acks=0),
+        scene.request((0, records()), acks=2),
+        scene.request((0, records()), transactional_id="t"),
+        scene.request((0, records()), (1, records())),
+        scene.request((300, records())),
+        scene.request((-1, records())),
+        scene.request((0, records()), topic="__consumer_offsets"),
+        scene.request((0, records()), topic="stamped"),
+        scene.request((0, build_batch([NewRecord(None, b"v", NOW_MS)])), topic="compacted"),
+        scene.request((0, records(compression=Compression.ZSTD))),
+        scene.request((0, records(producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True))),
+        scene.request((0, records(1, 80_000))),
+    ]
+    assert not any(scene.takes_the_short_way(request) for request in unusual)
+
+
+async def test_every_prefix_of_a_request_is_left_to_the_general_way() -> None:
+    scene = Scene()
+    for version in (9, 13):
+        frame = bytearray(request_bytes(scene.request((0, records()), version=version), version, 1, "c"))[4:]
+        way = scene.dispatcher.find_way(memoryview(frame), int.from_bytes(frame[:4]))
+        lone_batches = LoneBatches(way, scene.dispatcher)
+        assert all(lone_batches.begin(frame[:size], 1, 1) is None for size in range(10, len(frame)))
+        assert lone_batches.begin(frame + b"surplus", 1, 1) is None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_write_that_fails_is_answered_in_its_version(scene: Scene, version: int) -> None:
-    scene.answer((0, records()))
-    scene.disk.fail(1, Fault.ENOSPC)
-    reply = scene.send((0, records()), version=version)
-    told = scene.bytes_of(reply, version)
-    assert reply.outcome().responses[0].partition_responses[0] == PartitionProduceResponse(
-        error_code=ErrorCode.KAFKA_STORAGE_ERROR.value, base_offset=-1
-    )
-    assert told == b"".join(response_chunks(ApiKey.PRODUCE.value, version, CORRELATION_ID, reply.outcome()))
+async def test_a_write_that_fails_is_answered_as_elsewhere(version: int) -> None:
+    answers = []
+    for scene in (Scene(), Scene(is_short=False)):
+        scene.answer(scene.request((0, records()), version=version), version)
+        scene.disk.fail(1, Fault.ENOSPC)
+        answers.append(scene.told(scene.request((0, records()), version=version), version))
+    assert answers[0] == answers[1]
 
 
-def idempotent(sequence: int) -> bytearray:
-    return records(producer_id=7, producer_epoch=0, base_sequence=sequence)
+async def test_a_topic_that_is_made_anew_is_found_anew() -> None:
+    scene = Scene()
+    assert scene.answer(scene.request((0, records()))).responses[0].partition_responses[0].base_offset == 0
+    scene.delete_topic(SHORT)
+    gone = scene.answer(scene.request((0, records())))
+    assert gone.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.value
+    scene.topic(SHORT)
+    assert scene.answer(scene.request((0, records()))).responses[0].partition_responses[0].base_offset == 0
+    assert scene.partition(SHORT).log.log_end_offset == 2
 
 
-@pytest.mark.parametrize(
-    "batches",
-    [
-        [records(), records()],
-        [idempotent(0), idempotent(2)],
-        [idempotent(0), idempotent(0)],  # a repetition
-        [idempotent(0), idempotent(5)],  # out of order
-        [records(compression=Compression.LZ4)],
-        [records()[:-1]],  # cut short: the CRC is wrong
-    ],
-)
-def test_it_is_answered_as_in_company(batches: list[bytearray]) -> None:
-    """In company: with a batch for another partition before it."""
-    alone, accompanied = Scene(), Scene()
-    for batch in batches:
-        mine = alone.answer((1, bytearray(batch)))
-        assert mine == accompanied.answer((0, records()), (1, bytearray(batch)))
-    assert alone.partition("t", 1).log.log_end_offset == accompanied.partition("t", 1).log.log_end_offset
+async def test_answers_leave_in_the_order_of_the_requests_of_both_kinds() -> None:
+    scene = Scene()
+    first = scene.request((0, records()))
+    second = scene.request((0, records()), (1, records()))
+    for number, request in enumerate((first, second, first)):
+        scene.peer.ask(request, 9, correlation_id=number)
+    scene.settle()
+    assert scene.peer.correlation_ids() == [0, 1, 2]
 
 
-def test_what_it_cannot_do_is_left_to_the_general_way(scene: Scene) -> None:
-    assert not isinstance(scene.send((0, records()), acks=0), LoneBatch)
-    assert not isinstance(scene.send((0, records(compression=Compression.ZSTD))), LoneBatch)
-    assert not isinstance(scene.send((9, records())), LoneBatch)
-    assert scene.answer((9, records())).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.value
+async def test_it_is_counted_as_any_request() -> None:
+    scene = Scene()
+    for _ in range(3):
+        scene.answer(scene.request((0, records())))
+    (way,) = scene.dispatcher.ways
+    assert way.requests == 3
+    assert way.local_s > 0
+    assert way.remote_s > 0
