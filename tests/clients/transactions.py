@@ -15,10 +15,11 @@ import kafka
 import kafka.errors
 from kafka.structs import OffsetAndMetadata
 
-from tests.clients.speakers import PATIENCE_S, Refused, TooSlow, _LoopThread
+from tests.clients.speakers import PATIENCE_S, Refused, TooSlow
+from tests.clients.speakers.aio import LoopThread
 
 Place = tuple[str, int]  # topic and partition
-LOOP = _LoopThread()
+LOOP = LoopThread()
 FENCED_CODES = frozenset(  # librdkafka has a code of its own for what it knows to be fatal
     {
         confluent_kafka.KafkaError._FENCED,

@@ -1,0 +1,32 @@
+"""Client libraries behind one interface (`speaker.py`), each in a module of its own."""
+
+from tests.clients.speakers.aio import AioKafka
+from tests.clients.speakers.confluent import ConfluentKafka
+from tests.clients.speakers.python import KafkaPython
+from tests.clients.speakers.speaker import (
+    PATIENCE_S,
+    Headers,
+    Member,
+    Message,
+    Received,
+    Refused,
+    Speaker,
+    TooSlow,
+    wait_for,
+)
+
+__all__ = [
+    "PATIENCE_S",
+    "SPEAKERS",
+    "Headers",
+    "KafkaPython",
+    "Member",
+    "Message",
+    "Received",
+    "Refused",
+    "Speaker",
+    "TooSlow",
+    "wait_for",
+]
+
+SPEAKERS: dict[str, Speaker] = {speaker.name: speaker for speaker in (ConfluentKafka(), KafkaPython(), AioKafka())}

@@ -1,0 +1,140 @@
+"""What every client library can do, in one small interface, so that a behaviour is written once and said in dialects.
+
+A `Speaker` produces and reads single partitions; a `Member` is one consumer of a group. Refusals by the broker come
+out as `Refused` with Kafka's error code.
+"""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+PATIENCE_S = 20.0
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers = ()
+    timestamp_ms: int | None = None
+    partition: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp_ms: int
+    partition: int
+
+
+class Refused(Exception):
+    """The broker (or the client in its name) said no; `code` is Kafka's error code, or None for the client's own."""
+
+    def __init__(self, code: int | None, text: str) -> None:
+        super().__init__(f"{code}: {text}")
+        self.code = code
+
+
+class TooSlow(AssertionError):
+    """What a test waits for did not happen within PATIENCE_S."""
+
+
+def wait_for(what: str, condition: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
+    """Call `condition` (it usually polls) until it is true."""
+    deadline = time.monotonic() + patience_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TooSlow(what)
+
+
+def gather(count: int, poll: Callable[[], list[Received]]) -> list[Received]:
+    found: list[Received] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while len(found) < count:
+        found += poll()
+        if time.monotonic() > deadline:
+            raise TooSlow(f"{count} records; got {len(found)}")
+    return found
+
+
+class Member(ABC):
+    """One consumer in a group. Polls belong to the caller: no polls, no heartbeats' worth of progress."""
+
+    @abstractmethod
+    def poll(self, timeout_s: float = 0.1) -> list[Received]: ...
+
+    @abstractmethod
+    def assignment(self) -> set[int]:
+        """Partitions of the one topic that this member owns now."""
+
+    @abstractmethod
+    def commit(self) -> None: ...
+
+    @abstractmethod
+    def committed(self, partition: int) -> int | None: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+
+class Speaker(ABC):
+    name: str
+
+    @abstractmethod
+    def produce(
+        self,
+        bootstrap: str,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        compression: str = "none",
+        acks: int | str = "all",
+        idempotent: bool = True,
+        linger_ms: int = 5,
+    ) -> list[int]:
+        """Send all, wait for all; the offsets in the order of `messages` (-1 each with acks=0)."""
+
+    @abstractmethod
+    def read(self, bootstrap: str, topic: str, count: int, *, partition: int = 0, start: int = 0) -> list[Received]:
+        """`count` records of one partition from an offset on, without a group."""
+
+    @abstractmethod
+    def offset_at(self, bootstrap: str, topic: str, timestamp_ms: int, partition: int = 0) -> int | None:
+        """The first offset whose timestamp is at least this; None behind the newest record."""
+
+    @abstractmethod
+    def bounds(self, bootstrap: str, topic: str, partition: int = 0) -> tuple[int, int]:
+        """First readable offset, and the end (exclusive)."""
+
+    @abstractmethod
+    def join(
+        self,
+        bootstrap: str,
+        topic: str,
+        group: str,
+        *,
+        instance: str | None = None,
+        session_timeout_ms: int = 6_000,
+    ) -> Member: ...
+
+
+@contextmanager
+def translated(kind: type[Exception]) -> Iterator[None]:
+    """Errors of that kind, which carry Kafka's code as `errno`, come out as `Refused`."""
+    try:
+        yield
+    except kind as error:
+        raise Refused(getattr(error, "errno", None), str(error)) from error
+
+
+def received(record: Any) -> Received:
+    """A record of kafka-python or aiokafka, which look the same."""
+    headers = tuple((name, value) for name, value in record.headers)
+    return Received(record.offset, record.key, record.value, headers, record.timestamp, record.partition)
