@@ -6,6 +6,7 @@ the same size whose *shape bytes* agree (all lengths and counts) have the same l
 walk compares whole columns of the batch, a strided slice for each shape byte, and skips as many records as agree.
 """
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
 from protocol.errors import MalformedMessage
@@ -105,13 +106,14 @@ def survey_records(data: Opened, count: int) -> Survey:
                         highest = timestamp
                 size = at - start
                 if size == last_size and index >= next_try:
-                    alike, low, high = _skip_alike(data, start, size, index + 1, count)
-                    if alike < _SHORT_RUN:
+                    run = find_run(data, start, size, index + 1, count)
+                    if not run.length:
                         next_try = index + _PAUSE
                     else:
-                        at += alike * size
-                        index += alike
-                        lowest, highest = min(lowest, low), max(highest, high)
+                        at += run.length * size
+                        index += run.length
+                        deltas = [timestamp_delta(parts) for parts in set(run.timestamp_deltas())]
+                        lowest, highest = min(lowest, *deltas), max(highest, *deltas)
                         break
                 last_size = size
             index += 1
@@ -192,22 +194,39 @@ def _layout(data: Opened, start: int) -> _Layout:
     return _Layout(timestamp_at, offset_at, shape)
 
 
-def _skip_alike(data: Opened, start: int, size: int, index: int, count: int) -> tuple[int, int, int]:
-    """How many records behind the one at `start` are laid out like it and have the next offset deltas, and their
-    lowest and highest timestamp delta. `index` is that of the first of them."""
+class Run(NamedTuple):
+    """Records that stand one behind the other, all laid out alike, their offset deltas counting up."""
+
+    length: int  # how many
+    timestamp_bytes: list[bytes]  # their timestamp deltas: all first bytes, all second bytes …
+
+    def timestamp_deltas(self) -> Iterator[tuple[int, ...]]:
+        """The bytes of each. Most are the same: whoever needs numbers has to decode only the distinct ones."""
+        return zip(*self.timestamp_bytes, strict=True)
+
+
+_NO_RUN = Run(0, [])
+
+
+def find_run(data: Opened, start: int, size: int, index: int, count: int) -> Run:
+    """The records behind the one of `size` bytes at `start` that are laid out like it; none where that is not worth it.
+
+    index   that of the first of them, which is also the offset delta it must have
+    count   how many records the batch has
+    """
     first = start + size
     alike = min(count - index, (len(data) - first) // size)
     alike = min(alike, 64 - index if index < 64 else _WINDOW - (index & (_WINDOW - 1)))
     if alike < _SHORT_RUN or data[first] != data[start]:
-        return 0, 0, 0
+        return _NO_RUN
     layout = _layout(data, start)
     if layout.offset_at - layout.timestamp_at > 3 or len(layout.shape) > 64:
-        return 0, 0, 0
+        return _NO_RUN
     for at in layout.shape:
         column = bytes(data[at + size : at + size * alike + 1 : size])
         alike = len(column) - len(column.lstrip(column[:1] if column[0] == data[at] else b""))
         if alike < _SHORT_RUN:
-            return 0, 0, 0
+            return _NO_RUN
     # the shape does not cover the timestamp delta: it must take as many bytes in each record
     timestamps = []
     for at in range(layout.timestamp_at, layout.offset_at):
@@ -217,7 +236,7 @@ def _skip_alike(data: Opened, start: int, size: int, index: int, count: int) -> 
             alike = next(place for place, byte in enumerate(marked) if byte >= 0x80)
         timestamps.append(column)
     if alike < _SHORT_RUN:
-        return 0, 0, 0
+        return _NO_RUN
     at, place = layout.offset_at, index & (_WINDOW - 1)
     if index < 64:
         expected = [_ONLY_BYTES[index : index + alike]]
@@ -230,17 +249,17 @@ def _skip_alike(data: Opened, start: int, size: int, index: int, count: int) -> 
             bytes([index >> 13]) * alike,
         ]
     else:
-        return 0, 0, 0
+        return _NO_RUN
     # A delta of another width, or not of the shortest form, differs in the bit that says whether more bytes follow.
     for column in expected:
         if data[at + size : at + size * alike + 1 : size] != column:
-            return 0, 0, 0
+            return _NO_RUN
         at += 1
-    deltas = [_timestamp_delta(*parts) for parts in set(zip(*(column[:alike] for column in timestamps), strict=True))]
-    return alike, min(deltas), max(deltas)
+    return Run(alike, [column[:alike] for column in timestamps])
 
 
-def _timestamp_delta(*parts: int) -> int:
+def timestamp_delta(parts: Iterable[int]) -> int:
+    """What the bytes of a varint say."""
     zigzag = 0
     for place, part in enumerate(parts):
         zigzag |= (part & 0x7F) << 7 * place
