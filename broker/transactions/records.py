@@ -26,6 +26,12 @@ VALUE_WITH_TAGS = 1
 LAST_PRODUCER_EPOCH = "last-producer-epoch"  # a record header of ours
 REMEMBERED = 1024  # keys and sets of partitions: a producer's records have the same ones for a while
 NONE = -1  # what the fields say where there is no id, epoch or time
+# A value of version 1 as nearly all are, around its partitions: every transaction writes three, and the codec takes
+# three times as long. First the version, producer id and epoch, timeout and state; at the end the times, and of the
+# tags two, the previous producer id (0, 8 bytes) and the client's version (2, 2 bytes).
+USUAL_START = struct.Struct(">hqhib")
+USUAL_END = struct.Struct(">qqBBBqBBh")
+BYTES_BEFORE_PARTITIONS, BYTES_BEHIND_PARTITIONS = USUAL_START.size - VERSION_BYTES, 8 + 8 + 1
 
 
 def value_version(txn: Txn, transaction_version: int) -> int:
@@ -40,6 +46,8 @@ def encode_record(record: TxnRecord, transaction_version: int) -> tuple[bytes, b
     if isinstance(record, Forgotten):
         return key, None
     version = value_version(record, transaction_version)
+    if version == VALUE_WITH_TAGS and has_usual_tags(record):
+        return key, usual_value(record)
     return key, SHORT.pack(version) + encode(_value(record, version), version)
 
 
@@ -74,8 +82,13 @@ def record_headers(record: TxnRecord) -> Headers:
     InitProducerId is known again after a restart. Kafka, which fences it, passes over headers."""
     if isinstance(record, Forgotten) or record.last_producer_epoch is None:
         return ()
-    follows = record.client_version == 2 and record.state is not TxnState.EMPTY
-    return () if follows else ((LAST_PRODUCER_EPOCH, SHORT.pack(record.last_producer_epoch)),)
+    assert record.producer_epoch is not None
+    follows = _last_producer_epoch(
+        record.state, record.client_version, record.producer_id, record.producer_epoch, record.previous_producer_id
+    )
+    return (
+        () if record.last_producer_epoch == told else ((LAST_PRODUCER_EPOCH, SHORT.pack(record.last_producer_epoch)),)
+    )
 
 
 def revive(record: TxnRecord, headers: Headers) -> TxnRecord:
@@ -110,6 +123,36 @@ def _value(txn: Txn, version: int) -> TransactionLogValue:
     return value
 
 
+def has_usual_tags(txn: Txn) -> bool:
+    return (
+        txn.client_version != 0
+        and txn.previous_producer_id is not None
+        and txn.next_producer_id is None
+        and txn.next_producer_epoch is None
+    )
+
+
+def usual_value(txn: Txn) -> bytes:
+    """The same bytes as the codec's, version included."""
+    state, started_ms = txn.state, txn.started_ms
+    assert state in STORED
+    start = USUAL_START.pack(VALUE_WITH_TAGS, txn.producer_id, txn.producer_epoch, txn.timeout_ms, state.value)
+    end = USUAL_END.pack(
+        txn.updated_ms,
+        NONE if started_ms is None else started_ms,
+        *(2, 0, 8, txn.previous_producer_id),
+        *(2, 2, txn.client_version),
+    )
+    return start + _partitions(None if state is TxnState.EMPTY else txn.partitions) + end
+
+
+@lru_cache(REMEMBERED)
+def _partitions(partitions: frozenset[TopicPartition] | None) -> bytes:
+    """Their part of a value of version 1; None makes a null."""
+    value = TransactionLogValue(transaction_partitions=None if partitions is None else _by_topic(partitions))
+    return encode(value, VALUE_WITH_TAGS)[BYTES_BEFORE_PARTITIONS:-BYTES_BEHIND_PARTITIONS]
+
+
 @lru_cache(REMEMBERED)
 def _by_topic(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
     """In order, so that the same decisions make the same bytes. Not to be changed: it is remembered."""
@@ -126,6 +169,13 @@ def _txn(transactional_id: str, value: TransactionLogValue) -> Txn:
         state = None
     if state not in STORED:
         raise MalformedMessage(f"{transactional_id!r} in __transaction_state is in state {value.transaction_status}")
+    previous_producer_id = _unless_none(value.previous_producer_id)
+    next_producer_id, next_producer_epoch = (
+        _unless_none(value.next_producer_id),
+        _unless_none(value.next_producer_epoch),
+    )
+    if state is TxnState.ONGOING and (next_producer_id is None or next_producer_epoch is None):
+        next_producer_id = next_producer_epoch = None  # half a pair keeps nothing
     return Txn(
         transactional_id,
         producer_id=value.producer_id,
@@ -137,21 +187,26 @@ def _txn(transactional_id: str, value: TransactionLogValue) -> Txn:
         ),
         started_ms=_unless_none(value.transaction_start_timestamp_ms),
         updated_ms=value.transaction_last_update_timestamp_ms,
-        previous_producer_id=_unless_none(value.previous_producer_id),
-        next_producer_id=_unless_none(value.next_producer_id),
-        next_producer_epoch=_unless_none(value.next_producer_epoch),
-        last_producer_epoch=_last_producer_epoch(state, value),
+        previous_producer_id=previous_producer_id,
+        next_producer_id=next_producer_id,
+        next_producer_epoch=next_producer_epoch,
+        last_producer_epoch=_last_producer_epoch(
+            state, value.client_transaction_version, value.producer_id, value.producer_epoch, previous_producer_id
+        ),
         client_version=value.client_transaction_version,
     )
 
 
-def _last_producer_epoch(state: TxnState, value: TransactionLogValue) -> int | None:
-    """Not stored; but every end of a transaction under version 2 bumps the epoch, so there it is known."""
-    if state in (TxnState.EMPTY, TxnState.ONGOING) or value.client_transaction_version != 2:
+def _last_producer_epoch(
+    state: TxnState, version: int, producer_id: int, producer_epoch: int, previous_producer_id: int | None
+) -> int | None:
+    """What can be told of it: the end of a transaction under version 2 bumps the epoch, unless it was kept meanwhile
+    or took a new producer id from its very last epoch on."""
+    if state in (TxnState.EMPTY, TxnState.ONGOING) or version != 2:
         return None
-    if value.producer_epoch > 0:
-        return value.producer_epoch - 1
-    return LAST_USABLE_EPOCH if value.previous_producer_id != value.producer_id else None
+    if producer_epoch > 0:
+        return producer_epoch - 1
+    return LAST_USABLE_EPOCH if previous_producer_id != producer_id else None
 
 
 def _or_none(number: int | None) -> int:

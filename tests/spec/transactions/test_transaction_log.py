@@ -55,6 +55,16 @@ def test_a_record_has_kafkas_bytes_and_is_read_back(value: str, record: Txn) -> 
     assert decode_record(KEY, bytes.fromhex(value)) == known
 
 
+def test_partitions_stand_by_topic_and_in_order() -> None:
+    record = txn(S.ONGOING, (PID, 5), [P1, ("\u00fc", 3), P0, ("a", 300)])
+    _, value = encode_record(record, 2)
+    assert value is not None
+    assert value[17:-31] == bytes.fromhex(
+        "04 02 61 02 0000012c 00  07 6f7264657273 03 00000000 00000001 00  03 c3bc 02 00000003 00"
+    )
+    assert decode_record(KEY, value) == record._replace(transactional_id="tx1")
+
+
 def test_below_version_1_the_value_has_no_tags() -> None:
     _, value = encode_record(txn(S.ONGOING, (1044, 0), [("t1", 1)], transactional_id="tx1", version=0), 0)
     assert value is not None
