@@ -172,7 +172,7 @@ class Broker:
     def topic_deleted(self, topic: TopicImage) -> None:
         self.partitions.topic_deleted(topic)
         if self.has_started("transactions"):
-            self.transactions.topic_deleted(topic.name)
+            self.metadata.hold_until(self.transactions.topic_deleted(topic.name))
         if self.has_started("groups") and topic.name == GROUP_OFFSETS:
             self.groups.offsets_topic_deleted()
         elif self.has_started("groups"):

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from broker.delayed import Deferred
+from broker.gather import gather
 from broker.group_coordinator import java_hash
 from broker.shard import OutcomeLike, RecordFormat, Shard, ShardLog
 from broker.transaction_markers import MarkerSender, MarkerWriter
@@ -107,6 +108,7 @@ class TransactionCoordinator:
         self._spawn = spawn
         self._partition_count: int | None = None
         self._shards: dict[int, TransactionShard] = {}
+        self._deleted_while_loading: dict[int, set[str]] = {}  # names of topics, by the shard that was loading
         self._running_timers: dict[str, TimerHandle] = {}
         self._format = RecordFormat(
             self._encode, decode_record, base_sequence=NO_SEQUENCE, headers=record_headers, revive=revive
@@ -145,11 +147,15 @@ class TransactionCoordinator:
             written=lambda owed, done: self._markers_written(shard, owed, done),
             lost=lambda error: self._lost(shard, name, error),
         )
+        missed = self._deleted_while_loading[index] = set()
         shard: TransactionShard = Shard(
             name,
             log,
             lambda: TransactionCore(
-                self.settings.decisions, coordinator_epoch=self._coordinator_epoch(index), marker_sender=sender
+                self.settings.decisions,
+                coordinator_epoch=self._coordinator_epoch(index),
+                marker_sender=sender,
+                is_gone=lambda topic: topic in missed or not self._partition_exists((topic, 0)),
             ),
             self._format,
             self._clock,
@@ -288,13 +294,26 @@ class TransactionCoordinator:
 
     # What happens by itself.
 
-    def topic_deleted(self, topic: str) -> None:
-        """Its partitions leave their transactions, so that no marker goes to another topic of that name."""
+    def topic_deleted(self, topic: str) -> Deferred[int] | None:
+        """Its partitions leave their transactions, so that no marker goes to another topic of that name.
+
+        Returns a Deferred, once that is recorded as durably as the settings ask: before that, there must not be
+        another topic of that name. None where there is nothing to wait for.
+        """
         if topic == TRANSACTION_STATE:
             self.state_topic_deleted()
-            return
-        for shard in self._shards.values():
-            shard.tidy(lambda core, _: core.forget_topic(topic))
+            return None
+        answers: list[int | Deferred[int]] = []
+        for index, shard in self._shards.items():
+            if not shard.is_loaded:
+                self._deleted_while_loading[index].add(topic)
+                continue
+            try:
+                answers.append(shard.submit(lambda core, _: core.forget_topic(topic)))
+            except KafkaError as error:
+                logger.error("the deletion of %s is not recorded in its open transactions: %s", topic, error)
+        together = gather(answers, on_failure=lambda *_: 0, make=sum)
+        return together if isinstance(together, Deferred) else None
 
     def abort_timed_out(self) -> None:
         for shard in self._shards.values():

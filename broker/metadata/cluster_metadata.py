@@ -98,6 +98,7 @@ class ClusterMetadata:
         self._listeners: list[MetadataListener] = []
         self._turns: deque[Turn] = deque()
         self._is_syncing = False
+        self._holds = 0
 
     @classmethod
     def open(
@@ -163,6 +164,18 @@ class ClusterMetadata:
         """Record what is certain already."""
         return self.submit(lambda image: Decision(None, tuple(records)))
 
+    def hold_until(self, done: Deferred[Any] | None) -> None:
+        """Take no further decision before `done`, however that ends: something must be on the disk before it."""
+        if done is None:
+            return
+
+        def go_on(_: Deferred[Any]) -> None:
+            self._holds -= 1
+            self._run_turns()
+
+        self._holds += 1
+        done.when_done(go_on)
+
     def allocate_producer_ids(self, count: int, then: Callable[[int | KafkaError], None]) -> None:
         """Calls `then`, once durable, with the first of `count` ids that nobody had before; or with why not."""
 
@@ -189,7 +202,7 @@ class ClusterMetadata:
             self._commit_here(fencing_records(self.node, self.broker_epoch))
 
     def _run_turns(self) -> None:
-        while self._turns and not self._is_syncing:
+        while self._turns and not self._is_syncing and not self._holds:
             turn = self._turns.popleft()
             try:
                 decision = turn.decide(self.image)

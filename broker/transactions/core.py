@@ -12,7 +12,7 @@ them; what became of them comes back by `markers_written`. Whatever fails is ask
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -50,9 +50,21 @@ Codes = Mapping[TopicPartition, ErrorCode]
 
 
 class TransactionCore:
-    def __init__(self, config: TransactionConfig, *, coordinator_epoch: int, marker_sender: Token) -> None:
-        """coordinator_epoch: higher than that of any core of this partition before; markers carry it."""
+    def __init__(
+        self,
+        config: TransactionConfig,
+        *,
+        coordinator_epoch: int,
+        marker_sender: Token,
+        is_gone: Callable[[str], bool] = lambda topic: False,
+    ) -> None:
+        """
+        coordinator_epoch  higher than that of any core of this partition before; markers carry it
+        is_gone            whether a topic that a record names is not there, or is another one of that name: asked as
+                           soon as the records are loaded
+        """
         self._config = config
+        self._is_gone = is_gone
         self._coordinator_epoch = coordinator_epoch
         self._marker_sender = marker_sender
         self._txns: dict[str, Txn] = {}
@@ -96,8 +108,14 @@ class TransactionCore:
             self._txns[transactional_id] = Txn(transactional_id, producer_id, None, timeout_ms, updated_ms=now_ms)
 
     def on_loaded(self, now_ms: int) -> Outcome[None]:
-        """What had been decided is carried out."""
-        return Outcome(replies=tuple(self._ask_for_markers(self._txns[each]) for each in self._remaining))
+        """What had been decided is carried out; what a crash kept from being forgotten is forgotten."""
+        forgotten = self._without(self._is_gone)
+        left = {txn.transactional_id: txn.partitions for txn in forgotten}
+        asked = [
+            self._ask_for_markers(self._txns[each], left.get(each, partitions))
+            for each, partitions in self._remaining.items()
+        ]
+        return Outcome(records=forgotten, replies=asked, may_split=True)
 
     def on_timer(self, key: str, now_ms: int) -> Outcome[None]:
         """Markers that failed are asked for again."""
@@ -224,16 +242,10 @@ class TransactionCore:
         ]
         return Outcome(records=expired, may_split=True)
 
-    def forget_topic(self, topic: str) -> Outcome[None]:
-        """It was deleted: no marker for whatever gets its name next."""
-        records = []
-        for transactional_id in [*self._ongoing, *self._remaining]:
-            txn = self._txns[transactional_id]
-            partitions = self._remaining.get(transactional_id, txn.partitions)
-            left = frozenset(each for each in partitions if each[0] != topic)
-            if left != partitions:
-                records.append(without_topic(txn, left))
-        return Outcome(records=records, may_split=True)
+    def forget_topic(self, topic: str) -> Outcome[int]:
+        """It was deleted: no marker for whatever gets its name next. Returns how many transactions it took part in."""
+        records = self._without(lambda each: each == topic)
+        return Outcome(len(records), records=records, may_split=True)
 
     # Administration.
 
@@ -255,6 +267,17 @@ class TransactionCore:
         return self._txns.get(transactional_id)
 
     # Within.
+
+    def _without(self, is_gone: Callable[[str], bool]) -> list[Txn]:
+        """The transactions that some of these topics take part in, without them."""
+        records = []
+        for transactional_id in [*self._ongoing, *self._remaining]:
+            txn = self._txns[transactional_id]
+            partitions = self._remaining.get(transactional_id, txn.partitions)
+            gone = {topic for topic in {topic for topic, _ in partitions} if is_gone(topic)}
+            if gone:
+                records.append(without_topic(txn, frozenset(each for each in partitions if each[0] not in gone)))
+        return records
 
     def _require(self, transactional_id: str) -> Txn:
         if transactional_id == "":

@@ -1,6 +1,8 @@
 """Bugs of other brokers that take a restart, a lost answer or a refusing disk to show; each comment names the cause."""
 
+from collections.abc import Coroutine
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -21,7 +23,7 @@ from protocol.messages.write_txn_markers_request import (
 from protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
 from tests.support.broker_scene import answer_of
 from tests.support.fake_disk import Fault
-from tests.support.transaction_broker import TransactionBroker
+from tests.support.transaction_broker import TransactionBroker, run
 from tests.support.transactional_clients import ID, TIMEOUT_MS, Clients, Pair
 
 E = ErrorCode
@@ -179,6 +181,21 @@ def test_known_bug_53_a_topic_of_the_same_name_gets_no_marker_of_the_old_one(sce
     scene.produce(pair, 0, b"old")
     scene.delete_topic("t")
     scene.topic("t", 2)
+    scene.commit(pair)
+    assert state(scene) == "CompleteCommit"
+    assert scene.partition("t").log.log_end_offset == 0
+
+
+def test_known_bug_53_nor_if_it_is_made_anew_while_the_coordinator_loads(scene: Clients) -> None:
+    pair = scene.init()
+    scene.produce(pair, 0, b"old")
+    loading: list[Coroutine[Any, Any, None]] = []
+    scene.spawn = loading.append
+    scene.restart_coordinator()
+    scene.delete_topic("t")
+    scene.topic("t", 2)
+    for coroutine in loading:
+        run(coroutine)
     scene.commit(pair)
     assert state(scene) == "CompleteCommit"
     assert scene.partition("t").log.log_end_offset == 0

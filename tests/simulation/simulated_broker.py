@@ -217,7 +217,7 @@ class SimulatedBroker:
 
     def topic_deleted(self, topic: TopicImage) -> None:
         self.partitions.topic_deleted(topic)
-        self.transactions.topic_deleted(topic.name)
+        self.metadata.hold_until(self.transactions.topic_deleted(topic.name))
         self.groups.topic_deleted(topic.name, topic.topic_id)
 
     def topic_config_changed(self, topic: str) -> None:

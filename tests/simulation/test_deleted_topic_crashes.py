@@ -1,0 +1,95 @@
+"""A topic is deleted amid a transaction, made anew, and the process dies at any call on the way.
+
+`__transaction_state` knows topics by name. Whatever the crash kept from being written there: the new topic gets no
+marker of a transaction that the old one took part in, and the transaction still ends.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
+
+import pytest
+
+from broker.metadata.topics import NewTopic, delete_topics
+from protocol.batch_header import batches
+from protocol.errors import ErrorCode
+from tests.simulation.test_transaction_crashes import P0, P1, Stage, open_everywhere
+from tests.support.fake_disk import Crashed, FakeDisk
+
+Steps = Callable[[Stage], None]
+
+
+def delete(stage: Stage) -> None:
+    ask_for_deletion(stage)
+    stage.wait(100)
+
+
+def delete_and_create_anew(stage: Stage) -> None:
+    ask_for_deletion(stage)
+    create_anew(stage)
+
+
+def ask_for_deletion(stage: Stage) -> None:
+    stage.broker.metadata.submit(lambda image: delete_topics(image, [("orders", bytes(16))]))
+
+
+def create_anew(stage: Stage) -> None:
+    stage.broker.auto_creation.create([NewTopic("orders", 2, 1)])
+    stage.wait(100)
+
+
+def opened() -> tuple[Stage, bytes]:
+    """A transaction with records in both partitions, and the topic's id."""
+    stage = Stage()
+    open_everywhere(stage)
+    return stage, stage.broker.metadata.image.topics["orders"].topic_id
+
+
+@cache
+def calls_of(steps: Steps) -> int:
+    stage, _ = opened()
+    before = stage.disk.calls
+    steps(stage)
+    return stage.disk.calls - before
+
+
+def disks_after_a_crash(stage: Stage) -> Iterator[tuple[str, FakeDisk]]:
+    stage.broker.kill()
+    yield "kill", stage.disk.after_kill()
+    for state in stage.disk.after_power_failure(seed=1):
+        yield state.name, state.disk
+
+
+@pytest.mark.parametrize("steps", [delete, delete_and_create_anew])
+def test_the_namesake_of_a_deleted_topic_gets_no_marker_whenever_the_process_dies(steps: Steps) -> None:
+    for call in range(1, calls_of(steps) + 2):
+        stage, old_id = opened()
+        stage.disk.crash_before(call)
+        with suppress(Crashed):
+            steps(stage)
+        for name, disk in disks_after_a_crash(stage):
+            check_restart(f"crash before call {call}, {name}", disk, stage, old_id)
+
+
+def markers_in(stage: Stage) -> int:
+    """Markers alone: after a power failure the old directory may have come back under the new topic's name."""
+    logs = [stage.broker.partition(*each).log for each in (P0, P1)]
+    portions = [portion for log in logs for portion in log.scan(0, log.log_end_offset)]
+    return sum(header.is_control for portion in portions for _, header in batches(portion))
+
+
+def check_restart(name: str, disk: FakeDisk, before: Stage, old_id: bytes) -> None:
+    again = Stage(disk, before.time.now_ms())
+    topics = again.broker.metadata.image.topics
+    is_deleted = "orders" not in topics or topics["orders"].topic_id != old_id
+    if "orders" not in topics:
+        create_anew(again)
+    again.pair = before.pair
+    assert again.end(committed=True) is ErrorCode.NONE, name
+    again.wait(1_000)
+    assert again.states() == {"CompleteCommit"}, name
+    if is_deleted:
+        assert markers_in(again) == 0, f"{name}: a marker in a topic that took no part"
+    else:
+        assert again.readable() == ["a", "b"], f"{name}: the topic was not deleted, and its transaction not finished"
+    again.broker.kill()
