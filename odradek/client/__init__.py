@@ -1,0 +1,35 @@
+"""A client for any broker that speaks Kafka, on asyncio."""
+
+from odradek.client.errors import (
+    AbortableError,
+    AuthorizationFailed,
+    ClientError,
+    FatalError,
+    IllegalState,
+    ProducerFenced,
+    RetriableError,
+)
+from odradek.client.prepared import PreparedTxnState
+from odradek.client.values import (
+    ConsumerGroupMetadata,
+    ConsumerRecord,
+    OffsetAndMetadata,
+    RecordMetadata,
+    TopicPartition,
+)
+
+__all__ = [
+    "AbortableError",
+    "AuthorizationFailed",
+    "ClientError",
+    "ConsumerGroupMetadata",
+    "ConsumerRecord",
+    "FatalError",
+    "IllegalState",
+    "OffsetAndMetadata",
+    "PreparedTxnState",
+    "ProducerFenced",
+    "RecordMetadata",
+    "RetriableError",
+    "TopicPartition",
+]

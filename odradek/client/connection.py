@@ -1,0 +1,277 @@
+"""One connection to one broker: requests go out as they come, answers find their requests by correlation id."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import odradek
+from odradek.client.errors import ClientError, RetriableError
+from protocol.api_keys import ApiKey
+from protocol.codec import decode, encode_chunks, is_flexible
+from protocol.errors import ErrorCode, MalformedMessage
+from protocol.frames import LENGTH, LENGTH_BYTES, REQUEST_START, response_has_tags
+from protocol.messages.api_versions_request import ApiVersionsRequest
+from protocol.messages.api_versions_response import ApiVersionsResponse
+from protocol.primitives import skip_tags
+from protocol.struct import Buffer, Message
+
+M = TypeVar("M", bound=Message)
+
+MAX_RESPONSE_BYTES = 1 << 30  # less than what a web server that says "HTTP" seems to announce
+SHARED_BUFFER_BYTES = 1 << 16
+LARGEST_CORRELATION_ID = 2**31 - 1
+ERROR_CODE_AT = 4  # in an answer to ApiVersions, behind the correlation id, in all versions
+VERSION_OF_THE_FIRST_CLIENTS = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """What a broker said that it speaks."""
+
+    served: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # by API key: the oldest, the newest
+    features_epoch: int = -1
+    features: Mapping[str, int] = field(default_factory=dict)  # the finalised levels
+
+    def newest(self, request: type[Message], max_version: int | None = None) -> int | None:
+        """The newest version that both sides know, and none above `max_version`."""
+        oldest, newest = self.served.get(request.API_KEY, (0, -1))
+        version = min(newest, request.MAX_VERSION if max_version is None else min(max_version, request.MAX_VERSION))
+        return version if version >= max(oldest, request.MIN_VERSION) else None
+
+
+class Waiting:
+    """A request whose answer has not come."""
+
+    __slots__ = ("answer", "has_tags", "reply", "timeout", "version")
+
+    def __init__(
+        self, answer: type[Message], version: int, reply: asyncio.Future[Any], timeout: asyncio.TimerHandle
+    ) -> None:
+        self.answer = answer
+        self.version = version
+        self.has_tags = response_has_tags(answer.API_KEY, answer, version)
+        self.reply = reply
+        self.timeout = timeout
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Once it is lost, for whatever reason, every request that waits gets a RetriableError: it may have been carried
+    out or not. A request that is not answered in time loses the connection too, since later answers come behind it."""
+
+    def __init__(self, name: str, *, client_id: str, request_timeout_ms: float) -> None:
+        self.name = name
+        self.versions = Versions()
+        self._client_id = client_id.encode()
+        self._timeout_s = request_timeout_ms / 1000
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._waiting: dict[int, Waiting] = {}
+        self._correlation_id = 0
+        self._lost: RetriableError | None = None
+        self._ended = self._loop.create_future()
+        # What arrives goes into the shared buffer until a frame is longer than it; that frame gets its own.
+        self._shared = memoryview(bytearray(SHARED_BUFFER_BYTES))
+        self._filled = 0
+        self._frame: bytearray | None = None
+        self._frame_filled = 0
+
+    @classmethod
+    async def open(cls, host: str, port: int, *, client_id: str, request_timeout_ms: float) -> Connection:
+        """Connected, and the versions agreed on. Raises RetriableError, ClientError for a broker without a version."""
+        name = f"{host}:{port}"
+        connection = cls(name, client_id=client_id, request_timeout_ms=request_timeout_ms)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(request_timeout_ms / 1000):
+                await loop.create_connection(lambda: connection, host, port)
+        except TimeoutError:
+            raise RetriableError(f"no connection to {name} in {request_timeout_ms:g} ms") from None
+        except OSError as error:
+            raise RetriableError(f"no broker can be reached at {name}: {error.strerror or error}") from None
+        try:
+            await connection._agree()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @property
+    def is_open(self) -> bool:
+        return self._lost is None and self._transport is not None
+
+    @property
+    def waiting_count(self) -> int:
+        """Requests that are not answered yet."""
+        return len(self._waiting)
+
+    def close(self) -> None:
+        self._lose(RetriableError(f"the connection to {self.name} was closed"))
+
+    async def closed(self) -> None:
+        """Returns when the transport has ended."""
+        if self._transport is not None:
+            await asyncio.shield(self._ended)
+
+    def version(self, request: type[Message], max_version: int | None = None) -> int:
+        """The version of a request to be sent here. Raises ClientError (UNSUPPORTED_VERSION)."""
+        version = self.versions.newest(request, max_version)
+        if version is None:
+            name = ApiKey(request.API_KEY).name
+            raise ClientError(
+                f"{self.name} serves no version of {name} that is known here", ErrorCode.UNSUPPORTED_VERSION
+            )
+        return version
+
+    def ask(
+        self, request: Message, answer: type[M], *, max_version: int | None = None, timeout_ms: float | None = None
+    ) -> asyncio.Future[M]:
+        """Send in the newest version that both know; the requests of one connection arrive in the order of the calls.
+
+        Raises RetriableError when the connection is lost already, ClientError (UNSUPPORTED_VERSION).
+        """
+        return self.send(request, self.version(type(request), max_version), answer, timeout_ms=timeout_ms)
+
+    def send(
+        self, request: Message, version: int, answer: type[M], *, timeout_ms: float | None = None
+    ) -> asyncio.Future[M]:
+        """`ask` in a version that the caller has chosen."""
+        correlation_id = self._write(request, version)
+        reply: asyncio.Future[M] = self._loop.create_future()
+        timeout_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
+        timeout = self._loop.call_later(timeout_s, self._timed_out, type(request), timeout_s)
+        self._waiting[correlation_id] = Waiting(answer, version, reply, timeout)
+        return reply
+
+    def send_unanswered(self, request: Message, version: int) -> None:
+        """For Produce with acks=0, to which no broker answers."""
+        self._write(request, version)
+
+    def _write(self, request: Message, version: int) -> int:
+        if self._lost is not None:
+            raise self._lost
+        assert self._transport is not None
+        self._correlation_id = correlation_id = (self._correlation_id + 1) & LARGEST_CORRELATION_ID
+        head = bytearray(LENGTH_BYTES)
+        head += REQUEST_START.pack(request.API_KEY, version, correlation_id, len(self._client_id))
+        head += self._client_id
+        if is_flexible(type(request), version):
+            head.append(0)  # no tags
+        chunks: list[Buffer] = [head, *encode_chunks(request, version)]
+        LENGTH.pack_into(head, 0, sum(map(len, chunks)) - LENGTH_BYTES)
+        self._transport.writelines(chunks)
+        return correlation_id
+
+    async def _agree(self) -> None:
+        """Ask for the versions, in an older version when the broker does not know ours."""
+        request = ApiVersionsRequest(client_software_name="odradek", client_software_version=odradek.__version__)
+        answer = await self.send(request, ApiVersionsRequest.MAX_VERSION, ApiVersionsResponse)
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION.value:
+            answer = await self.send(ApiVersionsRequest(), VERSION_OF_THE_FIRST_CLIENTS, ApiVersionsResponse)
+        if answer.error_code != 0:
+            raise RetriableError(f"{self.name} does not say which versions it speaks: error {answer.error_code}")
+        self.versions = Versions(
+            {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys},
+            answer.finalized_features_epoch,
+            {feature.name: feature.max_version_level for feature in answer.finalized_features},
+        )
+
+    def _timed_out(self, request: type[Message], timeout_s: float) -> None:
+        name = ApiKey(request.API_KEY).name
+        message = f"{self.name} did not answer {name} in {timeout_s * 1000:g} ms"
+        self._lose(RetriableError(message, ErrorCode.REQUEST_TIMED_OUT))
+
+    def _lose(self, why: RetriableError) -> None:
+        if self._lost is not None:
+            return
+        self._lost = why
+        if self._transport is not None:
+            self._transport.abort()
+        waiting, self._waiting = self._waiting, {}
+        for request in waiting.values():
+            request.timeout.cancel()
+            if not request.reply.done():
+                request.reply.set_exception(RetriableError(str(why), why.code))
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if self._lost is not None:
+            transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        reason = f": {error}" if error is not None else ""
+        self._lose(RetriableError(f"the connection to {self.name} was lost{reason}", ErrorCode.NETWORK_EXCEPTION))
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        if self._frame is not None:
+            return memoryview(self._frame)[self._frame_filled :]
+        return self._shared[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            if self._frame is None:
+                self._filled += nbytes
+                self._take_frames()
+            else:
+                self._frame_filled += nbytes
+                if self._frame_filled == len(self._frame):
+                    frame, self._frame = self._frame, None
+                    self._answered(frame)
+        except (MalformedMessage, IndexError) as error:
+            self._lose(RetriableError(f"{self.name} does not speak Kafka's protocol: {error}"))
+
+    def _take_frames(self) -> None:
+        """Every whole frame of the shared buffer; what is left becomes the start of a frame with its own buffer."""
+        shared, position, filled = self._shared, 0, self._filled
+        while filled - position >= LENGTH_BYTES:
+            (size,) = LENGTH.unpack_from(shared, position)
+            if not LENGTH_BYTES <= size <= MAX_RESPONSE_BYTES:
+                raise MalformedMessage(f"it announced an answer of {size} bytes")
+            start = position + LENGTH_BYTES
+            end = start + size
+            if end > filled:
+                if size > SHARED_BUFFER_BYTES - LENGTH_BYTES:
+                    self._frame = bytearray(size)
+                    self._frame[: filled - start] = shared[start:filled]
+                    self._frame_filled = filled - start
+                    position = filled
+                break
+            self._answered(bytearray(shared[start:end]))
+            position = end
+        left = filled - position
+        if position and left:
+            shared[:left] = bytes(shared[position:filled])
+        self._filled = left
+
+    def _answered(self, frame: bytearray) -> None:
+        """`frame` is without its length; it belongs to the answer from here on."""
+        (correlation_id,) = LENGTH.unpack_from(frame)
+        request = self._waiting.pop(correlation_id, None)
+        if request is None:
+            raise MalformedMessage(f"an answer to request {correlation_id}, which was not asked")
+        request.timeout.cancel()
+        if request.reply.done():  # nobody waits for it any more
+            return
+        try:
+            request.reply.set_result(self._decoded(request, frame))
+        except (MalformedMessage, IndexError) as error:
+            request.reply.set_exception(RetriableError(f"{self.name} does not speak Kafka's protocol: {error}"))
+            raise
+
+    def _decoded(self, request: Waiting, frame: bytearray) -> Message:
+        position, version = LENGTH_BYTES, request.version
+        if request.answer is ApiVersionsResponse and frame[ERROR_CODE_AT : ERROR_CODE_AT + 2] == _NOT_OUR_VERSION:
+            version = VERSION_OF_THE_FIRST_CLIENTS
+        if request.has_tags:
+            position = skip_tags(frame, position + 1, frame[position])
+        return decode(request.answer, version, frame, position)
+
+
+_NOT_OUR_VERSION = ErrorCode.UNSUPPORTED_VERSION.value.to_bytes(2, "big")

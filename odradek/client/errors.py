@@ -1,0 +1,146 @@
+"""What can go wrong, by what the application has to do about it.
+
+| exception | what to do |
+|---|---|
+| `RetriableError` | nothing was decided against the call: do it again |
+| `AbortableError` | abort the transaction, then go on with the same producer |
+| `FatalError` | close this producer; another instance may own its transactional id now |
+| `IllegalState` | a mistake of the program: the call is not allowed now, and nothing was sent |
+| `ClientError` itself | this one thing was refused (a record too large, an offset out of range) |
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from protocol.errors import ErrorCode
+
+
+class ClientError(Exception):
+    """`code` is what the broker answered; None where no broker said anything."""
+
+    is_fatal: ClassVar[bool] = False
+    is_abortable: ClassVar[bool] = False
+    is_retriable: ClassVar[bool] = False
+
+    def __init__(self, message: str, code: ErrorCode | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class RetriableError(ClientError):
+    """A lost connection, a time limit that has passed, or a broker that is not ready: the call may be repeated."""
+
+    is_retriable = True
+
+
+class AbortableError(ClientError):
+    """The transaction cannot be committed any more. `abort_transaction()`, and the producer can be used again."""
+
+    is_abortable = True
+
+
+class FatalError(ClientError):
+    """The producer can do nothing more than close."""
+
+    is_fatal = True
+
+
+class ProducerFenced(FatalError):
+    """A newer instance with the same transactional id has taken over, or an operator has ended the transaction."""
+
+
+class AuthorizationFailed(FatalError):
+    """The broker does not permit this client what it asked for."""
+
+
+class IllegalState(ClientError):
+    """The state of the client does not allow the call. No request was sent."""
+
+
+AUTHORIZATION = frozenset(
+    {
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    }
+)
+
+# Kafka's RetriableException and what is below it.
+RETRIABLE = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.LISTENER_NOT_FOUND,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+
+# After these the client's picture of who leads what is out of date.
+STALE_METADATA = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.LISTENER_NOT_FOUND,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+
+# After these the coordinator is to be looked for again.
+STALE_COORDINATOR = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
+
+
+def code_of(error_code: int) -> ErrorCode:
+    """A broker newer than this client may give codes that it does not know: UNKNOWN_SERVER_ERROR."""
+    try:
+        return ErrorCode(error_code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def refusal(code: ErrorCode, what: str, message: str | None = None) -> ClientError:
+    """The exception for an answer's code, outside of transactions. `what` was asked for."""
+    text = f"{what}: {code.name}{f' ({message})' if message else ''}"
+    if code in RETRIABLE:
+        return RetriableError(text, code)
+    if code in AUTHORIZATION:
+        return AuthorizationFailed(text, code)
+    return ClientError(text, code)
+
+
+def check(error_code: int, what: str, message: str | None = None) -> None:
+    """Raises `refusal` unless the code is that of success."""
+    if error_code != 0:
+        raise refusal(code_of(error_code), what, message)
