@@ -87,10 +87,7 @@ class Partition:
             batch, origin=origin, now_ms=now_ms, header=header, transaction_version=transaction_version, guard=guard
         )
         self._unwritten.append(on_done)
-        self._unwritten_bytes += len(batch)
-        if not self._is_dirty:
-            self._is_dirty = True
-            self._flush.add(self)
+        self._will_write(len(batch))
         return appended
 
     def append_now(
@@ -106,18 +103,14 @@ class Partition:
 
         raises  KafkaError, and then nothing of it stays
         """
-        failures: list[KafkaError | None] = []
-        appended = self.append(
-            batch,
-            origin=origin,
-            now_ms=now_ms,
-            on_done=failures.append,
-            transaction_version=transaction_version,
-            guard=guard,
+        appended = self.log.append(
+            batch, origin=origin, now_ms=now_ms, transaction_version=transaction_version, guard=guard
         )
-        self._write()
-        if failures and failures[0] is not None:
-            raise failures[0]
+        if self._parked:  # they are woken at the end of the tick
+            self._will_write(len(batch))
+        failure = self._write()
+        if failure is not None:
+            raise failure
         return appended
 
     def when_durable(self, end_offset: int, action: OnDone, *, must_sync: bool = False) -> None:
@@ -138,13 +131,15 @@ class Partition:
         """Write what is staged, let replies go, and add to `woken` the parked fetches that may now have enough."""
         self._is_dirty = False
         size_bytes, self._unwritten_bytes = self._unwritten_bytes, 0
-        self._write()
+        if self._unwritten:
+            self._write()
         if self._parked:
             woken.extend(wait for wait in self._parked if wait.appended(size_bytes))
 
     def flush(self) -> None:
         """Write what is staged now rather than at the end of the tick: for work that must come between writes."""
-        self._write()
+        if self._unwritten:
+            self._write()
 
     def sync(self) -> None:
         """Have everything written so far synced; nobody waits for it."""
@@ -192,27 +187,32 @@ class Partition:
         for wait in list(self._parked):
             wait.wake()
 
-    def _write(self) -> None:
-        unwritten = self._unwritten
-        if not unwritten:
-            return
-        self._unwritten = []
+    def _will_write(self, size_bytes: int) -> None:
+        self._unwritten_bytes += size_bytes
+        if not self._is_dirty:
+            self._is_dirty = True
+            self._flush.add(self)
+
+    def _write(self) -> KafkaError | None:
+        """What went wrong, if anything did."""
+        unwritten, self._unwritten = self._unwritten, []
         log = self.log
         try:
             log.write_staged()
         except KafkaError as failure:
             for on_done in unwritten:
                 on_done(failure)
-            return
+            return failure
         if log.needs_sync:
             end_offset = log.log_end_offset
             for on_done in unwritten:
                 self._await_sync(end_offset, on_done)
-            return
+            return None
         for on_done in unwritten:
             on_done(None)
         if log.has_rolled:  # until it is synced a restart has more to read
             self.sync()
+        return None
 
     def _await_sync(self, end_offset: int, action: OnDone) -> None:
         self._unsynced.append((end_offset, action))

@@ -5,16 +5,33 @@ the rest belongs to the KRaft metadata log. Source: transactions-behaviour 4.8; 
 """
 
 import struct
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
-from protocol.batch_header import NO_LEADER_EPOCH, BatchHeader, read_batch_header
+from protocol.batch_header import (
+    CONTROL,
+    HEADER_BYTES,
+    LOG_OVERHEAD,
+    NO_LEADER_EPOCH,
+    NO_SEQUENCE,
+    TRANSACTIONAL,
+    BatchHeader,
+    read_batch_header,
+    seal_batch,
+)
 from protocol.compression import Bytes
 from protocol.errors import MalformedMessage
 from protocol.records import NewRecord, build_batch, records_of
 
 _KEY = struct.Struct(">hh")  # version, type
 _MARKER_VALUE = struct.Struct(">hi")  # version, coordinator epoch
+# The one record of a marker, which has the same size always: what comes before its key; version and type; the size of
+# its value; version and coordinator epoch; no headers.
+_MARKER_RECORD = struct.Struct(">5shhBhiB")
+_BEFORE_KEY = bytes((2 * 16, 0, 0, 0, 2 * _KEY.size))  # sizes are zigzag
+_VALUE_SIZE = 2 * _MARKER_VALUE.size
+_MARKER_ATTRIBUTES = TRANSACTIONAL | CONTROL
+MARKER_BYTES = HEADER_BYTES + _MARKER_RECORD.size
 
 
 class ControlType(Enum):
@@ -29,9 +46,11 @@ class ControlType(Enum):
     KRAFT_VOTERS = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Marker:
-    """The end of one producer's transaction in one partition."""
+_ABORT, _COMMIT = ControlType.ABORT.value, ControlType.COMMIT.value
+
+
+class Marker(NamedTuple):
+    """The end of one producer's transaction in one partition. A tuple, for every transaction makes some."""
 
     offset: int
     producer_id: int
@@ -52,16 +71,12 @@ def marker_batch(
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytearray:
     """The 78 bytes that end a transaction."""
-    kind = ControlType.COMMIT if is_commit else ControlType.ABORT
-    return build_batch(
-        [NewRecord(_KEY.pack(0, kind.value), _MARKER_VALUE.pack(0, coordinator_epoch), timestamp_ms)],
-        base_offset=base_offset,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        is_transactional=True,
-        is_control=True,
-        leader_epoch=leader_epoch,
-    )
+    batch = bytearray(MARKER_BYTES)
+    kind = _COMMIT if is_commit else _ABORT
+    _MARKER_RECORD.pack_into(batch, HEADER_BYTES, _BEFORE_KEY, 0, kind, _VALUE_SIZE, 0, coordinator_epoch, 0)
+    producer = (producer_id, producer_epoch, NO_SEQUENCE)
+    seal_batch(batch, base_offset, leader_epoch, _MARKER_ATTRIBUTES, 0, timestamp_ms, timestamp_ms, *producer, 1)
+    return batch
 
 
 def control_type(key: bytes | None) -> ControlType | None:
@@ -86,6 +101,10 @@ def read_marker(batch: Bytes, position: int = 0, header: BatchHeader | None = No
     header = header or read_batch_header(batch, position)
     if header.record_count == 0:
         return None
+    if header.batch_length == MARKER_BYTES - LOG_OVERHEAD and header.attributes == _MARKER_ATTRIBUTES:
+        usual = _usual_marker(batch, position, header)
+        if usual is not None:
+            return usual
     record = next(records_of(batch, position))
     kind = control_type(record.key)
     if kind is not ControlType.COMMIT and kind is not ControlType.ABORT:
@@ -102,6 +121,27 @@ def read_marker(batch: Bytes, position: int = 0, header: BatchHeader | None = No
         is_commit=kind is ControlType.COMMIT,
         coordinator_epoch=coordinator_epoch,
         timestamp=record.timestamp,
+    )
+
+
+def _usual_marker(batch: Bytes, position: int, header: BatchHeader) -> Marker | None:
+    """Of a batch that is what `marker_batch` makes; None for any other."""
+    try:
+        fields = _MARKER_RECORD.unpack_from(batch, position + HEADER_BYTES)
+    except struct.error:  # cut short
+        return None
+    before_key, key_version, kind, value_size, value_version, coordinator_epoch, headers = fields
+    if before_key != _BEFORE_KEY or value_size != _VALUE_SIZE or key_version or value_version or headers:
+        return None
+    if kind != _COMMIT and kind != _ABORT:
+        return None
+    return Marker(
+        header.base_offset,
+        header.producer_id,
+        header.producer_epoch,
+        kind == _COMMIT,
+        coordinator_epoch,
+        header.base_timestamp,
     )
 
 

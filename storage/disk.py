@@ -11,7 +11,7 @@ What a crash may take, and what the storage package therefore relies on:
 import errno
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -125,7 +125,11 @@ class RealFile:
 
     def write_at(self, buffers: Sequence[Buffer], position: int) -> None:
         fd = self._fd
-        for group, size_bytes in _groups(buffers):
+        if len(buffers) == 1 and len(buffers[0]) <= MAX_WRITE_BYTES:
+            groups: Iterable[tuple[Sequence[Buffer], int]] = ((buffers, len(buffers[0])),)
+        else:
+            groups = _groups(buffers)
+        for group, size_bytes in groups:
             written = os.pwritev(fd, group, position)
             if written != size_bytes:
                 _write_rest(fd, b"".join(group)[written:], position + written)

@@ -13,7 +13,6 @@ and transactions).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
 from protocol.control_records import read_marker
@@ -162,7 +161,7 @@ class Log(ReadableLog):
             if header.is_control:
                 marker = read_marker(batch, header=header)
                 if marker is not None:
-                    marker = replace(marker, offset=base_offset)
+                    marker = marker._replace(offset=base_offset)
                     check_marker(entry, marker, transaction_version)
             else:
                 if origin is Origin.CLIENT:
