@@ -28,6 +28,7 @@ DEFAULT_RETRY_BACKOFF_MS = 100
 DEFAULT_RETRY_BACKOFF_MAX_MS = 1_000
 DEFAULT_METADATA_MAX_AGE_MS = 300_000
 ONE_KEY = 3  # FindCoordinator asks for one key up to this version
+MAIN = ""  # the channel of short requests
 TRANSACTION_VERSION = "transaction.version"
 
 
@@ -61,7 +62,9 @@ class TopicMetadata:
 
 
 class Cluster:
-    """To be started and closed. One connection to each broker, opened when it is first needed."""
+    """To be started and closed. One connection to each broker, opened when it is first needed, and another for each
+    `channel` that a caller names: brokers answer the requests of one connection in their order, so what may wait at
+    the broker for long (Fetch, JoinGroup) is not to stand before what must not (Heartbeat)."""
 
     def __init__(
         self,
@@ -86,8 +89,8 @@ class Cluster:
         self._topics: dict[str, TopicMetadata] = {}
         self._learnt_at: dict[str, float] = {}
         self._coordinators: dict[tuple[CoordinatorType, str], int] = {}
-        self._connections: dict[tuple[str, int], Connection] = {}
-        self._opening: dict[tuple[str, int], asyncio.Task[Connection]] = {}
+        self._connections: dict[tuple[str, int, str], Connection] = {}  # by host, port, channel
+        self._opening: dict[tuple[str, int, str], asyncio.Task[Connection]] = {}
         self._features_epoch = -1
         self._features: dict[str, int] = {}
         self._is_closed = False
@@ -117,10 +120,11 @@ class Cluster:
         node_id: int | None = None,
         max_version: int | None = None,
         timeout_ms: float | None = None,
+        channel: str = MAIN,
     ) -> M:
-        """The answer of this broker, or of any. Raises RetriableError for a lost connection or no answer in time (by
-        default in `request_timeout_ms`); error codes within the answer are the caller's to look at."""
-        connection = await (self._any() if node_id is None else self.connection(node_id))
+        """The answer of this broker, or of any (on the main channel). Raises RetriableError for a lost connection or no
+        answer in time (by default in `request_timeout_ms`); error codes in the answer are the caller's to look at."""
+        connection = await (self._any() if node_id is None else self.connection(node_id, channel))
         return await connection.ask(request, answer, max_version=max_version, timeout_ms=timeout_ms)
 
     async def ask_coordinator(
@@ -132,11 +136,14 @@ class Cluster:
         *,
         max_version: int | None = None,
         timeout_ms: float | None = None,
+        channel: str = MAIN,
     ) -> M:
         """`ask` the coordinator of this key. When its connection is lost it is looked for again the next time."""
         node_id = await self.coordinator(key, kind)
         try:
-            return await self.ask(request, answer, node_id=node_id, max_version=max_version, timeout_ms=timeout_ms)
+            return await self.ask(
+                request, answer, node_id=node_id, max_version=max_version, timeout_ms=timeout_ms, channel=channel
+            )
         except RetriableError:
             self.forget_coordinator(key, kind)
             raise
@@ -244,21 +251,21 @@ class Cluster:
     # Connections.
 
     def open_connection(self, node_id: int) -> Connection | None:
-        """The connection to this broker if there is one at the moment."""
+        """The main connection to this broker if there is one at the moment."""
         node = self._nodes.get(node_id)
-        connection = None if node is None else self._connections.get((node.host, node.port))
+        connection = None if node is None else self._connections.get((node.host, node.port, MAIN))
         return connection if connection is not None and connection.is_open else None
 
-    async def connection(self, node_id: int) -> Connection:
+    async def connection(self, node_id: int, channel: str = MAIN) -> Connection:
         """The connection to this broker, opened if need be. Raises RetriableError."""
         node = self._nodes.get(node_id)
         if node is None:
             raise RetriableError(f"nothing is known of a broker {node_id}", ErrorCode.BROKER_NOT_AVAILABLE)
-        return await self._connect(node.host, node.port)
+        return await self._connect(node.host, node.port, channel)
 
     async def _any(self) -> Connection:
-        for connection in self._connections.values():
-            if connection.is_open:
+        for (_, _, channel), connection in self._connections.items():
+            if channel == MAIN and connection.is_open:
                 return connection
         failures: list[str] = []
         addresses = dict.fromkeys([*((node.host, node.port) for node in self._nodes.values()), *self._bootstrap])
@@ -269,9 +276,9 @@ class Cluster:
                 failures.append(str(error))
         raise RetriableError("; ".join(failures), ErrorCode.BROKER_NOT_AVAILABLE)
 
-    async def _connect(self, host: str, port: int) -> Connection:
+    async def _connect(self, host: str, port: int, channel: str = MAIN) -> Connection:
         """One attempt at a time for each address, whoever waits for it; a caller that is cancelled leaves it be."""
-        address = (host, port)
+        address = (host, port, channel)
         connection = self._connections.get(address)
         if connection is not None and connection.is_open:
             return connection
@@ -288,9 +295,9 @@ class Cluster:
                 raise RetriableError("the client is closed") from None
             raise
 
-    async def _open(self, address: tuple[str, int]) -> Connection:
+    async def _open(self, address: tuple[str, int, str]) -> Connection:
         try:
-            host, port = address
+            host, port, _ = address
             connection = await Connection.open(
                 host, port, client_id=self._client_id, request_timeout_ms=self._request_timeout_ms
             )
