@@ -6,31 +6,23 @@ import json
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from protocol.messages.init_producer_id_request import InitProducerIdRequest
-from protocol.messages.init_producer_id_response import InitProducerIdResponse
-from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.produce_response import ProduceResponse
-from protocol.records import NewRecord, build_batch
 from tests.clients.admin import create_topic
 from tests.clients.transactions import READERS
 from tests.support.broker_process import Broker, new_broker
+from tests.support.hanging import leave_hanging
 from tests.support.oracle import REPOSITORY
-from tests.support.wire import Wire
 
 SETTINGS: dict[str, object] = {
     "transaction.state.log.num.partitions": 4,
     "transaction.partition.verification.enable": "false",  # else no transaction could be made to hang
 }
 PATIENCE_S = 30
-BEFORE_IMPLICIT_ADDS = 11  # the last version of Produce that relies on AddPartitionsToTxn
-INIT_PRODUCER_ID = 4
 
 
 @pytest.fixture(scope="module")
@@ -75,27 +67,6 @@ def in_transaction(bootstrap: str, transactional_id: str, topic: str) -> Produce
     producer.produce(topic, b"open")
     assert producer.flush(PATIENCE_S) == 0
     return producer
-
-
-def leave_hanging(bootstrap: str, transactional_id: str, topic: str) -> int:
-    """A record in a transaction of which the coordinator was never told; returns the producer id."""
-    with Wire(bootstrap) as wire:
-        request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
-        deadline = time.monotonic() + PATIENCE_S
-        while (known := wire.ask(request, INIT_PRODUCER_ID, InitProducerIdResponse)).error_code:
-            assert time.monotonic() < deadline, known
-        batch = build_batch(
-            [NewRecord(None, b"hanging", time.time_ns() // 1_000_000 - 5_000)],
-            producer_id=known.producer_id,
-            producer_epoch=known.producer_epoch,
-            base_sequence=0,
-            is_transactional=True,
-        )
-        data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])
-        request_ = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=30_000, topic_data=[data])
-        answer = wire.ask(request_, BEFORE_IMPLICIT_ADDS, ProduceResponse)
-        assert answer.responses[0].partition_responses[0].error_code == 0
-        return known.producer_id
 
 
 def test_an_open_transaction_is_listed_and_described_with_its_partitions(bootstrap: str) -> None:

@@ -2,13 +2,15 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
 from tests.clients.admin import create_topic
 from tests.clients.speakers import SPEAKERS, Message
 from tests.conformance.tools import Tools
-from tests.support.broker_process import Broker
+from tests.support.broker_process import Broker, new_broker
+from tests.support.hanging import leave_hanging
 from tests.support.oracle import needs_kafka
 
 pytestmark = needs_kafka
@@ -108,6 +110,30 @@ def test_transactions_aborts_what_is_open(tools: Tools, at: tuple[str, str], bro
         *("--isolation-level", "read_committed"),
     )
     assert consumed.lines == ["behind it"]
+
+
+def test_transactions_finds_and_aborts_what_hangs(tools: Tools, tmp_path: Path) -> None:
+    """Open in the partition, unknown to its coordinator; an hour old, more than the tool's fifteen minutes."""
+    with new_broker(tmp_path / "data", {"transaction.partition.verification.enable": "false"}) as broker:
+        at = ("--bootstrap-server", broker.bootstrap)
+        topic = create_topic(broker.bootstrap, "hangs")
+        producer_id = leave_hanging(broker.bootstrap, "lost", topic, age_ms=3_600_000)
+        SPEAKERS["confluent-kafka"].produce(broker.bootstrap, topic, [Message(b"behind it")])
+        heading, row = tools.run("transactions", *at, "find-hanging", "--broker-id", 1).lines
+        found = dict(zip(heading.split(), row.split(), strict=False))
+        assert (found["Topic"], found["Partition"], found["ProducerId"], found["StartOffset"]) == (
+            topic,
+            "0",
+            str(producer_id),
+            "0",
+        )
+        assert story(tools, broker, topic, "read") == ["read_committed: ", "read_uncommitted: hanging behind it"]
+        tools.run("transactions", *at, "abort", "--topic", topic, "--partition", 0, "--start-offset", 0)
+        assert story(tools, broker, topic, "read") == [
+            "read_committed: behind it",
+            "read_uncommitted: hanging behind it",
+        ]
+        assert tools.run("transactions", *at, "find-hanging", "--broker-id", 1).lines[1:] == []
 
 
 def test_the_transaction_log_is_read_as_kafkas(tools: Tools, broker: Broker, topic: str) -> None:

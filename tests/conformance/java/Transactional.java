@@ -83,8 +83,14 @@ public class Transactional {
             case "timeout" -> timeout();
             case "many" -> many(Integer.parseInt(arguments[3]));
             case "open" -> open(arguments[3]);
+            case "read" -> read();
             default -> throw new IllegalArgumentException(arguments[1]);
         }
+    }
+
+    static void read() {
+        show("read_committed");
+        show("read_uncommitted");
     }
 
     static void ends() throws Exception {

@@ -1,0 +1,41 @@
+"""A transaction that hangs: open in a partition, unknown to its coordinator, so that nobody will ever end it.
+
+Only a broker with `transaction.partition.verification.enable=false` lets one come about.
+"""
+
+import time
+
+from protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from protocol.messages.init_producer_id_request import InitProducerIdRequest
+from protocol.messages.init_producer_id_response import InitProducerIdResponse
+from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.produce_response import ProduceResponse
+from protocol.records import NewRecord, build_batch
+from tests.support.wire import Wire
+
+BEFORE_IMPLICIT_ADDS = 11  # the last version of Produce that relies on AddPartitionsToTxn
+FIND_COORDINATOR, INIT_PRODUCER_ID = 3, 4
+TRANSACTION = 1
+PATIENCE_S = 30
+
+
+def leave_hanging(bootstrap: str, transactional_id: str, topic: str, *, age_ms: int = 5_000) -> int:
+    """One record in partition 0, `age_ms` old, without AddPartitionsToTxn before it; returns the producer id."""
+    with Wire(bootstrap) as wire:
+        wire.ask(FindCoordinatorRequest(key=transactional_id, key_type=TRANSACTION), FIND_COORDINATOR)
+        request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+        deadline = time.monotonic() + PATIENCE_S
+        while (known := wire.ask(request, INIT_PRODUCER_ID, InitProducerIdResponse)).error_code:
+            assert time.monotonic() < deadline, known
+        batch = build_batch(
+            [NewRecord(None, b"hanging", time.time_ns() // 1_000_000 - age_ms)],
+            producer_id=known.producer_id,
+            producer_epoch=known.producer_epoch,
+            base_sequence=0,
+            is_transactional=True,
+        )
+        data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])
+        produce = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=30_000, topic_data=[data])
+        answer = wire.ask(produce, BEFORE_IMPLICIT_ADDS, ProduceResponse)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+        return known.producer_id
