@@ -85,7 +85,7 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.CREATE_TOPICS: Handler(2, 7),
     ApiKey.DELETE_TOPICS: Handler(1, 6),
     ApiKey.DELETE_RECORDS: Handler(0, 2),
-    ApiKey.INIT_PRODUCER_ID: Handler(0, 5),
+    ApiKey.INIT_PRODUCER_ID: Handler(0, 6),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Handler(2, 4),
     ApiKey.ADD_PARTITIONS_TO_TXN: Handler(0, 5),
     ApiKey.ADD_OFFSETS_TO_TXN: Handler(0, 4),

@@ -19,7 +19,7 @@ from broker.group_coordinator import java_hash
 from broker.shard import OutcomeLike, RecordFormat, Shard, ShardLog
 from broker.transaction_markers import MarkerSender, MarkerWriter
 from broker.transactions.core import TransactionCore
-from broker.transactions.init_producer_id import check_request
+from broker.transactions.init_producer_id import check_request, timeout_ms
 from broker.transactions.records import decode_record, encode_record, record_headers, revive
 from broker.transactions.turn import MarkersOwed, Moment, ProducerIdNeeded, TransactionConfig
 from protocol.errors import ErrorCode, KafkaError
@@ -212,13 +212,13 @@ class TransactionCoordinator:
         self, request: InitProducerIdRequest
     ) -> InitProducerIdResponse | Deferred[InitProducerIdResponse]:
         """For a request with a transactional id."""
-        check_request(request, self.settings.decisions)
+        check_request(request, self.settings.decisions, self._transaction_version())
         transactional_id = request.transactional_id
         assert transactional_id is not None
 
         def reserve(core: TransactionCore, moment: Moment) -> None:
             assert moment.new_producer_id is not None
-            core.reserve(transactional_id, moment.new_producer_id, request.transaction_timeout_ms, moment.now_ms)
+            core.reserve(transactional_id, moment.new_producer_id, timeout_ms(request), moment.now_ms)
 
         return self._turn(
             self.shard_for(transactional_id),

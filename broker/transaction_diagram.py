@@ -1,7 +1,8 @@
 """Draws the states of a transactional id, from the tables that decide, into docs/transactions.md.
 
 `python -m broker.transaction_diagram` writes it anew; a test says whether it is current. Only states that are stored
-are drawn: the other two are names for the moment in which Kafka writes a record.
+are drawn, and Kept, which is Ongoing with an owner of its own: the other two are names for the moment in which Kafka
+writes a record.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from broker.transactions.tables import (
     END_TXN,
     EXPIRABLE,
     INIT_PRODUCER_ID,
+    INIT_PRODUCER_ID_KEEPING,
+    KEPT,
     NEXT,
     PREPARED,
-    STORED,
+    ROWS,
+    Row,
     TxnState,
     Verdict,
 )
@@ -26,11 +30,12 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "transactions.md"
 BEGIN, END = "```mermaid\n", "```\n"
 OUTSIDE = "[*]"
 
-Edge = tuple[TxnState, TxnState]
+Edge = tuple[Row, Row]
 
 EXPIRED = "not used for transactional.id.expiration.ms"
 TIMED_OUT = "open for longer than its timeout"
 FENCED = "InitProducerId by whoever takes over"
+KEEPING = "InitProducerId with KeepPreparedTxn"
 
 
 def edges() -> dict[Edge, list[str]]:
@@ -50,6 +55,9 @@ def _reasons() -> Iterator[tuple[Edge, str]]:
         if Verdict.FENCE in row.values():
             yield (state, TxnState.PREPARE_ABORT), FENCED
             yield (state, TxnState.PREPARE_ABORT), TIMED_OUT
+    for state, row in INIT_PRODUCER_ID_KEEPING.items():
+        if Verdict.KEEP in row.values():
+            yield (state, KEPT), KEEPING
     for state, row in ADD_PARTITIONS.items():
         if Verdict.ADD in row.values():
             yield (state, TxnState.ONGOING), "a partition is added"
@@ -59,7 +67,7 @@ def _reasons() -> Iterator[tuple[Edge, str]]:
                 yield (state, TxnState.PREPARE_COMMIT), "EndTxn, commit"
             if Verdict.ABORT in row.values():
                 only_later = Verdict.ABORT not in END_TXN[is_commit, 0][state].values()
-                since = " of nothing, from version 5 on" if only_later else ""
+                since = " of nothing, from version 5 on" if only_later and state is not KEPT else ""
                 assert version or not only_later
                 yield (state, TxnState.PREPARE_ABORT), f"EndTxn, abort{since}"
     for state in sorted(PREPARED, key=lambda each: each.value):
@@ -71,16 +79,21 @@ def _reasons() -> Iterator[tuple[Edge, str]]:
 
 def allowed() -> set[Edge]:
     """Those of NEXT between states that are drawn."""
-    drawn = STORED | {TxnState.DEAD}
+    drawn = ROWS | {TxnState.DEAD}
     return {(state, after) for state, successors in NEXT.items() for after in successors if {state, after} <= drawn}
 
 
 def mermaid() -> str:
     lines = ["stateDiagram-v2", f"    {OUTSIDE} --> {TxnState.EMPTY.kafka_name}: InitProducerId"]
-    for (state, after), reasons in sorted(edges().items(), key=lambda edge: [each.value for each in edge[0]]):
+    for (state, after), reasons in sorted(edges().items(), key=lambda edge: [_place(each) for each in edge[0]]):
         name = OUTSIDE if after is TxnState.DEAD else after.kafka_name
         lines.append(f"    {state.kafka_name} --> {name}: {'<br>'.join(reasons)}")
     return "".join(f"{line}\n" for line in lines)
+
+
+def _place(row: Row) -> tuple[int, bool]:
+    """Kept behind Ongoing."""
+    return (TxnState.ONGOING.value, True) if row is KEPT else (row.value, False)
 
 
 def with_diagram(page: str) -> str:

@@ -1,8 +1,10 @@
-"""InitProducerId (key 22), versions 0-5: a producer id and epoch, for good or for a transactional id.
+"""InitProducerId (key 22), versions 0-6: a producer id and epoch, for good or for a transactional id.
 
 v2: flexible. v3: the producer's present id and epoch. v4: PRODUCER_FENCED is understood. v5: TRANSACTION_ABORTABLE is.
-Needs IDEMPOTENT_WRITE on the cluster, or WRITE on any topic; with a transactional id, WRITE on that. An open
-transaction of the id is aborted, and the asker told to come again: CONCURRENT_TRANSACTIONS.
+v6 (KIP-939, which no Kafka serves yet): Enable2Pc, and KeepPreparedTxn with what it kept.
+Needs IDEMPOTENT_WRITE on the cluster, or WRITE on any topic; with a transactional id, WRITE on that, and for Enable2Pc
+TWO_PHASE_COMMIT too. An open transaction of the id is kept, if that is asked for; else it is aborted, and the asker
+told to come again: CONCURRENT_TRANSACTIONS.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ def init_producer_id(
         context.require(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
     else:
         context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        if request.enable2_pc:
+            context.require(Operation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, transactional_id)
     if (request.producer_id == NONE) != (request.producer_epoch == NONE):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if transactional_id is None:

@@ -1,6 +1,6 @@
 """AddPartitionsToTxn, AddOffsetsToTxn and what partition leaders ask for clients: who takes part in a transaction.
 
-Source: transactions-behaviour 2.3, 2.4.
+Source: transactions-behaviour 2.3, 2.4, 3.7.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from protocol.errors import ErrorCode, KafkaError
 
 
 def claim_of(txn: Txn, producer_id: int, producer_epoch: int) -> Claim:
-    if producer_id != txn.producer_id:
+    known_id, known_epoch = txn.client_pair
+    if producer_id != known_id:
         return Claim.OTHER_ID
-    return Claim.CURRENT if producer_epoch == txn.producer_epoch else Claim.OTHER_EPOCH
+    return Claim.CURRENT if producer_epoch == known_epoch else Claim.OTHER_EPOCH
 
 
 def add_partitions(
@@ -27,7 +28,7 @@ def add_partitions(
     moment: Moment,
 ) -> Txn | None:
     """The entry to be recorded; None where all of them take part already. Raises KafkaError."""
-    _accept(ADD_PARTITIONS[txn.state][claim_of(txn, producer_id, producer_epoch)])
+    _accept(ADD_PARTITIONS[txn.row][claim_of(txn, producer_id, producer_epoch)])
     if txn.state is TxnState.ONGOING and partitions <= txn.partitions:
         return None
     return added(
@@ -43,7 +44,7 @@ def verify_partitions(
     txn: Txn, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]
 ) -> dict[TopicPartition, ErrorCode]:
     """What is to be told of each. Raises KafkaError."""
-    _accept(VERIFY_PARTITIONS[txn.state][claim_of(txn, producer_id, producer_epoch)])
+    _accept(VERIFY_PARTITIONS[txn.row][claim_of(txn, producer_id, producer_epoch)])
     return {each: ErrorCode.NONE if each in txn.partitions else ErrorCode.TRANSACTION_ABORTABLE for each in partitions}
 
 

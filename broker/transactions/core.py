@@ -144,11 +144,7 @@ class TransactionCore:
                 error_code=ErrorCode.CONCURRENT_TRANSACTIONS.value, producer_id=-1, producer_epoch=-1
             )
             return self._decided(self._fenced(txn, moment), refusal)
-        assert owned.producer_epoch is not None
-        return Outcome(
-            InitProducerIdResponse(producer_id=owned.producer_id, producer_epoch=owned.producer_epoch),
-            records=(owned,),
-        )
+        return Outcome(initialised_response(owned), records=(owned,))
 
     def add_partitions(
         self,
@@ -259,6 +255,17 @@ class TransactionCore:
         return [listed(txn) for txn in self._txns.values() if wanted.selects(txn, now_ms)]
 
     @property
+    def kept_count(self) -> int:
+        """How many open transactions wait for whoever recovered them to end them (KIP-939)."""
+        return sum(self._txns[each].is_kept for each in self._ongoing)
+
+    def open_time_max_ms(self, now_ms: int) -> int:
+        """How long the oldest open transaction has been open; 0 where none is. KIP-939's
+        `active-transaction-open-time-max`."""
+        started_ms = [each for name in self._ongoing if (each := self._txns[name].started_ms) is not None]
+        return max(0, now_ms - min(started_ms)) if started_ms else 0
+
+    @property
     def open_count(self) -> int:
         """How many transactions are open, or decided and not complete."""
         return len(self._ongoing) + len(self._remaining)
@@ -317,6 +324,18 @@ class TransactionCore:
     def _awaiting(self, transactional_id: str) -> tuple[Reply, ...]:
         reply = self._awaited.get(transactional_id)
         return () if reply is None else (reply,)
+
+
+def initialised_response(txn: Txn) -> InitProducerIdResponse:
+    """The pair to go on with; and that of the transaction that was kept, if one was."""
+    producer_id, producer_epoch = txn.client_pair
+    assert producer_epoch is not None
+    response = InitProducerIdResponse(producer_id=producer_id, producer_epoch=producer_epoch)
+    if txn.is_kept:
+        assert txn.producer_epoch is not None
+        response.ongoing_txn_producer_id = txn.producer_id
+        response.ongoing_txn_producer_epoch = txn.producer_epoch
+    return response
 
 
 def ended(txn: Txn, asked_version: int) -> EndTxnResponse:

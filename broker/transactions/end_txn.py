@@ -1,4 +1,4 @@
-"""EndTxn: whether a transaction commits or aborts, decided once. Source: transactions-behaviour 2.5."""
+"""EndTxn: whether a transaction commits or aborts, decided once. Source: transactions-behaviour 2.5, 3.7."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from protocol.messages.end_txn_request import EndTxnRequest
 
 def claim_of(txn: Txn, request: EndTxnRequest, version: int) -> Claim:
     producer_id, producer_epoch = request.producer_id, request.producer_epoch
-    if producer_id != txn.producer_id:
-        was_rotated = producer_id == txn.previous_producer_id and is_exhausted(producer_epoch)
-        return Claim.RETRY if version == 2 and was_rotated and txn.producer_epoch == 0 else Claim.OTHER_ID
-    if producer_epoch == txn.producer_epoch:
+    known_id, known_epoch = txn.client_pair
+    may_be_retry = version == 2 and not txn.is_kept  # what was given to a recovery before the last one is no retry's
+    if producer_id != known_id:
+        was_rotated = producer_id == txn.previous_producer_id and is_exhausted(producer_epoch) and known_epoch == 0
+        return Claim.RETRY if may_be_retry and was_rotated else Claim.OTHER_ID
+    if producer_epoch == known_epoch:
         return Claim.CURRENT
     # Only an end under version 2 bumps; had InitProducerId bumped, the asker would be a producer that was replaced.
-    if version == 2 and txn.client_version == 2 and producer_epoch + 1 == txn.producer_epoch:
+    if may_be_retry and txn.client_version == 2 and producer_epoch + 1 == known_epoch:
         return Claim.RETRY
     return Claim.OTHER_EPOCH
 
@@ -29,8 +31,8 @@ def end_txn(txn: Txn, request: EndTxnRequest, asked_version: int, moment: Moment
     asked_version  what the request's own version stands for: 2 from EndTxn v5 on, else 0
     raises         KafkaError; ProducerIdNeeded when the epochs are used up
     """
-    version = client_version(asked_version, moment.transaction_version)
-    verdict = END_TXN[request.committed, version][txn.state][claim_of(txn, request, version)]
+    version = asked_version if txn.is_kept else client_version(asked_version, moment.transaction_version)
+    verdict = END_TXN[request.committed, version][txn.row][claim_of(txn, request, version)]
     match verdict:
         case ErrorCode():
             raise KafkaError(verdict)

@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker.transactions.tables import PREPARED, TxnState
+from broker.transactions.tables import KEPT, PREPARED, Row, TxnState
 
 TopicPartition = tuple[str, int]
 
 MAX_EPOCH = 32_767
 LAST_USABLE_EPOCH = MAX_EPOCH - 1  # so that there is always one more, for a marker or to fence with
-NEVER_EXPIRES_MS = frozenset({-1, 2**31 - 1})  # timeouts of KIP-939: what the KIP writes, and what Kafka does
+NEVER_MS = 2**31 - 1  # the timeout of a transaction that only its coordinator outside ends; ADR 9
+NEVER_EXPIRES_MS = frozenset({NEVER_MS, -1})  # what Kafka writes, and what KIP-939 says
 
 
 class Txn(NamedTuple):
@@ -18,8 +19,9 @@ class Txn(NamedTuple):
     producer_epoch        that of the current or last transaction, or of its markers once it is decided; None until the
                           first InitProducerId is recorded, and never in a record
     previous_producer_id  what clients knew it by before the last record
-    next_producer_id      set with a decision that uses up the last epoch: what takes over once it is complete. With
-                          `next_producer_epoch`, KIP-939: what clients use while a prepared transaction is kept
+    next_producer_id      with `next_producer_epoch`, of a decision: what takes over once it is complete, where that is
+                          not this producer id at this epoch. Of an open transaction: it is kept (KIP-939), and this is
+                          the pair that its new owner was given
     last_producer_epoch   what the client held before the last bump; only to recognise a retry of InitProducerId
     partitions            that take part, or as a decision is recorded, that await a marker
     started_ms            when the first partition was added
@@ -42,6 +44,28 @@ class Txn(NamedTuple):
     client_version: int = 0
 
     @property
+    def is_kept(self) -> bool:
+        return self.state is TxnState.ONGOING and self.next_producer_epoch is not None
+
+    @property
+    def is_two_phase(self) -> bool:
+        """Whoever has it asked for Enable2Pc: no timeout ends its transactions, and no power failure undoes them."""
+        return self.timeout_ms in NEVER_EXPIRES_MS
+
+    @property
+    def row(self) -> Row:
+        """That of the grids."""
+        return KEPT if self.is_kept else self.state
+
+    @property
+    def client_pair(self) -> tuple[int, int | None]:
+        """The producer id and epoch that clients know it by; they differ from its records' while it is kept."""
+        if self.is_kept:
+            assert self.next_producer_id is not None
+            return self.next_producer_id, self.next_producer_epoch
+        return self.producer_id, self.producer_epoch
+
+    @property
     def is_exhausted(self) -> bool:
         return is_exhausted(self.producer_epoch)
 
@@ -57,7 +81,7 @@ class Txn(NamedTuple):
     def is_timed_out(self, now_ms: int) -> bool:
         return (
             self.state is TxnState.ONGOING
-            and self.timeout_ms not in NEVER_EXPIRES_MS
+            and not self.is_two_phase
             and self.started_ms is not None
             and self.started_ms + self.timeout_ms < now_ms
         )

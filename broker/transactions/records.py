@@ -86,9 +86,9 @@ def record_headers(record: TxnRecord) -> Headers:
     follows = _last_producer_epoch(
         record.state, record.client_version, record.producer_id, record.producer_epoch, record.previous_producer_id
     )
-    return (
-        () if record.last_producer_epoch == told else ((LAST_PRODUCER_EPOCH, SHORT.pack(record.last_producer_epoch)),)
-    )
+    if record.last_producer_epoch == follows:
+        return ()
+    return ((LAST_PRODUCER_EPOCH, SHORT.pack(record.last_producer_epoch)),)
 
 
 def revive(record: TxnRecord, headers: Headers) -> TxnRecord:

@@ -1,11 +1,13 @@
 """What a transaction may become, and what each request means in each state. The grids are the code.
 
 Two things did not fit into grids and are rules of arithmetic in `transitions`: which epoch a decision leaves behind,
-and when a producer id is used up. Sources: transactions-behaviour 1.1, 1.2, 2.2, 2.3, 2.5, 2.13; KIP-98, KIP-890.
+and when a producer id is used up. Sources: transactions-behaviour 1.1, 1.2, 2.2, 2.3, 2.5, 2.13, 3.3, 3.7; KIP-98,
+KIP-890, KIP-939.
 """
 
 from collections.abc import Mapping
 from enum import Enum, auto
+from typing import Literal
 
 from protocol.errors import ErrorCode
 
@@ -42,11 +44,32 @@ COMPLETED: Mapping[TxnState, TxnState] = {
 }
 EXPIRABLE = frozenset({S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT})
 
+
+class Kept(Enum):
+    """A transaction that is ONGOING on the disk, and more than that: whoever recovered it may end it and no more.
+
+    InitProducerId with KeepPreparedTxn gave them a pair of producer id and epoch of their own (KIP-939). Requests are
+    held against that pair, so each grid has a row for it.
+    """
+
+    KEPT = auto()
+
+    @property
+    def kafka_name(self) -> str:
+        return self.name.title()
+
+
+KEPT: Literal[Kept.KEPT] = Kept.KEPT
+Row = TxnState | Kept
+ROWS: frozenset[Row] = STORED | {KEPT}
+
 # An abort of nothing (KIP-890) is why the states without a transaction lead to PREPARE_ABORT.
 IDLE_EXITS = frozenset({S.EMPTY, S.ONGOING, S.PREPARE_ABORT, S.DEAD})
-NEXT: Mapping[TxnState, frozenset[TxnState]] = {
+DECISIONS = frozenset({S.PREPARE_COMMIT, S.PREPARE_ABORT, S.PREPARE_EPOCH_FENCE})
+NEXT: Mapping[Row, frozenset[Row]] = {
     S.EMPTY: IDLE_EXITS,
-    S.ONGOING: frozenset({S.ONGOING, S.PREPARE_COMMIT, S.PREPARE_ABORT, S.PREPARE_EPOCH_FENCE}),
+    S.ONGOING: DECISIONS | {S.ONGOING, KEPT},
+    KEPT: DECISIONS | {KEPT},
     # To itself: a topic was deleted that waited for its marker.
     S.PREPARE_COMMIT: frozenset({S.PREPARE_COMMIT, S.COMPLETE_COMMIT}),
     S.PREPARE_ABORT: frozenset({S.PREPARE_ABORT, S.COMPLETE_ABORT}),
@@ -62,6 +85,7 @@ class Verdict(Enum):
 
     BUMP = auto()  # the next epoch, or the next producer id when the epochs are used up
     FENCE = auto()  # abort what is open in the name of the new owner, who is told to come again
+    KEEP = auto()  # leave what is open as it is, and give the new owner a pair of its own to end it with
     ADD = auto()
     LOOK = auto()
     COMMIT = auto()
@@ -70,7 +94,10 @@ class Verdict(Enum):
 
 
 class Claim(Enum):
-    """How the producer id and epoch in a request compare with the stored ones, P and E."""
+    """How the producer id and epoch in a request compare with the stored ones, P and E.
+
+    While a transaction is kept, P and E are those that its new owner was given; not those that its records carry.
+    """
 
     NONE = auto()  # InitProducerId of a producer that starts up
     CURRENT = auto()  # P and E
@@ -80,7 +107,7 @@ class Claim(Enum):
 
 
 Cell = Verdict | ErrorCode
-BUMP, FENCE, ADD, LOOK = Verdict.BUMP, Verdict.FENCE, Verdict.ADD, Verdict.LOOK
+BUMP, FENCE, KEEP, ADD, LOOK = Verdict.BUMP, Verdict.FENCE, Verdict.KEEP, Verdict.ADD, Verdict.LOOK
 COMMIT, ABORT, AGAIN = Verdict.COMMIT, Verdict.ABORT, Verdict.AGAIN
 FENCED, UNMAPPED = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING
 WAIT, WRONG = ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE
@@ -89,10 +116,11 @@ WAIT, WRONG = ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE
 # request may come from the producer that has been told the next one already. Hence the rows full of WAIT.
 
 
-def _grid(
-    claims: tuple[Claim, ...], rows: Mapping[TxnState, tuple[Cell, ...]]
-) -> Mapping[TxnState, Mapping[Claim, Cell]]:
-    return {state: dict(zip(claims, row, strict=True)) for state, row in rows.items()}
+Grid = Mapping[Row, Mapping[Claim, Cell]]
+
+
+def _grid(claims: tuple[Claim, ...], rows: Mapping[Row, tuple[Cell, ...]]) -> Grid:
+    return {row: dict(zip(claims, cells, strict=True)) for row, cells in rows.items()}
 
 
 # fmt: off
@@ -102,15 +130,25 @@ INIT_PRODUCER_ID = _grid(
     (Claim.NONE, Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.EMPTY:           (BUMP,  BUMP,  AGAIN, FENCED, FENCED),
     S.ONGOING:         (FENCE, FENCE, FENCE, FENCE,  FENCED),
+    # Whoever comes with a pair knows of a recovery, and must not end what a later one has taken over.
+    KEPT:              (FENCE, FENCE, FENCED, FENCED, FENCED),
     S.PREPARE_COMMIT:  (WAIT,  WAIT,  WAIT,  WAIT,   WAIT),
     S.PREPARE_ABORT:   (WAIT,  WAIT,  WAIT,  WAIT,   WAIT),
     S.COMPLETE_COMMIT: (BUMP,  BUMP,  AGAIN, FENCED, FENCED),
     S.COMPLETE_ABORT:  (BUMP,  BUMP,  AGAIN, FENCED, FENCED),
 })
+# With KeepPreparedTxn. It differs where there is something to keep; and since the asker becomes the owner at once,
+# without coming again, an old epoch is told so at once.
+INIT_PRODUCER_ID_KEEPING: Grid = {**INIT_PRODUCER_ID, **_grid(
+    (Claim.NONE, Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
+    S.ONGOING:         (KEEP,  KEEP,  FENCED, FENCED, FENCED),
+    KEPT:              (KEEP,  KEEP,  FENCED, FENCED, FENCED),
+})}
 
 ADD_PARTITIONS = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.EMPTY:           (ADD,  FENCED, UNMAPPED),
     S.ONGOING:         (ADD,  FENCED, UNMAPPED),
+    KEPT:              (WRONG, FENCED, UNMAPPED),
     S.PREPARE_COMMIT:  (WAIT, WAIT,   WAIT),
     S.PREPARE_ABORT:   (WAIT, WAIT,   WAIT),
     S.COMPLETE_COMMIT: (ADD,  FENCED, UNMAPPED),
@@ -120,16 +158,19 @@ ADD_PARTITIONS = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
 VERIFY_PARTITIONS = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.EMPTY:           (LOOK, FENCED, UNMAPPED),
     S.ONGOING:         (LOOK, FENCED, UNMAPPED),
+    KEPT:              (WRONG, FENCED, UNMAPPED),
     S.PREPARE_COMMIT:  (WAIT, FENCED, UNMAPPED),
     S.PREPARE_ABORT:   (WAIT, FENCED, UNMAPPED),
     S.COMPLETE_COMMIT: (LOOK, FENCED, UNMAPPED),
     S.COMPLETE_ABORT:  (LOOK, FENCED, UNMAPPED),
 })
 
-# EndTxn up to version 4: the epoch stays, so a retry cannot be told from the end of the next transaction.
+# EndTxn up to version 4: the epoch stays, so a retry cannot be told from the end of the next transaction. Its answer
+# has no room for the pair that follows a kept transaction.
 END_TXN_COMMIT_0 = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.EMPTY:           (WRONG,  FENCED, UNMAPPED),
     S.ONGOING:         (COMMIT, FENCED, UNMAPPED),
+    KEPT:              (WRONG,  FENCED, UNMAPPED),
     S.PREPARE_COMMIT:  (WAIT,   FENCED, UNMAPPED),
     S.PREPARE_ABORT:   (WAIT,   FENCED, UNMAPPED),
     S.COMPLETE_COMMIT: (AGAIN,  FENCED, UNMAPPED),
@@ -138,6 +179,7 @@ END_TXN_COMMIT_0 = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
 END_TXN_ABORT_0 = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.EMPTY:           (WRONG,  FENCED, UNMAPPED),
     S.ONGOING:         (ABORT,  FENCED, UNMAPPED),
+    KEPT:              (WRONG,  FENCED, UNMAPPED),
     S.PREPARE_COMMIT:  (WAIT,   FENCED, UNMAPPED),
     S.PREPARE_ABORT:   (WAIT,   FENCED, UNMAPPED),
     S.COMPLETE_COMMIT: (WRONG,  FENCED, UNMAPPED),
@@ -148,6 +190,7 @@ END_TXN_ABORT_0 = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
 END_TXN_COMMIT_2 = _grid((Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.EMPTY:           (WRONG,  FENCED, FENCED, UNMAPPED),
     S.ONGOING:         (COMMIT, FENCED, FENCED, UNMAPPED),
+    KEPT:              (COMMIT, FENCED, FENCED, UNMAPPED),
     S.PREPARE_COMMIT:  (WAIT,   WAIT,   WAIT,   WAIT),
     S.PREPARE_ABORT:   (WAIT,   WAIT,   WAIT,   WAIT),
     S.COMPLETE_COMMIT: (WRONG,  AGAIN,  FENCED, UNMAPPED),
@@ -158,6 +201,7 @@ END_TXN_COMMIT_2 = _grid((Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.O
 END_TXN_ABORT_2 = _grid((Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.EMPTY:           (ABORT,  FENCED, FENCED, UNMAPPED),
     S.ONGOING:         (ABORT,  FENCED, FENCED, UNMAPPED),
+    KEPT:              (ABORT,  FENCED, FENCED, UNMAPPED),
     S.PREPARE_COMMIT:  (WAIT,   WAIT,   WAIT,   WAIT),
     S.PREPARE_ABORT:   (WAIT,   WAIT,   WAIT,   WAIT),
     S.COMPLETE_COMMIT: (ABORT,  WRONG,  FENCED, UNMAPPED),
@@ -166,7 +210,7 @@ END_TXN_ABORT_2 = _grid((Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OT
 # fmt: on
 
 # By what is asked for (committed or not) and the transaction version that the request's own version stands for.
-END_TXN: Mapping[tuple[bool, int], Mapping[TxnState, Mapping[Claim, Cell]]] = {
+END_TXN: Mapping[tuple[bool, int], Grid] = {
     (True, 0): END_TXN_COMMIT_0,
     (False, 0): END_TXN_ABORT_0,
     (True, 2): END_TXN_COMMIT_2,

@@ -1,11 +1,11 @@
-"""What an entry is after each step: the rows of transactions-behaviour 1.6, and the arithmetic of epochs (5.3).
+"""What an entry is after each step: the rows of transactions-behaviour 1.6, and the arithmetic of epochs (3.5, 5.3).
 
 Each returns the entry as it is to be recorded. `transaction_version` is the cluster's finalised level: at level 0 a
 record cannot say under which version its step was taken, so everything is then a step of version 0.
 """
 
-from broker.transactions.entry import MAX_EPOCH, TopicPartition, Txn, is_exhausted
-from broker.transactions.tables import COMPLETED, NEXT, TxnState
+from broker.transactions.entry import LAST_USABLE_EPOCH, MAX_EPOCH, TopicPartition, Txn, is_exhausted
+from broker.transactions.tables import COMPLETED, KEPT, NEXT, Row, TxnState
 from broker.transactions.turn import ProducerIdNeeded
 
 
@@ -48,7 +48,7 @@ def initialised(
 def initialised_again(txn: Txn, *, timeout_ms: int, now_ms: int, transaction_version: int) -> Txn:
     """A retry: the pair stays. So does the previous id, lest a third try be refused (in Kafka it is)."""
     return txn._replace(
-        state=_next(txn, TxnState.EMPTY),
+        state=_next_state(txn, TxnState.EMPTY),
         timeout_ms=timeout_ms,
         partitions=frozenset(),
         started_ms=None,
@@ -64,7 +64,7 @@ def added(
 ) -> Txn:
     begins = txn.state is not TxnState.ONGOING
     return txn._replace(
-        state=_next(txn, TxnState.ONGOING),
+        state=_next_state(txn, TxnState.ONGOING),
         partitions=partitions if begins else txn.partitions | partitions,
         started_ms=now_ms if begins else txn.started_ms,
         updated_ms=now_ms,
@@ -73,15 +73,38 @@ def added(
     )
 
 
+def kept(txn: Txn, *, now_ms: int, new_producer_id: int | None) -> Txn:
+    """Left open for a new owner, with a pair of its own (K1, K2). The pair of the records stays: it is the name under
+    which the coordinator outside has noted the transaction. So do its timeout and its partitions.
+
+    raises  ProducerIdNeeded
+    """
+    producer_id, producer_epoch = txn.client_pair
+    assert producer_epoch is not None
+    # Before there is an owner to fence, the last epoch is for the markers; later it may be given out too.
+    if producer_epoch >= (MAX_EPOCH if txn.is_kept else LAST_USABLE_EPOCH):
+        producer_id, producer_epoch = _required(new_producer_id), 0
+    else:
+        producer_epoch += 1
+    _check_next(txn, KEPT)
+    return txn._replace(
+        updated_ms=now_ms,
+        previous_producer_id=txn.producer_id,
+        next_producer_id=producer_id,
+        next_producer_epoch=producer_epoch,
+    )
+
+
 def without_topic(txn: Txn, partitions: frozenset[TopicPartition]) -> Txn:
     """The topic of some partitions is gone: these are left. Not a step of the client's, so its time goes on."""
-    return txn._replace(state=_next(txn, txn.state), partitions=partitions)
+    _check_next(txn, txn.row)
+    return txn._replace(partitions=partitions)
 
 
 def prepared_0(txn: Txn, state: TxnState, now_ms: int) -> Txn:
     """Decided by a client of the old protocol: the epoch stays."""
     return txn._replace(
-        state=_next(txn, state),
+        state=_next_state(txn, state),
         updated_ms=now_ms,
         previous_producer_id=txn.producer_id,
         next_producer_id=None,
@@ -91,21 +114,29 @@ def prepared_0(txn: Txn, state: TxnState, now_ms: int) -> Txn:
 
 
 def prepared_2(txn: Txn, state: TxnState, now_ms: int, new_producer_id: int | None) -> Txn:
-    """Decided with the epoch bumped, and with the next producer id laid down where epochs are used up.
+    """Decided with the epoch bumped, and with the next producer id laid down where epochs are used up (K3 to K5).
 
+    Markers have the epoch after that of the records. If the transaction was kept, its owner goes on from its own pair:
+    bumped even so, since the owner's request may be on its way twice.
     raises  ProducerIdNeeded
     """
-    is_last = is_exhausted(txn.producer_epoch)
+    producer_id, producer_epoch = txn.client_pair
+    following: tuple[int | None, int | None] = None, None
+    if is_exhausted(producer_epoch):
+        following = _required(new_producer_id), 0
+    elif txn.is_kept:
+        following = producer_id, bumped(producer_epoch)
+    begins = txn.state is not TxnState.ONGOING
     return txn._replace(
-        state=_next(txn, state),
+        state=_next_state(txn, state),
         producer_epoch=bumped(txn.producer_epoch),
-        started_ms=txn.started_ms if txn.state is TxnState.ONGOING else now_ms,
-        partitions=txn.partitions if txn.state is TxnState.ONGOING else frozenset(),
+        started_ms=now_ms if begins else txn.started_ms,
+        partitions=frozenset() if begins else txn.partitions,
         updated_ms=now_ms,
-        previous_producer_id=txn.producer_id,
-        next_producer_id=_required(new_producer_id) if is_last else None,
-        next_producer_epoch=0 if is_last else None,
-        last_producer_epoch=txn.producer_epoch,
+        previous_producer_id=producer_id,
+        next_producer_id=following[0],
+        next_producer_epoch=following[1],
+        last_producer_epoch=producer_epoch,
         client_version=2,
     )
 
@@ -115,7 +146,8 @@ def fenced(txn: Txn, *, now_ms: int, transaction_version: int, new_producer_id: 
 
     raises  ProducerIdNeeded
     """
-    if transaction_version >= 2:
+    # The level may have been lowered while a transaction was kept: what its owner goes on with is still laid down.
+    if transaction_version >= 2 or txn.is_kept:
         return prepared_2(txn, TxnState.PREPARE_ABORT, now_ms, new_producer_id)
     return prepared_0(txn, TxnState.PREPARE_ABORT, now_ms)._replace(
         producer_epoch=bumped(txn.producer_epoch),
@@ -124,15 +156,16 @@ def fenced(txn: Txn, *, now_ms: int, transaction_version: int, new_producer_id: 
 
 
 def completed(txn: Txn, *, now_ms: int, transaction_version: int) -> Txn:
-    """All markers are written."""
+    """All markers are written (K6)."""
     producer_id, producer_epoch = answered_pair(txn)
+    previous = txn.previous_producer_id  # Kafka wrote none before 4.3
     return txn._replace(
-        state=_next(txn, COMPLETED[txn.state]),
+        state=_next_state(txn, COMPLETED[txn.state]),
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         partitions=frozenset(),
         updated_ms=now_ms,
-        previous_producer_id=txn.producer_id,
+        previous_producer_id=txn.producer_id if previous is None else previous,
         next_producer_id=None,
         next_producer_epoch=None,
         client_version=client_version(txn.client_version, transaction_version),
@@ -153,6 +186,10 @@ def _required(producer_id: int | None) -> int:
     return producer_id
 
 
-def _next(txn: Txn, state: TxnState) -> TxnState:
-    assert state in NEXT[txn.state], f"{txn.transactional_id}: {txn.state.name} cannot become {state.name}"
+def _next_state(txn: Txn, state: TxnState) -> TxnState:
+    _check_next(txn, state)
     return state
+
+
+def _check_next(txn: Txn, row: Row) -> None:
+    assert row in NEXT[txn.row], f"{txn.transactional_id}: {txn.row.name} cannot become {row.name}"

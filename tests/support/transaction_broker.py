@@ -135,13 +135,20 @@ class MarkersThatMeet:
 
 
 class TransactionBroker(BrokerScene):
-    def __init__(self, disk: FakeDisk | None = None, *, transaction_version: int = 2, **settings: Any) -> None:
+    def __init__(
+        self,
+        disk: FakeDisk | None = None,
+        *,
+        transaction_version: int = 2,
+        decisions: TransactionConfig | None = None,
+        **settings: Any,
+    ) -> None:
         self.disk = disk or FakeDisk()
         super().__init__(self.disk, "/data", **settings)
         self.authorizer = Denying()
         self.blocks = Blocks()
         self.transaction_version = transaction_version
-        self.config = TransactionConfig()
+        self.config = decisions or TransactionConfig()
         self.spawn: Callable[[Coroutine[Any, Any, None]], None] = run  # what loading is left to
         self.groups = GroupCoordinator(
             CoordinatorSettings(GroupConfig(), OffsetsTopic(3, 1, {}), Compression.NONE, 600_000),
@@ -212,7 +219,9 @@ class TransactionBroker(BrokerScene):
 
     def answer(self, request: Message, version: int, kind: type[M]) -> M:
         """Raises the KafkaError of a request that failed as a whole."""
-        message = answer_of(self.ask(request, version))
+        reply = self.ask(request, version)
+        self.settle()
+        message = answer_of(reply)
         return decode(kind, version, encode(message, version))
 
     def open_transaction(self, pair: tuple[int, int], *partitions: tuple[str, int]) -> None:

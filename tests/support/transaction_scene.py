@@ -18,6 +18,7 @@ import pytest
 from broker.transactions.core import TransactionCore
 from broker.transactions.entry import TopicPartition, Txn, TxnRecord
 from broker.transactions.init_producer_id import check_request
+from broker.transactions.init_producer_id import timeout_ms as stored_timeout_ms
 from broker.transactions.records import decode_record, encode_record, record_headers, revive
 from broker.transactions.tables import TxnState
 from broker.transactions.turn import MarkersOwed, Moment, Outcome, ProducerIdNeeded, Reply, TransactionConfig
@@ -130,7 +131,7 @@ class Scene:
         self.written: list[TxnRecord] = []  # since the scene began
         self.refuse_appends: ErrorCode | None = None
         self.has_producer_ids = True
-        self._next_producer_id = NEW_PID
+        self.next_producer_id = NEW_PID
         self._reset()
 
     def _reset(self) -> None:
@@ -159,7 +160,7 @@ class Scene:
             config=self.config,
             now_ms=self.now_ms,
         )
-        scene._next_producer_id = self._next_producer_id + 1000
+        scene.next_producer_id = self.next_producer_id + 1000
         for stored in self.log:
             scene.replay_bytes(*stored)
         return scene.loaded()
@@ -175,24 +176,48 @@ class Scene:
         enable2_pc: bool = False,
     ) -> Pair:
         """InitProducerId; raises KafkaError for whatever is answered with an error."""
+        answered, ongoing = self._init(pair, transactional_id, timeout_ms, enable2_pc=enable2_pc, keeps=False)
+        assert ongoing == (-1, -1)
+        return answered
+
+    def keep(
+        self,
+        pair: Pair = (-1, -1),
+        *,
+        transactional_id: str = ID,
+        timeout_ms: int = TIMEOUT_MS,
+        enable2_pc: bool = False,
+    ) -> tuple[Pair, Pair]:
+        """InitProducerId with KeepPreparedTxn: (pair to go on with, pair of what was kept)."""
+        return self._init(pair, transactional_id, timeout_ms, enable2_pc=enable2_pc, keeps=True)
+
+    def _init(
+        self, pair: Pair, transactional_id: str | None, timeout_ms: int, *, enable2_pc: bool, keeps: bool
+    ) -> tuple[Pair, Pair]:
         request = InitProducerIdRequest(
             transactional_id=transactional_id,
             transaction_timeout_ms=timeout_ms,
             producer_id=pair[0],
             producer_epoch=pair[1],
             enable2_pc=enable2_pc,
+            keep_prepared_txn=keeps,
         )
-        check_request(request, self.config)
+        check_request(request, self.config, self.transaction_version)
         assert transactional_id is not None
         response = self._turn(
             lambda moment: self.core.init_producer_id(request, moment),
-            lambda producer_id: self.core.reserve(transactional_id, producer_id, timeout_ms, self.now_ms),
+            lambda producer_id: self.core.reserve(
+                transactional_id, producer_id, stored_timeout_ms(request), self.now_ms
+            ),
         )
         assert response is not None
         if response.error_code:
             assert (response.producer_id, response.producer_epoch) == (-1, -1)
             raise KafkaError(ErrorCode(response.error_code))
-        return response.producer_id, response.producer_epoch
+        return (
+            (response.producer_id, response.producer_epoch),
+            (response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch),
+        )
 
     def add(
         self, pair: Pair, *partitions: TopicPartition, transactional_id: str = ID, version: int = 0
@@ -323,7 +348,7 @@ class Scene:
             pass
         if not self.has_producer_ids:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        producer_id, self._next_producer_id = self._next_producer_id, self._next_producer_id + 1
+        producer_id, self.next_producer_id = self.next_producer_id, self.next_producer_id + 1
         if before_again is not None:
             before_again(producer_id)
         return self._settle(decide(Moment(self.now_ms, self.transaction_version, producer_id)))

@@ -132,6 +132,24 @@ class Clients(TransactionBroker):
             raise KafkaError(ErrorCode(answer.error_code))
         return answer.producer_id, answer.producer_epoch
 
+    def init6(
+        self, pair: Pair = NO_PAIR, *, two_phase: bool = True, keep: bool = False, transactional_id: str = ID
+    ) -> tuple[Pair, Pair]:
+        """InitProducerId v6: the pair to go on with, and that of what was kept."""
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id,
+            transaction_timeout_ms=0 if two_phase else TIMEOUT_MS,
+            producer_id=pair[0],
+            producer_epoch=pair[1],
+            enable2_pc=two_phase,
+            keep_prepared_txn=keep,
+        )
+        answer = self.answer(request, 6, InitProducerIdResponse)
+        if answer.error_code:
+            raise KafkaError(ErrorCode(answer.error_code))
+        ongoing = answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch
+        return (answer.producer_id, answer.producer_epoch), ongoing
+
     def add(self, pair: Pair, *indexes: int, topic: str = "t", transactional_id: str = ID) -> ErrorCode:
         """AddPartitionsToTxn v3, as producers send it."""
         request = AddPartitionsToTxnRequest(

@@ -23,7 +23,6 @@ SECTIONS = {
     "Compaction, producer ids, features": range(131, 141),
 }
 HOW_TO_RENEW = "python -m tests.unit.test_scenarios_page writes the page anew"
-NOT_YET = range(109, 131)  # the coordinator does not keep prepared transactions yet
 HEAD = """# Scenarios of transactions, and their tests
 
 The scenarios are those of the specification of transactions that this broker is built to, by number. A test says in
@@ -52,9 +51,6 @@ def page() -> str:
         parts.append(f"\n## {section}\n\n| no. | test | file |\n|---|---|---|\n")
         for number in numbers:
             parts += [f"| {number} | {sentence(name)} | `{path}` |\n" for path, name in found.get(number, ())]
-        if any(number in NOT_YET and number not in found for number in numbers):
-            missing = [str(number) for number in numbers if number not in found]
-            parts.append(f"\nNot served yet, and so without a test: {', '.join(missing)}.\n")
     return "".join(parts)
 
 
@@ -63,7 +59,7 @@ def sentence(name: str) -> str:
 
 
 def test_every_scenario_has_a_test() -> None:
-    wanted = {number for numbers in SECTIONS.values() for number in numbers} - set(NOT_YET)
+    wanted = {number for numbers in SECTIONS.values() for number in numbers}
     assert sorted(wanted - numbered_tests().keys()) == []
 
 

@@ -3,7 +3,7 @@
 import re
 
 from broker.transaction_diagram import PAGE, allowed, edges, mermaid, with_diagram
-from broker.transactions.tables import STORED, TxnState
+from broker.transactions.tables import ROWS, TxnState
 
 
 def test_every_transition_that_the_tables_allow_is_drawn_with_a_reason_and_no_other() -> None:
@@ -17,10 +17,10 @@ def test_the_page_shows_the_diagram_of_now() -> None:
     assert with_diagram(page) == page, "run: python -m broker.transaction_diagram"
 
 
-def test_the_page_explains_every_state_that_is_stored() -> None:
+def test_the_page_explains_every_state_that_is_drawn() -> None:
     page = PAGE.read_text(encoding="utf-8")
     explained = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
-    assert {state.kafka_name for state in STORED} <= explained
+    assert {row.kafka_name for row in ROWS} <= explained
 
 
 def test_ends_are_drawn_as_ends() -> None:

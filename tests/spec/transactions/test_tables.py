@@ -8,22 +8,27 @@ from broker.transactions.tables import (
     END_TXN,
     EXPIRABLE,
     INIT_PRODUCER_ID,
+    INIT_PRODUCER_ID_KEEPING,
     KAFKA_NAMES,
+    KEPT,
     NEXT,
     PREPARED,
-    STORED,
+    ROWS,
     VERIFY_PARTITIONS,
     Claim,
+    Grid,
+    Row,
     TxnState,
     Verdict,
 )
 from protocol.errors import ErrorCode
 
 S = TxnState
-GRIDS = [INIT_PRODUCER_ID, ADD_PARTITIONS, VERIFY_PARTITIONS, *END_TXN.values()]
-LEADS_TO = {
+GRIDS = [INIT_PRODUCER_ID, INIT_PRODUCER_ID_KEEPING, ADD_PARTITIONS, VERIFY_PARTITIONS, *END_TXN.values()]
+LEADS_TO: dict[Verdict, Row] = {
     Verdict.BUMP: S.EMPTY,
     Verdict.FENCE: S.PREPARE_ABORT,
+    Verdict.KEEP: KEPT,
     Verdict.ADD: S.ONGOING,
     Verdict.COMMIT: S.PREPARE_COMMIT,
     Verdict.ABORT: S.PREPARE_ABORT,
@@ -44,17 +49,17 @@ def test_states_have_kafkas_numbers_and_names() -> None:
 
 
 def test_every_state_has_its_successors() -> None:
-    assert NEXT.keys() == set(TxnState)
+    assert NEXT.keys() == set(TxnState) | {KEPT}
 
 
 @pytest.mark.parametrize("grid", GRIDS)
-def test_every_grid_has_a_row_for_every_state_that_can_be_met(grid: dict[TxnState, object]) -> None:
-    assert grid.keys() == STORED
+def test_every_grid_has_a_row_for_every_state_that_can_be_met(grid: Grid) -> None:
+    assert grid.keys() == ROWS
 
 
 @pytest.mark.parametrize("grid", GRIDS)
 def test_whatever_a_verdict_leads_to_may_follow_the_state(
-    grid: dict[TxnState, dict[Claim, Verdict | ErrorCode]],
+    grid: Grid,
 ) -> None:
     for state, row in grid.items():
         for cell in row.values():
@@ -64,10 +69,24 @@ def test_whatever_a_verdict_leads_to_may_follow_the_state(
 
 @pytest.mark.parametrize("grid", GRIDS)
 @pytest.mark.parametrize("state", [S.PREPARE_COMMIT, S.PREPARE_ABORT])
-def test_nothing_happens_to_what_is_decided(
-    grid: dict[TxnState, dict[Claim, Verdict | ErrorCode]], state: TxnState
-) -> None:
+def test_nothing_happens_to_what_is_decided(grid: Grid, state: TxnState) -> None:
     assert all(isinstance(cell, ErrorCode) for cell in grid[state].values())
+
+
+def test_keeping_differs_only_where_there_is_something_to_keep() -> None:
+    differs = {row for row in ROWS if INIT_PRODUCER_ID_KEEPING[row] != INIT_PRODUCER_ID[row]}
+    assert differs == {S.ONGOING, KEPT}
+
+
+@pytest.mark.parametrize("grid", [ADD_PARTITIONS, VERIFY_PARTITIONS])
+def test_a_kept_transaction_takes_nothing_more_in(grid: Grid) -> None:
+    assert all(isinstance(cell, ErrorCode) for cell in grid[KEPT].values())
+
+
+@pytest.mark.parametrize(("committed", "version"), list(END_TXN))
+def test_a_kept_transaction_is_ended_by_exactly_the_pair_that_was_given_last(committed: bool, version: int) -> None:
+    decides = {claim for claim, cell in END_TXN[committed, version][KEPT].items() if isinstance(cell, Verdict)}
+    assert decides == ({Claim.CURRENT} if version == 2 else set())
 
 
 def test_what_is_decided_can_only_be_completed() -> None:

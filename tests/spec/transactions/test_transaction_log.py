@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from broker.transactions.core import TransactionCore
-from broker.transactions.entry import Forgotten, Txn, TxnRecord
+from broker.transactions.entry import NEVER_MS, Forgotten, Txn, TxnRecord
 from broker.transactions.records import decode_record, encode_record, record_headers, revive
 from broker.transactions.tables import TxnState
 from broker.transactions.turn import TransactionConfig
@@ -91,6 +91,37 @@ def test_a_second_pair_is_not_lost_to_a_downgrade() -> None:
     _, value = encode_record(txn(S.ONGOING, (PID, 3), following=PID, following_epoch=4), 0)
     assert value is not None
     assert value[:2] == b"\x00\x01"
+
+
+KEPT_BYTES = (
+    "0001 0000000000000414 0001 7fffffff 01 02 037431 02 00000001 00 000001a1fe7a48cb 000001a1fe7a48b5"
+    " 04 00 08 0000000000000414 01 08 0000000000000414 02 02 0002 03 02 0002"
+)
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_what_is_kept_is_recorded_with_both_pairs_and_kafkas_word_for_no_timeout(level: int) -> None:
+    kept = tx1(S.ONGOING, 1, updated_ms=DECIDED_MS)._replace(
+        timeout_ms=NEVER_MS, next_producer_id=1044, next_producer_epoch=2
+    )
+    assert encode_record(kept, level) == (KEY, bytes.fromhex(KEPT_BYTES))
+    assert decode_record(KEY, bytes.fromhex(KEPT_BYTES)) == kept
+    assert kept.is_kept
+
+
+@pytest.mark.parametrize(("following", "epoch"), [(1044, None), (None, 2)])
+def test_half_a_second_pair_keeps_nothing(following: int | None, epoch: int | None) -> None:
+    record = txn(S.ONGOING, (PID, 3), following=following, following_epoch=epoch)
+    assert decode_record(*encode_record(record, 2)) == txn(S.ONGOING, (PID, 3))
+
+
+def test_the_last_epoch_of_an_owner_is_told_by_a_header_where_the_fields_do_not() -> None:
+    decided = txn(S.PREPARE_COMMIT, (PID, 4), previous=PID, following=PID, following_epoch=9, last_epoch=8)
+    ended = txn(S.COMPLETE_COMMIT, (PID, 0), previous=73, last_epoch=MAX)
+    for record in (decided, ended):
+        decoded = decode_record(*encode_record(record, 2))
+        assert decoded is not None
+        assert revive(decoded, record_headers(record)) == record
 
 
 @pytest.mark.parametrize("state", [S.ONGOING, S.PREPARE_COMMIT, S.PREPARE_ABORT])

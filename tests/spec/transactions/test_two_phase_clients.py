@@ -1,0 +1,118 @@
+"""KIP-939 as clients meet it: InitProducerId v6, permissions, and Produce beside a kept transaction."""
+
+import pytest
+
+from broker.authorization import Operation, ResourceType
+from broker.dispatch import HANDLERS
+from broker.transactions.turn import TransactionConfig
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from tests.support.transaction_scene import refused
+from tests.support.transactional_clients import ID, NO_PAIR, TV1, TV2, Clients, Pair
+
+E = ErrorCode
+TWO_PHASE = Operation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, ID
+WRITE = Operation.WRITE, ResourceType.TRANSACTIONAL_ID, ID
+
+
+@pytest.fixture
+def scene() -> Clients:
+    return Clients(decisions=TransactionConfig(transaction_two_phase_commit_enable=True))
+
+
+def prepared(scene: Clients) -> Pair:
+    """A producer has written one record into t-0, and is gone."""
+    pair, ongoing = scene.init6()
+    assert ongoing == NO_PAIR
+    assert scene.produce(pair, 0, b"prepared") is E.NONE
+    return pair
+
+
+def test_version_6_of_init_producer_id_is_advertised() -> None:
+    handler = HANDLERS[ApiKey.INIT_PRODUCER_ID]
+    assert (handler.min_version, handler.max_version) == (0, 6)
+
+
+def test_scenario_109_with_two_phase_commit_off_a_plain_transaction_can_still_be_kept() -> None:
+    scene = Clients()
+    pair = scene.init()
+    scene.produce(pair)
+    with refused(E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
+        scene.init6(keep=True)
+    owner, ongoing = scene.init6(two_phase=False, keep=True)
+    assert (owner, ongoing) == ((pair[0], pair[1] + 1), pair)
+
+
+def test_scenario_110_two_phase_commit_is_a_permission_of_its_own(scene: Clients) -> None:
+    scene.authorizer.denied.add(TWO_PHASE)
+    for keep in (True, False):
+        with refused(E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
+            scene.init6(keep=keep)
+    scene.init6(two_phase=False, keep=True)
+    scene.init()
+
+
+def test_scenario_110_and_does_not_do_without_write(scene: Clients) -> None:
+    scene.authorizer.denied.add(WRITE)
+    with refused(E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
+        scene.init6()
+
+
+def test_half_a_pair_is_no_pair_in_version_6_either(scene: Clients) -> None:
+    with refused(E.INVALID_REQUEST):
+        scene.init6((7, -1), keep=True)
+
+
+def test_scenario_112_what_was_prepared_is_committed_by_whoever_recovers_it(scene: Clients) -> None:
+    pair = prepared(scene)
+    owner, ongoing = scene.init6(keep=True)
+    assert ongoing == pair
+    assert scene.read(committed=True) == []
+    following = scene.commit(owner)
+    assert scene.read(committed=True) == [b"prepared"]
+    assert scene.produce(following, 0, b"next") is E.NONE
+    scene.commit(following)
+    assert scene.read(committed=True) == [b"prepared", b"next"]
+
+
+@pytest.mark.parametrize("version", [TV1, TV2])
+def test_scenario_121_the_new_owner_cannot_write_where_the_transaction_has_not_been(
+    scene: Clients, version: int
+) -> None:
+    prepared(scene)
+    owner, _ = scene.init6(keep=True)
+    assert scene.produce(owner, index=1, version=version) is E.INVALID_TXN_STATE
+    assert scene.produce(owner, index=0, version=version) is E.INVALID_TXN_STATE
+    (topic,) = scene.transactions.describe(ID).topics
+    assert (topic.topic, topic.partitions) == ("t", [0])
+
+
+def test_scenario_121_nor_can_the_old_one(scene: Clients) -> None:
+    pair = prepared(scene)
+    scene.init6(keep=True)
+    assert scene.produce(pair, index=1) is E.INVALID_PRODUCER_EPOCH
+    assert scene.add(pair, 1) is E.PRODUCER_FENCED
+    assert scene.add_offsets(pair) is E.PRODUCER_FENCED
+
+
+def test_a_zombie_may_still_write_where_the_transaction_is_open_until_the_marker_is_there(scene: Clients) -> None:
+    """The leader asks nobody in an open transaction. What is written so belongs to the transaction, and shares its
+    fate; a limitation that KIP-939 accepts."""
+    pair = prepared(scene)
+    owner, _ = scene.init6(keep=True)
+    assert scene.produce(pair, 1, b"late") is E.NONE
+    scene.commit(owner)
+    assert scene.read(committed=True) == [b"prepared", b"late"]
+    assert scene.produce(pair, 2, b"too late") is E.INVALID_PRODUCER_EPOCH
+
+
+def test_scenario_125_an_operator_without_the_permission_aborts_what_nobody_will_decide(scene: Clients) -> None:
+    pair = prepared(scene)
+    scene.authorizer.denied.add(TWO_PHASE)
+    with refused(E.CONCURRENT_TRANSACTIONS):
+        scene.init()
+    assert scene.init()[1] == pair[1] + 2
+    with refused(E.PRODUCER_FENCED):
+        scene.commit(pair)
+    assert scene.read(committed=True) == []
+    assert scene.transactions.describe(ID).transaction_timeout_ms == 60_000
