@@ -140,18 +140,20 @@ def partitions_of(topics: list[AddPartitionsToTxnTopic]) -> list[TopicPartition]
 def topic_results(
     topics: list[AddPartitionsToTxnTopic], codes: Codes, context: RequestContext
 ) -> list[AddPartitionsToTxnTopicResult]:
+    """One for each topic, one in it for each partition, however often they are named: as Kafka answers."""
+    named: dict[str, dict[int, None]] = {}
+    for topic in topics:
+        named.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions))
     return [
         AddPartitionsToTxnTopicResult(
-            name=topic.name,
+            name=name,
             results_by_partition=[
                 AddPartitionsToTxnPartitionResult(
                     partition_index=partition,
-                    partition_error_code=code_for(
-                        context.api_key, context.api_version, codes[topic.name, partition]
-                    ).value,
+                    partition_error_code=code_for(context.api_key, context.api_version, codes[name, partition]).value,
                 )
-                for partition in topic.partitions
+                for partition in partitions
             ],
         )
-        for topic in topics
+        for name, partitions in named.items()
     ]

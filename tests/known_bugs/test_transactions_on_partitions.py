@@ -2,8 +2,11 @@
 
 import pytest
 
+from broker.delayed import Deferred
 from broker.group_coordinator import OFFSETS_TOPIC
 from protocol.errors import ErrorCode
+from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from tests.support.broker_scene import NOW_MS, answer_of
 from tests.support.transaction_scene import refused
 from tests.support.transactional_clients import ID, TIMEOUT_MS, TV1, TV2, Answering, Clients, batch_of, consumed
 
@@ -212,6 +215,32 @@ def test_known_bug_40_aborted_transactions_are_listed_from_every_offset_of_every
             segment_ends = [segment.base_offset for segment in log.segments if segment.base_offset > offset]
             offset = min(segment_ends, default=log.log_end_offset)
         assert read == [value for at, value in expected if at >= start]
+
+
+# Redpanda 7819: records came from one tier, the list of aborted transactions from another that did not have them all.
+# There is no tiered storage here; the tiers are memory, the page cache and the disk behind a thread.
+@pytest.mark.parametrize("tier", ["memory", "page cache", "disk"])
+def test_known_bug_42_aborted_transactions_are_listed_wherever_the_records_come_from(scene: Clients, tier: str) -> None:
+    pair = scene.init()
+    scene.produce(pair, 0, b"aborted")
+    pair = scene.abort(pair)
+    scene.produce(pair, 0, b"committed")
+    scene.commit(pair)
+    scene.partition("t").log.roll(NOW_MS)
+    if tier != "memory":
+        scene = scene.restarted(killed=False)
+    if tier == "disk":
+        scene.disk.evict()
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        replica_id=-1, max_bytes=1 << 30, isolation_level=1, topics=[FetchTopic(topic="t", partitions=[partition])]
+    )
+    reply = scene.ask(request, 12)
+    assert isinstance(reply, Deferred) == (tier == "disk")
+    scene.settle()
+    data = answer_of(reply).responses[0].partitions[0]
+    assert [each.first_offset for each in data.aborted_transactions] == [0]
+    assert consumed(data) == [b"committed"]
 
 
 # KoP 1856: what had been read ahead was handed to committed readers before its transaction had ended.

@@ -120,6 +120,36 @@ def state(scene: TransactionBroker) -> str:
     return scene.transactions.describe("pay").transaction_state
 
 
+def test_a_topic_named_twice_gets_one_result_with_each_of_its_partitions_once() -> None:
+    """Seen in Kafka 4.3.1 at every version; there the partitions come in the order of a hash."""
+    scene = scene_with_topics()
+    producer_id, producer_epoch = init(scene)
+    twice = [*topics(orders=[0, 1]), *topics(orders=[1])]
+    as_producer = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="pay",
+        v3_and_below_producer_id=producer_id,
+        v3_and_below_producer_epoch=producer_epoch,
+        v3_and_below_topics=twice,
+    )
+    as_leader = AddPartitionsToTxnRequest(
+        transactions=[
+            AddPartitionsToTxnTransaction(
+                transactional_id="pay", producer_id=producer_id, producer_epoch=producer_epoch, topics=twice
+            )
+        ]
+    )
+    answers = [
+        scene.answer(as_producer, 3, AddPartitionsToTxnResponse).results_by_topic_v3_and_below,
+        scene.answer(as_leader, 5, AddPartitionsToTxnResponse).results_by_transaction[0].topic_results,
+    ]
+    for (result,) in answers:
+        assert result.name == "orders"
+        assert [(each.partition_index, each.partition_error_code) for each in result.results_by_partition] == [
+            (0, 0),
+            (1, 0),
+        ]
+
+
 @pytest.mark.parametrize("version", range(6))
 def test_scenario_001_without_a_transactional_id_a_producer_id_costs_no_record(version: int) -> None:
     scene = scene_with_topics()

@@ -1,0 +1,48 @@
+"""What a group's offsets look like in `__consumer_offsets` when they were committed in a transaction: here as in the
+directories that Kafka wrote."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.group_coordinator import OFFSETS_TOPIC
+from broker.groups.records import decode_record
+from protocol.batch_header import batches
+from protocol.messages.offset_commit_value import OffsetCommitValue
+from protocol.records import records_of
+from protocol.struct import ZERO_UUID
+from tests.support.oracle import needs_oracle, unpack
+from tests.support.transactional_clients import Clients
+
+pytestmark = needs_oracle
+
+
+def transactional_values(data: bytes) -> Iterator[tuple[bytes, OffsetCommitValue]]:
+    for position, header in batches(data):
+        if header.is_transactional and not header.is_control:
+            for record in records_of(data, position):
+                decoded = decode_record(record.key, record.value)
+                assert decoded is not None
+                assert isinstance(decoded.value, OffsetCommitValue)
+                yield bytes(record.value or b""), decoded.value
+
+
+@pytest.fixture
+def scene() -> Clients:
+    return Clients()
+
+
+@pytest.mark.parametrize("name", ["transactions-tv0", "transactions-tv1", "transactions-tv2"])
+def test_no_topic_id_is_stored_with_them(tmp_path: Path, scene: Clients, name: str) -> None:
+    """TxnOffsetCommit names topics by name, and Kafka stores only what the request held: no id, in no byte."""
+    logs = sorted(unpack(name, tmp_path).glob(f"{OFFSETS_TOPIC}-*/*.log"))
+    of_kafka = [found for log in logs for found in transactional_values(log.read_bytes())]
+    assert of_kafka
+    pair = scene.init()
+    for _, value in of_kafka:
+        scene.commit_offset_in_transaction(pair, value.offset, metadata=value.metadata)
+    log = scene.partition(OFFSETS_TOPIC).log
+    ours = [found for portion in log.scan(0, log.log_end_offset) for found in transactional_values(portion)]
+    assert [value.topic_id for _, value in ours] == [value.topic_id for _, value in of_kafka] == [ZERO_UUID] * len(ours)
+    assert [len(raw) for raw, _ in ours] == [len(raw) for raw, _ in of_kafka]
