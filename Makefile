@@ -25,8 +25,9 @@ run: .make/run
 
 setup: .make/dev
 
+# One process per core, each with whole files: tests of a file share a broker.
 test: .make/dev
-	$(RUN) -m pytest $(ARGS)
+	$(RUN) -m pytest --numprocesses auto --dist loadfile $(ARGS)
 
 check: .make/dev
 	$(VENV)/bin/ruff check .
