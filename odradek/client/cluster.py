@@ -119,13 +119,16 @@ class Cluster:
         *,
         node_id: int | None = None,
         max_version: int | None = None,
+        min_version: int = 0,
         timeout_ms: float | None = None,
         channel: str = MAIN,
     ) -> M:
         """The answer of this broker, or of any (on the main channel). Raises RetriableError for a lost connection or no
         answer in time (by default in `request_timeout_ms`); error codes in the answer are the caller's to look at."""
         connection = await (self._any() if node_id is None else self.connection(node_id, channel))
-        return await connection.ask(request, answer, max_version=max_version, timeout_ms=timeout_ms)
+        return await connection.ask(
+            request, answer, max_version=max_version, min_version=min_version, timeout_ms=timeout_ms
+        )
 
     async def ask_coordinator(
         self,
@@ -135,6 +138,7 @@ class Cluster:
         answer: type[M],
         *,
         max_version: int | None = None,
+        min_version: int = 0,
         timeout_ms: float | None = None,
         channel: str = MAIN,
     ) -> M:
@@ -142,7 +146,13 @@ class Cluster:
         node_id = await self.coordinator(key, kind)
         try:
             return await self.ask(
-                request, answer, node_id=node_id, max_version=max_version, timeout_ms=timeout_ms, channel=channel
+                request,
+                answer,
+                node_id=node_id,
+                max_version=max_version,
+                min_version=min_version,
+                timeout_ms=timeout_ms,
+                channel=channel,
             )
         except RetriableError:
             self.forget_coordinator(key, kind)

@@ -115,24 +115,30 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             await asyncio.shield(self._ended)
 
-    def version(self, request: type[Message], max_version: int | None = None) -> int:
+    def version(self, request: type[Message], max_version: int | None = None, min_version: int = 0) -> int:
         """The version of a request to be sent here. Raises ClientError (UNSUPPORTED_VERSION)."""
         version = self.versions.newest(request, max_version)
-        if version is None:
-            name = ApiKey(request.API_KEY).name
+        if version is None or version < min_version:
+            name, at_least = ApiKey(request.API_KEY).name, f" from {min_version} on" if min_version else ""
             raise ClientError(
-                f"{self.name} serves no version of {name} that is known here", ErrorCode.UNSUPPORTED_VERSION
+                f"{self.name} serves no version of {name}{at_least} that is known here", ErrorCode.UNSUPPORTED_VERSION
             )
         return version
 
     def ask(
-        self, request: Message, answer: type[M], *, max_version: int | None = None, timeout_ms: float | None = None
+        self,
+        request: Message,
+        answer: type[M],
+        *,
+        max_version: int | None = None,
+        min_version: int = 0,
+        timeout_ms: float | None = None,
     ) -> asyncio.Future[M]:
         """Send in the newest version that both know; the requests of one connection arrive in the order of the calls.
 
         Raises RetriableError when the connection is lost already, ClientError (UNSUPPORTED_VERSION).
         """
-        return self.send(request, self.version(type(request), max_version), answer, timeout_ms=timeout_ms)
+        return self.send(request, self.version(type(request), max_version, min_version), answer, timeout_ms=timeout_ms)
 
     def send(
         self, request: Message, version: int, answer: type[M], *, timeout_ms: float | None = None

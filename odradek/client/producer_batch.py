@@ -1,0 +1,167 @@
+"""Records of one partition on their way to the broker, encoded as they are sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from odradek.client.values import RecordMetadata
+from protocol.batch_header import HEADER_BYTES, NO_LEADER_EPOCH, NO_SEQUENCE, TRANSACTIONAL, seal_batch
+from protocol.compression import Compression, compress
+from protocol.records import append_record
+from protocol.varint import append_varint
+
+LARGEST_SEQUENCE = 2**31 - 1
+
+
+class Identity(NamedTuple):
+    """Whose sequences a batch carries."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+NO_IDENTITY = Identity(-1, -1)
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    append_varint(out, value)
+    return bytes(out)
+
+
+# The numbers in nearly every record: its size, its place in the batch, milliseconds since the first one.
+_SMALL = 2048
+_VARINTS = tuple(_varint(value) for value in range(_SMALL))
+
+
+class ProducerBatch:
+    """Open while records are added; sealed each time it is sent, since identity and sequence may change in between."""
+
+    __slots__ = (
+        "attempts",
+        "base_sequence",
+        "base_timestamp_ms",
+        "buffer",
+        "created_at",
+        "futures",
+        "identity",
+        "is_closed",
+        "is_compressed",
+        "is_done",
+        "last_error",
+        "max_timestamp_ms",
+        "order",
+        "record_count",
+        "size_bytes",
+        "timestamps_ms",
+    )
+
+    def __init__(self, order: int, created_at: float, timestamp_ms: int) -> None:
+        """order: counts the batches of a partition. created_at: seconds on the loop's clock."""
+        self.order = order
+        self.created_at = created_at
+        self.base_timestamp_ms = self.max_timestamp_ms = timestamp_ms
+        self.buffer = bytearray(HEADER_BYTES)
+        self.record_count = 0
+        self.size_bytes = HEADER_BYTES  # before compression
+        self.futures: list[asyncio.Future[RecordMetadata]] = []
+        self.timestamps_ms: list[int] = []
+        self.identity = NO_IDENTITY
+        self.base_sequence = NO_SEQUENCE
+        self.attempts = 0  # how often it was sent
+        self.is_closed = False
+        self.is_compressed = False
+        self.is_done = False  # its futures are resolved
+        self.last_error = ""
+
+    def append(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Iterable[tuple[str, bytes | None]],
+        timestamp_ms: int,
+        limit_bytes: int,
+        future: asyncio.Future[RecordMetadata],
+    ) -> bool:
+        """Whether the record was added: only while the batch stays within `limit_bytes`, but the first one always."""
+        count, delta_ms, buffer = self.record_count, timestamp_ms - self.base_timestamp_ms, self.buffer
+        before = len(buffer)
+        if key is None and value is not None and not headers and count < _SMALL and 0 <= delta_ms < _SMALL:
+            size = len(value)
+            delta, place = _VARINTS[delta_ms], _VARINTS[count]
+            if size < _SMALL - 16:
+                value_size = _VARINTS[size]
+                record_size = _VARINTS[3 + len(delta) + len(place) + len(value_size) + size]
+            else:
+                value_size = _varint(size)
+                record_size = _varint(3 + len(delta) + len(place) + len(value_size) + size)
+            # attributes 0, no key (-1), no headers
+            record = b"".join((record_size, b"\0", delta, place, b"\1", value_size, value, b"\0"))
+            if before + len(record) > limit_bytes and count:
+                return False
+            buffer += record
+        else:
+            append_record(buffer, count, delta_ms, key, value, tuple(headers))
+            if len(buffer) > limit_bytes and count:
+                del buffer[before:]
+                return False
+        self.record_count = count + 1
+        self.size_bytes = len(buffer)
+        if timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = timestamp_ms
+        self.futures.append(future)
+        self.timestamps_ms.append(timestamp_ms)
+        return True
+
+    @property
+    def has_sequence(self) -> bool:
+        return self.base_sequence != NO_SEQUENCE
+
+    @property
+    def end_sequence(self) -> int:
+        """The sequence of the record behind the last one."""
+        return (self.base_sequence + self.record_count) & LARGEST_SEQUENCE
+
+    def number(self, identity: Identity, base_sequence: int) -> None:
+        self.identity = identity
+        self.base_sequence = base_sequence
+
+    def seal(self, compression: Compression, *, is_transactional: bool) -> bytearray:
+        """The batch as it goes out."""
+        self.is_closed = True
+        buffer = self.buffer
+        if compression is not Compression.NONE and not self.is_compressed:
+            buffer[HEADER_BYTES:] = compress(compression, memoryview(buffer)[HEADER_BYTES:].tobytes())
+            self.is_compressed = True
+        seal_batch(
+            buffer,
+            0,
+            NO_LEADER_EPOCH,
+            compression.value | (TRANSACTIONAL if is_transactional else 0),
+            self.record_count - 1,
+            self.base_timestamp_ms,
+            self.max_timestamp_ms,
+            self.identity.producer_id,
+            self.identity.producer_epoch,
+            self.base_sequence,
+            self.record_count,
+        )
+        return buffer
+
+    def succeed(self, topic: str, partition: int, base_offset: int | None, log_append_time_ms: int | None) -> None:
+        """Every record learns its offset."""
+        self.is_done = True
+        for index, future in enumerate(self.futures):
+            if not future.done():
+                timestamp_ms = self.timestamps_ms[index] if log_append_time_ms is None else log_append_time_ms
+                offset = None if base_offset is None else base_offset + index
+                future.set_result(RecordMetadata(topic, partition, offset, timestamp_ms))
+
+    def fail(self, error: Exception) -> None:
+        self.is_done = True
+        for future in self.futures:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # an application that does not wait for its records is not to be told by asyncio

@@ -1,0 +1,114 @@
+"""What each error code means for a producer, by the request it answers: the table of Kafka's Java client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from odradek.client.errors import (
+    AUTHORIZATION,
+    RETRIABLE,
+    AbortableError,
+    AuthorizationFailed,
+    ClientError,
+    FatalError,
+    ProducerFenced,
+    RetriableError,
+)
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode as E
+
+
+class Verdict(Enum):
+    FINE = auto()
+    RETRY = auto()  # the client does it again by itself, as long as there is time
+    ABORT = auto()  # the transaction is lost, the producer is not
+    FATAL = auto()  # the producer is lost
+    REFUSED = auto()  # this batch is lost, and nothing else: only without transactions
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Codes that are named nowhere get `otherwise`; RETRIABLE is retried unless it stands elsewhere."""
+
+    abort: frozenset[E] = frozenset()
+    fatal: frozenset[E] = frozenset()
+    otherwise: Verdict = Verdict.FATAL
+
+
+FENCED = frozenset({E.PRODUCER_FENCED, E.INVALID_PRODUCER_EPOCH})
+
+TRANSACTIONAL: Mapping[ApiKey, Rules] = {
+    ApiKey.FIND_COORDINATOR: Rules(abort=frozenset({E.GROUP_AUTHORIZATION_FAILED, E.TRANSACTION_ABORTABLE})),
+    ApiKey.INIT_PRODUCER_ID: Rules(
+        abort=frozenset(
+            {E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, E.CLUSTER_AUTHORIZATION_FAILED, E.TRANSACTION_ABORTABLE}
+        )
+    ),
+    ApiKey.ADD_PARTITIONS_TO_TXN: Rules(
+        abort=frozenset({E.TOPIC_AUTHORIZATION_FAILED, E.OPERATION_NOT_ATTEMPTED, E.TRANSACTION_ABORTABLE})
+    ),
+    ApiKey.ADD_OFFSETS_TO_TXN: Rules(abort=frozenset({E.GROUP_AUTHORIZATION_FAILED, E.TRANSACTION_ABORTABLE})),
+    ApiKey.TXN_OFFSET_COMMIT: Rules(
+        abort=frozenset(
+            {
+                E.GROUP_AUTHORIZATION_FAILED,
+                E.FENCED_INSTANCE_ID,
+                E.TRANSACTION_ABORTABLE,
+                E.UNKNOWN_MEMBER_ID,
+                E.ILLEGAL_GENERATION,
+                E.GROUP_ID_NOT_FOUND,
+                E.STALE_MEMBER_EPOCH,
+            }
+        )
+    ),
+    ApiKey.END_TXN: Rules(abort=frozenset({E.TRANSACTION_ABORTABLE})),
+    ApiKey.PRODUCE: Rules(
+        fatal=frozenset(
+            {
+                E.CLUSTER_AUTHORIZATION_FAILED,
+                E.UNSUPPORTED_VERSION,
+                E.INVALID_PRODUCER_ID_MAPPING,
+                E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                E.PRODUCER_FENCED,
+            }
+        ),
+        otherwise=Verdict.ABORT,
+    ),
+}
+
+# Without a transactional id there is nothing to abort, and nobody who could fence.
+PLAIN: Mapping[ApiKey, Rules] = {
+    ApiKey.INIT_PRODUCER_ID: Rules(),
+    ApiKey.PRODUCE: Rules(
+        fatal=frozenset({E.CLUSTER_AUTHORIZATION_FAILED, E.UNSUPPORTED_VERSION}), otherwise=Verdict.REFUSED
+    ),
+}
+
+
+def verdict(api: ApiKey, code: E, *, is_transactional: bool, is_aborting: bool = False) -> Verdict:
+    """is_aborting: for EndTxn. An abort that cannot be carried out leaves nothing that could be aborted."""
+    if code is E.NONE:
+        return Verdict.FINE
+    rules = (TRANSACTIONAL if is_transactional else PLAIN)[api]
+    if code in rules.abort:
+        return Verdict.FATAL if is_aborting else Verdict.ABORT
+    if code in rules.fatal:
+        return Verdict.FATAL
+    return Verdict.RETRY if code in RETRIABLE else rules.otherwise
+
+
+def as_exception(verdict: Verdict, code: E, text: str) -> ClientError:
+    """The exception that says the verdict. `text` names what was asked for and what was answered."""
+    match verdict:
+        case Verdict.RETRY:
+            return RetriableError(text, code)
+        case Verdict.ABORT:
+            return AbortableError(text, code)
+        case Verdict.FATAL:
+            if code in FENCED:
+                return ProducerFenced(text, code)
+            return (AuthorizationFailed if code in AUTHORIZATION else FatalError)(text, code)
+        case _:
+            return ClientError(text, code)
