@@ -80,7 +80,7 @@ class Cluster:
         """bootstrap_servers: `host:port`, several as a sequence or with commas. Raises ValueError for anything else."""
         self._bootstrap = parse_addresses(bootstrap_servers)
         self._client_id = client_id
-        self._request_timeout_ms = request_timeout_ms
+        self.request_timeout_ms = request_timeout_ms
         self._allow_auto_create_topics = allow_auto_create_topics
         self._metadata_max_age_s = metadata_max_age_ms / 1000
         self.backoff = Backoff(retry_backoff_ms, max(retry_backoff_ms, retry_backoff_max_ms))
@@ -309,7 +309,7 @@ class Cluster:
         try:
             host, port, _ = address
             connection = await Connection.open(
-                host, port, client_id=self._client_id, request_timeout_ms=self._request_timeout_ms
+                host, port, client_id=self._client_id, request_timeout_ms=self.request_timeout_ms
             )
         finally:
             del self._opening[address]
