@@ -66,6 +66,7 @@ class Fetcher:
         self._news = news
         self._fetches: dict[tuple[int, str], asyncio.Task[None]] = {}  # by node and channel
         self._lookup: asyncio.Task[None] | None = None
+        self._watched: frozenset[str] = frozenset()
         self._is_closed = False
 
     def wake(self) -> None:
@@ -79,6 +80,11 @@ class Fetcher:
                     break
         if self._lookup is None and self._has_to_look_up():
             self._lookup = self._spawn(self._look_up())
+
+    def watch(self, topics: frozenset[str]) -> None:
+        """Look for those that do not exist until they do, and tell it as news."""
+        self._watched = topics
+        self.wake()
 
     async def close(self) -> None:
         self._is_closed = True
@@ -240,10 +246,17 @@ class Fetcher:
 
     def _has_to_look_up(self) -> bool:
         now_s = time.monotonic()
-        return bool(self._cluster.stale_topics(now_s)) or any(
-            each.error is None and (each.stage is not Stage.READY or self._is_leaderless(each))
-            for each in self._positions
+        return (
+            bool(self._cluster.stale_topics(now_s))
+            or bool(self._missing_topics())
+            or any(
+                each.error is None and (each.stage is not Stage.READY or self._is_leaderless(each))
+                for each in self._positions
+            )
         )
+
+    def _missing_topics(self) -> set[str]:
+        return {topic for topic in self._watched if self._cluster.known_topic(topic) is None}
 
     def _is_leaderless(self, assigned: Assigned) -> bool:
         leader = self._cluster.leader(assigned.topic_partition)
@@ -269,15 +282,15 @@ class Fetcher:
             self._lookup = None
             self._news()
 
-    def _open_questions(self) -> set[tuple[TopicPartition, Stage, bool]]:
-        return {
+    def _open_questions(self) -> set[object]:
+        return self._missing_topics() | {
             (each.topic_partition, each.stage, self._is_leaderless(each))
             for each in self._positions
             if each.stage is not Stage.READY or self._is_leaderless(each)
         }
 
     async def _look_up_once(self) -> None:
-        topics = set(self._cluster.stale_topics(time.monotonic()))
+        topics = self._missing_topics() | set(self._cluster.stale_topics(time.monotonic()))
         topics |= {each.topic_partition.topic for each in self._positions if self._is_leaderless(each)}
         if topics:
             await self._cluster.refresh(topics)

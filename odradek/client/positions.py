@@ -135,6 +135,7 @@ class Positions:
         self._reset = auto_offset_reset
         self._assigned: dict[TopicPartition, Assigned] = {}
         self._turn: deque[TopicPartition] = deque()  # whose records are given next
+        self.emptied = 0  # how often all was taken that one Fetch had brought of a partition
 
     @property
     def partitions(self) -> set[TopicPartition]:
@@ -229,6 +230,7 @@ class Positions:
                 before = len(assigned.fetched)
                 taken = assigned.take(max_records)
                 if len(assigned.fetched) < before:
+                    self.emptied += 1
                     self._turn.rotate(-1)
                 if taken:
                     return assigned.topic_partition, taken

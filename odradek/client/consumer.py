@@ -1,0 +1,467 @@
+"""The consumer: partitions by assignment or in a group, records one by one or many at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+
+from odradek.client.assignors import ASSIGNORS
+from odradek.client.cluster import (
+    DEFAULT_METADATA_MAX_AGE_MS,
+    DEFAULT_REQUEST_TIMEOUT_MS,
+    DEFAULT_RETRY_BACKOFF_MAX_MS,
+    DEFAULT_RETRY_BACKOFF_MS,
+    Cluster,
+)
+from odradek.client.delivery import Delivery
+from odradek.client.errors import ClientError, IllegalState, RetriableError
+from odradek.client.fetcher import Fetcher, FetchSettings, IsolationLevel
+from odradek.client.group_member import GroupSettings
+from odradek.client.group_offsets import CommitFailed, GroupOffsets
+from odradek.client.offset_lookup import OffsetAndTimestamp, list_offsets
+from odradek.client.positions import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OffsetReset, Positions
+from odradek.client.subscription import Callbacks, OnRebalance, Subscription
+from odradek.client.values import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, TopicPartition
+from protocol.errors import ErrorCode, MalformedMessage
+
+Records = dict[TopicPartition, list[ConsumerRecord]]
+
+PER_POLL = 500  # records
+
+
+class Consumer:
+    """Reads records of topics, in the order of their offsets in each partition.
+
+        async with Consumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
+            async for record in consumer:
+                ...
+                await consumer.commit()
+
+    With `group_id` and topics it shares the partitions of these topics with the other members of the group; `assign`
+    takes partitions without asking anybody. Rebalances take place while records are asked for, never between.
+    A consumer belongs to one task at a time.
+    """
+
+    def __init__(
+        self,
+        *topics: str,
+        bootstrap_servers: str | Sequence[str],
+        group_id: str | None = None,
+        group_instance_id: str | None = None,
+        client_id: str = "odradek",
+        isolation_level: str = "read_committed",
+        auto_offset_reset: str = "earliest",
+        enable_auto_commit: bool = False,
+        auto_commit_interval_ms: float = 5_000,
+        fetch_min_bytes: int = 1,
+        fetch_max_bytes: int = 50 * 1024 * 1024,
+        fetch_max_wait_ms: int = 500,
+        max_partition_fetch_bytes: int = 1024 * 1024,
+        check_crcs: bool = True,
+        session_timeout_ms: int = 45_000,
+        heartbeat_interval_ms: float = 3_000,
+        max_poll_interval_ms: int = 300_000,
+        partition_assignment_strategy: Sequence[str] = ("range", "roundrobin"),
+        default_api_timeout_ms: float = 60_000,
+        request_timeout_ms: float = DEFAULT_REQUEST_TIMEOUT_MS,
+        retry_backoff_ms: float = DEFAULT_RETRY_BACKOFF_MS,
+        retry_backoff_max_ms: float = DEFAULT_RETRY_BACKOFF_MAX_MS,
+        metadata_max_age_ms: float = DEFAULT_METADATA_MAX_AGE_MS,
+        allow_auto_create_topics: bool = True,
+    ) -> None:
+        """Settings have Kafka's names and defaults, but for three: records of aborted and open transactions are not
+        given (`isolation_level`), reading begins at the start where nothing is committed (`auto_offset_reset`:
+        earliest, latest or none), and nothing is committed by itself (`enable_auto_commit`).
+
+        partition_assignment_strategy   range and roundrobin, by preference
+        default_api_timeout_ms          how long calls other than those for records go on trying
+
+        Raises ValueError for settings that cannot be.
+        """
+        unknown = set(partition_assignment_strategy) - ASSIGNORS.keys()
+        if unknown or not partition_assignment_strategy:
+            raise ValueError(f"partition_assignment_strategy takes {', '.join(ASSIGNORS)}, not {sorted(unknown)}")
+        if enable_auto_commit and group_id is None:
+            raise ValueError("enable_auto_commit needs a group_id")
+        self._cluster = Cluster(
+            bootstrap_servers,
+            client_id=client_id,
+            request_timeout_ms=request_timeout_ms,
+            retry_backoff_ms=retry_backoff_ms,
+            retry_backoff_max_ms=retry_backoff_max_ms,
+            metadata_max_age_ms=metadata_max_age_ms,
+            allow_auto_create_topics=allow_auto_create_topics,
+        )
+        self._isolation_level = IsolationLevel[isolation_level.upper()]
+        self._timeout_ms = default_api_timeout_ms
+        self._positions = Positions(OffsetReset(auto_offset_reset))
+        self._delivery = Delivery()
+        self._news = asyncio.Event()
+        self._offsets = None if group_id is None else GroupOffsets(self._cluster, group_id, timeout_ms=self._timeout_ms)
+        self._fetcher = Fetcher(
+            self._cluster,
+            self._positions,
+            FetchSettings(
+                isolation_level=self._isolation_level,
+                min_bytes=fetch_min_bytes,
+                max_bytes=fetch_max_bytes,
+                max_wait_ms=fetch_max_wait_ms,
+                max_partition_bytes=max_partition_fetch_bytes,
+                check_crcs=check_crcs,
+            ),
+            committed=None if self._offsets is None else self._offsets.committed_now,
+            news=self._news.set,
+        )
+        self._subscription = Subscription(
+            self._cluster,
+            GroupSettings(
+                group_id=group_id or "",
+                group_instance_id=group_instance_id,
+                session_timeout_ms=session_timeout_ms,
+                heartbeat_interval_ms=heartbeat_interval_ms,
+                max_poll_interval_ms=max_poll_interval_ms,
+                assignors=tuple(partition_assignment_strategy),
+            ),
+            self._positions,
+            self._delivery,
+            self._fetcher,
+            commit=self._commit_by_itself,
+            progress=self._progress,
+            news=self._news.set,
+        )
+        self._commits_every_s = auto_commit_interval_ms / 1000 if enable_auto_commit else None
+        self._commits_next_at = 0.0
+        self._is_polling = self._is_started = self._is_closed = False
+        if topics:
+            self.subscribe(topics)
+
+    async def __aenter__(self) -> Consumer:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Find the cluster. Raises RetriableError when no broker answers."""
+        await self._cluster.start()
+        self._is_started = True
+        self._fetcher.wake()
+
+    async def close(self) -> None:
+        """Commit if that is automatic, and leave the group. A consumer that is closed cannot be started again."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            if self._is_started:
+                await self._subscription.leave()
+        finally:
+            await self._fetcher.close()
+            await self._cluster.close()
+
+    # Which partitions.
+
+    def subscribe(
+        self,
+        topics: Iterable[str],
+        *,
+        on_assigned: OnRebalance | None = None,
+        on_revoked: OnRebalance | None = None,
+        on_lost: OnRebalance | None = None,
+    ) -> None:
+        """Share these topics, and no others from now on, with the group.
+
+        on_assigned   called with the new partitions before anything is read of them: a place to `seek`
+        on_revoked    before they are given up: a place to commit or to abort
+        on_lost       when they have been given to others already; without it `on_revoked` is called
+
+        Each may be a coroutine function. They run within the call that asks for records.
+        """
+        if self._offsets is None:
+            raise IllegalState("subscribe needs a group_id; assign does not")
+        if not self._subscription.is_made and self._positions.partitions:
+            raise IllegalState("partitions were assigned: unsubscribe first")
+        if isinstance(topics, str):
+            raise TypeError("subscribe takes several topics, not one string")
+        self._subscription.subscribe(frozenset(topics), Callbacks(on_assigned, on_revoked, on_lost))
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these, and no others from now on; those that it has already keep their positions."""
+        if self._subscription.is_made:
+            raise IllegalState("the consumer has subscribed: unsubscribe first")
+        wanted = [TopicPartition(*partition) for partition in partitions]
+        self._take_back(*(self._positions.partitions - set(wanted)))
+        self._positions.assign(wanted, has_group=self._offsets is not None)
+        self._wake()
+
+    async def unsubscribe(self) -> None:
+        """Give up all partitions, and leave the group."""
+        await self._subscription.leave()
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that it reads now."""
+        return self._positions.partitions
+
+    def subscription(self) -> frozenset[str]:
+        return self._subscription.topics
+
+    # Records.
+
+    def __aiter__(self) -> Consumer:
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        record = self._delivery.take()
+        return record if record is not None else await self.getone()
+
+    async def getone(self) -> ConsumerRecord:
+        """The next record, waited for as long as it takes. Raises ClientError, see `getmany`."""
+        while True:
+            record = self._delivery.take()
+            if record is not None:
+                return record
+            taken = await self._poll(None, PER_POLL)
+            assert taken is not None
+            self._delivery.load(*taken)
+
+    async def getmany(self, *, timeout_ms: float = 1_000, max_records: int = PER_POLL) -> Records:
+        """Records of some partitions, as soon as there are any; nothing when there are none for so long.
+
+        Raises OffsetOutOfRange when the application is to choose a position, AuthorizationFailed, ClientError for
+        records that are damaged (then `seek` past them), or for a group that does not take this member.
+        """
+        found: Records = {}
+        taken = self._delivery.take_rest(max_records) or await self._poll(timeout_ms, max_records)
+        count = 0
+        while taken is not None:
+            partition, records = taken
+            found.setdefault(partition, []).extend(records)
+            count += len(records)
+            if count >= max_records:
+                break
+            taken = self._take(max_records - count)
+        return found
+
+    def take_ready(self) -> ConsumerRecord | None:
+        """The next record if one is in hand and nothing else has to be done first; else ask with `getone`."""
+        return self._delivery.take()
+
+    # Positions.
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Read on from this offset."""
+        if offset < 0:
+            raise ValueError(f"the offset {offset}")
+        self._take_back(partition)
+        self._positions.of(partition).seek(offset)
+        self._wake()
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Of these partitions, or of all that it has."""
+        self._reset(partitions, EARLIEST_TIMESTAMP)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Behind the last record there is when it is next asked for: with read_committed, the last stable one."""
+        self._reset(partitions, LATEST_TIMESTAMP)
+
+    async def position(self, partition: TopicPartition) -> int:
+        """The offset of the record that is given next. Raises RetriableError if it is not known in time."""
+        assigned = self._positions.of(partition)
+        ends_at = asyncio.get_running_loop().time() + self._timeout_ms / 1000
+        while assigned.offset < 0:
+            if assigned.error is not None:
+                raise assigned.error
+            self._news.clear()
+            self._wake()
+            if not await self._news_until(ends_at):
+                raise RetriableError(f"the position in {partition.topic}-{partition.partition} is not known in time")
+            assigned = self._positions.of(partition)
+        on_its_way = self._delivery.position(partition)
+        return assigned.offset if on_its_way is None else on_its_way
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Give no records of these until `resume`."""
+        self._take_back(*partitions)
+        for partition in partitions:
+            self._positions.of(partition).is_paused = True
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        for partition in partitions:
+            self._positions.of(partition).is_paused = False
+        self._news.set()
+        self._wake()
+
+    def paused(self) -> set[TopicPartition]:
+        return {each.topic_partition for each in self._positions if each.is_paused}
+
+    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset that can be read in each."""
+        return await self._bounds(partitions, EARLIEST_TIMESTAMP)
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Behind the last record of each: with read_committed the last stable offset, else the high watermark."""
+        return await self._bounds(partitions, LATEST_TIMESTAMP)
+
+    async def offsets_for_times(
+        self, timestamps_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record of each whose timestamp is at least this; None where there is none."""
+        if any(timestamp < 0 for timestamp in timestamps_ms.values()):
+            raise ValueError("a timestamp before 1970")
+        return await list_offsets(
+            self._cluster,
+            timestamps_ms,
+            isolation_level=self._isolation_level.value,
+            timeout_ms=self._timeout_ms,
+        )
+
+    # Committed offsets.
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
+        """Commit these, or the position in every partition: behind the records that it has given.
+
+        Raises CommitFailed when the group has gone on without this member, RetriableError when it rebalances (ask for
+        records, then commit) or its coordinator could not be reached.
+        """
+        group_offsets = self._need_group("commit")
+        if offsets is None:
+            to_commit = self._to_commit()
+        else:
+            to_commit = {
+                TopicPartition(*partition): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+                for partition, offset in offsets.items()
+            }
+        if not to_commit:
+            return
+        try:
+            await group_offsets.commit(to_commit, self.group_metadata())
+        except ClientError as error:
+            if error.code is not None:
+                self._subscription.refused_commit(error.code)
+            raise
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed, this consumer or another member; None where nothing is."""
+        return await self._need_group("committed").committed([TopicPartition(*each) for each in partitions])
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """For a producer's `send_offsets_to_transaction`."""
+        self._need_group("group_metadata")
+        return self._subscription.metadata
+
+    # Within.
+
+    async def _poll(
+        self, timeout_ms: float | None, max_records: int
+    ) -> tuple[TopicPartition, list[ConsumerRecord]] | None:
+        """Records of one partition; None when there are none for so long. Nothing is awaited once they are taken."""
+        if not self._is_started or self._is_closed:
+            raise IllegalState("the consumer is not started, or closed")
+        if not self._subscription.is_made and not self._positions.partitions:
+            raise IllegalState("neither subscribe nor assign was called")
+        loop = asyncio.get_running_loop()
+        ends_at = None if timeout_ms is None else loop.time() + timeout_ms / 1000
+        self._is_polling = True
+        try:
+            while True:
+                await self._subscription.keep_up()
+                await self._commit_if_due(loop.time())
+                await asyncio.sleep(0)  # whoever only takes records would leave no time for Fetch and Heartbeat
+                self._news.clear()
+                taken = self._take(max_records)
+                if taken is not None:
+                    return taken
+                if (error := self._positions.error()) is not None:
+                    self._fetcher.wake()
+                    raise error
+                self._fetcher.wake()
+                waits_until = self._earlier(ends_at)
+                if not await self._news_until(waits_until) and waits_until == ends_at:
+                    return None
+        finally:
+            self._is_polling = False
+
+    def _take(self, max_records: int) -> tuple[TopicPartition, list[ConsumerRecord]] | None:
+        emptied = self._positions.emptied
+        try:
+            taken = self._positions.take(max_records)
+        except MalformedMessage as error:
+            raise ClientError(f"damaged records: {error}", ErrorCode.CORRUPT_MESSAGE) from None
+        if self._positions.emptied != emptied:  # which is much rarer than a take
+            self._fetcher.wake()
+        return taken
+
+    async def _news_until(self, ends_at: float | None) -> bool:
+        try:
+            async with asyncio.timeout_at(ends_at):
+                await self._news.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _earlier(self, ends_at: float | None) -> float | None:
+        """The next commit may be due before the call ends."""
+        if self._commits_every_s is None or not self._positions.partitions:
+            return ends_at
+        return self._commits_next_at if ends_at is None else min(ends_at, self._commits_next_at)
+
+    async def _commit_if_due(self, now_s: float) -> None:
+        if self._commits_every_s is not None and now_s >= self._commits_next_at:
+            self._commits_next_at = now_s + self._commits_every_s
+            await self._commit_by_itself()
+
+    async def _commit_by_itself(self) -> None:
+        """What fails now is committed next time, or read again by whoever gets the partitions."""
+        if self._commits_every_s is not None:
+            with suppress(RetriableError, CommitFailed):
+                await self.commit()
+
+    def _to_commit(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        found = self._positions.to_commit()
+        for partition, position in found.items():
+            on_its_way = self._delivery.position(partition)
+            if on_its_way is not None:
+                found[partition] = position._replace(offset=on_its_way)
+        return found
+
+    def _take_back(self, *partitions: TopicPartition) -> None:
+        """Records of these that were taken for the application, but not given yet."""
+        for partition in partitions:
+            position = self._delivery.position(partition)
+            if position is not None:
+                self._delivery.drop()
+                assigned = self._positions.of(partition)
+                assigned.seek(position, assigned.leader_epoch)
+
+    def _reset(self, partitions: Iterable[TopicPartition], timestamp: int) -> None:
+        for partition in tuple(partitions) or self._positions.partitions:
+            self._take_back(partition)
+            self._positions.of(partition).reset(timestamp)
+        self._wake()
+
+    async def _bounds(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+        found = await list_offsets(
+            self._cluster,
+            {TopicPartition(*partition): timestamp for partition in partitions},
+            isolation_level=self._isolation_level.value,
+            timeout_ms=self._timeout_ms,
+        )
+        return {partition: each.offset for partition, each in found.items() if each is not None}
+
+    def _need_group(self, call: str) -> GroupOffsets:
+        if self._offsets is None:
+            raise IllegalState(f"{call} needs a group_id")
+        return self._offsets
+
+    def _progress(self) -> object:
+        """Something new as long as the application asks for records, or takes them."""
+        return object() if self._is_polling else self._delivery.progress
+
+    def _wake(self) -> None:
+        if self._is_started:
+            self._fetcher.wake()

@@ -1,0 +1,54 @@
+"""Records on their way to the application, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from odradek.client.values import ConsumerRecord, TopicPartition
+
+
+class Delivery:
+    """What was taken of one partition and not given yet. `take` is what each record passes through: it does little.
+
+    It may be called from another thread than everything else, as long as nothing else happens meanwhile but `hold`.
+    """
+
+    __slots__ = ("_given", "_records", "_topic_partition", "is_held")
+
+    def __init__(self) -> None:
+        self._topic_partition: TopicPartition | None = None
+        self._records: Sequence[ConsumerRecord] = ()
+        self._given = 0
+        self.is_held = False  # nothing is given until the consumer has looked after its group
+
+    def load(self, topic_partition: TopicPartition, records: Sequence[ConsumerRecord]) -> None:
+        self._topic_partition, self._records, self._given = topic_partition, records, 0
+
+    def take(self) -> ConsumerRecord | None:
+        given = self._given
+        if self.is_held or given == len(self._records):
+            return None
+        self._given = given + 1
+        return self._records[given]
+
+    def take_rest(self, max_records: int) -> tuple[TopicPartition, list[ConsumerRecord]] | None:
+        rest = self._records[self._given : self._given + max_records]
+        if self.is_held or not rest:
+            return None
+        assert self._topic_partition is not None
+        self._given += len(rest)
+        return self._topic_partition, list(rest)
+
+    def drop(self) -> None:
+        self._records, self._given = (), 0
+
+    @property
+    def progress(self) -> tuple[TopicPartition | None, int, int]:
+        """Something else after every `take`."""
+        return self._topic_partition, id(self._records), self._given
+
+    def position(self, topic_partition: TopicPartition) -> int | None:
+        """The offset of the next record of this partition; None where that is not on its way here."""
+        if topic_partition != self._topic_partition or self._given == len(self._records):
+            return None
+        return self._records[self._given].offset
