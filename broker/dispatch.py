@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.dispatch")
 
 KEY_AND_VERSION = Packing(">hh")
+MOST_BITS = 64  # of a time in µs
 REQUEST_START = Packing(">Iih")  # API key and version in one number, correlation id, size of the client id
 
 Shortcut: TypeAlias = Callable[[Buffer, int, int], "LoneBatch | None"]  # frame, correlation id, size of the client id
@@ -113,10 +114,12 @@ class Way:
     """One version of one API: from a frame to the handler. Made at its first request.
 
     It counts, for who looks at metrics (broker/control): requests and their bytes, how long they took until they were
-    answered or parked (`local_s`), and how long the parked ones then waited (`remote_s`).
+    answered or parked (`local_s`), how long the parked ones then waited (`remote_s`), and how many of the answered ones
+    took so long in all: those of `answered_in[n]` less than 2 to the power of n µs, and not less than half of that.
     """
 
     __slots__ = (
+        "answered_in",
         "api_key",
         "call",
         "encode",
@@ -142,6 +145,7 @@ class Way:
         self.requests = self.request_bytes = 0
         self.shortcut: Shortcut | None = None
         self.local_s = self.remote_s = 0.0
+        self.answered_in = [0] * MOST_BITS
         if handler.serves(version):
             self.read = reader(request_class(self.key), version)
             self.encode = response_writer(self.key, response_class(self.key), version)
@@ -153,10 +157,11 @@ class Way:
 class Exchange(RequestContext):
     """A request whose answer is not there yet, with what it takes to give it."""
 
-    __slots__ = ("_dispatcher", "_request", "_way", "deferred", "parked_s", "size_bytes")
+    __slots__ = ("_dispatcher", "_request", "_way", "deferred", "parked_s", "size_bytes", "started_s")
 
     deferred: Deferred[Message]
-    parked_s: float  # when it was parked; of the counter that `Way.remote_s` sums up
+    started_s: float  # when it came; of the counter that `Way.local_s` sums up
+    parked_s: float
 
     def __init__(
         self,
@@ -200,7 +205,9 @@ class Exchange(RequestContext):
 
     def chunks(self) -> list[Buffer]:
         """The answer in bytes, once `deferred` is done; empty where there is none. Raises CloseConnection."""
-        self._way.remote_s += perf_counter() - self.parked_s
+        way, now_s = self._way, perf_counter()
+        way.remote_s += now_s - self.parked_s
+        way.answered_in[int((now_s - self.started_s) * 1e6).bit_length()] += 1
         try:
             answer = self.deferred.outcome()
         except Exception as error:
@@ -265,13 +272,17 @@ class Dispatcher:
         reply: list[Buffer] | Parked
         lone = way.shortcut(frame, correlation_id, client_id_size) if way.shortcut is not None else None
         if lone is not None:
+            lone.started_s = started_s
             lone.parked_s = ended_s = perf_counter()
             reply = lone
         else:
             client_id, position = read_client_id(frame, client_id_size, way.has_tags)
             exchange = Exchange(self, way, correlation_id, client_id, self.now_ms(), connection, size_bytes)
             reply = exchange.begin(frame, position)
+            exchange.started_s = started_s
             exchange.parked_s = ended_s = perf_counter()
+            if isinstance(reply, list):
+                way.answered_in[int((ended_s - started_s) * 1e6).bit_length()] += 1
         way.requests += 1
         way.request_bytes += size_bytes
         way.local_s += ended_s - started_s

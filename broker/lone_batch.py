@@ -157,12 +157,14 @@ class LoneBatch:
         "log_start_offset",
         "parked_s",
         "size_bytes",
+        "started_s",
     )
 
     overlapping_key = ApiKey.PRODUCE.value
     waits_for_others = False
     appended: Appended
     log_start_offset: int
+    started_s: float  # as of Exchange
     parked_s: float
 
     def __init__(self, batches: LoneBatches, place: Place, correlation_id: int, size_bytes: int) -> None:
@@ -193,7 +195,9 @@ class LoneBatch:
     def chunks(self) -> list[Buffer]:
         """The answer, as the codec would encode it."""
         way = self._batches.way
-        way.remote_s += perf_counter() - self.parked_s
+        now_s = perf_counter()
+        way.remote_s += now_s - self.parked_s
+        way.answered_in[int((now_s - self.started_s) * 1e6).bit_length()] += 1
         place, appended = self._place, self.appended
         if self._error is not None:
             refused = PartitionProduceResponse(

@@ -48,6 +48,8 @@ class Partition:
         self._is_dirty = False
         self._unwritten: list[OnDone] = []
         self._unwritten_bytes = 0
+        self.bytes_in = self.bytes_out = 0  # appended, and given to readers, since this process has it
+        self.first_end_offset = log.log_end_offset  # when this process got it
         self._unsynced: deque[tuple[int, OnDone]] = deque()  # (end offset that must be on disk, …), ascending
         self._parked: dict[FetchWait, None] = {}
 
@@ -108,6 +110,8 @@ class Partition:
         )
         if self._parked:  # they are woken at the end of the tick
             self._will_write(len(batch))
+        else:
+            self.bytes_in += len(batch)
         failure = self._write()
         if failure is not None:
             raise failure
@@ -131,6 +135,7 @@ class Partition:
         """Write what is staged, let replies go, and add to `woken` the parked fetches that may now have enough."""
         self._is_dirty = False
         size_bytes, self._unwritten_bytes = self._unwritten_bytes, 0
+        self.bytes_in += size_bytes
         if self._unwritten:
             self._write()
         if self._parked:

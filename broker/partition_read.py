@@ -37,13 +37,17 @@ class PartitionAnswer:
     """A partition's part of a Fetch response.
 
     size_bytes    of the records in it
+    partition     they are from; None where there are none
     ends_waiting  it is told at once, however little there is to read
     """
 
-    __slots__ = ("data", "ends_waiting", "size_bytes")
+    __slots__ = ("data", "ends_waiting", "partition", "size_bytes")
 
-    def __init__(self, data: PartitionData, size_bytes: int, *, ends_waiting: bool = False) -> None:
+    def __init__(
+        self, data: PartitionData, size_bytes: int, partition: Partition | None = None, *, ends_waiting: bool = False
+    ) -> None:
         self.data = data
+        self.partition = partition
         self.size_bytes = size_bytes
         self.ends_waiting = ends_waiting
 
@@ -209,4 +213,4 @@ class PartitionRead:
             aborted_transactions=aborted,
             records=chunks,  # type: ignore[arg-type]
         )
-        return PartitionAnswer(data, size_bytes)
+        return PartitionAnswer(data, size_bytes, self._partition)

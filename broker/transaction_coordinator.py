@@ -202,6 +202,10 @@ class TransactionCoordinator:
         return shard
 
     @property
+    def shards(self) -> list[TransactionShard]:
+        return list(self._shards.values())
+
+    @property
     def is_loaded(self) -> bool:
         """Whether every partition is served."""
         return all(shard.is_loaded for shard in self._shards.values())

@@ -6,17 +6,26 @@ partitions, so it runs in a thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import TypeAlias
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
 from prometheus_client.registry import Collector
 
 from broker.control.measures import Measures
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+BUCKET_BITS = range(5, 26)
+GROUP_STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty")
 RUNNING = 3  # Kafka's number for a broker that serves
 
 Families: TypeAlias = Iterator[Metric]
@@ -38,6 +47,8 @@ class Collected(Collector):
         yield from requests(self._measures)
         yield from connections(self._measures)
         yield from partitions(self._measures)
+        yield from topics(self._measures)
+        yield from groups(self._measures)
         yield from transactions(self._measures)
 
 
@@ -50,18 +61,25 @@ def requests(measures: Measures) -> Families:
     remote = SummaryMetricFamily(
         f"{prefix}_remotetimems", "Parked: waiting for others or for the disk, ms", labels=labels
     )
-    total = SummaryMetricFamily(f"{prefix}_totaltimems", "From the last byte to the answer, ms", labels=labels)
-    for api, version, number, request_bytes, local_ms, remote_ms in measures.requests:
+    total = HistogramMetricFamily(f"{prefix}_totaltimems", "From the last byte to the answer, ms", labels=labels)
+    for api, version, number, request_bytes, local_ms, remote_ms, answered_in in measures.requests:
         of = (api, str(version))
         count.add_metric(of, number)
         size.add_metric(of, number, request_bytes)
         local.add_metric(of, number, local_ms)
         remote.add_metric(of, number, remote_ms)
-        total.add_metric(of, number, local_ms + remote_ms)
+        total.add_metric(of, buckets(answered_in), local_ms + remote_ms)
     errors = CounterMetricFamily(f"{prefix}_errors", "Requests refused as a whole", labels=("request", "error"))
     for (api, error), number in measures.errors.items():
         errors.add_metric((api, error), number)
     yield from (count, size, local, remote, total, errors)
+
+
+def buckets(answered_in: Sequence[int]) -> list[tuple[str, int]]:
+    """Upper bound in ms → how many took no longer; bounds double from 32 µs to half a minute."""
+    counts = list(accumulate(answered_in))
+    bounds = [(str((1 << bits) / 1000), counts[bits]) for bits in BUCKET_BITS]
+    return [*bounds, ("+Inf", counts[-1])]
 
 
 def connections(measures: Measures) -> Families:
@@ -111,6 +129,31 @@ def partitions(measures: Measures) -> Families:
     )
 
 
+def topics(measures: Measures) -> Families:
+    prefix = "kafka_server_brokertopicmetrics"
+    families = {
+        "records_in": (f"{prefix}_messagesin", "Records that were appended, markers too"),
+        "bytes_in": (f"{prefix}_bytesin", "Bytes that were appended"),
+        "bytes_out": (f"{prefix}_bytesout", "Bytes that consumers were given"),
+    }
+    for attribute, (name, help_) in families.items():
+        family = CounterMetricFamily(name, help_, labels=("topic",))
+        for each in measures.topics:
+            family.add_metric((each.topic,), getattr(each, attribute))
+        yield family
+
+
+def groups(measures: Measures) -> Families:
+    if measures.groups is None:
+        return
+    prefix = "kafka_coordinator_group_groupmetadatamanager"
+    by_state = measures.groups.classic_by_state
+    yield gauge(f"{prefix}_numgroups", "Classic groups", sum(by_state.values()))
+    for state in GROUP_STATES:
+        yield gauge(f"{prefix}_numgroups{state.lower()}", f"Classic groups that are {state}", by_state.get(state, 0))
+    yield gauge(f"{prefix}_numoffsets", "Offsets that groups have committed", measures.groups.offsets)
+
+
 def transactions(measures: Measures) -> Families:
     prefix = "kafka_server_transaction_coordinator_metrics"
     if measures.transactions is not None:
@@ -122,6 +165,11 @@ def transactions(measures: Measures) -> Families:
         yield ids
         open_ms = measures.transactions.open_time_max_ms
         yield gauge(f"{prefix}_active_transaction_open_time_max", "Age of the oldest open transaction, ms", open_ms)
+        yield gauge(
+            f"{prefix}_kept_transaction_count",
+            "Open transactions that are kept for whoever recovered them",
+            measures.transactions.kept,
+        )
     prefix = "kafka_server_addpartitionstotxnmanager"
     answered, answered_ms, failed = measures.verification
     time_ms = SummaryMetricFamily(f"{prefix}_verificationtimems", "Until the coordinator had answered, ms")

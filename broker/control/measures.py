@@ -1,28 +1,29 @@
 """What metrics say, as plain numbers. Collected on the loop, at the moment when somebody asks: nothing is kept for it
-but the counters of requests (`broker.dispatch.Way`), of connections and of verifications."""
+but the counters of requests (`broker.dispatch.Way`), of bytes, of connections and of verifications."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.transactions.listing import Filter
-from broker.transactions.tables import TxnState
 from protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from broker.broker import Broker
     from broker.dispatch import Way
+    from broker.group_coordinator import GroupCoordinator
     from broker.partition import Partition
     from broker.transaction_coordinator import TransactionCoordinator
 
+CLASSIC = "classic"  # a type of groups
 LATE_AFTER_MS = 5 * 60 * 1000  # beyond transaction.max.timeout.ms, by which the coordinator would have ended it
 
 
 class RequestMeasure(NamedTuple):
-    """Times in ms, summed over all requests: until answered or parked; parked."""
+    """Times in ms, summed over all requests: until answered or parked; parked. `answered_in`: see `Way`."""
 
     api: str
     version: int
@@ -30,11 +31,14 @@ class RequestMeasure(NamedTuple):
     request_bytes: int
     local_ms: float
     remote_ms: float
+    answered_in: Sequence[int]
 
     @classmethod
     def of(cls, way: Way) -> RequestMeasure:
         api = way.api_key.name.title().replace("_", "")
-        return cls(api, way.version, way.requests, way.request_bytes, way.local_s * 1000, way.remote_s * 1000)
+        local_ms, remote_ms = way.local_s * 1000, way.remote_s * 1000
+        answered_in = tuple(way.answered_in)
+        return cls(api, way.version, way.requests, way.request_bytes, local_ms, remote_ms, answered_in)
 
 
 class ListenerMeasure(NamedTuple):
@@ -58,11 +62,29 @@ class PartitionMeasure(NamedTuple):
     has_late_transaction: bool
 
 
+class TopicMeasure(NamedTuple):
+    """Since this process has its partitions; markers count as records, as in Kafka."""
+
+    topic: str
+    records_in: int
+    bytes_in: int
+    bytes_out: int
+
+
+class GroupMeasure(NamedTuple):
+    """Of classic groups, how many are in which state; `offsets` that are committed, by groups of any kind."""
+
+    classic_by_state: Mapping[str, int]
+    offsets: int
+
+
 class TransactionMeasure(NamedTuple):
-    """Transactional ids that are kept, by state, and since when the oldest open transaction has been open."""
+    """Transactional ids by state, for how long the oldest open transaction has been open, and how many are kept for
+    whoever recovered them (KIP-939)."""
 
     ids_by_state: Mapping[str, int]
     open_time_max_ms: int
+    kept: int
 
 
 class VerificationMeasure(NamedTuple):
@@ -78,6 +100,8 @@ class Measures:
     listeners: Sequence[ListenerMeasure]
     partitions: Sequence[PartitionMeasure]
     offline_partitions: int
+    topics: Sequence[TopicMeasure]
+    groups: GroupMeasure | None  # None: no coordinator, or it is loading
     transactions: TransactionMeasure | None  # None: no coordinator, or it is loading
     verification: VerificationMeasure
 
@@ -85,6 +109,7 @@ class Measures:
 def measure(broker: Broker) -> Measures:
     now_ms = broker.clock.now_ms()
     late_before_ms = now_ms - broker.config.transaction_max_timeout_ms - LATE_AFTER_MS
+    groups = broker.groups if broker.has_started("groups") else None
     transactions = broker.transactions if broker.has_started("transactions") else None
     verifier = broker.verifier if broker.has_started("verifier") else None
     dispatcher = broker.dispatcher
@@ -97,6 +122,8 @@ def measure(broker: Broker) -> Measures:
         ],
         partitions=[partition_measure(partition, late_before_ms) for partition in broker.partitions],
         offline_partitions=len(broker.partitions.offline),
+        topics=topic_measures(broker.partitions),
+        groups=None if groups is None else group_measure(groups),
         transactions=None if transactions is None else transaction_measure(transactions, now_ms),
         verification=VerificationMeasure(0, 0, 0)
         if verifier is None
@@ -123,14 +150,40 @@ def partition_measure(partition: Partition, late_before_ms: int) -> PartitionMea
     )
 
 
-def transaction_measure(transactions: TransactionCoordinator, now_ms: int) -> TransactionMeasure | None:
+def topic_measures(partitions: Iterable[Partition]) -> list[TopicMeasure]:
+    found: dict[str, list[Partition]] = {}
+    for partition in partitions:
+        found.setdefault(partition.topic, []).append(partition)
+    return [
+        TopicMeasure(
+            topic,
+            records_in=sum(each.log.log_end_offset - each.first_end_offset for each in members),
+            bytes_in=sum(each.bytes_in for each in members),
+            bytes_out=sum(each.bytes_out for each in members),
+        )
+        for topic, members in found.items()
+    ]
+
+
+def group_measure(groups: GroupCoordinator) -> GroupMeasure | None:
+    states: Counter[str] = Counter()
+    offsets = 0
     try:
-        found = transactions.list_transactions(Filter())
-        ongoing = transactions.list_transactions(Filter(states=frozenset({TxnState.ONGOING})))
-        started_ms = [transactions.describe(each.transactional_id).transaction_start_time_ms for each in ongoing]
+        for shard in groups.shards:
+            states.update(each.group_state for each in shard.look(lambda core: core.list_groups((), (CLASSIC,))))
+            offsets += shard.look(lambda core: core.offset_count)
     except KafkaError:  # loading
         return None
-    return TransactionMeasure(
-        Counter(each.transaction_state for each in found),
-        max((now_ms - each for each in started_ms if each >= 0), default=0),
-    )
+    return GroupMeasure(states, offsets)
+
+
+def transaction_measure(transactions: TransactionCoordinator, now_ms: int) -> TransactionMeasure | None:
+    open_time_max_ms = kept = 0
+    try:
+        found = transactions.list_transactions(Filter())
+        for shard in transactions.shards:
+            open_time_max_ms = max(open_time_max_ms, shard.look(lambda core: core.open_time_max_ms(now_ms)))
+            kept += shard.look(lambda core: core.kept_count)
+    except KafkaError:  # loading
+        return None
+    return TransactionMeasure(Counter(each.transaction_state for each in found), open_time_max_ms, kept)

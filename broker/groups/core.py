@@ -316,6 +316,10 @@ class GroupCore:
 
     # Administration.
 
+    @property
+    def offset_count(self) -> int:
+        return self._offsets.count
+
     def list_groups(self, states_filter: Sequence[str], types_filter: Sequence[str]) -> list[ListedGroup]:
         listed = [listed_modern(group) for group in self._modern.values() if group.exists]
         listed += [listed_classic(group) for group in self._classic.values()]

@@ -53,6 +53,11 @@ class Offsets:
         """Of the groups that have committed offsets."""
         return list(self._by_group)
 
+    @property
+    def count(self) -> int:
+        """Of committed offsets, pending ones excluded."""
+        return sum(len(positions) for positions in self._by_group.values())
+
     # Replay.
 
     def replay(

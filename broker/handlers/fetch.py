@@ -265,6 +265,8 @@ class FetchInHand:
             answer = answers[position]
             assert answer is not None
             data = answer.data
+            if answer.partition is not None:
+                answer.partition.bytes_out += answer.size_bytes
             if partitions[position].topic != named:
                 named = partitions[position].topic
                 responses.append(topic_response(named))

@@ -6,7 +6,8 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.cimpl import TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.clients.admin import create_topic
@@ -57,6 +58,32 @@ def test_an_open_transaction_shows_in_the_metrics_until_it_is_committed(tmp_path
     assert end_txn == [1]
     assert ended["kafka_server_socket_server_metrics_connection_creation_total", "PLAINTEXT"] > 0
     assert ended["process_resident_memory_bytes",] > 0
+
+
+def test_what_a_topic_took_and_gave_and_what_a_group_keeps_is_counted(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        assert isinstance(broker, BrokerProcess)
+        topic = create_topic(broker.bootstrap, "ledger")
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        for value in (b"1", b"2", b"3"):
+            producer.produce(topic, value)
+        assert producer.flush(30) == 0
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "enable.auto.commit": False})
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        read = [consumer.poll(30) for _ in range(3)]
+        assert all(message is not None and message.error() is None for message in read)
+        consumer.commit(asynchronous=False)
+        consumer.close()
+        found = metrics(broker)
+    prefix = "kafka_server_brokertopicmetrics"
+    assert found[f"{prefix}_messagesin_total", topic] == 3
+    assert found[f"{prefix}_bytesout_total", topic] >= found[f"{prefix}_bytesin_total", topic] > 3 * 6
+    assert found["kafka_coordinator_group_groupmetadatamanager_numgroupsempty",] == 1
+    assert found["kafka_coordinator_group_groupmetadatamanager_numoffsets",] == 1
+    produced = [
+        key for key in found if key[0] == "kafka_network_requestmetrics_totaltimems_bucket" and "Produce" in key
+    ]
+    assert max(found[key] for key in produced) >= 1
 
 
 def test_health_and_readiness_are_said_and_the_rest_is_not_found(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Measures as Prometheus reads them, and readiness."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,15 +12,18 @@ from prometheus_client.parser import text_string_to_metric_families
 from broker.broker import Broker
 from broker.control.exposition import exposition
 from broker.control.measures import (
+    GroupMeasure,
     ListenerMeasure,
     Measures,
     PartitionMeasure,
     RequestMeasure,
+    TopicMeasure,
     TransactionMeasure,
     VerificationMeasure,
     partition_measure,
 )
 from broker.control.readiness import readiness
+from broker.dispatch import MOST_BITS
 from broker.partition import Partition
 from broker.verification import Operation, TransactionalProducer, Unverified
 from protocol.errors import ErrorCode
@@ -28,9 +32,21 @@ from storage.log import Origin
 from tests.support.broker_scene import NOW_MS, BrokerScene
 from tests.support.fake_disk import FakeDisk
 
+
+def answered_in(*times_us: int) -> list[int]:
+    """As `Way` counts them."""
+    counts = [0] * MOST_BITS
+    for time_us in times_us:
+        counts[time_us.bit_length()] += 1
+    return counts
+
+
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "metrics.md"
 MEASURES = Measures(
-    requests=[RequestMeasure("Produce", 13, 4, 4_000, 2.0, 6.0), RequestMeasure("Produce", 9, 1, 10, 1.0, 0.0)],
+    requests=[
+        RequestMeasure("Produce", 13, 4, 4_000, 2.0, 6.0, answered_in(31, 32, 5_000)),
+        RequestMeasure("Produce", 9, 1, 10, 1.0, 0.0, answered_in(10**12)),
+    ],
     errors={("EndTxn", "PRODUCER_FENCED"): 3},
     listeners=[ListenerMeasure("PLAINTEXT", 2, 7)],
     partitions=[
@@ -38,7 +54,9 @@ MEASURES = Measures(
         PartitionMeasure("ledger", 1, 500, 1, 0, 5, 5, 0, 1, False),
     ],
     offline_partitions=1,
-    transactions=TransactionMeasure({"Ongoing": 1, "CompleteCommit": 4}, 1_234),
+    topics=[TopicMeasure("ledger", 40, 9_000, 700)],
+    groups=GroupMeasure({"Stable": 2, "Empty": 1}, 12),
+    transactions=TransactionMeasure({"Ongoing": 1, "CompleteCommit": 4}, 1_234, 1),
     verification=VerificationMeasure(5, 20, 2),
 )
 
@@ -61,8 +79,34 @@ def test_requests_are_counted_by_api_and_version_with_their_times_in_ms_and_size
     assert found[f"{prefix}_localtimems_sum", "Produce", "13"] == 2
     assert found[f"{prefix}_remotetimems_sum", "Produce", "13"] == 6
     assert found[f"{prefix}_totaltimems_sum", "Produce", "13"] == 8
-    assert found[f"{prefix}_totaltimems_count", "Produce", "13"] == 4
+    assert found[f"{prefix}_totaltimems_count", "Produce", "13"] == 3, "one is not answered yet"
     assert found[f"{prefix}_errors_total", "PRODUCER_FENCED", "EndTxn"] == 3
+
+
+def test_the_time_until_the_answer_is_a_histogram_from_which_percentiles_can_be_had() -> None:
+    found = samples(MEASURES)
+    bucket = "kafka_network_requestmetrics_totaltimems_bucket"
+    told = {key[1]: value for key, value in found.items() if key[0] == bucket and key[2:] == ("Produce", "13")}
+    assert [told[bound] for bound in ("0.032", "0.064", "4.096", "8.192", "+Inf")] == [1, 2, 2, 3, 3]
+    assert found[bucket, "33554.432", "Produce", "9"] == 0, "it took longer than half a minute"
+    assert found[bucket, "+Inf", "Produce", "9"] == 1
+
+
+def test_topics_count_what_came_and_what_was_read() -> None:
+    found = samples(MEASURES)
+    prefix = "kafka_server_brokertopicmetrics"
+    assert found[f"{prefix}_messagesin_total", "ledger"] == 40
+    assert found[f"{prefix}_bytesin_total", "ledger"] == 9_000
+    assert found[f"{prefix}_bytesout_total", "ledger"] == 700
+
+
+def test_groups_are_counted_by_state_with_their_offsets() -> None:
+    found = samples(MEASURES)
+    prefix = "kafka_coordinator_group_groupmetadatamanager"
+    assert found[f"{prefix}_numgroups",] == 3
+    assert found[f"{prefix}_numgroupsstable",] == 2
+    assert found[f"{prefix}_numgroupsdead",] == 0
+    assert found[f"{prefix}_numoffsets",] == 12
 
 
 def test_partitions_show_their_offsets_and_how_far_readers_of_committed_data_lag() -> None:
@@ -83,19 +127,20 @@ def test_transactions_and_verification_have_the_names_of_the_kips() -> None:
     found = samples(MEASURES)
     assert found["kafka_server_transaction_coordinator_metrics_transactional_id_count", "Ongoing"] == 1
     assert found["kafka_server_transaction_coordinator_metrics_active_transaction_open_time_max",] == 1_234
+    assert found["kafka_server_transaction_coordinator_metrics_kept_transaction_count",] == 1
     assert found["kafka_server_addpartitionstotxnmanager_verificationtimems_count",] == 5
     assert found["kafka_server_addpartitionstotxnmanager_verificationtimems_sum",] == 20
     assert found["kafka_server_addpartitionstotxnmanager_verificationfailure_total",] == 2
 
 
 def test_a_coordinator_that_is_loading_says_nothing_rather_than_zero() -> None:
-    loading = Measures(**{name: getattr(MEASURES, name) for name in Measures.__slots__} | {"transactions": None})
-    assert not [key for key in samples(loading) if "transaction_coordinator" in key[0]]
+    loading = replace(MEASURES, transactions=None, groups=None)
+    assert not [key for key in samples(loading) if "transaction_coordinator" in key[0] or "group" in key[0]]
 
 
 def test_the_page_names_every_metric_and_no_other() -> None:
     served = {key[0] for key in samples(MEASURES) if key[0].startswith("kafka_")}
-    families = {re.sub(r"_(sum|count|total)$", "", name) for name in served}
+    families = {re.sub(r"_(sum|count|total|bucket)$", "", name) for name in served}
     written = {re.sub(r"_(count|total)$", "", name) for name in re.findall(r"`(kafka_[a-z_]+)`", PAGE.read_text())}
     assert written == families
 
