@@ -2,7 +2,8 @@
 
 It takes a short way, from its bytes to the log and back to bytes, since a general request costs twice as much CPU.
 Whatever is unusual or wrong with a request is left to the general way (handlers/produce.py), which finds out what it
-is: so this way refuses nothing, and there is nothing to keep alike but the answers to batches that were written.
+is: so this way refuses nothing, and there is nothing to keep alike but the answers to batches that were written. A
+question to the transaction coordinator, if its answer is not yes or does not come at once, is asked again there.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.context import AllowAll
+from broker.verification import Operation, TransactionalProducer, Unverified
 from protocol.api_keys import ApiKey
 from protocol.errors import KafkaError
 from protocol.frames import response_chunks
@@ -28,12 +30,12 @@ if TYPE_CHECKING:
     from storage.log import Appended
 
 OLDEST_VERSION, TOPIC_IDS_SINCE = 9, 13  # the oldest flexible version
-# Of a request from behind the client id on: the header's tags, transactional id, acks, timeout, count of topics; then
-# the size of the topic's name. Counts and sizes are one more than what they count, 0 stands for null.
-START_WITH_NAME, START_WITH_ID = Packing(">BBhiBB"), Packing(">BBhiBx")
+# A request begins, behind the client id, with the header's tags and the size of the transactional id. What follows it:
+# acks, timeout, count of topics, size of the topic's name. Counts and sizes are one more than they count, 0 is null.
+ACKS_TO_NAME, ACKS_TO_ID = Packing(">hiBB"), Packing(">hiBx")
 CLIENT_ID_AT = 10
-TOPIC_AT = 9  # behind the client id
-ONE = 2
+TOPIC_AT = 7  # behind the transactional id
+NONE, ONE = 0, 2
 MOST_IN_ONE_BYTE = 127
 COUNT_AND_INDEX_BYTES = 1 + 4
 NO_TAGS = bytes(3)  # of partition, topic and request
@@ -66,18 +68,22 @@ class LoneBatches:
         self._broker = dispatcher.broker
         self._now_ms = dispatcher.now_ms
         self._has_ids = way.version >= TOPIC_IDS_SINCE
-        self._start = START_WITH_ID if self._has_ids else START_WITH_NAME
+        self._acks_to_topic = ACKS_TO_ID if self._has_ids else ACKS_TO_NAME
+        self._operation = Operation.of_produce(way.version)
         self._places: dict[bytes, Place] = {}  # by the bytes from the topic to the partition index
 
     def begin(self, frame: Buffer, correlation_id: int, client_id_size: int) -> LoneBatch | None:
         """None where anything is unusual or wrong; then nothing has happened."""
         at = CLIENT_ID_AT + client_id_size if client_id_size > 0 else CLIENT_ID_AT
         try:
+            tags, id_size = frame[at], frame[at + 1]
+            id_at = at + 2
+            at = id_at + id_size - 1 if id_size else id_at
             if self._has_ids:
-                tags, transactional_id, acks, _, topics = self._start.unpack_from(frame, at)
+                acks, _, topics = self._acks_to_topic.unpack_from(frame, at)
                 topic_size = 16
             else:
-                tags, transactional_id, acks, _, topics, topic_size = self._start.unpack_from(frame, at)
+                acks, _, topics, topic_size = self._acks_to_topic.unpack_from(frame, at)
             start = at + TOPIC_AT
             end = start + topic_size + COUNT_AND_INDEX_BYTES
             records_size = frame[end]
@@ -93,7 +99,7 @@ class LoneBatches:
         records_end = records_at + records_size - 1
         if (
             tags
-            or transactional_id
+            or id_size > MOST_IN_ONE_BYTE
             or topics != ONE
             or topic_size > MOST_IN_ONE_BYTE
             or (acks != -1 and acks != 1)
@@ -110,14 +116,21 @@ class LoneBatches:
         records = memoryview(frame)[records_at:records_end]
         partition, now_ms = place.partition, self._now_ms()
         header = accept_usual(records, partition.rules, now_ms)
-        if header is None or header.attributes:
+        if header is None or header.is_transactional is (id_size == NONE):
             return None
         staged = LoneBatch(self, place, correlation_id, len(frame))
         try:
+            guard = None
+            if id_size:
+                producer = TransactionalProducer(
+                    str(frame[id_at:at], "utf-8"), header.producer_id, header.producer_epoch
+                )
+                batch = Unverified(partition, header.base_sequence)
+                guard = self._broker.verifier.verified_at_once(producer, batch, self._operation)
             staged.appended = partition.append(
-                records, origin=Origin.CLIENT, now_ms=now_ms, on_done=staged.written, header=header
+                records, origin=Origin.CLIENT, now_ms=now_ms, on_done=staged.written, header=header, guard=guard
             )
-        except KafkaError:
+        except (KafkaError, UnicodeDecodeError):
             return None
         staged.log_start_offset = partition.log.log_start_offset
         return staged

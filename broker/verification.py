@@ -132,6 +132,40 @@ class Verifier:
     def asks_for(self, operation: Operation) -> bool:
         return operation.adds or self.settings.transaction_partition_verification_enable
 
+    def verified_at_once(
+        self, producer: TransactionalProducer, batch: Unverified, operation: Operation
+    ) -> VerificationGuard | None:
+        """What to append the batch with. Raises KafkaError, for whatever reason there is no yes now: `verify` tells it,
+        and loses nothing by asking again."""
+        if not self.asks_for(operation):
+            return None
+        partition, base_sequence = batch
+        now_ms = self.clock.now_ms()
+        guard = partition.log.begin_verification(
+            producer.producer_id,
+            producer.producer_epoch,
+            base_sequence,
+            supports_epoch_bump=operation.adds,
+            now_ms=now_ms,
+        )
+        if guard is not NO_GUARD:
+            self._require_yes(producer, (partition.topic, partition.index), operation)
+            self.answered += 1
+            self.answered_ms += self.clock.now_ms() - now_ms
+        return guard if self.settings.transaction_partition_verification_enable else None
+
+    def _require_yes(
+        self, producer: TransactionalProducer, topic_partition: TopicPartition, operation: Operation
+    ) -> None:
+        coordinator = self.coordinator()
+        if coordinator is None:
+            raise KafkaError(E.COORDINATOR_NOT_AVAILABLE)
+        answer = ask(coordinator, producer, [topic_partition], operation)
+        if isinstance(answer, Deferred):
+            raise KafkaError(RETRIED_SOON)
+        if answer[topic_partition] is not E.NONE:
+            raise KafkaError(answer[topic_partition])
+
     def verify(
         self,
         producer: TransactionalProducer,
@@ -149,6 +183,17 @@ class Verifier:
             then({(each.partition.topic, each.partition.index): None for each in batches})
             return
         Asking(self, producer, batches, operation, then, may_repeat=waits_for_the_last and operation.adds).ask()
+
+
+def ask(
+    coordinator: AddsPartitions,
+    producer: TransactionalProducer,
+    partitions: Sequence[TopicPartition],
+    operation: Operation,
+) -> Codes | Deferred[Codes]:
+    return coordinator.add_partitions(
+        *producer, partitions, verify_only=not operation.adds, asked_version=2 if operation.adds else 0
+    )
 
 
 class Asking:
@@ -211,12 +256,7 @@ class Asking:
         if coordinator is None:
             self._answered(dict.fromkeys(unknown, E.COORDINATOR_NOT_AVAILABLE))
             return
-        answer = coordinator.add_partitions(
-            *self._producer,
-            unknown,
-            verify_only=not self._operation.adds,
-            asked_version=2 if self._operation.adds else 0,
-        )
+        answer = ask(coordinator, self._producer, unknown, self._operation)
         if isinstance(answer, Deferred):
             answer.when_done(self._came)
         else:

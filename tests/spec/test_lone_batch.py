@@ -1,6 +1,7 @@
 """A batch that comes alone takes a short way: it must end in the same log, with the same answer, as the general one."""
 
 import asyncio
+from itertools import product
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from protocol.records import Compression, NewRecord, build_batch
 from tests.support.broker_scene import NOW_MS, BrokerScene
 from tests.support.fake_disk import FakeDisk, Fault
 from tests.support.peer import Peer
+from tests.support.transactional_clients import Answering
 
 VERSIONS = range(9, 14)
 SHORT, LONG = "t", "name-" * 24  # as long as one byte can tell
@@ -34,12 +36,16 @@ def idempotent(sequence: int) -> bytearray:
     return records(producer_id=7, producer_epoch=0, base_sequence=sequence)
 
 
+def transactional(sequence: int, epoch: int = 0) -> bytearray:
+    return records(producer_id=7, producer_epoch=epoch, base_sequence=sequence, is_transactional=True)
+
+
 class Scene(BrokerScene):
     """A broker that either may take the short way or always goes the general one."""
 
-    def __init__(self, *, is_short: bool = True) -> None:
+    def __init__(self, *, is_short: bool = True, **settings: Any) -> None:
         self.disk = FakeDisk()
-        super().__init__(self.disk, "/data")
+        super().__init__(self.disk, "/data", **settings)
         for name in (SHORT, LONG, VERY_LONG):
             self.topic(name, 300)
         self.dispatcher = Dispatcher(self.broker, self.clock, handlers=HANDLERS if is_short else GENERAL)
@@ -116,11 +122,87 @@ async def test_any_client_id_may_stand_before_it(client_id: str | None) -> None:
     assert answers[0] == answers[1]
 
 
+TRANSACTIONS: dict[str, list[bytearray]] = {
+    "of a producer": [transactional(0), transactional(2), transactional(0, epoch=1)],
+    "repeated": [transactional(0), transactional(0)],
+    "out of order": [transactional(0), transactional(5)],
+    "with a wrong CRC": [transactional(0)[:-1] + b"x", transactional(0)],
+    "fenced": [transactional(0, epoch=1), transactional(0)],
+    "of nobody": [records(is_transactional=True)],
+    "and one outside": [transactional(0), records()],
+}
+
+
+@pytest.mark.parametrize("batches", TRANSACTIONS.values(), ids=TRANSACTIONS.keys())
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("is_verified", [True, False])
+async def test_both_ways_lead_to_the_same_transactions(
+    version: int, batches: list[bytearray], is_verified: bool
+) -> None:
+    settings = {"transaction_partition_verification_enable": is_verified}
+    short, general = Scene(**settings), Scene(is_short=False, **settings)
+    for transactional_id in ("tx", "", "i" * 126, "i" * 127, "\u00e5" * 200):
+        for batch in batches:
+            answers = []
+            for scene in (short, general):
+                scene.coordinator = Answering(ErrorCode.NONE)
+                request = scene.request((1, bytearray(batch)), version=version, transactional_id=transactional_id)
+                answers.append(scene.told(request, version))
+            assert answers[0] == answers[1]
+            assert len(answers[0]) == 1
+        logs = [scene.partition(SHORT, 1).log for scene in (short, general)]
+        assert b"".join(logs[0].scan(0)) == b"".join(logs[1].scan(0))
+        assert logs[0].producers() == logs[1].producers()
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("code", [each for each in ErrorCode if each is not ErrorCode.CONCURRENT_TRANSACTIONS])
+async def test_what_the_coordinator_says_is_answered_alike(code: ErrorCode, at_once: bool) -> None:
+    for version in VERSIONS:
+        answers = []
+        for scene in (Scene(), Scene(is_short=False)):
+            coordinator = scene.coordinator = Answering(code, at_once=at_once)
+            scene.peer.send(
+                request_bytes(
+                    scene.request((0, transactional(0)), version=version, transactional_id="tx"), version, 1, "c"
+                )
+            )
+            if not at_once:
+                coordinator.held.pop()()
+            scene.settle()
+            answers.append(scene.peer.frames())
+            if at_once and code is ErrorCode.NONE:
+                assert len(coordinator.asked) == 1
+        assert answers[0] == answers[1]
+        assert len(answers[0]) == 1
+
+
+async def test_the_first_of_a_transaction_waits_for_the_end_of_the_one_before() -> None:
+    scene = Scene()
+    busy = ErrorCode.CONCURRENT_TRANSACTIONS
+    scene.coordinator = Answering(busy, busy, ErrorCode.NONE)
+    assert scene.told(scene.request((0, transactional(0)), version=12, transactional_id="tx"), 12) == []
+    scene.timers.advance(20)
+    scene.settle()
+    assert len(scene.peer.frames()) == 1
+    assert scene.partition(SHORT).log.log_end_offset == 2
+
+
+async def test_without_a_coordinator_nothing_is_written() -> None:
+    scene = Scene()
+    answer = scene.answer(scene.request((0, transactional(0)), version=12, transactional_id="tx"), 12)
+    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NOT_ENOUGH_REPLICAS.value
+    assert scene.partition(SHORT).log.log_end_offset == 0
+
+
 async def test_ordinary_requests_take_the_short_way() -> None:
     scene = Scene()
     for version in VERSIONS:
         assert scene.takes_the_short_way(scene.request((0, records()), version=version), version)
         assert scene.takes_the_short_way(scene.request((3, records(1, 60_000)), version=version, acks=1), version)
+        scene.coordinator = Answering(ErrorCode.NONE)
+        in_transaction = scene.request((version, transactional(0)), version=version, transactional_id="tx")
+        assert scene.takes_the_short_way(in_transaction, version)
 
 
 async def test_unusual_requests_do_not() -> None:
@@ -139,7 +221,7 @@ async def test_unusual_requests_do_not() -> None:
         scene.request((0, records()), topic="stamped"),
         scene.request((0, build_batch([NewRecord(None, b"v", NOW_MS)])), topic="compacted"),
         scene.request((0, records(compression=Compression.ZSTD))),
-        scene.request((0, records(producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True))),
+        scene.request((0, transactional(0))),
         scene.request((0, records(1, 80_000))),
     ]
     assert not any(scene.takes_the_short_way(request) for request in unusual)
@@ -147,12 +229,16 @@ async def test_unusual_requests_do_not() -> None:
 
 async def test_every_prefix_of_a_request_is_left_to_the_general_way() -> None:
     scene = Scene()
-    for version in (9, 13):
-        frame = bytearray(request_bytes(scene.request((0, records()), version=version), version, 1, "c"))[4:]
+    scene.coordinator = Answering(ErrorCode.NONE)
+    batches: list[tuple[bytearray, str | None]] = [(records(), None), (transactional(0), "tx")]
+    for version, (batch, transactional_id) in product((9, 13), batches):
+        request = scene.request((0, batch), version=version, transactional_id=transactional_id)
+        frame = bytearray(request_bytes(request, version, 1, "c"))[4:]
         way = scene.dispatcher.find_way(memoryview(frame), int.from_bytes(frame[:4]))
         lone_batches = LoneBatches(way, scene.dispatcher)
         assert all(lone_batches.begin(frame[:size], 1, 1) is None for size in range(10, len(frame)))
         assert lone_batches.begin(frame + b"surplus", 1, 1) is None
+        assert lone_batches.begin(frame.replace(b"tx", b"\xff\xff"), 1, 1) is None or transactional_id is None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
