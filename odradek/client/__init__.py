@@ -10,6 +10,7 @@ from odradek.client.errors import (
     RetriableError,
 )
 from odradek.client.prepared import PreparedTxnState
+from odradek.client.producer import Producer
 from odradek.client.values import (
     ConsumerGroupMetadata,
     ConsumerRecord,
@@ -28,6 +29,7 @@ __all__ = [
     "IllegalState",
     "OffsetAndMetadata",
     "PreparedTxnState",
+    "Producer",
     "ProducerFenced",
     "RecordMetadata",
     "RetriableError",

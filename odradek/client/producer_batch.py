@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from typing import NamedTuple
 
-from odradek.client.values import RecordMetadata
+from odradek.client.values import Headers, RecordMetadata
 from protocol.batch_header import HEADER_BYTES, NO_LEADER_EPOCH, NO_SEQUENCE, TRANSACTIONAL, seal_batch
 from protocol.compression import Compression, compress
 from protocol.records import append_record
@@ -80,7 +79,7 @@ class ProducerBatch:
         self,
         key: bytes | None,
         value: bytes | None,
-        headers: Iterable[tuple[str, bytes | None]],
+        headers: Headers,
         timestamp_ms: int,
         limit_bytes: int,
         future: asyncio.Future[RecordMetadata],
@@ -103,7 +102,7 @@ class ProducerBatch:
                 return False
             buffer += record
         else:
-            append_record(buffer, count, delta_ms, key, value, tuple(headers))
+            append_record(buffer, count, delta_ms, key, value, headers)
             if len(buffer) > limit_bytes and count:
                 del buffer[before:]
                 return False

@@ -1,6 +1,7 @@
 """The states of a transactional producer and the calls that each of them allows (KIP-98, KIP-939).
 
-What did not fit into the table: `complete` means commit or abort, by the state it is given; see `completion`.
+What did not fit into the table: where something is prepared, `complete` means commit or abort, by the state that it is
+given; see `completion`.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ NEXT: Mapping[TxnState, Mapping[Call, TxnState]] = {
     S.UNINITIALIZED: {C.INIT: S.INITIALIZING},
     S.INITIALIZING: {C.INIT: S.INITIALIZING},
     S.READY: {C.BEGIN: S.IN_TRANSACTION, C.FLUSH: S.READY},
-    S.NOTHING_KEPT: {C.BEGIN: S.IN_TRANSACTION, C.FLUSH: S.NOTHING_KEPT},
+    S.NOTHING_KEPT: {C.BEGIN: S.IN_TRANSACTION, C.FLUSH: S.NOTHING_KEPT, C.COMPLETE: S.READY},
     S.IN_TRANSACTION: {
         C.SEND: S.IN_TRANSACTION,
         C.SEND_OFFSETS: S.IN_TRANSACTION,

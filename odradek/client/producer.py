@@ -1,0 +1,388 @@
+"""Sends records: idempotent, in transactions, and in transactions that others decide (KIP-939)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+
+from odradek.client.cluster import (
+    DEFAULT_METADATA_MAX_AGE_MS,
+    DEFAULT_REQUEST_TIMEOUT_MS,
+    DEFAULT_RETRY_BACKOFF_MAX_MS,
+    DEFAULT_RETRY_BACKOFF_MS,
+    Cluster,
+)
+from odradek.client.errors import AbortableError, ClientError, IllegalState
+from odradek.client.outbox import Outbox
+from odradek.client.partitioner import Partitioner, StickyChoice, partition_for_key
+from odradek.client.plain_identity import PlainIdentity
+from odradek.client.prepared import PreparedTxnState
+from odradek.client.sender import ALL, Sender, SendingRules
+from odradek.client.transaction import ABORTED_BY_CLOSE, Call, Completion, completion
+from odradek.client.transaction_session import TransactionSession
+from odradek.client.values import ConsumerGroupMetadata, Headers, OffsetAndMetadata, RecordMetadata, TopicPartition
+from odradek.client.verdicts import Verdict
+from protocol.compression import Compression
+from protocol.errors import ErrorCode
+
+DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
+MOST_IN_FLIGHT_IN_ORDER = 5  # a broker remembers so many batches of a producer, and knows them again
+RECORD_OVERHEAD_BYTES = 70  # what a record alone in a batch can take beyond its key, value and headers
+ACKS: Mapping[str | int, int] = {"all": ALL, -1: ALL, 0: 0, 1: 1}
+
+
+class Producer:
+    """To be started and closed, best by `async with`. All of it belongs to the event loop on which it was started.
+
+    Records of one partition arrive in the order of the calls of `send`, each once, whatever is lost on the way; that is
+    what `enable_idempotence` is for. The settings are those of Kafka's Java client and mean the same, except:
+
+    batch_size      bytes of records before they are compressed
+    partitioner     (topic, key, number of partitions) -> partition; without it records go by the murmur2 hash of their
+                    key, and those without a key to one partition after another, a batch to each
+    """
+
+    def __init__(
+        self,
+        *,
+        bootstrap_servers: str | Sequence[str],
+        client_id: str = "odradek",
+        transactional_id: str | None = None,
+        two_phase_commit: bool = False,
+        transaction_timeout_ms: int | None = None,
+        acks: int | str = "all",
+        enable_idempotence: bool | None = None,
+        compression_type: str | None = None,
+        batch_size: int = 16_384,
+        linger_ms: float = 5,
+        max_in_flight: int = MOST_IN_FLIGHT_IN_ORDER,
+        max_request_size: int = 1_048_576,
+        buffer_memory: int = 33_554_432,
+        max_block_ms: float = 60_000,
+        delivery_timeout_ms: float = 120_000,
+        request_timeout_ms: float = DEFAULT_REQUEST_TIMEOUT_MS,
+        retry_backoff_ms: float = DEFAULT_RETRY_BACKOFF_MS,
+        retry_backoff_max_ms: float = DEFAULT_RETRY_BACKOFF_MAX_MS,
+        metadata_max_age_ms: float = DEFAULT_METADATA_MAX_AGE_MS,
+        partitioner: Partitioner | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        """Raises ValueError for settings that contradict one another."""
+        if acks not in ACKS:
+            raise ValueError(f"acks is 0, 1 or 'all', not {acks!r}")
+        is_idempotent = ACKS[acks] == ALL if enable_idempotence is None else enable_idempotence
+        if is_idempotent and ACKS[acks] != ALL:
+            raise ValueError("enable_idempotence takes acks='all'")
+        if is_idempotent and not 1 <= max_in_flight <= MOST_IN_FLIGHT_IN_ORDER:
+            raise ValueError(f"enable_idempotence takes a max_in_flight of 1 to {MOST_IN_FLIGHT_IN_ORDER}")
+        if transactional_id is not None and not is_idempotent:
+            raise ValueError("a transactional_id takes idempotence")
+        if two_phase_commit and transactional_id is None:
+            raise ValueError("two_phase_commit takes a transactional_id")
+        if two_phase_commit and transaction_timeout_ms is not None:
+            raise ValueError("with two_phase_commit a transaction has no timeout: leave transaction_timeout_ms out")
+        self._cluster = Cluster(
+            bootstrap_servers,
+            client_id=client_id,
+            request_timeout_ms=request_timeout_ms,
+            retry_backoff_ms=retry_backoff_ms,
+            retry_backoff_max_ms=retry_backoff_max_ms,
+            metadata_max_age_ms=metadata_max_age_ms,
+        )
+        self._rules = SendingRules(
+            acks=ACKS[acks],
+            compression=Compression[(compression_type or "none").upper()],
+            batch_size=batch_size,
+            linger_s=linger_ms / 1000,
+            max_in_flight=max_in_flight,
+            max_request_size=max_request_size,
+            delivery_timeout_s=delivery_timeout_ms / 1000,
+            request_timeout_ms=request_timeout_ms,
+            metadata_max_age_s=metadata_max_age_ms / 1000,
+            is_idempotent=is_idempotent,
+            transactional_id=transactional_id,
+        )
+        self._two_phase_commit = two_phase_commit
+        self._transaction_timeout_ms = (
+            DEFAULT_TRANSACTION_TIMEOUT_MS if transaction_timeout_ms is None else transaction_timeout_ms
+        )
+        self._buffer_memory = buffer_memory
+        self._max_block_ms = max_block_ms
+        self._partitioner = partitioner
+        self._rng = rng or random.Random()
+        self._sticky: dict[str, StickyChoice] = {}
+        self._session: TransactionSession | None = None
+        self._plain: PlainIdentity | None = None
+        self._sender: Sender | None = None
+        self._is_closed = False
+
+    async def __aenter__(self) -> Producer:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Find the cluster. Raises RetriableError when none of the bootstrap servers answers."""
+        if self._sender is not None or self._is_closed:
+            raise IllegalState("a producer is started once")
+        try:
+            await self._cluster.start()
+        except BaseException:
+            await self._cluster.close()
+            raise
+        transactional_id = self._rules.transactional_id
+        if transactional_id is None:
+            self._plain = PlainIdentity(
+                self._cluster,
+                is_idempotent=self._rules.is_idempotent,
+                on_error=self._lost,
+                on_progress=self._go_on,
+            )
+            self._sender = Sender(self._cluster, self._rules, self._plain)
+            self._plain.start()
+        else:
+            self._session = TransactionSession(
+                self._cluster,
+                transactional_id,
+                two_phase_commit=self._two_phase_commit,
+                transaction_timeout_ms=self._transaction_timeout_ms,
+                max_block_ms=self._max_block_ms,
+                on_error=self._lost,
+                on_progress=self._go_on,
+            )
+            self._sender = Sender(self._cluster, self._rules, self._session)
+
+    async def close(self, *, timeout_ms: float | None = None) -> None:
+        """Send what was given to `send`, then end; at once when `timeout_ms` is over. A transaction that was begun and
+        neither prepared nor decided is aborted; a prepared one stays prepared."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            if self._sender is not None:
+                # What cannot be aborted now is so by its timeout, or by the next producer of this transactional id.
+                with suppress(TimeoutError, ClientError):
+                    async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                        await self._finish(self._sender)
+        finally:
+            if self._plain is not None:
+                await self._plain.close()
+            if self._sender is not None:
+                await self._sender.close()
+            await self._cluster.close()
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Iterable[tuple[str, bytes | None]] = (),
+    ) -> asyncio.Future[RecordMetadata]:
+        """Take a record; the future is resolved when the broker has it, or fails with a ClientError.
+
+        Waits only for room in the buffer, and the first time for what is known of the topic: at most `max_block_ms`,
+        then RetriableError. Raises ClientError for a record larger than `max_request_size` or a topic that cannot be;
+        within a transaction both are AbortableError. Raises IllegalState outside of a transaction if the producer has
+        a transactional id.
+        """
+        sender = self._allowed(Call.SEND)
+        size_bytes = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
+        kept: Headers = ()
+        if headers:
+            kept = tuple(headers)
+            size_bytes += sum(10 + 3 * len(name) + len(content or b"") for name, content in kept)
+        outboxes = sender.outboxes(topic)
+        if outboxes is None or sender.buffered_bytes > self._buffer_memory or size_bytes > self._rules.max_request_size:
+            outboxes = await self._wait_to_send(sender, topic, size_bytes)
+        if partition is None:
+            partition = self._partition(topic, key, size_bytes, len(outboxes))
+        elif not 0 <= partition < len(outboxes):
+            raise self._refused(
+                f"{topic} has no partition {partition}, but {len(outboxes)}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+        if self._session is not None:
+            self._session.sends()
+        now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+        future: asyncio.Future[RecordMetadata] = sender.loop.create_future()
+        if sender.add(outboxes[partition], key, value, kept, now_ms, future):
+            await asyncio.sleep(0)  # a batch went out: let answers in, however fast records come
+        return future
+
+    async def flush(self) -> None:
+        """Returns when everything that was given to `send` is done: written, or failed."""
+        await self._allowed(Call.FLUSH).flush()
+
+    # Transactions.
+
+    async def init_transactions(self, keep_prepared: bool = False) -> PreparedTxnState | None:
+        """Fence earlier producers of this transactional id, and abort the transaction they left open.
+
+        keep_prepared   do not abort it: it can then be committed, aborted or completed, and nothing else. Its name is
+                        returned; None if there was none.
+        """
+        session = self._transactional()
+        session.enter(Call.INIT)
+        await session.init(keep_prepared=keep_prepared)
+        return session.prepared if session.prepared.has_transaction else None
+
+    async def begin_transaction(self) -> None:
+        self._transactional().enter(Call.BEGIN)
+
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], group: str | ConsumerGroupMetadata
+    ) -> None:
+        """Commit offsets of a consumer group with the transaction.
+
+        offsets   of the records to be read next. Give the consumer's `group_metadata()` as `group`: then the offsets of
+                  a consumer that was expelled from its group are refused.
+        """
+        session = self._transactional()
+        session.enter(Call.SEND_OFFSETS)
+        await session.send_offsets(
+            {
+                TopicPartition(*partition): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+                for partition, offset in offsets.items()
+            },
+            ConsumerGroupMetadata(group) if isinstance(group, str) else group,
+        )
+
+    async def prepare_transaction(self) -> PreparedTxnState:
+        """Flush; from then on only commit, abort and complete are allowed, now and after any crash.
+
+        The state names the transaction; it is empty if nothing was sent, since there is no transaction then. Raises
+        AbortableError if a record or an offset could not be written.
+        """
+        session = self._transactional()
+        if not self._two_phase_commit:
+            raise IllegalState("only a producer with two_phase_commit prepares", ErrorCode.INVALID_TXN_STATE)
+        session.enter(Call.PREPARE)
+        await self._sender_of().flush()
+        session.raise_error()
+        return session.prepare()
+
+    async def complete_transaction(self, state: PreparedTxnState) -> None:
+        """Commit if `state` names the transaction that is prepared, else abort it.
+
+        Nothing happens if `init_transactions(keep_prepared=True)` found none.
+        """
+        session = self._transactional()
+        session.raise_error()
+        match completion(session.state, session.prepared, state):
+            case Completion.COMMIT:
+                await self.commit_transaction()
+            case Completion.ABORT:
+                await self.abort_transaction()
+            case Completion.NOTHING:
+                session.enter(Call.COMPLETE)
+
+    async def commit_transaction(self) -> None:
+        """Raises AbortableError if a record or an offset could not be written; RetriableError if the coordinator does
+        not answer in `max_block_ms`: then call it again, since the transaction may be committed already."""
+        session = self._transactional()
+        session.enter(Call.COMMIT)
+        sender = self._sender_of()
+        await sender.flush()
+        session.raise_error()
+        await session.end(committed=True, needs_new_epoch=sender.has_unresolved)
+
+    async def abort_transaction(self) -> None:
+        """Raises RetriableError if the coordinator does not answer in `max_block_ms`: then call it again."""
+        session = self._transactional()
+        session.enter(Call.ABORT)
+        await self._abort(session, self._sender_of())
+
+    # Within.
+
+    async def _abort(self, session: TransactionSession, sender: Sender) -> None:
+        sender.discard(AbortableError("the transaction was aborted"))
+        await sender.flush()
+        session.raise_error()
+        await session.end(committed=False, needs_new_epoch=sender.has_unresolved)
+        sender.accept()
+
+    async def _finish(self, sender: Sender) -> None:
+        session = self._session
+        if session is None:
+            await sender.flush()
+        elif session.state in ABORTED_BY_CLOSE:
+            session.enter(Call.ABORT)
+            await self._abort(session, sender)
+
+    def _allowed(self, call: Call) -> Sender:
+        sender = self._sender_of()
+        if self._session is not None:
+            self._session.enter(call)
+        elif self._plain is not None and self._plain.error is not None:
+            raise self._plain.error
+        return sender
+
+    def _sender_of(self) -> Sender:
+        if self._sender is None:
+            raise IllegalState("the producer was not started")
+        if self._is_closed:
+            raise IllegalState("the producer is closed")
+        return self._sender
+
+    def _transactional(self) -> TransactionSession:
+        self._sender_of()
+        if self._session is None:
+            raise IllegalState("a producer without transactional_id has no transactions")
+        return self._session
+
+    async def _wait_to_send(self, sender: Sender, topic: str, size_bytes: int) -> list[Outbox]:
+        if size_bytes > self._rules.max_request_size:
+            raise self._refused(
+                f"a record of {size_bytes} bytes, {self._rules.max_request_size} are allowed by max_request_size",
+                ErrorCode.MESSAGE_TOO_LARGE,
+            )
+        ends_at = time.monotonic() + self._max_block_ms / 1000
+        try:
+            outboxes = sender.outboxes(topic) or await sender.learn(topic, self._max_block_ms)
+            while sender.buffered_bytes > self._buffer_memory:
+                await sender.room(ends_at - time.monotonic())
+        except ClientError as error:
+            if self._session is None:
+                raise
+            raise self._refused(str(error), error.code) from error
+        self._allowed(Call.SEND)  # the transaction may have failed meanwhile
+        return outboxes
+
+    def _refused(self, text: str, code: ErrorCode | None) -> ClientError:
+        """A record that was not taken. A transaction must not be committed without it unnoticed."""
+        if self._session is None:
+            return ClientError(text, code)
+        error = AbortableError(text, code)
+        self._session.failed(Verdict.ABORT, error)
+        return error
+
+    def _partition(self, topic: str, key: bytes | None, size_bytes: int, partition_count: int) -> int:
+        if self._partitioner is not None:
+            return self._partitioner(topic, key, partition_count)
+        if key is not None:
+            return partition_for_key(key, partition_count)
+        if partition_count == 1:
+            return 0
+        choice = self._sticky.get(topic)
+        if choice is None:
+            choice = self._sticky[topic] = StickyChoice(self._rules.batch_size, self._rng)
+        return choice.partition(size_bytes, partition_count)
+
+    def _lost(self, error: ClientError) -> None:
+        """Nothing more can be sent, in this transaction or at all."""
+        if self._sender is not None:
+            self._sender.discard(error)
+
+    def _go_on(self) -> None:
+        if self._sender is not None:
+            self._sender.pump_soon()

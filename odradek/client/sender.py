@@ -1,0 +1,488 @@
+"""Carries batches from the outboxes to the leaders of their partitions, and brings the answers back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from odradek.client.cluster import Cluster
+from odradek.client.connection import Connection
+from odradek.client.errors import STALE_METADATA, AbortableError, ClientError, RetriableError, code_of
+from odradek.client.outbox import SEQUENCE_LOST, Gap, Outbox
+from odradek.client.producer_batch import Identity, ProducerBatch
+from odradek.client.values import Headers, RecordMetadata, TopicPartition
+from odradek.client.verdicts import Verdict, as_exception, verdict
+from protocol.api_keys import ApiKey
+from protocol.compression import Compression
+from protocol.errors import ErrorCode
+from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse
+
+NO_OFFSET = -1
+ALL = -1  # acks
+SINCE_TRANSACTION_V2 = 12  # from this version of Produce on the broker itself adds partitions to the transaction
+WITH_NAMES = 12  # from version 13 on topics go by their ids
+
+
+@dataclass(frozen=True, slots=True)
+class SendingRules:
+    acks: int
+    compression: Compression
+    batch_size: int  # bytes, of records before they are compressed
+    linger_s: float
+    max_in_flight: int  # requests on one connection
+    max_request_size: int  # bytes
+    delivery_timeout_s: float
+    request_timeout_ms: float
+    metadata_max_age_s: float
+    is_idempotent: bool
+    transactional_id: str | None
+
+
+class Permission(Protocol):
+    """Who the batches come from, and whether they may go."""
+
+    @property
+    def identity(self) -> Identity | None:
+        """None while there is none, though one is needed."""
+
+    @property
+    def is_transaction_v2(self) -> bool: ...
+
+    def admits(self, partition: TopicPartition) -> bool:
+        """Whether batches may go to this partition now; if not, the sender is woken when they may."""
+
+    def failed(self, verdict: Verdict, error: ClientError) -> None:
+        """A batch got this verdict: ABORT or FATAL."""
+
+    def sequence_lost(self, partition: TopicPartition, identity: Identity) -> Identity | None:
+        """Records of this identity were given up, and nobody knows whether they were written. Under whom the partition
+        begins anew; None if it cannot, or not yet."""
+
+
+class Sender:
+    """Everything happens on the event loop, most of it in `_pump`, which sends whatever may be sent now."""
+
+    def __init__(self, cluster: Cluster, rules: SendingRules, permission: Permission) -> None:
+        self._cluster = cluster
+        self._rules = rules
+        self._permission = permission
+        self.loop = asyncio.get_running_loop()
+        self._topics: dict[str, list[Outbox]] = {}
+        self._busy: dict[Outbox, None] = {}  # with batches that wait to be sent
+        self._by_age: deque[tuple[Outbox, ProducerBatch]] = deque()
+        self._requests: dict[Connection, int] = {}  # how many are under way
+        self._connecting: dict[int, asyncio.Task[None]] = {}
+        self._refreshing: asyncio.Task[None] | None = None
+        self._wake: asyncio.TimerHandle | None = None
+        self._is_pumping_soon = False
+        self._flushes: list[tuple[set[ProducerBatch], asyncio.Future[None]]] = []
+        self._rejects: ClientError | None = None
+        self._room_wanted: deque[asyncio.Future[None]] = deque()
+        self._next_look = self.loop.call_later(rules.metadata_max_age_s, self._look_again)
+        self.buffered_bytes = 0
+
+    # For the producer.
+
+    def outboxes(self, topic: str) -> list[Outbox] | None:
+        """By the index of the partition; None for a topic that has to be asked for first: see `learn`."""
+        return self._topics.get(topic)
+
+    async def learn(self, topic: str, timeout_ms: float) -> list[Outbox]:
+        """Raises RetriableError if nothing can be learnt of the topic in time, ClientError for a wrong name."""
+        await self._cluster.topic(topic, timeout_ms=timeout_ms)
+        return self._grow(topic)
+
+    def add(
+        self,
+        outbox: Outbox,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        timestamp_ms: int,
+        future: asyncio.Future[RecordMetadata],
+    ) -> bool:
+        """Whether this record has made a batch full."""
+        waiting, limit = outbox.waiting, self._rules.batch_size
+        if waiting:
+            batch = waiting[-1]
+            if not batch.is_closed:
+                before = batch.size_bytes
+                if batch.append(key, value, headers, timestamp_ms, limit, future):
+                    self.buffered_bytes += batch.size_bytes - before
+                    return False
+        batch = outbox.open_batch(self.loop.time(), timestamp_ms)
+        batch.append(key, value, headers, timestamp_ms, limit, future)
+        self.buffered_bytes += batch.size_bytes
+        self._busy[outbox] = None
+        self._by_age.append((outbox, batch))
+        if len(waiting) > 1:
+            self._pump()
+            return True
+        if self._rules.linger_s <= 0:
+            self.pump_soon()
+        else:
+            self._wake_at(batch.created_at + self._rules.linger_s)
+        return False
+
+    async def room(self, timeout_s: float) -> None:
+        """Wait until a batch is done, which may give enough room. Raises RetriableError when none is in time."""
+        waiter = self.loop.create_future()
+        self._room_wanted.append(waiter)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await waiter
+        except TimeoutError:
+            raise RetriableError(f"the buffer has been full for {timeout_s:g} s") from None
+
+    async def flush(self) -> None:
+        """Returns when every batch that is there now is done, well or not."""
+        unfinished = {batch for _, batch in self._by_age if not batch.is_done}
+        for outbox in self._all_outboxes():
+            unfinished.update(outbox.in_flight)  # also those given up, whose answers say what became of them
+        if not unfinished:
+            return
+        done = self.loop.create_future()
+        entry = (unfinished, done)
+        self._flushes.append(entry)
+        self._pump()
+        try:
+            await done
+        finally:
+            if entry in self._flushes:
+                self._flushes.remove(entry)
+
+    def discard(self, error: ClientError) -> None:
+        """Fail what is not under way, and from now on what would have to be sent again; until `accept`."""
+        self._rejects = error
+        for outbox in self._all_outboxes():
+            for batch in outbox.discard_waiting():
+                self._fail(batch, error)
+                self._answered_for_flush(batch)
+        self._busy.clear()
+
+    def accept(self) -> None:
+        self._rejects = None
+
+    @property
+    def has_unresolved(self) -> bool:
+        """Whether sequences can only go on in a new epoch."""
+        return any(outbox.needs_new_epoch for outbox in self._all_outboxes())
+
+    async def close(self) -> None:
+        """Stop; what is not done is failed."""
+        self.discard(RetriableError("the producer was closed"))
+        self._next_look.cancel()
+        if self._wake is not None:
+            self._wake.cancel()
+        tasks = [*self._connecting.values(), *([self._refreshing] if self._refreshing is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def pump_soon(self) -> None:
+        if not self._is_pumping_soon:
+            self._is_pumping_soon = True
+            self.loop.call_soon(self._pump)
+
+    # Sending.
+
+    def _pump(self) -> None:
+        self._is_pumping_soon = False
+        now = self.loop.time()
+        self._give_up(now)
+        identity = self._permission.identity
+        if identity is None:
+            return
+        by_leader: dict[int, list[Outbox]] = {}
+        wake_at = self._by_age[0][1].created_at + self._rules.delivery_timeout_s if self._by_age else None
+        for outbox in list(self._busy):
+            if not outbox.waiting:
+                del self._busy[outbox]
+                continue
+            if outbox.needs_new_epoch:
+                anew = self._permission.sequence_lost(outbox.partition, outbox.identity)
+                if anew is None:
+                    return
+                outbox.begin_epoch(anew)
+                identity = anew
+            due_at = self._due_at(outbox)
+            if due_at > now:
+                wake_at = due_at if wake_at is None else min(wake_at, due_at)
+                continue
+            leader = self._cluster.leader(outbox.partition)
+            if leader is None or leader.node_id is None:
+                self._refresh()
+            elif self._permission.admits(outbox.partition):
+                by_leader.setdefault(leader.node_id, []).append(outbox)
+        if wake_at is not None:
+            self._wake_at(wake_at)
+        for node_id, outboxes in by_leader.items():
+            connection = self._cluster.open_connection(node_id)
+            if connection is None:
+                self._connect(node_id)
+            else:
+                self._send_all(connection, outboxes, identity, now)
+
+    def _due_at(self, outbox: Outbox) -> float:
+        """When its oldest batch may go, in seconds on the loop's clock."""
+        head = outbox.waiting[0]
+        if head.attempts:
+            return outbox.retry_at
+        if head.is_closed or self._flushes:
+            return max(outbox.retry_at, 0.0)
+        return max(outbox.retry_at, head.created_at + self._rules.linger_s)
+
+    def _send_all(self, connection: Connection, outboxes: list[Outbox], identity: Identity, now: float) -> None:
+        while outboxes and self._requests.get(connection, 0) < self._rules.max_in_flight:
+            chosen: list[tuple[Outbox, ProducerBatch]] = []
+            size_bytes = 0
+            for outbox in outboxes:
+                batch = outbox.next_to_send(identity)
+                if batch is None or (chosen and size_bytes + batch.size_bytes > self._rules.max_request_size):
+                    continue
+                outbox.sent(batch, identity)
+                size_bytes += batch.size_bytes
+                chosen.append((outbox, batch))
+            if not chosen:
+                return
+            self._send(connection, chosen)
+            outboxes = [outbox for outbox in outboxes if outbox.waiting and self._due_at(outbox) <= now]
+
+    def _send(self, connection: Connection, batches: list[tuple[Outbox, ProducerBatch]]) -> None:
+        rules = self._rules
+        by_topic: dict[str, list[PartitionProduceData]] = {}
+        for outbox, batch in batches:
+            records = batch.seal(rules.compression, is_transactional=rules.transactional_id is not None)
+            topic, index = outbox.partition
+            by_topic.setdefault(topic, []).append(PartitionProduceData(index=index, records=records))
+        request = ProduceRequest(
+            transactional_id=rules.transactional_id,
+            acks=rules.acks,
+            timeout_ms=int(rules.request_timeout_ms),
+            topic_data=[TopicProduceData(name=topic, partition_data=data) for topic, data in by_topic.items()],
+        )
+        oldest, newest = 0, WITH_NAMES
+        if rules.transactional_id is not None:
+            if self._permission.is_transaction_v2:
+                oldest = SINCE_TRANSACTION_V2
+            else:
+                newest = SINCE_TRANSACTION_V2 - 1
+        try:
+            version = connection.version(ProduceRequest, newest, oldest)
+            if rules.acks == 0:
+                connection.send_unanswered(request, version)
+                for outbox, batch in batches:
+                    self._written(outbox, batch, None, None)
+                return
+            reply = connection.send(request, version, ProduceResponse)
+        except ClientError as error:
+            for outbox, batch in batches:
+                self._not_written(outbox, batch, error.code or ErrorCode.NETWORK_EXCEPTION, str(error))
+            return
+        self._requests[connection] = self._requests.get(connection, 0) + 1
+        reply.add_done_callback(partial(self._answered, connection, batches))
+
+    # Answers.
+
+    def _answered(
+        self,
+        connection: Connection,
+        batches: list[tuple[Outbox, ProducerBatch]],
+        reply: asyncio.Future[ProduceResponse],
+    ) -> None:
+        under_way = self._requests[connection] - 1
+        if under_way:
+            self._requests[connection] = under_way
+        else:
+            del self._requests[connection]
+        lost = reply.exception()
+        answers = {} if lost is not None else _by_partition(reply.result())
+        for outbox, batch in batches:
+            answer = answers.get(outbox.partition)
+            if lost is not None:
+                self._not_written(outbox, batch, ErrorCode.NETWORK_EXCEPTION, str(lost))
+            elif answer is None:
+                self._not_written(outbox, batch, ErrorCode.NETWORK_EXCEPTION, "the broker left out this partition")
+            elif answer.error_code == 0:
+                log_append_time_ms = answer.log_append_time_ms if answer.log_append_time_ms >= 0 else None
+                base_offset = answer.base_offset if answer.base_offset != NO_OFFSET else None
+                self._written(outbox, batch, base_offset, log_append_time_ms)
+            elif answer.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER.value:
+                self._written(outbox, batch, None, None)
+            else:
+                self._not_written(outbox, batch, code_of(answer.error_code), _explanation(answer))
+        self._pump()
+
+    def _written(
+        self, outbox: Outbox, batch: ProducerBatch, base_offset: int | None, log_append_time_ms: int | None
+    ) -> None:
+        outbox.written(batch)
+        if not batch.is_done:
+            batch.succeed(*outbox.partition, base_offset, log_append_time_ms)
+            self._release(batch)
+        self._answered_for_flush(batch)
+
+    def _not_written(self, outbox: Outbox, batch: ProducerBatch, code: ErrorCode, text: str) -> None:
+        """Not now at least: after a lost connection it may have been."""
+        topic, index = outbox.partition
+        batch.last_error = text
+        if code in STALE_METADATA:
+            self._refresh()
+        is_transactional = self._rules.transactional_id is not None
+        decided = verdict(ApiKey.PRODUCE, code, is_transactional=is_transactional)
+        if code in SEQUENCE_LOST and self._rules.is_idempotent:
+            if outbox.gap(batch) is Gap.SENT_TOO_EARLY:
+                decided = Verdict.RETRY
+            elif not is_transactional:
+                outbox.broken_at(batch, self.loop.time())
+                self._requeued(outbox, batch)
+                return
+        if decided is Verdict.RETRY:
+            outbox.failures += 1
+            retry_at = self.loop.time() + self._cluster.backoff.delay_s(outbox.failures)
+            outbox.returned(batch, retry_at)
+            self._requeued(outbox, batch)
+            return
+        outbox.refused(batch)
+        error = as_exception(decided, code, f"a batch of {batch.record_count} records for {topic}-{index}: {text}")
+        self._fail(batch, error)
+        self._answered_for_flush(batch)
+        if decided is not Verdict.REFUSED:
+            self._permission.failed(decided, error)
+
+    def _requeued(self, outbox: Outbox, batch: ProducerBatch) -> None:
+        if batch.is_done:  # it was given up while it was under way
+            self._answered_for_flush(batch)
+        elif self._rejects is not None:
+            outbox.given_up(batch)
+            self._fail(batch, self._rejects)
+            self._answered_for_flush(batch)
+        else:
+            self._busy[outbox] = None
+
+    def _give_up(self, now: float) -> None:
+        """Batches older than the delivery timeout fail, also those under way."""
+        by_age, created_before = self._by_age, now - self._rules.delivery_timeout_s
+        while by_age:
+            outbox, batch = by_age[0]
+            if not batch.is_done:
+                if batch.created_at > created_before:
+                    return
+                topic, index = outbox.partition
+                text = f"{batch.record_count} records for {topic}-{index} in {self._rules.delivery_timeout_s:g} s"
+                text += f": {batch.last_error}" if batch.last_error else ""
+                outbox.given_up(batch)
+                self._fail(batch, RetriableError(f"no answer to {text}", ErrorCode.REQUEST_TIMED_OUT))
+                if batch not in outbox.in_flight:
+                    self._answered_for_flush(batch)
+                if self._rules.transactional_id is not None:
+                    error = AbortableError(f"no answer to {text}", ErrorCode.REQUEST_TIMED_OUT)
+                    self._permission.failed(Verdict.ABORT, error)
+            by_age.popleft()
+
+    def _fail(self, batch: ProducerBatch, error: ClientError) -> None:
+        if not batch.is_done:
+            batch.fail(error)
+            self._release(batch)
+
+    def _release(self, batch: ProducerBatch) -> None:
+        self.buffered_bytes -= batch.size_bytes
+        while self._room_wanted:
+            waiter = self._room_wanted.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _answered_for_flush(self, batch: ProducerBatch) -> None:
+        for unfinished, done in self._flushes:
+            unfinished.discard(batch)
+            if not unfinished and not done.done():
+                done.set_result(None)
+
+    # Brokers.
+
+    def _connect(self, node_id: int) -> None:
+        if node_id not in self._connecting:
+            self._connecting[node_id] = self.loop.create_task(self._connected(node_id))
+
+    async def _connected(self, node_id: int) -> None:
+        try:
+            await self._cluster.connection(node_id)
+        except ClientError:
+            self._refresh()
+            await self._cluster.pause(1)
+        finally:
+            del self._connecting[node_id]
+            self.pump_soon()
+
+    def _refresh(self) -> None:
+        """Ask who leads what, again and again until a broker answers."""
+        if self._refreshing is None:
+            self._refreshing = self.loop.create_task(self._refreshed())
+
+    def _look_again(self) -> None:
+        """Leaders may have moved, and topics grown, without anything having failed."""
+        self._next_look = self.loop.call_later(self._rules.metadata_max_age_s, self._look_again)
+        if self._topics:
+            self._refresh()
+
+    async def _refreshed(self) -> None:
+        try:
+            failures = 0
+            while True:
+                failures += 1
+                await self._cluster.pause(failures)
+                try:
+                    await self._cluster.refresh(self._topics)
+                except ClientError:
+                    continue
+                for topic in self._topics:
+                    self._grow(topic)
+                return
+        finally:
+            self._refreshing = None
+            self.pump_soon()
+
+    def _grow(self, topic: str) -> list[Outbox]:
+        """As many outboxes as the topic has partitions by what is known of it."""
+        outboxes = self._topics.setdefault(topic, [])
+        known = self._cluster.known_topic(topic)
+        first_alone = self._rules.transactional_id is None
+        for index in range(len(outboxes), 0 if known is None else len(known.leaders)):
+            partition = TopicPartition(topic, index)
+            outboxes.append(Outbox(partition, is_idempotent=self._rules.is_idempotent, first_alone=first_alone))
+        return outboxes
+
+    def _all_outboxes(self) -> Iterable[Outbox]:
+        for outboxes in self._topics.values():
+            yield from outboxes
+
+    def _wake_at(self, when: float) -> None:
+        if self._wake is not None:
+            if not self._wake.cancelled() and self.loop.time() < self._wake.when() <= when:
+                return
+            self._wake.cancel()
+        self._wake = self.loop.call_at(when, self._pump)
+
+
+def _by_partition(response: ProduceResponse) -> Mapping[TopicPartition, PartitionProduceResponse]:
+    return {
+        TopicPartition(topic.name, partition.index): partition
+        for topic in response.responses
+        for partition in topic.partition_responses
+    }
+
+
+def _explanation(answer: PartitionProduceResponse) -> str:
+    """What the broker says, in its own words where it has some."""
+    words = [code_of(answer.error_code).name]
+    if answer.error_message:
+        words.append(answer.error_message)
+    words += [
+        f"record {error.batch_index}: {error.batch_index_error_message or 'invalid'}" for error in answer.record_errors
+    ]
+    return ", ".join(words)
