@@ -1,4 +1,4 @@
-"""Transactional producers of three client libraries behind one interface, and readers of either isolation level."""
+"""Transactional producers of four client libraries behind one interface, and readers of either isolation level."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import kafka
 import kafka.errors
 from kafka.structs import OffsetAndMetadata
 
+import odradek.client
 from tests.clients.speakers import PATIENCE_S, Refused, TooSlow
 from tests.clients.speakers.aio import LoopThread
 
@@ -200,6 +201,51 @@ class AioTransactions(Transactional):
             LOOP.run(self._producer.stop())
 
 
+class OdradekTransactions(Transactional):
+    def __init__(self, bootstrap: str, transactional_id: str, *, timeout_ms: int = 60_000) -> None:
+        async def start() -> odradek.client.Producer:
+            producer = odradek.client.Producer(
+                bootstrap_servers=bootstrap,
+                transactional_id=transactional_id,
+                transaction_timeout_ms=timeout_ms,
+                retry_backoff_ms=20,
+            )
+            await producer.start()
+            await producer.init_transactions()
+            return producer
+
+        with _odradek():
+            self._producer = LOOP.run(start())
+
+    def begin(self) -> None:
+        with _odradek():
+            LOOP.run(self._producer.begin_transaction())
+
+    def send(self, topic: str, value: bytes, partition: int = 0) -> None:
+        with _odradek():
+            LOOP.run(self._producer.send(topic, value, partition=partition))
+
+    def flush(self) -> None:
+        with _odradek():
+            LOOP.run(self._producer.flush())
+
+    def send_offsets(self, offsets: Mapping[Place, int], group: str) -> None:
+        wanted = {odradek.client.TopicPartition(*place): offset for place, offset in offsets.items()}
+        with _odradek():
+            LOOP.run(self._producer.send_offsets_to_transaction(wanted, group))
+
+    def commit(self) -> None:
+        with _odradek():
+            LOOP.run(self._producer.commit_transaction())
+
+    def abort(self) -> None:
+        with _odradek():
+            LOOP.run(self._producer.abort_transaction())
+
+    def close(self) -> None:
+        LOOP.run(self._producer.close())
+
+
 @contextmanager
 def _confluent() -> Iterator[None]:
     try:
@@ -228,6 +274,15 @@ def _aio() -> Iterator[None]:
         raise Fenced(getattr(error, "errno", None), repr(error)) from error
     except aiokafka.errors.KafkaError as error:
         raise Refused(getattr(error, "errno", None), repr(error)) from error
+
+
+@contextmanager
+def _odradek() -> Iterator[None]:
+    try:
+        yield
+    except odradek.client.ClientError as error:
+        kind = Fenced if isinstance(error, odradek.client.ProducerFenced) else Refused
+        raise kind(None if error.code is None else error.code.value, str(error)) from error
 
 
 # Readers: everything from the start to the end that their isolation level lets them see.
@@ -323,6 +378,7 @@ PRODUCERS: Mapping[str, Open] = {
     "confluent-kafka": ConfluentTransactions,
     "kafka-python": PythonTransactions,
     "aiokafka": AioTransactions,
+    "odradek": OdradekTransactions,
 }
 READERS: Mapping[str, Callable[..., list[bytes]]] = {
     "confluent-kafka": confluent_values,
