@@ -47,12 +47,26 @@ def list_(
         str | None,
         typer.Option("--transactional-id-pattern", help="Only ids that it matches wholly.", metavar="REGEX"),
     ] = None,
+    in_doubt: Annotated[
+        bool,
+        typer.Option(
+            "--in-doubt",
+            help="Open transactions that wait for the decision of a two-phase commit, and others that are open for more"
+            " than 15 minutes; with the readers they hold up. With --duration-filter: those of either kind that are"
+            " older.",
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
-    """All transactional ids that the coordinators know."""
+    """All transactional ids that the coordinators know; or those in doubt."""
     from odradek.transactions.listing import Wanted, list_transactions
     from odradek.transactions.printing import print_rows
 
+    if in_doubt:
+        if state or producer_id or pattern is not None:
+            raise typer.BadParameter("--in-doubt goes with --duration-filter and with no other selection")
+        _with_cluster(bootstrap_server, lambda cluster: _print_in_doubt(cluster, longer_than_ms, as_json=json))
+        return
     wanted = Wanted(tuple(state or ()), tuple(producer_id or ()), longer_than_ms, pattern)
 
     def run(cluster: Cluster) -> None:
@@ -74,6 +88,60 @@ def list_(
         print_rows(rows, columns, as_json=json, empty="No transactional ids.")
 
     _with_cluster(bootstrap_server, run)
+
+
+def _print_in_doubt(cluster: Cluster, longer_than_ms: int | None, *, as_json: bool) -> None:
+    from odradek.transactions.in_doubt import find_in_doubt
+    from odradek.transactions.printing import duration, print_rows
+
+    now_ms = _now_ms()
+    found = find_in_doubt(
+        cluster,
+        now_ms,
+        longer_than_ms=MAX_TRANSACTION_TIMEOUT_MINUTES * 60_000 if longer_than_ms is None else longer_than_ms,
+        two_phase_longer_than_ms=longer_than_ms or 0,
+    )
+    rows = []
+    for each in found:
+        transaction = each.transaction
+        open_for_ms = transaction.open_for_ms(now_ms) or 0
+        rows.append(
+            {
+                "transactional_id": transaction.transactional_id,
+                "coordinator": transaction.coordinator,
+                "producer_id": transaction.producer_id,
+                "producer_epoch": transaction.producer_epoch,
+                "two_phase_commit": transaction.is_two_phase,
+                "started_ms": transaction.started_ms,
+                "open_for_ms": open_for_ms,
+                "partitions": [f"{topic}-{partition}" for topic, partition in transaction.partitions],
+                "holds": [
+                    {"partition": f"{held.topic}-{held.partition}", "offset": held.from_offset, "records": held.records}
+                    for held in each.holds
+                ],
+            }
+            if as_json
+            else {
+                "transactional_id": transaction.transactional_id,
+                "pair": f"{transaction.producer_id}:{transaction.producer_epoch}",
+                "why": "two-phase commit" if transaction.is_two_phase else "open for long",
+                "open_for": duration(open_for_ms),
+                "partitions": [f"{topic}-{partition}" for topic, partition in transaction.partitions],
+                "holds": [
+                    f"{held.topic}-{held.partition} at {held.from_offset} ({held.records} records)"
+                    for held in each.holds
+                ],
+            }
+        )
+    columns = {
+        "transactional_id": "TRANSACTIONAL ID",
+        "pair": "PRODUCER ID:EPOCH",
+        "why": "WHY",
+        "open_for": "OPEN FOR",
+        "partitions": "PARTITIONS",
+        "holds": "HOLDS UP READERS OF",
+    }
+    print_rows(rows, columns, as_json=as_json, empty="No transactions in doubt.")
 
 
 @app.command()
@@ -199,6 +267,30 @@ def abort(
             raise AdminError(f"{topic}-{partition} has no leader at the moment")
         abort_by_marker(cluster, transaction_at(cluster, found, start_offset))
         print(f"Aborted the transaction at offset {start_offset} of {topic}-{partition}.")
+
+    _with_cluster(bootstrap_server, run)
+
+
+@app.command("force-terminate")
+def force_terminate(
+    transactional_id: Annotated[str, typer.Option(help="Whose transaction.", metavar="ID")],
+    bootstrap_server: BootstrapServer = LOCAL,
+) -> None:
+    """Abort what a transactional id has open, a two-phase commit included, and fence whoever owns it.
+
+    What an outside coordinator has decided meanwhile is not asked for: if that was to commit, its two sides diverge.
+    """
+    from odradek.transactions.ending import force_terminate as terminate
+    from odradek.transactions.listing import ONGOING
+
+    def run(cluster: Cluster) -> None:
+        found = terminate(cluster, transactional_id)
+        if found.state == ONGOING:
+            kind = " of a two-phase commit" if found.is_two_phase else ""
+            count = len(found.partitions)
+            print(f"Aborted the transaction{kind} of {transactional_id}, in {count} partition{'s' * (count != 1)}.")
+        else:
+            print(f"{transactional_id} had no open transaction ({found.state}); whoever owned it is fenced.")
 
     _with_cluster(bootstrap_server, run)
 

@@ -1,6 +1,7 @@
-"""Two ways to end a transaction from outside, which differ in who knows of it.
+"""Ways to end a transaction from outside, which differ in who knows of it.
 
 By its coordinator, as a new producer of the same transactional id would: everything ends, the old producer is fenced.
+By force, the same for a transaction of a two-phase commit, which was promised to wait for its owner's decision.
 By a marker in one partition, for a transaction that no coordinator knows.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 from odradek.admin.cluster import Cluster
 from odradek.admin.connection import AdminError, check
 from odradek.transactions.hanging import OpenTransaction, owner_of
-from odradek.transactions.listing import describe, ids_by_producer
+from odradek.transactions.listing import ONGOING, Described, describe, ids_by_producer
 from protocol.messages.init_producer_id_request import InitProducerIdRequest
 from protocol.messages.init_producer_id_response import InitProducerIdResponse
 from protocol.messages.write_txn_markers_request import (
@@ -19,25 +20,44 @@ from protocol.messages.write_txn_markers_request import (
 )
 from protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
 
-ONGOING = "Ongoing"
 FIRST_COORDINATOR_EPOCH = 0
 WITHOUT_TRANSACTION_VERSION = 1  # of WriteTxnMarkers: a later one would ask for a newer epoch than that of the producer
 INIT_PRODUCER_ID = 5  # the newest that does not know of two-phase commit
+TIMEOUT_MS = 30_000  # of the id, after it was ended by force: that of an admin request, as Kafka's tool does it
 
 
 def abort_by_coordinator(cluster: Cluster, transactional_id: str) -> None:
-    """Returns when the abort is complete. Raises AdminError, so also where nothing is open: the producer would
-    be fenced for nothing."""
+    """Returns when the abort is complete. Raises AdminError, so also where nothing is open (the producer would be
+    fenced for nothing), and where the transaction is of a two-phase commit."""
     found = describe(cluster, transactional_id)
     if found.state != ONGOING:
         raise AdminError(f"{transactional_id!r} has no open transaction: its state is {found.state}")
+    if found.is_two_phase:
+        raise AdminError(
+            f"the transaction of {transactional_id!r} is part of a two-phase commit, whose coordinator may have decided"
+            f" to commit it; if nobody can tell: force-terminate --transactional-id {transactional_id}"
+        )
+    _take_over(cluster, found, found.timeout_ms)
+
+
+def force_terminate(cluster: Cluster, transactional_id: str) -> Described:
+    """Whatever is open is aborted, whoever owned the id is fenced, and the id is an ordinary one from now on.
+
+    Returns what there was before, when that is complete. Raises AdminError, so also where nothing is known of the id.
+    """
+    found = describe(cluster, transactional_id)
+    _take_over(cluster, found, TIMEOUT_MS)
+    return found
+
+
+def _take_over(cluster: Cluster, found: Described, timeout_ms: int) -> None:
     broker = cluster.broker(found.coordinator)
-    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=found.timeout_ms)
+    request = InitProducerIdRequest(transactional_id=found.transactional_id, transaction_timeout_ms=timeout_ms)
 
     def fence() -> None:
         # While the abort is under way the answer is CONCURRENT_TRANSACTIONS.
         answer = broker.ask(request, InitProducerIdResponse, highest=INIT_PRODUCER_ID)
-        check(answer.error_code, f"to abort the transaction of {transactional_id!r}")
+        check(answer.error_code, f"to end the transaction of {found.transactional_id!r}")
 
     cluster.patiently(fence)
 

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 from odradek.admin.cluster import Cluster
 from odradek.admin.connection import AdminError, Connection, check
+from protocol.errors import ErrorCode
 from protocol.messages.describe_transactions_request import DescribeTransactionsRequest
-from protocol.messages.describe_transactions_response import DescribeTransactionsResponse
+from protocol.messages.describe_transactions_response import DescribeTransactionsResponse, TransactionState
 from protocol.messages.list_transactions_request import ListTransactionsRequest
 from protocol.messages.list_transactions_response import ListTransactionsResponse
 
 DURATION_SINCE, PATTERN_SINCE = 1, 2  # versions of ListTransactions
+ONGOING = "Ongoing"
+NO_TIMEOUT = frozenset({-1, 2**31 - 1})  # as KIP-939 says it, and as Kafka stores it
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,11 @@ class Described:
     timeout_ms: int
     started_ms: int | None
     partitions: tuple[tuple[str, int], ...]
+
+    @property
+    def is_two_phase(self) -> bool:
+        """Of a two-phase commit (KIP-939): it has no timeout, so that nobody but its owner ends it."""
+        return self.timeout_ms in NO_TIMEOUT
 
     def open_for_ms(self, now_ms: int) -> int | None:
         return None if self.started_ms is None or not self.partitions else max(0, now_ms - self.started_ms)
@@ -97,23 +105,44 @@ def _refuse_what_is_too_new(broker: Connection, wanted: Wanted) -> None:
 def describe(cluster: Cluster, transactional_id: str) -> Described:
     """Raises AdminError, so also where nothing is known of it."""
     node_id = cluster.coordinator(transactional_id)
-    request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
 
     def ask() -> Described:
-        (found,) = cluster.broker(node_id).ask(request, DescribeTransactionsResponse).transaction_states
+        (found,) = _describe_at(cluster, node_id, [transactional_id])
         check(found.error_code, f"the transactional id {transactional_id!r}")
-        return Described(
-            transactional_id,
-            node_id,
-            found.producer_id,
-            found.producer_epoch,
-            found.transaction_state,
-            found.transaction_timeout_ms,
-            found.transaction_start_time_ms if found.transaction_start_time_ms >= 0 else None,
-            tuple((topic.topic, partition) for topic in found.topics for partition in topic.partitions),
-        )
+        return _described(found, node_id)
 
     return cluster.patiently(ask)
+
+
+def describe_listed(cluster: Cluster, listed: Iterable[Listed]) -> list[Described]:
+    """Those that their coordinators still know. Raises AdminError."""
+    by_coordinator: dict[int, list[str]] = {}
+    for each in listed:
+        by_coordinator.setdefault(each.coordinator, []).append(each.transactional_id)
+    return [
+        _described(found, node_id)
+        for node_id, transactional_ids in by_coordinator.items()
+        for found in _describe_at(cluster, node_id, transactional_ids)
+        if found.error_code == ErrorCode.NONE.value
+    ]
+
+
+def _describe_at(cluster: Cluster, node_id: int, transactional_ids: list[str]) -> list[TransactionState]:
+    request = DescribeTransactionsRequest(transactional_ids=transactional_ids)
+    return cluster.broker(node_id).ask(request, DescribeTransactionsResponse).transaction_states
+
+
+def _described(found: TransactionState, node_id: int) -> Described:
+    return Described(
+        found.transactional_id,
+        node_id,
+        found.producer_id,
+        found.producer_epoch,
+        found.transaction_state,
+        found.transaction_timeout_ms,
+        found.transaction_start_time_ms if found.transaction_start_time_ms >= 0 else None,
+        tuple(sorted((topic.topic, partition) for topic in found.topics for partition in topic.partitions)),
+    )
 
 
 def ids_by_producer(cluster: Cluster, producer_ids: Iterable[int]) -> dict[int, str]:

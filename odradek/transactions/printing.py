@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 Row = Mapping[str, Any]
@@ -35,3 +36,12 @@ def shown(value: object) -> str:
     if value is None:
         return "-"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def duration(ms: int) -> str:
+    """In its two largest units, as in `3 d 4 h`."""
+    units = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1))
+    for (name, unit_ms), (smaller, smaller_ms) in pairwise(units):
+        if ms >= unit_ms:
+            return f"{ms // unit_ms} {name} {ms % unit_ms // smaller_ms} {smaller}"
+    return f"{ms} ms"

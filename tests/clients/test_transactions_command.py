@@ -6,21 +6,34 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException, Producer
 
+from protocol.errors import ErrorCode
+from protocol.messages.end_txn_request import EndTxnRequest
+from protocol.messages.end_txn_response import EndTxnResponse
+from protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from protocol.messages.init_producer_id_request import InitProducerIdRequest
+from protocol.messages.init_producer_id_response import InitProducerIdResponse
+from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.produce_response import ProduceResponse
+from protocol.records import NewRecord, build_batch
 from tests.clients.admin import create_topic
 from tests.clients.transactions import READERS
 from tests.support.broker_process import Broker, new_broker
 from tests.support.hanging import leave_hanging
 from tests.support.oracle import REPOSITORY
+from tests.support.wire import Wire
 
 SETTINGS: dict[str, object] = {
     "transaction.state.log.num.partitions": 4,
     "transaction.partition.verification.enable": "false",  # else no transaction could be made to hang
+    "transaction.two.phase.commit.enable": "true",
+    "unstable.api.versions.enable": "true",  # of Kafka, which takes two-phase commits only then
 }
 PATIENCE_S = 30
 
@@ -158,6 +171,102 @@ def test_a_transaction_can_be_ended_by_its_coordinator_which_fences_the_producer
     assert "'ended' has no open transaction" in again.stderr
 
 
+# --- two-phase commit
+
+
+def in_two_phase_commit(bootstrap: str, transactional_id: str, *topics: str) -> tuple[int, int]:
+    """One record in partition 0 of each topic, in a transaction without a timeout; its producer id and epoch."""
+    with Wire(bootstrap) as wire:
+        wire.ask(FindCoordinatorRequest(key=transactional_id, key_type=1), 3)
+        request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=0, enable2_pc=True)
+        deadline = time.monotonic() + PATIENCE_S
+        while (known := wire.ask(request, 6, InitProducerIdResponse)).error_code:
+            assert time.monotonic() < deadline, known
+        for topic in topics:
+            batch = build_batch(
+                [NewRecord(None, b"prepared", time.time_ns() // 1_000_000)],
+                producer_id=known.producer_id,
+                producer_epoch=known.producer_epoch,
+                base_sequence=0,
+                is_transactional=True,
+            )
+            data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])
+            produce = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=30_000, topic_data=[data])
+            answer = wire.ask(produce, 12, ProduceResponse)
+            assert answer.responses[0].partition_responses[0].error_code == 0
+    return known.producer_id, known.producer_epoch
+
+
+def in_doubt(bootstrap: str, *words: str) -> dict[str, dict[str, Any]]:
+    return {row["transactional_id"]: row for row in found("list", "--in-doubt", "-b", bootstrap, *words)}
+
+
+def test_what_waits_for_a_decision_from_elsewhere_is_in_doubt_and_shown_with_whom_it_holds_up(bootstrap: str) -> None:
+    first, second = create_topic(bootstrap, "first"), create_topic(bootstrap, "second")
+    ordinary = in_transaction(bootstrap, "doubt-ordinary", second)
+    pair = in_two_phase_commit(bootstrap, "doubt-prepared", first, second)
+    listed = in_doubt(bootstrap)
+    assert "doubt-ordinary" not in listed, "it is young, and has a timeout"
+    row = listed["doubt-prepared"]
+    assert row == row | {
+        "producer_id": pair[0],
+        "producer_epoch": pair[1],
+        "two_phase_commit": True,
+        "partitions": sorted([f"{first}-0", f"{second}-0"]),
+        "holds": [{"partition": f"{first}-0", "offset": 0, "records": 1}],
+    }
+    assert row["open_for_ms"] >= 0
+    older = in_doubt(bootstrap, "--duration-filter", "0")["doubt-ordinary"]
+    assert (older["two_phase_commit"], older["holds"]) == (
+        False,
+        [{"partition": f"{second}-0", "offset": 0, "records": 2}],
+    )
+    assert "doubt-prepared" not in in_doubt(bootstrap, "--duration-filter", "3600000")
+    ordinary.abort_transaction(PATIENCE_S)
+    assert {held["partition"] for held in in_doubt(bootstrap)["doubt-prepared"]["holds"]} == {
+        f"{first}-0",
+        f"{second}-0",
+    }
+    lines = transactions("list", "--in-doubt", "-b", bootstrap).stdout.splitlines()
+    assert lines[0].split()[:2] == ["TRANSACTIONAL", "ID"]
+    assert any(re.match(rf"doubt-prepared +{pair[0]}:{pair[1]} +two-phase commit +\d+ m?s", line) for line in lines)
+
+
+def test_a_two_phase_commit_is_ended_by_force_only_and_its_owner_is_fenced(bootstrap: str) -> None:
+    topic = create_topic(bootstrap, "forced")
+    pair = in_two_phase_commit(bootstrap, "forced", topic)
+    ordinary = Producer({"bootstrap.servers": bootstrap})
+    ordinary.produce(topic, b"behind it")
+    assert ordinary.flush(PATIENCE_S) == 0
+    refused = transactions("abort", "-b", bootstrap, "--transactional-id", "forced")
+    assert refused.returncode == 1
+    assert "force-terminate --transactional-id forced" in refused.stderr
+    assert "forced" in in_doubt(bootstrap)
+    done = transactions("force-terminate", "-b", bootstrap, "--transactional-id", "forced")
+    assert (done.returncode, done.stdout) == (
+        0,
+        "Aborted the transaction of a two-phase commit of forced, in 1 partition.\n",
+    ), done.stderr
+    assert READERS["confluent-kafka"](bootstrap, topic, committed=True) == [b"behind it"]
+    with Wire(bootstrap) as wire:
+        request = EndTxnRequest(transactional_id="forced", producer_id=pair[0], producer_epoch=pair[1], committed=True)
+        assert wire.ask(request, 5, EndTxnResponse).error_code == ErrorCode.PRODUCER_FENCED.value
+    (described,) = found("describe", "forced", "-b", bootstrap)
+    assert described["timeout_ms"] == 30_000, "it is no longer of a two-phase commit"
+    assert "forced" not in in_doubt(bootstrap)
+
+
+def test_by_force_whoever_owns_an_id_without_a_transaction_is_fenced_too(bootstrap: str) -> None:
+    producer = producer_of(bootstrap, "forced-idle")
+    done = transactions("force-terminate", "-b", bootstrap, "--transactional-id", "forced-idle")
+    assert done.stdout == "forced-idle had no open transaction (Empty); whoever owned it is fenced.\n"
+    topic = create_topic(bootstrap, "fenced")
+    producer.begin_transaction()
+    producer.produce(topic, b"too late")
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(PATIENCE_S)
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
@@ -166,6 +275,7 @@ def test_a_transaction_can_be_ended_by_its_coordinator_which_fences_the_producer
         (["list", "--state", "Sleeping"], "knows no state Sleeping"),
         (["list", "--transactional-id-pattern", "("], "INVALID_REGULAR_EXPRESSION"),
         (["abort", "--transactional-id", "nobody"], "TRANSACTIONAL_ID_NOT_FOUND"),
+        (["force-terminate", "--transactional-id", "nobody"], "TRANSACTIONAL_ID_NOT_FOUND"),
         (["find-hanging", "--broker-id", "7", "--topic", "TOPIC", "--partition", "0"], "there is no partition"),
     ],
 )

@@ -1,0 +1,96 @@
+"""Transactions that nobody will end by himself: of a two-phase commit, whose decision lies elsewhere (KIP-939), or open
+for longer than any should be. And what they hold up: in some partitions readers of committed data wait for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from odradek.admin.cluster import Cluster, PartitionOf, by_topic
+from odradek.admin.connection import check
+from odradek.transactions.hanging import OpenTransaction, open_transactions
+from odradek.transactions.listing import ONGOING, Described, Wanted, describe_listed, list_transactions
+from protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.messages.list_offsets_response import ListOffsetsResponse
+
+LATEST = -1  # the timestamp that asks for the end
+A_CONSUMER = -1  # in place of a replica's id
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Readers of committed data stop at `from_offset`; behind it lie `records`, markers included."""
+
+    topic: str
+    partition: int
+    from_offset: int
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class InDoubt:
+    """holds: the partitions whose oldest open transaction it is; in its others, readers wait for somebody else."""
+
+    transaction: Described
+    holds: tuple[Held, ...]
+
+
+def find_in_doubt(
+    cluster: Cluster, now_ms: int, *, longer_than_ms: int, two_phase_longer_than_ms: int
+) -> list[InDoubt]:
+    """The open transactions that are older than that, oldest first. Raises AdminError."""
+    found = [
+        each
+        for each in describe_listed(cluster, list_transactions(cluster, Wanted(states=(ONGOING,))))
+        if each.state == ONGOING
+        and (each.open_for_ms(now_ms) or 0) >= (two_phase_longer_than_ms if each.is_two_phase else longer_than_ms)
+    ]
+    places = {place for each in found for place in each.partitions}
+    # All topics are asked for: one of these may have been deleted.
+    partitions = [each for each in cluster.partitions() if (each.topic, each.partition) in places] if places else []
+    oldest = oldest_in(open_transactions(cluster, partitions))
+    ends = end_offsets(cluster, partitions)
+    return [
+        InDoubt(each, tuple(held(each, oldest, ends)))
+        for each in sorted(found, key=lambda each: (each.started_ms or 0, each.transactional_id))
+    ]
+
+
+def oldest_in(transactions: Iterable[OpenTransaction]) -> dict[Place, OpenTransaction]:
+    oldest: dict[Place, OpenTransaction] = {}
+    for each in transactions:
+        place = each.topic, each.partition
+        if place not in oldest or each.start_offset < oldest[place].start_offset:
+            oldest[place] = each
+    return oldest
+
+
+def held(transaction: Described, oldest: Mapping[Place, OpenTransaction], ends: Mapping[Place, int]) -> Iterable[Held]:
+    for place in transaction.partitions:
+        first = oldest.get(place)
+        if first is not None and first.producer_id == transaction.producer_id and place in ends:
+            yield Held(*place, first.start_offset, ends[place] - first.start_offset)
+
+
+def end_offsets(cluster: Cluster, partitions: Iterable[PartitionOf]) -> dict[Place, int]:
+    """One past the last record, of every partition that has a leader. Raises AdminError."""
+    by_leader: dict[int, list[Place]] = {}
+    for each in partitions:
+        if each.leader_id is not None:
+            by_leader.setdefault(each.leader_id, []).append((each.topic, each.partition))
+    ends: dict[Place, int] = {}
+    for leader_id, members in by_leader.items():
+        topics = [
+            ListOffsetsTopic(
+                name=name,
+                partitions=[ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in indexes],
+            )
+            for name, indexes in by_topic(members).items()
+        ]
+        request = ListOffsetsRequest(replica_id=A_CONSUMER, topics=topics)
+        for topic in cluster.broker(leader_id).ask(request, ListOffsetsResponse).topics:
+            for partition in topic.partitions:
+                check(partition.error_code, f"the end of {topic.name}-{partition.partition_index}")
+                ends[topic.name, partition.partition_index] = partition.offset
+    return ends
