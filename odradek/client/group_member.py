@@ -126,7 +126,6 @@ class GroupMember:
             return
         request = LeaveGroupRequest(
             group_id=self._settings.group_id,
-            member_id=member.member_id,
             members=[MemberIdentity(member_id=member.member_id)],
         )
         member.left()

@@ -1,0 +1,9 @@
+"""The clients of `odradek.client` for programs without event loop: the same names, without `await`.
+
+One event loop in a daemon thread serves all of them. A client does not survive a fork: make it in the child.
+"""
+
+from odradek.client.sync.consumer import Consumer
+from odradek.client.sync.producer import Producer
+
+__all__ = ["Consumer", "Producer"]

@@ -1,0 +1,195 @@
+"""The event loop of all blocking clients of a process, in a thread of its own, and how their calls get there.
+
+The blocking classes do not repeat what the others say: `blocking(Producer.flush)` makes of a coroutine function a
+method with the same parameters and the same documentation that waits for its result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import functools
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from odradek.client.errors import IllegalState
+
+P = ParamSpec("P")
+R = TypeVar("R")
+A = TypeVar("A")
+S = TypeVar("S", bound="Blocking[Any]")
+
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 5.0  # at the end of the process
+
+Errand = Callable[[], None]
+
+
+class BackgroundLoop:
+    def __init__(self) -> None:
+        """Returns when the loop runs."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_over: asyncio.Event | None = None
+        self._is_ready = threading.Event()
+        self.was_forked = False  # threads do not survive a fork: this is the child's copy
+        self._thread = threading.Thread(target=self._run, name="odradek-client", daemon=True)
+        self._thread.start()
+        self._is_ready.wait(START_TIMEOUT_S)
+
+    def run(self, work: Coroutine[Any, Any, R], errands: SimpleQueue[Errand | None] | None = None) -> R:
+        """The result of `work`, done on the loop. Whoever interrupts the wait (Ctrl-C) cancels the work.
+
+        errands   what the work puts here is done by this thread meanwhile
+        """
+        try:
+            self._check()
+        except BaseException:
+            work.close()
+            raise
+        assert self._loop is not None
+        calls: SimpleQueue[Errand | None] = SimpleQueue() if errands is None else errands
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future.add_done_callback(lambda _: calls.put(None))
+        try:
+            while (errand := calls.get()) is not None:
+                errand()
+        except BaseException:
+            future.cancel()
+            raise
+        return future.result()
+
+    def call_soon(self, function: Callable[[], object]) -> None:
+        """Without waiting. Raises IllegalState after a fork."""
+        self._check()
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(function)
+
+    def stop(self) -> None:
+        """Whatever still runs there is cancelled."""
+        if self._thread.is_alive() and self._loop is not None and self._is_over is not None:
+            self._loop.call_soon_threadsafe(self._is_over.set)
+            self._thread.join(STOP_TIMEOUT_S)
+
+    def _check(self) -> None:
+        if self.was_forked:
+            raise IllegalState("this client was made before the process forked: make another one in the child")
+        if threading.current_thread() is self._thread:
+            raise IllegalState("a blocking call from the client's own thread would wait for itself")
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(self._until_over())
+
+    async def _until_over(self) -> None:
+        self._loop, self._is_over = asyncio.get_running_loop(), asyncio.Event()
+        self._is_ready.set()
+        await self._is_over.wait()
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+_lock = threading.Lock()
+_shared: BackgroundLoop | None = None
+
+
+def background_loop() -> BackgroundLoop:
+    """The one of this process; begun with the first client."""
+    global _shared
+    with _lock:
+        if _shared is None:
+            _shared = BackgroundLoop()
+        return _shared
+
+
+def _stop_at_exit() -> None:
+    if _shared is not None and not _shared.was_forked:
+        _shared.stop()
+
+
+def _forget_in_the_child() -> None:
+    global _shared, _lock
+    _lock = threading.Lock()
+    if _shared is not None:
+        _shared.was_forked = True
+        _shared = None
+
+
+atexit.register(_stop_at_exit)
+os.register_at_fork(after_in_child=_forget_in_the_child)
+
+
+class Blocking(Generic[A]):
+    """A client of asyncio, called from threads. Not for two threads at once, but for what says so."""
+
+    def __init__(self, make: Callable[[], A]) -> None:
+        self._background = background_loop()
+        self._errands: SimpleQueue[Errand | None] | None = None  # of the call that is under way
+        self._client = self._wait(_in_a_coroutine(make))
+
+    def _wait(self, work: Coroutine[Any, Any, R]) -> R:
+        before, self._errands = self._errands, SimpleQueue()
+        try:
+            return self._background.run(work, self._errands)
+        finally:
+            self._errands = before
+
+
+async def _in_a_coroutine(function: Callable[[], R]) -> R:
+    return function()
+
+
+def blocking(method: Callable[Concatenate[A, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[Blocking[A], P], R]:
+    """The method of a blocking client that waits for this one."""
+
+    def call(self: Blocking[A], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._wait(method(self._client, *args, **kwargs))
+
+    functools.update_wrapper(call, method)  # its documentation and signature
+    return call
+
+
+def on_the_loop(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[Blocking[A], P], R]:
+    """The same for a method that is no coroutine: it too belongs to the loop."""
+
+    def call(self: Blocking[A], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._wait(_in_a_coroutine(lambda: method(self._client, *args, **kwargs)))
+
+    functools.update_wrapper(call, method)
+    return call
+
+
+def taking(
+    made: Callable[P, A],
+) -> Callable[[Callable[[S, Callable[[], A]], None]], Callable[Concatenate[S, P], None]]:
+    """For `__init__`: it takes what `made` takes, and is given a function that makes it."""
+
+    def decorate(init: Callable[[S, Callable[[], A]], None]) -> Callable[Concatenate[S, P], None]:
+        def construct(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
+            init(self, lambda: made(*args, **kwargs))
+
+        functools.update_wrapper(construct, made.__init__)
+        return construct
+
+    return decorate
+
+
+def settle(theirs: Future[R], ours: asyncio.Future[R]) -> None:
+    """What became of a future of the loop, for the thread that waits."""
+    if theirs.set_running_or_notify_cancel():
+        if ours.cancelled():
+            theirs.set_exception(asyncio.CancelledError())
+        elif (error := ours.exception()) is not None:
+            theirs.set_exception(error)
+        else:
+            theirs.set_result(ours.result())

@@ -1,0 +1,120 @@
+"""`odradek.client.Consumer` without `await`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from types import TracebackType
+
+from odradek.client import consumer
+from odradek.client.errors import IllegalState
+from odradek.client.subscription import OnRebalance as AsyncOnRebalance
+from odradek.client.sync.background import Blocking, blocking, on_the_loop, taking
+from odradek.client.values import ConsumerRecord, TopicPartition
+
+OnRebalance = Callable[[list[TopicPartition]], None]
+
+
+class Consumer(Blocking[consumer.Consumer]):
+    """Reads records in a program without event loop; for the settings see `odradek.client.Consumer`.
+
+        with Consumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
+            for record in consumer:
+                ...
+                consumer.commit()
+
+    It fetches ahead, and says in the background that it lives. It belongs to one thread at a time.
+    """
+
+    @taking(consumer.Consumer)
+    def __init__(self, make: Callable[[], consumer.Consumer]) -> None:
+        super().__init__(make)
+
+    def __enter__(self) -> Consumer:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Consumer:
+        return self
+
+    def __next__(self) -> ConsumerRecord:
+        record = self._client.take_ready()
+        return record if record is not None else self.getone()
+
+    def subscribe(
+        self,
+        topics: Iterable[str],
+        *,
+        on_assigned: OnRebalance | None = None,
+        on_revoked: OnRebalance | None = None,
+        on_lost: OnRebalance | None = None,
+    ) -> None:
+        """See `odradek.client.Consumer.subscribe`. What is called on a rebalance runs in the thread that asks for
+        records, and may call this consumer."""
+        self._wait(
+            _done(
+                lambda: self._client.subscribe(
+                    topics,
+                    on_assigned=self._in_the_thread(on_assigned),
+                    on_revoked=self._in_the_thread(on_revoked),
+                    on_lost=self._in_the_thread(on_lost),
+                )
+            )
+        )
+
+    start = blocking(consumer.Consumer.start)
+    close = blocking(consumer.Consumer.close)
+    assign = on_the_loop(consumer.Consumer.assign)
+    unsubscribe = blocking(consumer.Consumer.unsubscribe)
+    assignment = on_the_loop(consumer.Consumer.assignment)
+    subscription = on_the_loop(consumer.Consumer.subscription)
+    getone = blocking(consumer.Consumer.getone)
+    getmany = blocking(consumer.Consumer.getmany)
+    seek = on_the_loop(consumer.Consumer.seek)
+    seek_to_beginning = on_the_loop(consumer.Consumer.seek_to_beginning)
+    seek_to_end = on_the_loop(consumer.Consumer.seek_to_end)
+    position = blocking(consumer.Consumer.position)
+    pause = on_the_loop(consumer.Consumer.pause)
+    resume = on_the_loop(consumer.Consumer.resume)
+    paused = on_the_loop(consumer.Consumer.paused)
+    beginning_offsets = blocking(consumer.Consumer.beginning_offsets)
+    end_offsets = blocking(consumer.Consumer.end_offsets)
+    offsets_for_times = blocking(consumer.Consumer.offsets_for_times)
+    commit = blocking(consumer.Consumer.commit)
+    committed = blocking(consumer.Consumer.committed)
+    group_metadata = on_the_loop(consumer.Consumer.group_metadata)
+
+    def _in_the_thread(self, callback: OnRebalance | None) -> AsyncOnRebalance | None:
+        """`callback`, run by the thread whose call is under way, while the loop waits for it."""
+        if callback is None:
+            return None
+
+        async def on_rebalance(partitions: list[TopicPartition]) -> None:
+            loop, done = asyncio.get_running_loop(), asyncio.Event()
+            failures: list[BaseException] = []
+
+            def errand() -> None:
+                try:
+                    callback(partitions)
+                except BaseException as error:
+                    failures.append(error)
+                finally:
+                    loop.call_soon_threadsafe(done.set)
+
+            if self._errands is None:
+                raise IllegalState("a rebalance outside of any call")
+            self._errands.put(errand)
+            await done.wait()
+            if failures:
+                raise failures[0]
+
+        return on_rebalance
+
+
+async def _done(function: Callable[[], None]) -> None:
+    function()

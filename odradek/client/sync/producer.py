@@ -1,0 +1,167 @@
+"""`odradek.client.Producer` without `await`."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Future
+from functools import partial
+from types import TracebackType
+from typing import Any, NamedTuple, TypeVar
+
+from odradek.client import producer
+from odradek.client.sync.background import Blocking, blocking, settle, taking
+from odradek.client.values import RecordMetadata
+
+R = TypeVar("R")
+
+MOST_WAITING_BYTES = 1024 * 1024  # that `send` has taken and the loop has not
+OVERHEAD_BYTES = 100  # of a record, beside key and value
+
+
+class Sending(NamedTuple):
+    topic: str
+    value: bytes | None
+    key: bytes | None
+    partition: int | None
+    timestamp_ms: int | None
+    headers: Iterable[tuple[str, bytes | None]]
+    future: Future[RecordMetadata]
+
+    @property
+    def size_bytes(self) -> int:
+        """About."""
+        return OVERHEAD_BYTES + len(self.key or b"") + len(self.value or b"")
+
+
+class Producer(Blocking[producer.Producer]):
+    """Sends records from a program without event loop; for the settings see `odradek.client.Producer`.
+
+        with Producer(bootstrap_servers="localhost:9092") as producer:
+            producer.send("orders", b"value", key=b"key")
+
+    Calls may come from several threads; transactions, however, are the producer's, not a thread's.
+    """
+
+    @taking(producer.Producer)
+    def __init__(self, make: Callable[[], producer.Producer]) -> None:
+        self._sendings: deque[Sending] = deque()
+        self._lock = threading.Lock()
+        self._taken_bytes = 0  # by `send`, and by the loop: what is between the two is limited
+        self._passed_bytes = 0
+        self._is_passing = False
+        self._passing: asyncio.Task[None] | None = None
+        self._refused: Exception | None = None
+        super().__init__(make)
+
+    def __enter__(self) -> Producer:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    start = blocking(producer.Producer.start)
+
+    def close(self, *, timeout_ms: float | None = None) -> None:
+        """See `odradek.client.Producer.close`."""
+        super()._wait(self._after_sending(self._client.close(timeout_ms=timeout_ms), raises=False))
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Iterable[tuple[str, bytes | None]] = (),
+    ) -> Future[RecordMetadata]:
+        """Take a record; waits only while much is on its way to the loop already, or to the broker.
+
+        The future gets the record's place, or a ClientError. An error of the call itself (a record too large, no
+        transaction begun) is in the future as well, and is raised again by the next call of this producer other than
+        `abort_transaction` and `close`, so that it cannot go unnoticed.
+        """
+        future: Future[RecordMetadata] = Future()
+        sending = Sending(topic, value, key, partition, timestamp_ms, headers, future)
+        with self._lock:
+            self._taken_bytes += sending.size_bytes
+        self._sendings.append(sending)
+        if not self._is_passing:
+            self._is_passing = True
+            self._background.call_soon(self._begin_to_pass)
+        if self._taken_bytes - self._passed_bytes > MOST_WAITING_BYTES:
+            super()._wait(self._after_sending(_nothing(), raises=False))
+        return future
+
+    flush = blocking(producer.Producer.flush)
+    init_transactions = blocking(producer.Producer.init_transactions)
+    begin_transaction = blocking(producer.Producer.begin_transaction)
+    send_offsets_to_transaction = blocking(producer.Producer.send_offsets_to_transaction)
+    prepare_transaction = blocking(producer.Producer.prepare_transaction)
+    complete_transaction = blocking(producer.Producer.complete_transaction)
+    commit_transaction = blocking(producer.Producer.commit_transaction)
+
+    def abort_transaction(self) -> None:
+        """See `odradek.client.Producer.abort_transaction`. Errors of `send` are forgotten with the transaction."""
+        super()._wait(self._after_sending(self._client.abort_transaction(), raises=False))
+        self._refused = None
+
+    def _wait(self, work: Coroutine[Any, Any, R]) -> R:
+        return super()._wait(self._after_sending(work, raises=True))
+
+    # On the loop.
+
+    async def _after_sending(self, work: Coroutine[Any, Any, R], *, raises: bool) -> R:
+        """`work`, once everything that was sent before has been passed on."""
+        try:
+            while self._sendings or self._passing is not None:
+                self._begin_to_pass()
+                assert self._passing is not None
+                await asyncio.shield(self._passing)
+            refused, self._refused = self._refused, None if raises else self._refused
+            if raises and refused is not None:
+                raise refused
+        except BaseException:
+            work.close()
+            raise
+        return await work
+
+    def _begin_to_pass(self) -> None:
+        if self._passing is None:
+            self._passing = asyncio.get_running_loop().create_task(self._pass_on())
+
+    async def _pass_on(self) -> None:
+        try:
+            while True:
+                while self._sendings:
+                    await self._pass_one(self._sendings.popleft())
+                self._is_passing = False
+                if not self._sendings:  # or `send` has come between, and saw that somebody is at it
+                    return
+                self._is_passing = True
+        finally:
+            self._passing = None
+
+    async def _pass_one(self, sending: Sending) -> None:
+        self._passed_bytes += sending.size_bytes
+        topic, value, key, partition, timestamp_ms, headers, future = sending
+        try:
+            sent = await self._client.send(
+                topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
+            )
+        except Exception as error:
+            self._refused = error
+            if future.set_running_or_notify_cancel():
+                future.set_exception(error)
+        else:
+            sent.add_done_callback(partial(settle, future))
+
+
+async def _nothing() -> None:
+    pass
