@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,19 +13,12 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from protocol.errors import ErrorCode
-from protocol.messages.end_txn_request import EndTxnRequest
-from protocol.messages.end_txn_response import EndTxnResponse
-from protocol.messages.find_coordinator_request import FindCoordinatorRequest
-from protocol.messages.init_producer_id_request import InitProducerIdRequest
-from protocol.messages.init_producer_id_response import InitProducerIdResponse
-from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.produce_response import ProduceResponse
-from protocol.records import NewRecord, build_batch
 from tests.clients.admin import create_topic
 from tests.clients.transactions import READERS
 from tests.support.broker_process import Broker, new_broker
 from tests.support.hanging import leave_hanging
 from tests.support.oracle import REPOSITORY
+from tests.support.two_phase import TwoPhaseClient
 from tests.support.wire import Wire
 
 SETTINGS: dict[str, object] = {
@@ -175,26 +167,8 @@ def test_a_transaction_can_be_ended_by_its_coordinator_which_fences_the_producer
 
 
 def in_two_phase_commit(bootstrap: str, transactional_id: str, *topics: str) -> tuple[int, int]:
-    """One record in partition 0 of each topic, in a transaction without a timeout; its producer id and epoch."""
     with Wire(bootstrap) as wire:
-        wire.ask(FindCoordinatorRequest(key=transactional_id, key_type=1), 3)
-        request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=0, enable2_pc=True)
-        deadline = time.monotonic() + PATIENCE_S
-        while (known := wire.ask(request, 6, InitProducerIdResponse)).error_code:
-            assert time.monotonic() < deadline, known
-        for topic in topics:
-            batch = build_batch(
-                [NewRecord(None, b"prepared", time.time_ns() // 1_000_000)],
-                producer_id=known.producer_id,
-                producer_epoch=known.producer_epoch,
-                base_sequence=0,
-                is_transactional=True,
-            )
-            data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])
-            produce = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=30_000, topic_data=[data])
-            answer = wire.ask(produce, 12, ProduceResponse)
-            assert answer.responses[0].partition_responses[0].error_code == 0
-    return known.producer_id, known.producer_epoch
+        return TwoPhaseClient(wire).open(transactional_id, *topics)
 
 
 def in_doubt(bootstrap: str, *words: str) -> dict[str, dict[str, Any]]:
@@ -249,8 +223,7 @@ def test_a_two_phase_commit_is_ended_by_force_only_and_its_owner_is_fenced(boots
     ), done.stderr
     assert READERS["confluent-kafka"](bootstrap, topic, committed=True) == [b"behind it"]
     with Wire(bootstrap) as wire:
-        request = EndTxnRequest(transactional_id="forced", producer_id=pair[0], producer_epoch=pair[1], committed=True)
-        assert wire.ask(request, 5, EndTxnResponse).error_code == ErrorCode.PRODUCER_FENCED.value
+        assert TwoPhaseClient(wire).end("forced", pair, commit=True) is ErrorCode.PRODUCER_FENCED
     (described,) = found("describe", "forced", "-b", bootstrap)
     assert described["timeout_ms"] == 30_000, "it is no longer of a two-phase commit"
     assert "forced" not in in_doubt(bootstrap)

@@ -1,0 +1,84 @@
+"""Downgrade: Apache Kafka, which knows no KeepPreparedTxn, opens a directory of ours with transactions in doubt.
+
+It keeps them (their timeout is the one that it takes for none) and ends them by the pair they were written with. The
+pair that whoever recovered them was given is lost to it; see docs/transactions.md.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from broker.transactions.entry import LAST_USABLE_EPOCH
+from protocol.errors import ErrorCode
+from tests.clients.admin import create_topic
+from tests.clients.speakers import wait_for
+from tests.clients.transactions import READERS
+from tests.support.broker_process import Broker, BrokerProcess, KafkaProcess
+from tests.support.oracle import needs_kafka
+from tests.support.two_phase import Pair, TwoPhaseClient
+from tests.support.wire import Wire
+
+pytestmark = needs_kafka
+
+E = ErrorCode
+NEVER_MS = 2**31 - 1
+OURS: dict[str, object] = {"transaction.two.phase.commit.enable": "true", "transaction.state.log.num.partitions": 4}
+# Kafka looks for what has timed out all the time, so that it would have been seen to abort.
+KAFKAS: dict[str, object] = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 100}
+
+
+@contextmanager
+def client(broker: Broker) -> Iterator[TwoPhaseClient]:
+    with Wire(broker.bootstrap) as wire:
+        yield TwoPhaseClient(wire)
+
+
+def read(broker: Broker, topic: str) -> list[bytes]:
+    return READERS["confluent-kafka"](broker.bootstrap, topic, committed=True)
+
+
+@pytest.mark.parametrize("stop", [Broker.stop, Broker.kill9], ids=["stopped", "killed"])
+def test_kafka_keeps_what_is_in_doubt_and_ends_it_by_the_pair_it_was_written_with(
+    tmp_path: Path, stop: Callable[[Broker], None]
+) -> None:
+    names = ["open-commit", "open-abort", "kept-commit", "kept-abort", "kept-last", "kept-new", "kept-asked"]
+    pairs: dict[str, Pair] = {}
+    kept: dict[str, Pair] = {}
+    ours = BrokerProcess(tmp_path / "data", OURS)
+    with ours, client(ours) as on_ours:
+        for name in [*names, "ordinary"]:
+            create_topic(ours.bootstrap, name, exact=True)
+        on_ours.use_up_epochs("kept-last", LAST_USABLE_EPOCH - 1)
+        for name in names:
+            pairs[name] = on_ours.open(name, name)
+            if name.startswith("kept"):
+                kept[name] = on_ours.keep(name)
+        assert pairs["kept-last"][1] == LAST_USABLE_EPOCH
+        assert kept["kept-last"][0] != pairs["kept-last"][0], "its epochs were used up"
+        stop(ours)
+
+    kafka = KafkaProcess(tmp_path / "data", KAFKAS)
+    with kafka, client(kafka) as on_kafka:
+        on_kafka.open("ordinary", "ordinary", two_phase=False, timeout_ms=1)
+        wait_for("an abort by time", lambda: on_kafka.describe("ordinary").transaction_state == "CompleteAbort")
+        for name in names:
+            found = on_kafka.describe(name)
+            assert (found.transaction_state, found.transaction_timeout_ms) == ("Ongoing", NEVER_MS), name
+            assert (found.producer_id, found.producer_epoch) == pairs[name], name
+        for name in names[:5]:
+            code = on_kafka.end(name, pairs[name], commit="abort" not in name)
+            assert code is E.NONE, name
+            assert read(kafka, name) == ([] if "abort" in name else [b"prepared"]), name
+        # The pair of whoever recovered it is lost, and a new owner aborts it: it asks without knowing of any.
+        assert on_kafka.end("kept-asked", kept["kept-asked"], commit=True) is E.PRODUCER_FENCED
+        assert on_kafka.init("kept-new", two_phase=False).error_code == 0
+        assert on_kafka.describe("kept-new").transaction_state == "Empty"
+        assert read(kafka, "kept-new") == []
+        kafka.stop()
+
+    # What Kafka did not touch is as it was.
+    with ours, client(ours) as on_ours:
+        assert on_ours.end("kept-asked", kept["kept-asked"], commit=True) is E.NONE
+        assert read(ours, "kept-asked") == [b"prepared"]

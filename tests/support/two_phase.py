@@ -1,0 +1,116 @@
+"""Transactions of a two-phase commit (KIP-939) by requests of the wire: no released client can ask for them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from protocol.errors import ErrorCode
+from protocol.messages.describe_transactions_request import DescribeTransactionsRequest
+from protocol.messages.describe_transactions_response import DescribeTransactionsResponse, TransactionState
+from protocol.messages.end_txn_request import EndTxnRequest
+from protocol.messages.end_txn_response import EndTxnResponse
+from protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from protocol.messages.init_producer_id_request import InitProducerIdRequest
+from protocol.messages.init_producer_id_response import InitProducerIdResponse
+from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.produce_response import ProduceResponse
+from protocol.records import NewRecord, build_batch
+from tests.support.wire import Wire
+
+Pair = tuple[int, int]
+T = TypeVar("T", InitProducerIdResponse, EndTxnResponse)
+
+PATIENCE_S = 30
+TRANSACTION = 1  # a type of coordinator
+TWO_PHASE, ORDINARY = 6, 5  # versions of InitProducerId
+NOT_YET = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.value,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE.value,
+    ErrorCode.NOT_COORDINATOR.value,
+    ErrorCode.CONCURRENT_TRANSACTIONS.value,
+}
+
+
+class TwoPhaseClient:
+    """One connection; what passes by itself is asked again."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        wire.ask(FindCoordinatorRequest(key="any", key_type=TRANSACTION), 3)
+
+    def init(
+        self, transactional_id: str, *, two_phase: bool = True, keep: bool = False, timeout_ms: int = 60_000
+    ) -> InitProducerIdResponse:
+        """Whatever is answered in the end, maybe an error. timeout_ms: for an ordinary transaction."""
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id,
+            transaction_timeout_ms=timeout_ms,
+            enable2_pc=two_phase,
+            keep_prepared_txn=keep,
+        )
+        version = TWO_PHASE if two_phase else ORDINARY
+        return self._patiently(lambda: self._wire.ask(request, version, InitProducerIdResponse))
+
+    def open(self, transactional_id: str, *topics: str, two_phase: bool = True, timeout_ms: int = 60_000) -> Pair:
+        """A transaction with one record in partition 0 of each topic; its producer id and epoch."""
+        known = self.init(transactional_id, two_phase=two_phase, timeout_ms=timeout_ms)
+        assert known.error_code == 0, known
+        pair = known.producer_id, known.producer_epoch
+        for topic in topics:
+            self.write(transactional_id, pair, topic)
+        return pair
+
+    def write(self, transactional_id: str, pair: Pair, topic: str) -> None:
+        batch = build_batch(
+            [NewRecord(None, b"prepared", time.time_ns() // 1_000_000)],
+            producer_id=pair[0],
+            producer_epoch=pair[1],
+            base_sequence=0,
+            is_transactional=True,
+        )
+        data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])
+        produce = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=30_000, topic_data=[data])
+        answer = self._wire.ask(produce, 12, ProduceResponse)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+
+    def keep(self, transactional_id: str) -> Pair:
+        """As whoever recovers does it; the pair that may end the transaction from now on."""
+        kept = self.init(transactional_id, keep=True)
+        assert kept.error_code == 0, kept
+        return kept.producer_id, kept.producer_epoch
+
+    def use_up_epochs(self, transactional_id: str, last_epoch: int, ahead: int = 500) -> None:
+        """InitProducerId until that epoch is given out."""
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout_ms=60_000, enable2_pc=True
+        )
+        asked = answered = self.init(transactional_id).producer_epoch
+        while answered < last_epoch:
+            while asked < min(answered + ahead, last_epoch):
+                self._wire.send(request, TWO_PHASE)
+                asked += 1
+            self._wire.receive(InitProducerIdRequest.API_KEY, TWO_PHASE)
+            answered += 1
+
+    def end(self, transactional_id: str, pair: Pair, *, commit: bool) -> ErrorCode:
+        request = EndTxnRequest(
+            transactional_id=transactional_id, producer_id=pair[0], producer_epoch=pair[1], committed=commit
+        )
+        return ErrorCode(self._patiently(lambda: self._wire.ask(request, 5, EndTxnResponse)).error_code)
+
+    def describe(self, transactional_id: str) -> TransactionState:
+        request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            (found,) = self._wire.ask(request, 0, DescribeTransactionsResponse).transaction_states
+            if found.error_code not in NOT_YET or time.monotonic() > deadline:
+                return found
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            answer = ask()
+            if answer.error_code not in NOT_YET or time.monotonic() > deadline:
+                return answer
