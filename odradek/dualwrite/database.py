@@ -1,0 +1,149 @@
+"""The database's side: one row per transactional id, which holds the prepared state and says whose it is.
+
+`generation` grows with every recovery. A writer writes its state only where it finds its own generation, in the
+transaction of its rows; so whoever recovers ends the right of all earlier writers to commit, and sees what the last of
+them did (docs/adr/0010).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+Parameters: TypeAlias = Sequence[object] | Mapping[str, object]
+Row: TypeAlias = tuple[object, ...]
+
+TABLE = "kafka_transaction_state"
+CREATE = f"""\
+CREATE TABLE IF NOT EXISTS {TABLE} (
+    transactional_id varchar(255) PRIMARY KEY,
+    prepared_transaction_state text NOT NULL,
+    generation bigint NOT NULL
+)"""
+TAKE_OVER = f"""\
+INSERT INTO {TABLE} (transactional_id, prepared_transaction_state, generation) VALUES (?, '', 1)
+ON CONFLICT (transactional_id) DO UPDATE SET generation = {TABLE}.generation + 1
+RETURNING generation"""
+WRITE = f"UPDATE {TABLE} SET prepared_transaction_state = ? WHERE transactional_id = ? AND generation = ?"
+# Unchanged, but locked as if it were not.
+CHECK = f"UPDATE {TABLE} SET generation = generation WHERE transactional_id = ? AND generation = ?"
+READ = f"SELECT prepared_transaction_state, generation FROM {TABLE} WHERE transactional_id = ?"
+
+
+class Cursor(Protocol):
+    """What statements give in a block: the driver's own cursor."""
+
+    @property
+    def rowcount(self) -> int: ...
+    def fetchone(self) -> Row | None: ...
+    def fetchall(self) -> Sequence[Row]: ...
+
+
+class Connection(Protocol):
+    def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Connection)
+
+
+class Driver(ABC, Generic[C]):
+    """What is said to one kind of database, and how: transactions are begun and ended by statements of our own."""
+
+    parameter = "?"  # what stands for a parameter in a statement
+    lock_row = ""  # what a SELECT ends with that waits for, and keeps out, whoever writes the row
+
+    @abstractmethod
+    def prepare(self, connection: C) -> None:
+        """Of a new connection: no transactions that begin by themselves, and commits that survive a crash."""
+
+    @abstractmethod
+    def begin(self, connection: C) -> None:
+        """A transaction in which the application's rows are written."""
+
+    @abstractmethod
+    def begin_short(self, connection: C, timeout_ms: int) -> None:
+        """A transaction that reads and writes nothing but the row; it waits so long for who holds it."""
+
+    @abstractmethod
+    def is_in_transaction(self, connection: C) -> bool: ...
+
+    @abstractmethod
+    def is_usable(self, connection: C) -> bool: ...
+
+    @abstractmethod
+    def has_table(self, connection: C) -> bool: ...
+
+    @abstractmethod
+    def execute(self, connection: C, statement: str, parameters: Parameters = ()) -> Cursor: ...
+
+    @abstractmethod
+    def executemany(self, connection: C, statement: str, parameters: Sequence[Parameters]) -> Cursor: ...
+
+    @abstractmethod
+    def rows(self, connection: C, statement: str, parameters: Parameters) -> Sequence[Row]:
+        """As tuples, whatever the application has its rows made into."""
+
+    def commit(self, connection: C) -> None:
+        self.execute(connection, "COMMIT")
+
+    def roll_back(self, connection: C) -> None:
+        if self.is_in_transaction(connection):
+            self.execute(connection, "ROLLBACK")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    state: str
+    generation: int
+
+
+class StateRow(Generic[C]):
+    """The row of one transactional id. The connections belong to the caller."""
+
+    def __init__(self, driver: Driver[C], transactional_id: str, timeout_ms: int) -> None:
+        self._driver = driver
+        self._id = transactional_id
+        self._timeout_ms = timeout_ms
+
+    def take_over(self, connection: C) -> int:
+        """Make the row ours, in a transaction of its own; gives the generation to write with from now on."""
+        self._create(connection)
+        self._driver.begin_short(connection, self._timeout_ms)
+        ((generation,),) = self._driver.rows(connection, self._written(TAKE_OVER), (self._id,))
+        self._driver.commit(connection)
+        assert isinstance(generation, int)
+        return generation
+
+    def forget(self, connection: C, generation: int) -> bool:
+        """Empty the state, in a transaction of its own. False: the row is not ours any more."""
+        self._driver.begin_short(connection, self._timeout_ms)
+        is_ours = self.write(connection, "", generation)
+        self._driver.commit(connection)
+        return is_ours
+
+    def read(self, connection: C) -> Stored:
+        """As it is when no transaction holds the row any more, in a transaction of its own."""
+        self._driver.begin_short(connection, self._timeout_ms)
+        ((state, generation),) = self._driver.rows(connection, self._written(READ + self._driver.lock_row), (self._id,))
+        self._driver.roll_back(connection)
+        assert isinstance(state, str)
+        assert isinstance(generation, int)
+        return Stored(state, generation)
+
+    def write(self, connection: C, state: str, generation: int) -> bool:
+        """In the transaction that is open. False: the row is not ours any more."""
+        return self._changes(connection, WRITE, state, self._id, generation)
+
+    def check(self, connection: C, generation: int) -> bool:
+        """In the transaction that is open: the row is ours, and stays so until its end."""
+        return self._changes(connection, CHECK, self._id, generation)
+
+    def _create(self, connection: C) -> None:
+        if not self._driver.has_table(connection):
+            self._driver.execute(connection, CREATE)
+
+    def _changes(self, connection: C, statement: str, *parameters: object) -> bool:
+        return self._driver.execute(connection, self._written(statement), parameters).rowcount == 1
+
+    def _written(self, statement: str) -> str:
+        return statement.replace("?", self._driver.parameter)

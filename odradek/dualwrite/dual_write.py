@@ -1,0 +1,179 @@
+"""The dual write: walks the recipe, and tells the application how it ended."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Generic, TypeAlias
+
+from odradek.dualwrite import recipe
+from odradek.dualwrite.database import C
+from odradek.dualwrite.errors import DualWriteError, Fenced, IllegalUse, InDoubt, NotCommitted, NotRecovered
+from odradek.dualwrite.participant import Participant
+from odradek.dualwrite.performer import Performer
+from odradek.dualwrite.recipe import End, Fate, Phase, Result, Step
+from odradek.dualwrite.transaction import Transaction
+
+# Called before each step, with None, and after it, with its result.
+Observer: TypeAlias = Callable[[Step, Result | None], None]
+
+LOCK_TIMEOUT_MS = 10_000
+
+
+def observe_nothing(step: Step, result: Result | None) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What `recover()` found: the state that the database held, and that of the Kafka transaction that was open, each
+    empty if there was none."""
+
+    stored_state: str
+    open_state: str
+
+    @property
+    def messages(self) -> Fate | None:
+        """What was made of the open transaction; None: there was none."""
+        if not self.open_state:
+            return None
+        return Fate.COMMITTED if self.open_state == self.stored_state else Fate.ROLLED_BACK
+
+
+class DualWrite(Generic[C]):
+    """Rows and messages that commit together or vanish together.
+
+    connect          gives a new connection to the same database whenever it is called; not to one in memory, since a
+                     crash, and a commit without an answer, are followed by a look over another connection
+    participant      makes a producer of the transactional id; called at every recovery
+    lock_timeout_ms  how long recovery waits for an earlier writer that still holds the row
+    observe          see `Observer`
+
+    For one thread, and one transaction at a time. As a context manager it recovers at the beginning, and closes at the
+    end.
+    """
+
+    def __init__(
+        self,
+        *,
+        connect: Callable[[], C],
+        participant: Callable[[], Participant],
+        transactional_id: str,
+        lock_timeout_ms: int = LOCK_TIMEOUT_MS,
+        observe: Observer = observe_nothing,
+    ) -> None:
+        if lock_timeout_ms < 1:
+            raise ValueError("lock_timeout_ms must be positive: recovery cannot wait forever")
+        self._performer = Performer(connect, participant, transactional_id, lock_timeout_ms)
+        self._observe = observe
+        self._phase = Phase.UNRECOVERED
+
+    @property
+    def phase(self) -> Phase:
+        return self._phase
+
+    def __enter__(self) -> "DualWrite[C]":
+        try:
+            self.recover()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def recover(self) -> Recovery:
+        """Decide what an earlier process, or this one, has left open: by the state that the database holds.
+
+        Takes the transactional id over first, on both sides, so that no earlier instance can change anything. Waits
+        for a bounded time, and may be repeated at will. Raises NotRecovered, or Fenced if another instance is faster.
+        """
+        self._expect(Phase.UNRECOVERED, Phase.READY, Phase.FENCED)
+        performer = self._performer
+        last, end = self._walk(recipe.RECOVERY_BEGINS)
+        assert end is not None
+        if end is recipe.RECOVERED:
+            return Recovery(performer.stored_state, performer.open_state)
+        if end.phase is Phase.FENCED:
+            raise Fenced(end.rows) from performer.cause
+        raise NotRecovered(last.value) from performer.cause
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction[C]]:
+        """What the block writes and sends is there for everybody once it is over; if it raises, it never will be.
+
+        Raises what the block raised, when both sides are rolled back; NotCommitted, when they are because committing
+        failed; InDoubt and Fenced, which say what is known of the rows.
+        """
+        self._expect(Phase.READY)
+        _, end = self._walk(recipe.TRANSACTION_BEGINS)
+        if end is not None:
+            raise self._failure(end)
+        performer = self._performer
+        block = Transaction(performer.driver, performer.connection, performer.participant)
+        self._observe(Step.APPLICATION, None)
+        try:
+            yield block
+        except BaseException:
+            self._end_block(block, Result.FAILED if block.has_sent else Result.FAILED_UNSENT)
+            raise
+        end = self._end_block(block, Result.DONE if block.has_sent else Result.NOTHING_SENT)
+        if end is not recipe.COMMITTED:
+            raise self._failure(end)
+
+    def close(self) -> None:
+        """What is in doubt stays so, for a later `recover()`."""
+        if self._phase is Phase.IN_TRANSACTION:
+            raise IllegalUse("a transaction is open")
+        self._performer.give_up_connection()
+        self._performer.give_up_participant()
+        self._phase = Phase.CLOSED
+
+    def _walk(self, step: Step) -> tuple[Step, End | None]:
+        """Perform `step` and what follows it; gives the last one, and the end, or None when it is the block's turn."""
+        self._phase = Phase.UNRECOVERED  # whoever interrupts a step, by Ctrl-C say, leaves the rest to recovery
+        self._performer.cause = None
+        while True:
+            self._observe(step, None)
+            result = self._performer.perform(step)
+            self._observe(step, result)
+            following = recipe.NEXT[step][result]
+            if isinstance(following, End):
+                self._phase = following.phase
+                return step, following
+            if following is Step.APPLICATION:
+                self._phase = Phase.IN_TRANSACTION
+                return step, None
+            step = following
+
+    def _end_block(self, block: Transaction[C], result: Result) -> End:
+        block.close()
+        self._observe(Step.APPLICATION, result)
+        following = recipe.NEXT[Step.APPLICATION][result]
+        assert isinstance(following, Step)
+        _, end = self._walk(following)
+        assert end is not None
+        return end
+
+    def _expect(self, *phases: Phase) -> None:
+        if self._phase not in phases:
+            raise IllegalUse(f"what this may do now: {self._phase.value}")
+
+    def _failure(self, end: End) -> DualWriteError:
+        """`end` of a transaction that was not committed, as an exception that knows its cause."""
+        error: DualWriteError
+        cause = self._performer.cause
+        if isinstance(cause, IllegalUse):
+            return cause
+        match end.phase, end.rows:
+            case Phase.FENCED, rows:
+                error = Fenced(rows)
+            case _, Fate.ROLLED_BACK:
+                error = NotCommitted(end.messages)
+            case _, rows:
+                error = InDoubt(rows, end.messages)
+        error.__cause__ = cause
+        return error

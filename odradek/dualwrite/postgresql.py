@@ -1,0 +1,63 @@
+"""PostgreSQL, by psycopg 3 (the extra `postgresql`)."""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+
+from odradek.dualwrite.database import TABLE, Cursor, Driver, Parameters, Row
+
+PsycopgConnection: TypeAlias = "psycopg.Connection[tuple[object, ...]]"
+
+
+class PostgresqlDriver(Driver[PsycopgConnection]):
+    """Statements go to psycopg as bytes, its way to say that they are not literals of the program."""
+
+    parameter = "%s"
+    lock_row = " FOR UPDATE"
+
+    def prepare(self, connection: PsycopgConnection) -> None:
+        connection.autocommit = True  # we say BEGIN and COMMIT ourselves
+        ((committing,),) = self.rows(connection, "SELECT current_setting('synchronous_commit')", ())
+        if committing == "off":  # a server that crashes would take back what it has committed
+            connection.execute("SET synchronous_commit TO on")
+
+    def begin(self, connection: PsycopgConnection) -> None:
+        """At the isolation level that the connection was given, or else the server's default: all of them will do."""
+        level = connection.isolation_level
+        words = f"BEGIN ISOLATION LEVEL {level.name.replace('_', ' ')}" if level is not None else "BEGIN"
+        self.execute(connection, words)
+
+    def begin_short(self, connection: PsycopgConnection, timeout_ms: int) -> None:
+        # Whoever waited for a row must see it as it is by then: at the higher levels that would be an error instead.
+        connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+        self.execute(connection, f"SET LOCAL lock_timeout = {timeout_ms}")
+
+    def commit(self, connection: PsycopgConnection) -> None:
+        answer = connection.execute("COMMIT").statusmessage
+        if answer != "COMMIT":  # of a transaction in which a statement had failed it makes a roll-back, and no error
+            raise psycopg.errors.InFailedSqlTransaction(f"the commit was answered with {answer}")
+
+    def is_in_transaction(self, connection: PsycopgConnection) -> bool:
+        return connection.info.transaction_status is not TransactionStatus.IDLE
+
+    def is_usable(self, connection: PsycopgConnection) -> bool:
+        return not connection.closed
+
+    def has_table(self, connection: PsycopgConnection) -> bool:
+        ((name,),) = self.rows(connection, "SELECT to_regclass(%s)::text", (TABLE,))
+        return name is not None
+
+    def execute(self, connection: PsycopgConnection, statement: str, parameters: Parameters = ()) -> Cursor:
+        return connection.execute(statement.encode(), parameters or None)
+
+    def executemany(self, connection: PsycopgConnection, statement: str, parameters: Sequence[Parameters]) -> Cursor:
+        cursor = connection.cursor()
+        cursor.executemany(statement.encode(), parameters)
+        return cursor
+
+    def rows(self, connection: PsycopgConnection, statement: str, parameters: Parameters) -> Sequence[Row]:
+        with connection.cursor(row_factory=tuple_row) as cursor:
+            return cursor.execute(statement.encode(), parameters or None).fetchall()

@@ -1,0 +1,126 @@
+"""The recipe of a dual write, and of its recovery, as tables. KIP-939, "Motivation"; docs/adr/0010 adds the ownership.
+
+`dual_write.py` performs a step, looks its result up here, and is told the next step or the end. The point of no return
+is COMMIT_DATABASE: before it, every failure rolls both sides back; once it was tried, only the state that is stored in
+the database decides.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+
+class Step(Enum):
+    # One transaction.
+    BEGIN_DATABASE = "begin the database transaction"
+    APPLICATION = "the block writes rows and sends messages"
+    PREPARE_KAFKA = "prepare the Kafka transaction: every message is acknowledged"
+    WRITE_STATE = "write the prepared state into the row of the transactional id, if that row is still ours"
+    COMMIT_DATABASE = "commit the database transaction"
+    COMMIT_KAFKA = "commit the Kafka transaction"
+    # A block that sent nothing. Kafka gives the next transaction the same state as this one, so it must not be stored.
+    CHECK_OWNER = "see that the row is still ours, and lock it"
+    COMMIT_ROWS = "commit the database transaction of a block without messages"
+    # When something fails.
+    READ_BACK = "read the stored state over a new connection, after whatever still holds the row"
+    ROLL_BACK_ROWS = "roll the database transaction back; nothing was sent"
+    ROLL_BACK_DATABASE = "roll the database transaction back"
+    ABORT_KAFKA = "abort the Kafka transaction"
+    LET_GO = "roll the database transaction back; the messages are the business of who took over"
+    # Recovery.
+    TAKE_OVER_DATABASE = "make the row ours: no earlier writer can commit any more"
+    TAKE_OVER_KAFKA = "init_transactions(keep_prepared=True): earlier producers are fenced"
+    READ_STATE = "read the stored state, if the row is still ours"
+    COMPLETE_KAFKA = "commit the open Kafka transaction if its state is the stored one, abort it otherwise"
+    FORGET_STATE = "empty the stored state: it is decided"
+
+
+class Result(Enum):
+    DONE = auto()
+    FAILED = auto()  # of COMMIT_* and COMPLETE_KAFKA: nobody knows whether it happened
+    FENCED = auto()  # another instance has the transactional id: the row's generation, or the broker, says so
+    NOTHING_SENT = auto()  # of APPLICATION
+    FAILED_UNSENT = auto()  # of APPLICATION: it raised, and had sent nothing
+    OTHER_STATE = auto()  # of READ_BACK: not the state of this transaction is stored, so it was rolled back
+
+
+class Fate(Enum):
+    """What has become of the rows, or of the messages, of a transaction."""
+
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+    PENDING = "in doubt until recovery"
+    OTHERS = "to be decided by the instance that took over"
+    UNKNOWN = "not known"
+
+
+class Phase(Enum):
+    """What a `DualWrite` may do next."""
+
+    UNRECOVERED = "recover() first: something may be open"
+    READY = "a transaction"
+    IN_TRANSACTION = "end the transaction that is open"
+    FENCED = "recover(), which takes the transactional id back from another instance"
+    CLOSED = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    rows: Fate
+    messages: Fate
+    phase: Phase
+
+
+COMMITTED = End(Fate.COMMITTED, Fate.COMMITTED, Phase.READY)
+ROLLED_BACK = End(Fate.ROLLED_BACK, Fate.ROLLED_BACK, Phase.READY)
+LEFT_OPEN = End(Fate.ROLLED_BACK, Fate.PENDING, Phase.UNRECOVERED)
+LEFT_PREPARED = End(Fate.COMMITTED, Fate.PENDING, Phase.UNRECOVERED)
+IN_DOUBT = End(Fate.UNKNOWN, Fate.PENDING, Phase.UNRECOVERED)
+ROWS_IN_DOUBT = End(Fate.UNKNOWN, Fate.ROLLED_BACK, Phase.READY)
+LET_GO = End(Fate.ROLLED_BACK, Fate.OTHERS, Phase.FENCED)
+COMMITTED_HERE = End(Fate.COMMITTED, Fate.OTHERS, Phase.FENCED)
+FENCED_IN_DOUBT = End(Fate.UNKNOWN, Fate.OTHERS, Phase.FENCED)
+RECOVERED = COMMITTED  # both sides agree on whatever was open
+
+S, R = Step, Result
+# fmt: off
+NEXT: Mapping[Step, Mapping[Result, Step | End]] = {
+    S.BEGIN_DATABASE:     {R.DONE: S.APPLICATION,        R.FAILED: S.ROLL_BACK_ROWS},
+    S.APPLICATION:        {R.DONE: S.PREPARE_KAFKA,      R.FAILED: S.ROLL_BACK_DATABASE,
+                           R.NOTHING_SENT: S.CHECK_OWNER, R.FAILED_UNSENT: S.ROLL_BACK_ROWS},
+    S.PREPARE_KAFKA:      {R.DONE: S.WRITE_STATE,        R.FAILED: S.ROLL_BACK_DATABASE, R.FENCED: S.LET_GO},
+    S.WRITE_STATE:        {R.DONE: S.COMMIT_DATABASE,    R.FAILED: S.ROLL_BACK_DATABASE, R.FENCED: S.LET_GO},
+    S.COMMIT_DATABASE:    {R.DONE: S.COMMIT_KAFKA,       R.FAILED: S.READ_BACK},
+    S.COMMIT_KAFKA:       {R.DONE: COMMITTED,            R.FAILED: LEFT_PREPARED,        R.FENCED: COMMITTED_HERE},
+
+    S.CHECK_OWNER:        {R.DONE: S.COMMIT_ROWS,        R.FAILED: S.ROLL_BACK_ROWS,     R.FENCED: S.LET_GO},
+    S.COMMIT_ROWS:        {R.DONE: COMMITTED,            R.FAILED: ROWS_IN_DOUBT},
+
+    S.READ_BACK:          {R.DONE: S.COMMIT_KAFKA,       R.FAILED: IN_DOUBT,             R.FENCED: FENCED_IN_DOUBT,
+                           R.OTHER_STATE: S.ABORT_KAFKA},
+    # A roll-back cannot fail: the commit was never asked for, and the connection is given up.
+    S.ROLL_BACK_ROWS:     {R.DONE: ROLLED_BACK,          R.FAILED: ROLLED_BACK},
+    S.ROLL_BACK_DATABASE: {R.DONE: S.ABORT_KAFKA,        R.FAILED: S.ABORT_KAFKA},
+    S.ABORT_KAFKA:        {R.DONE: ROLLED_BACK,          R.FAILED: LEFT_OPEN,            R.FENCED: LET_GO},
+    S.LET_GO:             {R.DONE: LET_GO,               R.FAILED: LET_GO},
+
+    S.TAKE_OVER_DATABASE: {R.DONE: S.TAKE_OVER_KAFKA,    R.FAILED: IN_DOUBT},
+    S.TAKE_OVER_KAFKA:    {R.DONE: S.READ_STATE,         R.FAILED: IN_DOUBT,             R.FENCED: FENCED_IN_DOUBT},
+    S.READ_STATE:         {R.DONE: S.COMPLETE_KAFKA,     R.FAILED: IN_DOUBT,             R.FENCED: FENCED_IN_DOUBT},
+    S.COMPLETE_KAFKA:     {R.DONE: S.FORGET_STATE,       R.FAILED: IN_DOUBT,             R.FENCED: FENCED_IN_DOUBT},
+    S.FORGET_STATE:       {R.DONE: RECOVERED,            R.FAILED: IN_DOUBT,             R.FENCED: FENCED_IN_DOUBT},
+}
+# fmt: on
+TRANSACTION_BEGINS = Step.BEGIN_DATABASE
+RECOVERY_BEGINS = Step.TAKE_OVER_DATABASE
+
+
+def read_back(stored_state: str, generation: int, *, own_state: str, own_generation: int) -> Result:
+    """What the row says of a transaction whose database commit was not answered.
+
+    A prepared state names one transaction, so where ours is stored, ours was committed, whoever owns the row by now.
+    Another state says that it was not, unless a new owner may have written over it.
+    """
+    if stored_state == own_state:
+        return Result.DONE
+    return Result.OTHER_STATE if generation == own_generation else Result.FENCED

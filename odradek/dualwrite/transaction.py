@@ -1,0 +1,60 @@
+"""What the block of a dual write works with."""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Generic
+
+from odradek.client.values import RecordMetadata
+from odradek.dualwrite.database import C, Cursor, Driver, Parameters
+from odradek.dualwrite.errors import IllegalUse
+from odradek.dualwrite.participant import Headers, Message, Participant
+
+
+class Transaction(Generic[C]):
+    """Rows and messages of one block. It is over with the block.
+
+    connection  for whatever else the driver can do; but only the end of the block may end the transaction
+    """
+
+    def __init__(self, driver: Driver[C], connection: C, participant: Participant) -> None:
+        self.connection = connection
+        self.has_sent = False
+        self._driver = driver
+        self._participant = participant
+        self._is_over = False
+
+    def execute(self, statement: str, parameters: Parameters = ()) -> Cursor:
+        """A statement in the database's own words; parameters are marked as its driver wants them."""
+        self._check_open()
+        return self._driver.execute(self.connection, statement, parameters)
+
+    def executemany(self, statement: str, parameters: Sequence[Parameters]) -> Cursor:
+        self._check_open()
+        return self._driver.executemany(self.connection, statement, parameters)
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> "Future[RecordMetadata]":
+        """Into the producer's buffer; waits only for room there. The future tells where the message lies, once it is
+        acknowledged; a message that cannot be written makes the end of the block fail, whether it is asked or not."""
+        self._check_open()
+        if not self.has_sent:
+            self._participant.begin()
+            self.has_sent = True
+        return self._participant.send(
+            Message(topic=topic, value=value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+        )
+
+    def close(self) -> None:
+        self._is_over = True
+
+    def _check_open(self) -> None:
+        if self._is_over:
+            raise IllegalUse("the block of this transaction is over")

@@ -1,0 +1,38 @@
+"""A test that takes `scene` is told on SQLite and on PostgreSQL."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.dual_write_scene import AnyScene, PostgresqlScene, SqliteScene
+from tests.support.postgresql import PostgresqlProcess, why_not
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgresqlProcess]:
+    reason = why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    with PostgresqlProcess() as running:
+        yield running
+
+
+@pytest.fixture
+def sqlite_scene(tmp_path: Path) -> Iterator[SqliteScene]:
+    made = SqliteScene(tmp_path)
+    yield made
+    made.kill()
+
+
+@pytest.fixture
+def postgresql_scene(postgresql: PostgresqlProcess) -> Iterator[PostgresqlScene]:
+    made = PostgresqlScene(postgresql.conninfo)
+    yield made
+    made.kill()
+
+
+@pytest.fixture(params=["sqlite_scene", "postgresql_scene"])
+def scene(request: pytest.FixtureRequest) -> AnyScene:
+    made: AnyScene = request.getfixturevalue(request.param)
+    return made

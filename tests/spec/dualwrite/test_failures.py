@@ -1,0 +1,206 @@
+"""Whatever fails, at whatever step, before or after it took effect: after recovery both sides agree."""
+
+import pytest
+
+from odradek.dualwrite import DualWriteError, Fate, InDoubt, NotCommitted, NotRecovered, Phase, Result, Step
+from tests.support.dual_write_scene import AnyScene, Killed, Moment, NoAnswer, killed_at
+from tests.support.fake_two_phase import When
+
+ORDINARY = (
+    Step.BEGIN_DATABASE,
+    Step.APPLICATION,
+    Step.PREPARE_KAFKA,
+    Step.WRITE_STATE,
+    Step.COMMIT_DATABASE,
+    Step.COMMIT_KAFKA,
+)
+RECOVERY = (
+    Step.TAKE_OVER_DATABASE,
+    Step.TAKE_OVER_KAFKA,
+    Step.READ_STATE,
+    Step.COMPLETE_KAFKA,
+    Step.FORGET_STATE,
+)
+MOMENTS = [(step, when) for step in ORDINARY for when in When]
+MOMENTS_OF_RECOVERY = [(step, when) for step in RECOVERY for when in When]
+UNTIL_COMMIT = MOMENTS[: MOMENTS.index((Step.COMMIT_DATABASE, When.AFTER))]
+
+
+def named(value: object) -> str | None:
+    match value:
+        case (Step() as step, When() as when):
+            return f"{when.name.lower()} {step.name}"
+        case When():
+            return value.name.lower()
+    return None
+
+
+def leave_by_a_kill(scene: AnyScene, moment: Moment, *names: str) -> None:
+    with pytest.raises(Killed):
+        scene.order(scene.recovered(killed_at(moment)), *names)
+    scene.kill()
+
+
+# --- the process is killed
+
+
+@pytest.mark.parametrize("moment", MOMENTS, ids=named)
+def test_a_process_that_is_killed_has_committed_both_or_neither(scene: AnyScene, moment: Moment) -> None:
+    scene.order(scene.recovered(), "before")
+    leave_by_a_kill(scene, moment, "tea", "milk")
+    dual = scene.recovered()
+    expected = ["before"] if moment in UNTIL_COMMIT else ["before", "tea", "milk"]
+    assert scene.rows == scene.messages == expected
+    scene.order(dual, "after")
+    assert scene.rows == scene.messages == [*expected, "after"]
+
+
+@pytest.mark.parametrize("moment", MOMENTS[MOMENTS.index((Step.PREPARE_KAFKA, When.AFTER)) : -1], ids=named)
+def test_until_recovery_nobody_decides(scene: AnyScene, moment: Moment) -> None:
+    leave_by_a_kill(scene, moment, "tea")
+    assert scene.kafka.open is not None
+    assert (scene.messages, scene.kafka.aborted) == ([], [])
+
+
+@pytest.mark.parametrize("second", MOMENTS_OF_RECOVERY, ids=named)
+@pytest.mark.parametrize("first", MOMENTS, ids=named)
+def test_a_recovery_that_is_killed_is_made_up_for_by_the_next(scene: AnyScene, first: Moment, second: Moment) -> None:
+    leave_by_a_kill(scene, first, "tea")
+    for _ in range(2):
+        with pytest.raises(Killed):
+            scene.recovered(killed_at(second))
+        scene.kill()
+    dual = scene.recovered()
+    assert scene.rows == scene.messages == ([] if first in UNTIL_COMMIT else ["tea"])
+    scene.order(dual, "after")
+    assert scene.rows == scene.messages
+
+
+# --- a request, or its answer, is lost
+
+
+@pytest.mark.parametrize("when", When, ids=named)
+def test_a_failed_prepare_rolls_both_back(scene: AnyScene, when: When) -> None:
+    dual = scene.recovered()
+    scene.kafka.faults["prepare"] = when
+    with pytest.raises(NotCommitted) as caught:
+        scene.order(dual, "tea")
+    assert caught.value.messages is Fate.ROLLED_BACK
+    scene.order(dual, "milk")
+    assert scene.rows == scene.messages == ["milk"]
+
+
+@pytest.mark.parametrize("when", When, ids=named)
+@pytest.mark.parametrize("statement", ["BEGIN", "INSERT INTO orders", "UPDATE"])
+def test_a_statement_that_fails_rolls_both_back(scene: AnyScene, statement: str, when: When) -> None:
+    dual = scene.recovered()
+    scene.statements.fault = (statement, when)
+    with pytest.raises((NotCommitted, NoAnswer)):
+        scene.order(dual, "tea")
+    assert scene.statements.fault is None
+    scene.order(dual, "milk")
+    assert scene.rows == scene.messages == ["milk"]
+
+
+@pytest.mark.parametrize(("when", "expected"), [(When.BEFORE, []), (When.AFTER, ["tea"])], ids=named)
+def test_a_database_commit_without_an_answer_is_decided_by_what_the_database_holds(
+    scene: AnyScene, when: When, expected: list[str]
+) -> None:
+    dual = scene.recovered()
+    scene.statements.fault = ("COMMIT", when)
+    if expected:
+        scene.order(dual, "tea")
+    else:
+        with pytest.raises(NotCommitted):
+            scene.order(dual, "tea")
+    assert scene.rows == scene.messages == expected
+    scene.order(dual, "milk")
+    assert scene.rows == scene.messages == [*expected, "milk"]
+
+
+@pytest.mark.parametrize(("when", "expected"), [(When.BEFORE, []), (When.AFTER, ["tea"])], ids=named)
+def test_nobody_guesses_when_the_database_cannot_be_asked(scene: AnyScene, when: When, expected: list[str]) -> None:
+    def observe(step: Step, result: Result | None) -> None:
+        scene.is_database_away |= step is Step.COMMIT_DATABASE
+
+    dual = scene.recovered(observe)
+    scene.statements.fault = ("COMMIT", when)
+    with pytest.raises(InDoubt) as caught:
+        scene.order(dual, "tea")
+    assert (caught.value.rows, caught.value.messages) == (Fate.UNKNOWN, Fate.PENDING)
+    assert scene.kafka.open is not None
+    with pytest.raises(NotRecovered):
+        dual.recover()
+    assert scene.kafka.open is not None
+    scene.is_database_away = False
+    assert dual.recover().messages is (Fate.COMMITTED if expected else Fate.ROLLED_BACK)
+    assert scene.rows == scene.messages == expected
+
+
+@pytest.mark.parametrize("when", When, ids=named)
+def test_a_kafka_commit_without_an_answer_leaves_rows_that_stand_and_messages_that_recovery_commits(
+    scene: AnyScene, when: When
+) -> None:
+    dual = scene.recovered()
+    scene.kafka.faults["complete"] = when
+    with pytest.raises(InDoubt) as caught:
+        scene.order(dual, "tea")
+    assert (caught.value.rows, caught.value.messages) == (Fate.COMMITTED, Fate.PENDING)
+    assert dual.recover().messages is (Fate.COMMITTED if when is When.BEFORE else None)
+    assert scene.rows == scene.messages == ["tea"]
+
+
+@pytest.mark.parametrize("when", When, ids=named)
+def test_an_abort_without_an_answer_is_left_to_recovery(scene: AnyScene, when: When) -> None:
+    dual = scene.recovered()
+    scene.kafka.faults |= {"prepare": When.AFTER, "abort": when}
+    with pytest.raises(NotCommitted) as caught:
+        scene.order(dual, "tea")
+    assert (caught.value.messages, dual.phase) == (Fate.PENDING, Phase.UNRECOVERED)
+    dual.recover()
+    scene.order(dual, "milk")
+    assert scene.rows == scene.messages == ["milk"]
+
+
+@pytest.mark.parametrize("call", ["take_over", "complete"])
+@pytest.mark.parametrize("when", When, ids=named)
+def test_a_recovery_that_fails_may_be_repeated(scene: AnyScene, call: str, when: When) -> None:
+    leave_by_a_kill(scene, (Step.COMMIT_DATABASE, When.AFTER), "tea")
+    dual = scene.dual()
+    scene.kafka.faults[call] = when
+    with pytest.raises(NotRecovered):
+        dual.recover()
+    dual.recover()
+    assert scene.rows == scene.messages == ["tea"]
+
+
+@pytest.mark.parametrize("when", When, ids=named)
+def test_of_a_block_without_messages_only_the_rows_can_be_in_doubt(scene: AnyScene, when: When) -> None:
+    dual = scene.recovered()
+    scene.statements.fault = ("COMMIT", when)
+    with pytest.raises(InDoubt) as caught, dual.transaction() as transaction:
+        scene.insert(transaction, "tea")
+    assert caught.value.rows is Fate.UNKNOWN
+    scene.order(dual, "milk")
+    assert scene.messages == ["milk"]
+
+
+def test_a_state_of_a_cluster_that_was_thrown_away_does_not_stand_for_one_of_the_next(scene: AnyScene) -> None:
+    """A new cluster hands out the same producer ids and epochs again; so recovery empties what it has decided."""
+    scene.order(scene.recovered(), "tea")
+    assert scene.stored_state == "1000:0"
+    scene.kafka = type(scene.kafka)()
+    leave_by_a_kill(scene, (Step.PREPARE_KAFKA, When.AFTER), "milk")
+    assert scene.kafka.open is not None
+    assert scene.kafka.open.state == "1000:0"
+    scene.recovered()
+    assert (scene.rows, scene.messages) == (["tea"], [])
+
+
+@pytest.mark.parametrize("call", ["prepare", "complete"])
+def test_the_exception_names_its_cause(scene: AnyScene, call: str) -> None:
+    dual = scene.recovered()
+    scene.kafka.faults[call] = When.BEFORE
+    with pytest.raises(DualWriteError) as caught:
+        scene.order(dual, "tea")
+    assert str(caught.value.__cause__) == f"{call}: the request was lost"

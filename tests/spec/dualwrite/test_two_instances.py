@@ -1,0 +1,205 @@
+"""Several instances with one transactional id: who recovers fences the others on both sides, in whatever order."""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import pytest
+
+from odradek.dualwrite import DualWriteError, Fate, Fenced, NotRecovered, Observer, Phase, Result, Step
+from odradek.dualwrite.database import WRITE
+from tests.support.dual_write_scene import AnyScene, Killed, PostgresqlScene, SqliteScene, killed_at
+from tests.support.fake_two_phase import When
+from tests.support.interleaving import Actor, interleave
+
+SEEDS = [int(os.environ["SEED"])] if "SEED" in os.environ else range(60)
+
+
+def test_a_second_instance_fences_the_first_which_can_commit_nothing_more(scene: AnyScene) -> None:
+    first = scene.recovered()
+    scene.order(first, "tea")
+    second = scene.recovered()
+    with pytest.raises(Fenced) as caught:
+        scene.order(first, "milk")
+    assert caught.value.rows is Fate.ROLLED_BACK
+    assert first.phase is Phase.FENCED
+    scene.order(second, "sugar")
+    assert scene.rows == scene.messages == ["tea", "sugar"]
+
+
+def test_a_fenced_instance_cannot_commit_rows_without_messages_either(scene: AnyScene) -> None:
+    first = scene.recovered()
+    scene.recovered()
+    with pytest.raises(Fenced), first.transaction() as transaction:
+        scene.insert(transaction, "tea")
+    assert scene.rows == []
+
+
+def test_a_fenced_instance_may_take_over_again(scene: AnyScene) -> None:
+    first = scene.recovered()
+    second = scene.recovered()
+    with pytest.raises(Fenced):
+        scene.order(first, "tea")
+    first.recover()
+    scene.order(first, "milk")
+    with pytest.raises(Fenced):
+        scene.order(second, "sugar")
+    assert scene.rows == scene.messages == ["milk"]
+
+
+def sleeping_before(step: Step, meanwhile: Callable[[], object]) -> Observer:
+    """An observer: before that step something else happens once, as when a process is stopped for a while."""
+    naps = [meanwhile]
+
+    def observe(at: Step, result: Result | None) -> None:
+        if at is step and result is None and naps:
+            naps.pop()()
+
+    return observe
+
+
+@pytest.mark.parametrize("step", [Step.WRITE_STATE, Step.PREPARE_KAFKA, Step.APPLICATION])
+def test_who_sleeps_until_another_has_taken_over_cannot_commit_any_more(
+    postgresql_scene: PostgresqlScene, step: Step
+) -> None:
+    """Before WRITE_STATE its messages were prepared, and are aborted now: its rows must not be committed."""
+    scene = postgresql_scene
+    first = scene.recovered(sleeping_before(step, scene.recovered))
+    with pytest.raises(Fenced) as caught:
+        scene.order(first, "tea")
+    assert caught.value.rows is Fate.ROLLED_BACK
+    assert scene.rows == scene.messages == []
+
+
+def test_without_the_generation_in_the_row_they_would_diverge(postgresql_scene: PostgresqlScene) -> None:
+    """The check of the test above: with the bug put in, the rows are there and the messages are not."""
+    scene = postgresql_scene
+    planted = WRITE.replace("AND generation = ?", "AND ? IS NOT NULL").replace("?", "%s")
+    scene.statements.rewrite = lambda text: planted if text == WRITE.replace("?", "%s") else text
+    first = scene.recovered(sleeping_before(Step.WRITE_STATE, scene.recovered))
+    with pytest.raises(Fenced) as caught:
+        scene.order(first, "tea")
+    assert caught.value.rows is Fate.COMMITTED
+    assert (scene.rows, scene.messages) == (["tea"], [])
+
+
+def recovery_in_vain(scene: AnyScene) -> Callable[[], None]:
+    def try_to_recover() -> None:
+        scene.lock_timeout_ms = 50
+        with pytest.raises(NotRecovered):
+            scene.recovered()
+
+    return try_to_recover
+
+
+def test_who_sleeps_with_the_state_written_keeps_recovery_waiting_and_commits(scene: AnyScene) -> None:
+    """The row is locked by then: nobody can decide over its head, nor has fenced its producer."""
+    first = scene.recovered(sleeping_before(Step.COMMIT_DATABASE, recovery_in_vain(scene)))
+    scene.order(first, "tea")
+    assert scene.rows == scene.messages == ["tea"]
+
+
+def test_in_sqlite_a_block_keeps_recovery_waiting_from_its_beginning(sqlite_scene: SqliteScene) -> None:
+    """There the lock is one for the whole file."""
+    first = sqlite_scene.recovered(sleeping_before(Step.APPLICATION, recovery_in_vain(sqlite_scene)))
+    sqlite_scene.order(first, "tea")
+    assert sqlite_scene.rows == sqlite_scene.messages == ["tea"]
+
+
+@pytest.mark.parametrize(
+    "step", [Step.TAKE_OVER_DATABASE, Step.TAKE_OVER_KAFKA, Step.READ_STATE, Step.COMPLETE_KAFKA, Step.FORGET_STATE]
+)
+def test_of_two_that_recover_at_once_one_decides_and_the_other_spoils_nothing(scene: AnyScene, step: Step) -> None:
+    """The faster one recovers, and leaves another transaction in doubt, while the slower one sleeps before a step."""
+    with pytest.raises(Killed):
+        scene.order(scene.recovered(killed_at((Step.COMMIT_DATABASE, When.AFTER))), "tea")
+    scene.kill()
+
+    def recover_and_leave_in_doubt() -> None:
+        with pytest.raises(Killed):
+            scene.order(scene.recovered(killed_at((Step.COMMIT_DATABASE, When.AFTER))), "milk")
+
+    slower = scene.dual(sleeping_before(step, recover_and_leave_in_doubt))
+    with suppress(Fenced):
+        slower.recover()
+    scene.recovered()
+    assert scene.rows == scene.messages == ["tea", "milk"]
+
+
+def test_who_found_nothing_open_does_not_forget_the_state_of_who_wrote_since(scene: AnyScene) -> None:
+    """Nothing was to be completed, so the broker could not say that somebody else has taken over."""
+
+    def write_and_leave_in_doubt() -> None:
+        with pytest.raises(Killed):
+            scene.order(scene.recovered(killed_at((Step.COMMIT_DATABASE, When.AFTER))), "tea")
+
+    slower = scene.dual(sleeping_before(Step.READ_STATE, write_and_leave_in_doubt))
+    with pytest.raises(Fenced):
+        slower.recover()
+    scene.recovered()
+    assert scene.rows == scene.messages == ["tea"]
+
+
+def at_every_step(actor: Actor) -> Observer:
+    def observe(step: Step, result: Result | None) -> None:
+        if result is None:
+            actor.step(step)
+
+    return observe
+
+
+def test_who_took_the_row_first_and_the_producer_last_has_lost_the_row(scene: AnyScene) -> None:
+    """It would find the other's transaction open, its state not yet stored, and abort what is about to be committed."""
+
+    def recover(actor: Actor) -> None:
+        with suppress(Fenced):
+            scene.recovered(at_every_step(actor))
+
+    def recover_and_write(actor: Actor) -> None:
+        dual = scene.recovered(at_every_step(actor))
+        with suppress(Fenced):
+            scene.order(dual, "tea")
+
+    scene.recovered().close()  # so that the table is there
+    slower, faster = Actor("slower", recover), Actor("faster", recover_and_write)
+    slower.move_until(Step.TAKE_OVER_KAFKA)
+    faster.move_until(Step.BEGIN_DATABASE if isinstance(scene, SqliteScene) else Step.WRITE_STATE)
+    slower.move_until(Step.COMPLETE_KAFKA)
+    faster.move_until("the end")
+    slower.move_until("the end")
+    assert (slower.failure, faster.failure) == (None, None)
+    scene.recovered()
+    assert scene.rows == scene.messages
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whatever_three_instances_do_and_wherever_they_are_killed_both_sides_agree(scene: AnyScene, seed: int) -> None:
+    rng = Random(seed)
+    trace = [f"SEED={seed}"]
+    scene.recovered().close()  # so that the table is there
+
+    def play(actor: Actor) -> None:
+        own = Random(f"{seed} {actor.name}")
+
+        def observe(step: Step, result: Result | None) -> None:
+            trace.append(f"{actor.name} {step.name} {result.name if result else ''}")
+            if own.random() < 0.02:
+                raise Killed
+            actor.step(step)
+
+        opened: list[Any] = []
+        dual = scene.dual(observe, opened)
+        with suppress(Killed):
+            for number in range(4):
+                with suppress(DualWriteError):
+                    if dual.phase is not Phase.READY:
+                        dual.recover()
+                    scene.order(dual, f"{actor.name}{number}")
+        for connection in opened:
+            connection.close()
+
+    interleave([Actor(name, play) for name in "abc"], rng)
+    scene.recovered()
+    assert sorted(scene.rows) == sorted(scene.messages), "\n".join(trace)

@@ -1,0 +1,201 @@
+"""A dual write between a real database and a Kafka in memory, with faults on either side."""
+
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeAlias
+
+import psycopg
+
+from odradek.dualwrite import DualWrite, Observer, Result, Step, Transaction
+from odradek.dualwrite.database import C
+from tests.support.fake_two_phase import FakeKafka, When
+
+AnyScene: TypeAlias = "Scene[Any]"
+Rewrite = Callable[[str], str]
+Moment = tuple[Step, When]
+PsycopgConnection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
+TOPIC = "orders"
+TRANSACTIONAL_ID = "orders-1"
+
+
+class Killed(BaseException):
+    """Where the process ends."""
+
+
+class NoAnswer(Exception):
+    """Of the database."""
+
+
+class Statements:
+    """What statements of all connections meet with."""
+
+    def __init__(self) -> None:
+        self.fault: tuple[str, When] | None = None  # the statement that begins like this fails, once
+        self.rewrite: Rewrite = lambda statement: statement  # plants a bug
+
+    def meet(self, statement: str, run: Callable[[str], Any]) -> Any:
+        when = None if self.fault is None or not statement.startswith(self.fault[0]) else self.fault[1]
+        if when is not None:
+            self.fault = None
+        if when is When.BEFORE:
+            raise NoAnswer("no answer: it has not happened")
+        cursor = run(self.rewrite(statement))
+        if when is When.AFTER:
+            raise NoAnswer("no answer: it has happened")
+        return cursor
+
+
+class SqliteConnection(sqlite3.Connection):
+    statements: Statements
+
+    def execute(self, statement: str, parameters: Any = (), /) -> Any:
+        return self.statements.meet(statement, lambda text: super(SqliteConnection, self).execute(text, parameters))
+
+
+class PostgresqlConnection(psycopg.Connection[Any]):
+    statements: Statements
+
+    def execute(self, query: Any, params: Any = None, **rest: Any) -> Any:
+        text = query.decode() if isinstance(query, bytes) else query
+        return self.statements.meet(
+            text, lambda text: super(PostgresqlConnection, self).execute(text.encode(), params, **rest)
+        )
+
+
+class Scene(ABC, Generic[C]):
+    """What outlives processes: a database with a table of orders, and Kafka. `dual()` is a process."""
+
+    parameter: str
+    lock_timeout_ms: int
+
+    def __init__(self) -> None:
+        self.kafka = FakeKafka()
+        self.statements = Statements()
+        self.is_database_away = False
+        self._connections: list[C] = []
+
+    @abstractmethod
+    def open(self) -> C: ...
+
+    @abstractmethod
+    def read(self, query: str) -> Sequence[tuple[Any, ...]]: ...
+
+    def dual(self, observe: Observer | None = None, opened: list[C] | None = None) -> DualWrite[C]:
+        """`opened` gets its connections, for whom they are to be closed when this process alone is killed."""
+
+        def connect() -> C:
+            if self.is_database_away:
+                raise NoAnswer("the database is away")
+            connection = self.open()
+            (self._connections if opened is None else opened).append(connection)
+            return connection
+
+        return DualWrite(
+            connect=connect,
+            participant=self.kafka.participant,
+            transactional_id=TRANSACTIONAL_ID,
+            lock_timeout_ms=self.lock_timeout_ms,
+            observe=observe or (lambda step, result: None),
+        )
+
+    def recovered(self, observe: Observer | None = None) -> DualWrite[C]:
+        dual = self.dual(observe)
+        dual.recover()
+        return dual
+
+    def kill(self) -> None:
+        """What the end of a process does to its connections."""
+        for connection in self._connections:
+            connection.close()
+        self._connections.clear()
+
+    def insert(self, transaction: Transaction[C], name: str) -> None:
+        transaction.execute(f"INSERT INTO orders (name) VALUES ({self.parameter})", (name,))
+
+    def order(self, dual: DualWrite[C], *names: str, then: Callable[[Transaction[C]], object] | None = None) -> None:
+        """One block that sends each name as a message and writes it as a row, and does what comes `then`."""
+        with dual.transaction() as transaction:
+            for name in names:
+                transaction.send(TOPIC, name.encode())
+                self.insert(transaction, name)
+            if then is not None:
+                then(transaction)
+
+    @property
+    def rows(self) -> list[str]:
+        return [str(name) for (name,) in self.read("SELECT name FROM orders ORDER BY number")]
+
+    @property
+    def stored_state(self) -> str:
+        ((state,),) = self.read("SELECT prepared_transaction_state FROM kafka_transaction_state")
+        return str(state)
+
+    @property
+    def messages(self) -> list[str]:
+        """As somebody sees them who reads what is committed."""
+        return [(value or b"").decode() for value in self.kafka.committed]
+
+
+class SqliteScene(Scene[SqliteConnection]):
+    parameter = "?"
+    lock_timeout_ms = 1
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._path = folder / "orders.db"
+        self.read("CREATE TABLE orders (name text, number integer PRIMARY KEY)")
+
+    def open(self) -> SqliteConnection:
+        connection = sqlite3.connect(self._path, timeout=0, factory=SqliteConnection, check_same_thread=False)
+        connection.statements = self.statements
+        return connection
+
+    def read(self, query: str) -> Sequence[tuple[Any, ...]]:
+        connection = sqlite3.connect(self._path)
+        try:
+            return connection.execute(query).fetchall()
+        finally:
+            connection.close()
+
+
+class PostgresqlScene(Scene[PostgresqlConnection]):
+    parameter = "%s"
+    lock_timeout_ms = 5_000
+
+    def __init__(self, conninfo: str) -> None:
+        super().__init__()
+        self._conninfo = conninfo
+        self.read(
+            "DROP TABLE IF EXISTS orders, kafka_transaction_state;"
+            "CREATE TABLE orders (name text, number serial PRIMARY KEY)"
+        )
+
+    def open(self) -> PostgresqlConnection:
+        connection = PostgresqlConnection.connect(self._conninfo)
+        connection.statements = self.statements
+        return connection
+
+    def read(self, query: str) -> Sequence[tuple[Any, ...]]:
+        with psycopg.connect(self._conninfo) as connection:
+            cursor = connection.execute(query.encode())
+            return cursor.fetchall() if cursor.description else []
+
+
+class Trouble(Exception):
+    """What an application's own code raises."""
+
+
+def trouble(_: object) -> None:
+    raise Trouble
+
+
+def killed_at(moment: Moment) -> Observer:
+    """An observer that ends the process before or after a step, when it comes there."""
+
+    def observe(step: Step, result: Result | None) -> None:
+        if (step, When.BEFORE if result is None else When.AFTER) == moment:
+            raise Killed(moment)
+
+    return observe

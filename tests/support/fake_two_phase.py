@@ -1,0 +1,128 @@
+"""Kafka as a participant in two-phase commit, in memory: one transactional id, KIP-939's pairs, faults on request."""
+
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from odradek.client.values import RecordMetadata
+from odradek.dualwrite.participant import Message, ParticipantFenced
+
+PRODUCER_ID = 1000
+
+
+class Lost(Exception):
+    """No answer: a connection that broke, a broker that is away, a time limit that has passed."""
+
+
+class When(Enum):
+    BEFORE = auto()  # nothing has happened
+    AFTER = auto()  # it has happened, and only the answer is lost
+
+
+@dataclass(slots=True)
+class Open:
+    """The transaction that the coordinator calls Ongoing."""
+
+    state: str
+    values: list[bytes | None] = field(default_factory=list)
+
+
+class FakeKafka:
+    """What survives whoever talks to it. Readers of committed messages see `committed`."""
+
+    def __init__(self) -> None:
+        self.committed: list[bytes | None] = []
+        self.aborted: list[bytes | None] = []
+        self.open: Open | None = None
+        self.is_away = False
+        self.epoch = -1
+        self.faults: dict[str, When] = {}  # by the name of a call; each happens once
+
+    def participant(self) -> "FakeParticipant":
+        return FakeParticipant(self)
+
+    def take_over(self) -> int:
+        self.epoch += 1
+        return self.epoch
+
+    def write(self, epoch: int, values: list[bytes | None]) -> None:
+        self.check(epoch)
+        if self.open is None:
+            self.open = Open(f"{PRODUCER_ID}:{epoch}")
+        self.open.values += values
+
+    def end(self, epoch: int, *, commit: bool) -> int:
+        """The epoch of the next transaction, as with transaction.version 2."""
+        self.check(epoch)
+        assert self.open is not None, "a client of version 2 asks for no end where it has added nothing"
+        (self.committed if commit else self.aborted).extend(self.open.values)
+        self.open = None
+        return self.take_over()
+
+    def check(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            raise ParticipantFenced(f"epoch {epoch} is not {self.epoch}")
+
+
+class FakeParticipant:
+    """A producer of the id; what it sends is written when it prepares."""
+
+    def __init__(self, kafka: FakeKafka) -> None:
+        self._kafka = kafka
+        self._epoch = -1
+        self._buffer: list[bytes | None] = []
+        self._prepared: str | None = None
+        self.is_closed = False
+
+    def take_over(self) -> str:
+        with _Call(self._kafka, "take_over"):
+            self._epoch = self._kafka.take_over()
+            self._prepared = self._kafka.open.state if self._kafka.open else None
+        return self._prepared or ""
+
+    def begin(self) -> None:
+        assert self._prepared is None, "decide about the open transaction first"
+        self._buffer = []
+
+    def send(self, message: Message) -> "Future[RecordMetadata]":
+        self._buffer.append(message.value)
+        return Future()
+
+    def prepare(self) -> str:
+        with _Call(self._kafka, "prepare"):
+            self._kafka.write(self._epoch, self._buffer)
+        self._prepared = f"{PRODUCER_ID}:{self._epoch}"
+        return self._prepared
+
+    def complete(self, stored_state: str) -> None:
+        assert self._prepared is not None, "nothing is prepared"
+        with _Call(self._kafka, "complete"):
+            self._epoch = self._kafka.end(self._epoch, commit=stored_state == self._prepared)
+        self._prepared = None
+
+    def abort(self) -> None:
+        with _Call(self._kafka, "abort"):
+            if self._kafka.open is not None:
+                self._epoch = self._kafka.end(self._epoch, commit=False)
+        self._prepared = None
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class _Call:
+    """One request and its answer, either of which can be lost."""
+
+    def __init__(self, kafka: FakeKafka, name: str) -> None:
+        self._kafka, self._name = kafka, name
+
+    def __enter__(self) -> None:
+        if self._kafka.is_away:
+            raise Lost(f"{self._name}: the broker is away")
+        if self._kafka.faults.get(self._name) is When.BEFORE:
+            del self._kafka.faults[self._name]
+            raise Lost(f"{self._name}: the request was lost")
+
+    def __exit__(self, *_: object) -> None:
+        if self._kafka.faults.pop(self._name, None) is When.AFTER:
+            raise Lost(f"{self._name}: the answer was lost")
