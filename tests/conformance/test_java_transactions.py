@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,14 @@ from tests.support.hanging import leave_hanging
 from tests.support.oracle import needs_kafka
 
 pytestmark = needs_kafka
+
+
+@pytest.fixture(scope="module", params=["false", "true"], ids=["ordinary", "two-phase"])
+def broker(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """With two-phase commit allowed too: to clients that do not ask for it (InitProducerId v5) nothing changes."""
+    settings = {"offsets.topic.num.partitions": 4, "transaction.two.phase.commit.enable": request.param}
+    with new_broker(tmp_path_factory.mktemp("broker") / "data", settings) as running:
+        yield running
 
 
 @pytest.fixture
