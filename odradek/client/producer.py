@@ -294,7 +294,7 @@ class Producer:
         sender = self._sender_of()
         await sender.flush()
         session.raise_error()
-        await session.end(committed=True, needs_new_epoch=sender.has_unresolved)
+        await session.end(committed=True, needs_new_epoch=sender.needs_new_epoch)
 
     async def abort_transaction(self) -> None:
         """Raises RetriableError if the coordinator does not answer in `max_block_ms`: then call it again."""
@@ -308,7 +308,7 @@ class Producer:
         sender.discard(AbortableError("the transaction was aborted"))
         await sender.flush()
         session.raise_error()
-        await session.end(committed=False, needs_new_epoch=sender.has_unresolved)
+        await session.end(committed=False, needs_new_epoch=sender.needs_new_epoch)
         sender.accept()
 
     async def _finish(self, sender: Sender) -> None:

@@ -51,6 +51,7 @@ class ProducerBatch:
         "is_done",
         "last_error",
         "max_timestamp_ms",
+        "may_come_late",
         "order",
         "record_count",
         "size_bytes",
@@ -72,6 +73,7 @@ class ProducerBatch:
         self.attempts = 0  # how often it was sent
         self.is_closed = False
         self.is_compressed = False
+        self.may_come_late = False  # it was sent on a connection that was lost
         self.is_done = False  # its futures are resolved
         self.last_error = ""
 

@@ -168,10 +168,9 @@ class Sender:
     def accept(self) -> None:
         self._rejects = None
 
-    @property
-    def has_unresolved(self) -> bool:
-        """Whether sequences can only go on in a new epoch."""
-        return any(outbox.needs_new_epoch for outbox in self._all_outboxes())
+    def needs_new_epoch(self, identity: Identity) -> bool:
+        """Whether there are sequences of this identity that cannot go on."""
+        return any(outbox.needs_new_epoch(identity) for outbox in self._all_outboxes())
 
     async def close(self) -> None:
         """Stop; what is not done is failed."""
@@ -204,12 +203,17 @@ class Sender:
             if not outbox.waiting:
                 del self._busy[outbox]
                 continue
-            if outbox.needs_new_epoch:
+            if outbox.needs_new_epoch(identity):
                 anew = self._permission.sequence_lost(outbox.partition, outbox.identity)
                 if anew is None:
                     return
-                outbox.begin_epoch(anew)
+                error = RetriableError(f"records for {outbox.partition} were given up before these, which may be lost")
+                for batch in outbox.begin_epoch(anew):
+                    self._fail(batch, error)
+                    self._answered_for_flush(batch)
                 identity = anew
+                if not outbox.waiting:
+                    continue
             due_at = self._due_at(outbox)
             if due_at > now:
                 wake_at = due_at if wake_at is None else min(wake_at, due_at)
@@ -305,7 +309,7 @@ class Sender:
         for outbox, batch in batches:
             answer = answers.get(outbox.partition)
             if lost is not None:
-                self._not_written(outbox, batch, ErrorCode.NETWORK_EXCEPTION, str(lost))
+                self._not_written(outbox, batch, ErrorCode.NETWORK_EXCEPTION, str(lost), was_lost=True)
             elif answer is None:
                 self._not_written(outbox, batch, ErrorCode.NETWORK_EXCEPTION, "the broker left out this partition")
             elif answer.error_code == 0:
@@ -327,8 +331,10 @@ class Sender:
             self._release(batch)
         self._answered_for_flush(batch)
 
-    def _not_written(self, outbox: Outbox, batch: ProducerBatch, code: ErrorCode, text: str) -> None:
-        """Not now at least: after a lost connection it may have been."""
+    def _not_written(
+        self, outbox: Outbox, batch: ProducerBatch, code: ErrorCode, text: str, *, was_lost: bool = False
+    ) -> None:
+        """Not by what is known: with a lost connection it may have been."""
         topic, index = outbox.partition
         batch.last_error = text
         if code in STALE_METADATA:
@@ -336,16 +342,19 @@ class Sender:
         is_transactional = self._rules.transactional_id is not None
         decided = verdict(ApiKey.PRODUCE, code, is_transactional=is_transactional)
         if code in SEQUENCE_LOST and self._rules.is_idempotent:
-            if outbox.gap(batch) is Gap.SENT_TOO_EARLY:
-                decided = Verdict.RETRY
-            elif not is_transactional:
-                outbox.broken_at(batch, self.loop.time())
-                self._requeued(outbox, batch)
-                return
+            match outbox.gap(batch):
+                case Gap.WRITTEN_BEFORE:
+                    self._written(outbox, batch, None, None)
+                    return
+                case Gap.SENT_TOO_EARLY:
+                    decided = Verdict.RETRY
+                case Gap.REAL if not is_transactional:
+                    outbox.broken_at(batch, self.loop.time())
+                    self._requeued(outbox, batch)
+                    return
         if decided is Verdict.RETRY:
-            outbox.failures += 1
-            retry_at = self.loop.time() + self._cluster.backoff.delay_s(outbox.failures)
-            outbox.returned(batch, retry_at)
+            retry_at = self.loop.time() + self._cluster.backoff.delay_s(batch.attempts)
+            outbox.returned(batch, retry_at, was_lost=was_lost)
             self._requeued(outbox, batch)
             return
         outbox.refused(batch)

@@ -280,10 +280,10 @@ class TransactionSession:
 
     # Ending.
 
-    async def end(self, *, committed: bool, needs_new_epoch: bool) -> None:
+    async def end(self, *, committed: bool, needs_new_epoch: Callable[[Identity], bool]) -> None:
         """READY afterwards. Nothing is asked when the coordinator cannot know of a transaction.
 
-        needs_new_epoch   sequences cannot go on as they are; with transaction.version 2 they never do
+        needs_new_epoch   whether sequences of this identity cannot go on; with transaction.version 2 they never do
         """
         if self._adding is not None:
             await asyncio.wait([self._adding])
@@ -309,7 +309,7 @@ class TransactionSession:
             )
             if self.is_transaction_v2:
                 self.identity = Identity(answer.producer_id, answer.producer_epoch)
-        if needs_new_epoch and not self.is_transaction_v2:
+        if not self.is_transaction_v2 and needs_new_epoch(self.identity):
             bumped = await self._init_producer_id(0, expected=self.identity)
             self.identity = Identity(bumped.producer_id, bumped.producer_epoch)
         self._added.clear()

@@ -1,0 +1,250 @@
+"""One partition's batches: what may be sent after which answer, and under which sequence."""
+
+from odradek.client.outbox import Gap, Outbox
+from odradek.client.producer_batch import LARGEST_SEQUENCE, Identity, ProducerBatch
+from odradek.client.values import TopicPartition
+
+FIRST, NEXT = Identity(7, 0), Identity(7, 1)
+RECORDS = 10
+
+
+def an_outbox(*, first_alone: bool = False, is_idempotent: bool = True) -> Outbox:
+    return Outbox(TopicPartition("t", 0), is_idempotent=is_idempotent, first_alone=first_alone)
+
+
+def fill(outbox: Outbox, count: int) -> list[ProducerBatch]:
+    batches = []
+    for _ in range(count):
+        batch = outbox.open_batch(0.0, 0)
+        batch.record_count = RECORDS
+        batches.append(batch)
+    return batches
+
+
+def send(outbox: Outbox, identity: Identity = FIRST) -> list[ProducerBatch]:
+    """All that may go."""
+    sent = []
+    while (batch := outbox.next_to_send(identity)) is not None:
+        outbox.sent(batch, identity)
+        sent.append(batch)
+    return sent
+
+
+def sequences(batches: list[ProducerBatch]) -> list[int]:
+    return [batch.base_sequence for batch in batches]
+
+
+def test_sequences_count_records_and_begin_at_0() -> None:
+    outbox = an_outbox()
+    fill(outbox, 3)
+    assert sequences(send(outbox)) == [0, 10, 20]
+
+
+def test_sequences_wrap_to_0() -> None:
+    outbox = an_outbox()
+    (batch,) = fill(outbox, 1)
+    batch.number(FIRST, LARGEST_SEQUENCE - RECORDS + 1)
+    assert batch.end_sequence == 0
+
+
+def test_until_the_first_answer_there_is_one_batch_under_way_where_the_broker_might_take_any_sequence() -> None:
+    outbox = an_outbox(first_alone=True)
+    first, *others = fill(outbox, 3)
+    assert send(outbox) == [first]
+    outbox.written(first)
+    assert send(outbox) == others
+
+
+def test_a_batch_that_goes_again_keeps_its_sequence_and_its_place() -> None:
+    outbox = an_outbox()
+    batches = fill(outbox, 3)
+    send(outbox)
+    for batch in reversed(batches):
+        outbox.returned(batch, 0.0)
+    assert send(outbox) == batches
+    assert sequences(batches) == [0, 10, 20]
+
+
+def test_nothing_goes_while_a_batch_waits_to_go_again_and_others_are_under_way() -> None:
+    outbox = an_outbox()
+    first, second = fill(outbox, 2)
+    send(outbox)
+    fill(outbox, 1)
+    outbox.returned(first, 0.0)
+    assert send(outbox) == []
+    outbox.returned(second, 0.0)
+    assert send(outbox) == [first, second], "new ones wait until these are answered"
+    outbox.written(first)
+    outbox.written(second)
+    assert sequences(send(outbox)) == [20]
+
+
+def test_a_batch_before_one_that_was_written_was_written_as_well() -> None:
+    outbox = an_outbox()
+    first, second = fill(outbox, 2)
+    send(outbox)
+    outbox.returned(first, 0.0)
+    outbox.written(second)
+    send(outbox)
+    assert outbox.gap(first) is Gap.WRITTEN_BEFORE
+
+
+def test_a_batch_sent_before_its_turn_goes_again() -> None:
+    """The one before it was answered with an error that passes; the broker then finds a gap."""
+    outbox = an_outbox()
+    first, second = fill(outbox, 2)
+    send(outbox)
+    outbox.returned(first, 0.0)
+    assert outbox.gap(second) is Gap.SENT_TOO_EARLY
+
+
+def test_the_next_batch_in_line_cannot_be_too_early() -> None:
+    """The broker has forgotten the producer, or lost what it had acknowledged."""
+    outbox = an_outbox()
+    first, second = fill(outbox, 2)
+    send(outbox)
+    outbox.written(first)
+    assert outbox.gap(second) is Gap.REAL
+
+
+def test_after_a_real_gap_what_waits_is_numbered_from_0_in_a_new_epoch() -> None:
+    outbox = an_outbox()
+    first, second, third = fill(outbox, 3)
+    send(outbox)
+    outbox.written(first)
+    outbox.broken_at(second, 0.0)
+    assert not outbox.needs_new_epoch(FIRST), "one is still under way"
+    assert outbox.gap(third) is Gap.SENT_TOO_EARLY
+    outbox.returned(third, 0.0)
+    assert outbox.needs_new_epoch(FIRST)
+    assert send(outbox) == []
+    outbox.begin_epoch(NEXT)
+    assert send(outbox, NEXT) == [second, third]
+    assert sequences([second, third]) == [0, 10]
+    assert {second.identity, third.identity} == {NEXT}
+
+
+def test_the_sequence_of_a_refused_batch_is_the_next_ones_if_none_was_sent() -> None:
+    outbox = an_outbox()
+    (first,) = fill(outbox, 1)
+    send(outbox)
+    outbox.refused(first)
+    assert not outbox.needs_new_epoch(FIRST)
+    fill(outbox, 1)
+    assert sequences(send(outbox)) == [0]
+
+
+def test_batches_that_followed_a_refused_one_take_a_new_epoch() -> None:
+    """Numbered anew in the old one, a copy on a connection that was lost could be written beside it."""
+    outbox = an_outbox()
+    first, second = fill(outbox, 2)
+    send(outbox)
+    outbox.refused(first)
+    assert outbox.gap(second) is Gap.SENT_TOO_EARLY
+    outbox.returned(second, 0.0)
+    assert outbox.needs_new_epoch(FIRST)
+
+
+def test_a_batch_given_up_before_it_was_sent_leaves_no_gap() -> None:
+    outbox = an_outbox()
+    first, second = fill(outbox, 2)
+    outbox.given_up(first)
+    assert send(outbox) == [second]
+    assert second.base_sequence == 0
+
+
+def test_a_batch_given_up_under_way_holds_back_new_ones_until_its_fate_is_known() -> None:
+    outbox = an_outbox()
+    (first,) = fill(outbox, 1)
+    send(outbox)
+    first.is_done = True
+    outbox.given_up(first)
+    outbox.returned(first, 0.0)
+    fill(outbox, 1)
+    assert send(outbox) == []
+    assert outbox.needs_new_epoch(FIRST)
+
+
+def test_what_followed_a_batch_that_was_given_up_shows_whether_it_was_written() -> None:
+    outbox = an_outbox()
+    first, second = fill(outbox, 2)
+    send(outbox)
+    first.is_done = True
+    outbox.returned(first, 0.0)
+    outbox.returned(second, 0.0)
+    assert send(outbox) == [second]
+    outbox.written(second)
+    assert not outbox.needs_new_epoch(FIRST)
+    fill(outbox, 1)
+    assert sequences(send(outbox)) == [20]
+
+
+def test_or_that_it_was_not() -> None:
+    outbox = an_outbox()
+    first, second = fill(outbox, 2)
+    send(outbox)
+    first.is_done = True
+    outbox.returned(first, 0.0)
+    outbox.returned(second, 0.0)
+    send(outbox)
+    assert outbox.gap(second) is Gap.REAL
+
+
+def test_what_may_still_arrive_behind_a_batch_that_was_given_up_is_not_sent_again() -> None:
+    outbox = an_outbox()
+    first, second, third = fill(outbox, 3)
+    outbox.sent(first, FIRST)
+    outbox.sent(second, FIRST)
+    first.is_done = True
+    outbox.returned(first, 0.0, was_lost=True)
+    outbox.returned(second, 0.0, was_lost=True)
+    (again,) = send(outbox)
+    outbox.broken_at(again, 0.0)
+    assert outbox.begin_epoch(NEXT) == [second]
+    assert send(outbox, NEXT) == [third]
+
+
+def test_a_batch_refused_when_it_went_again_may_have_been_written_the_first_time() -> None:
+    outbox = an_outbox()
+    (first,) = fill(outbox, 1)
+    send(outbox)
+    outbox.returned(first, 0.0)
+    send(outbox)
+    outbox.refused(first)
+    fill(outbox, 1)
+    assert outbox.needs_new_epoch(FIRST)
+
+
+def test_a_new_transactions_batches_begin_at_0_once_the_old_ones_are_answered() -> None:
+    outbox = an_outbox()
+    (old,) = fill(outbox, 1)
+    send(outbox)
+    (new,) = fill(outbox, 1)
+    assert send(outbox, NEXT) == []
+    outbox.written(old)
+    assert send(outbox, NEXT) == [new]
+    assert (new.identity, new.base_sequence) == (NEXT, 0)
+
+
+def test_an_aborted_transaction_leaves_nothing_to_the_next() -> None:
+    outbox = an_outbox()
+    first, second = fill(outbox, 2)
+    send(outbox)
+    outbox.refused(first)
+    outbox.returned(second, 0.0)
+    assert outbox.discard_waiting() == [second]
+    assert outbox.needs_new_epoch(FIRST), "before transaction.version 2 the identity stays"
+    assert not outbox.needs_new_epoch(NEXT)
+    fill(outbox, 1)
+    assert sequences(send(outbox, NEXT)) == [0]
+
+
+def test_without_idempotence_there_are_no_sequences_but_the_order_stays() -> None:
+    outbox = an_outbox(is_idempotent=False)
+    batches = fill(outbox, 3)
+    send(outbox)
+    outbox.refused(batches[0])
+    for batch in (batches[2], batches[1]):
+        outbox.returned(batch, 0.0)
+    assert send(outbox) == batches[1:]
+    assert sequences(batches) == [-1, -1, -1]

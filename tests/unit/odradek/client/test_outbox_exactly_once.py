@@ -1,0 +1,205 @@
+"""An outbox against a partition that checks sequences as a broker does, over connections that may be cut at any moment.
+
+Each batch is written at most once, in order; exactly once if it was acknowledged, and never if it was refused. What was
+sent on a connection that was cut may still arrive, behind what came on the next one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import dataclass, field
+
+import pytest
+
+from odradek.client.outbox import Gap, Outbox
+from odradek.client.producer_batch import LARGEST_SEQUENCE, NO_IDENTITY, Identity, ProducerBatch
+from odradek.client.values import TopicPartition
+
+SEEDS = range(400)
+BATCHES = 40
+MOST_IN_FLIGHT = 5
+CACHED = 5
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A batch as it was when it went out."""
+
+    batch: ProducerBatch
+    identity: Identity
+    base_sequence: int
+
+    @property
+    def sequences(self) -> tuple[int, int]:
+        return self.base_sequence, (self.base_sequence + self.batch.record_count) & LARGEST_SEQUENCE
+
+
+@dataclass
+class Partition:
+    """The sequence rules of a broker's log (non-transactional), and what it holds: the orders of the batches."""
+
+    log: list[int] = field(default_factory=list)
+    identity: Identity = NO_IDENTITY
+    cache: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=CACHED))
+
+    def append(self, sent: Sent) -> str:
+        if sent.identity == self.identity and sent.sequences in self.cache:
+            return "written"
+        if sent.identity.producer_epoch < self.identity.producer_epoch:
+            return "fenced"
+        if self.identity != NO_IDENTITY:  # a producer without state may begin anywhere
+            expected = self.cache[-1][1] if sent.identity == self.identity else 0
+            if sent.base_sequence != expected:
+                return "out of order"
+        if sent.identity != self.identity:
+            self.identity = sent.identity
+            self.cache.clear()
+        self.cache.append(sent.sequences)
+        self.log.append(sent.batch.order)
+        return "written"
+
+
+class World:
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.outbox = Outbox(TopicPartition("t", 0), is_idempotent=True, first_alone=True)
+        self.identity = Identity(7, 0)
+        self.partition = Partition()
+        self.under_way: deque[Sent] = deque()
+        self.answers: deque[tuple[Sent, str]] = deque()
+        self.late: deque[Sent] = deque()  # on connections that were cut
+        self.unopened = BATCHES
+        self.fates: dict[int, str] = {}
+        self.trace = [f"SEED={seed}"]
+
+    def run(self, faults: float) -> None:
+        """Faults happen with this share of all steps, and end so that everything can be finished."""
+        for step in range(4_000):
+            if step > 2_000:
+                faults = 0.0
+            if self.rng.random() < faults:
+                self.rng.choice([self.cut, self.refuse, self.give_up, self.fail_passing])()
+            else:
+                self.rng.choice([self.open, self.send, self.send, self.deliver, self.answer, self.deliver_late])()
+            if len(self.fates) == BATCHES and not self.outbox.in_flight:
+                return
+        raise AssertionError("it never ends: " + "\n".join(self.trace[-60:]))
+
+    def open(self) -> None:
+        if self.unopened:
+            self.unopened -= 1
+            self.outbox.open_batch(0.0, 0).record_count = self.rng.randint(1, 3)
+
+    def send(self) -> None:
+        if self.outbox.needs_new_epoch(self.identity):
+            self.identity = Identity(7, self.identity.producer_epoch + 1)
+            for batch in self.outbox.begin_epoch(self.identity):
+                self.settle(batch, "given up")
+            self.trace.append(f"epoch {self.identity.producer_epoch}")
+        if len(self.outbox.in_flight) < MOST_IN_FLIGHT:
+            batch = self.outbox.next_to_send(self.identity)
+            if batch is not None:
+                self.outbox.sent(batch, self.identity)
+                self.under_way.append(Sent(batch, batch.identity, batch.base_sequence))
+                self.trace.append(f"send {batch.order} as {batch.identity.producer_epoch}:{batch.base_sequence}")
+
+    def deliver(self) -> None:
+        if self.under_way:
+            sent = self.under_way.popleft()
+            self.answers.append((sent, self.partition.append(sent)))
+            self.trace.append(f"{sent.batch.order} {self.answers[-1][1]}")
+
+    def deliver_late(self) -> None:
+        if self.late:
+            sent = self.late.popleft()
+            self.trace.append(f"late {sent.batch.order} {self.partition.append(sent)}")
+
+    def refuse(self) -> None:
+        """Too large, say."""
+        if self.under_way:
+            self.answers.append((self.under_way.popleft(), "refused"))
+
+    def fail_passing(self) -> None:
+        """Not enough replicas, say."""
+        if self.under_way:
+            self.answers.append((self.under_way.popleft(), "retry"))
+
+    def give_up(self) -> None:
+        """The oldest, as the delivery timeout does."""
+        unanswered = [batch for batch in (*self.outbox.in_flight, *self.outbox.waiting) if not batch.is_done]
+        if unanswered:
+            oldest = min(unanswered, key=lambda batch: batch.order)
+            self.outbox.given_up(oldest)
+            self.settle(oldest, "given up")
+
+    def cut(self) -> None:
+        lost = [sent.batch for sent, _ in self.answers] + [sent.batch for sent in self.under_way]
+        self.late.extend(self.under_way)
+        for _ in range(self.rng.randint(0, len(self.under_way))):
+            self.late.pop()  # what was sent last never left
+        self.answers.clear()
+        self.under_way.clear()
+        for batch in lost:
+            self.outbox.returned(batch, 0.0, was_lost=True)
+        self.trace.append(f"cut {[batch.order for batch in lost]}")
+
+    def answer(self) -> None:
+        if not self.answers:
+            return
+        sent, said = self.answers.popleft()
+        batch = sent.batch
+        self.trace.append(f"answer {batch.order} {said}")
+        if said == "written":
+            self.outbox.written(batch)
+            self.settle(batch, "acknowledged")
+        elif said == "out of order":
+            self.out_of_order(batch)
+        elif said == "retry":
+            self.outbox.returned(batch, 0.0)
+        else:
+            self.outbox.refused(batch)
+            self.settle(batch, said if batch.attempts == 1 else "given up")
+
+    def out_of_order(self, batch: ProducerBatch) -> None:
+        match self.outbox.gap(batch):
+            case Gap.WRITTEN_BEFORE:
+                self.outbox.written(batch)
+                self.settle(batch, "acknowledged")
+            case Gap.SENT_TOO_EARLY:
+                self.outbox.returned(batch, 0.0)
+            case Gap.REAL:
+                self.outbox.broken_at(batch, 0.0)
+
+    def settle(self, batch: ProducerBatch, fate: str) -> None:
+        if not batch.is_done:
+            batch.is_done = True
+            self.fates[batch.order] = fate
+
+
+@pytest.mark.parametrize("faults", [0.0, 0.05, 0.2], ids=["calm", "faults", "storm"])
+def test_no_batch_is_lost_doubled_or_out_of_order(faults: float) -> None:
+    for seed in SEEDS:
+        world = World(seed)
+        world.run(faults)
+        log, trace = world.partition.log, "\n".join(world.trace)
+        assert log == sorted(set(log)), trace
+        for order, fate in world.fates.items():
+            if fate == "acknowledged":
+                assert order in log, trace
+            if fate == "refused":
+                assert order not in log, trace
+            assert fate != "fenced", trace
+        if faults == 0.0:
+            assert log == list(range(BATCHES))
+
+
+def test_storms_meet_everything_that_can_happen() -> None:
+    """So that the test above says something."""
+    met = set()
+    for seed in SEEDS:
+        world = World(seed)
+        world.run(0.2)
+        met |= {line.split()[-1] for line in world.trace if line.startswith(("answer", "late"))}
+        met |= {line.split()[0] for line in world.trace}
+    assert {"written", "refused", "retry", "order", "fenced", "late", "epoch", "cut"} <= met

@@ -1,0 +1,139 @@
+"""Which calls a transactional producer allows, state by state (KIP-98, KIP-939)."""
+
+import pytest
+
+from odradek.client.errors import IllegalState
+from odradek.client.prepared import PreparedTxnState
+from odradek.client.transaction import (
+    NEXT,
+    Call,
+    Completion,
+    TxnState,
+    after_error,
+    completion,
+    next_state,
+)
+from odradek.client.verdicts import Verdict
+from protocol.errors import ErrorCode
+
+S = TxnState
+PREPARED, OTHER = PreparedTxnState(42, 10), PreparedTxnState(42, 9)
+
+
+def allowed(state: TxnState) -> set[Call]:
+    found = set()
+    for call in Call:
+        try:
+            next_state(state, call)
+        except IllegalState:
+            continue
+        found.add(call)
+    return found
+
+
+def test_every_state_has_a_row() -> None:
+    assert set(NEXT) == set(TxnState)
+
+
+def test_nothing_comes_before_initialising() -> None:
+    assert allowed(S.UNINITIALIZED) == {Call.INIT}
+
+
+def test_records_and_offsets_are_sent_only_between_begin_and_the_end() -> None:
+    for call in (Call.SEND, Call.SEND_OFFSETS):
+        assert [state for state in TxnState if call in allowed(state)] == [S.IN_TRANSACTION]
+
+
+def test_a_prepared_transaction_can_be_decided_and_nothing_else() -> None:
+    """`complete` is not in the table: it becomes one of the two."""
+    assert allowed(S.PREPARED) == {Call.COMMIT, Call.ABORT}
+
+
+def test_after_an_abortable_error_there_is_only_abort() -> None:
+    assert allowed(S.ABORTABLE_ERROR) == {Call.ABORT}
+
+
+def test_after_a_fatal_error_there_is_nothing() -> None:
+    assert allowed(S.FATAL_ERROR) == set()
+
+
+@pytest.mark.parametrize(
+    ("state", "call"),
+    [
+        (S.INITIALIZING, Call.INIT),
+        (S.PREPARING, Call.PREPARE),
+        (S.COMMITTING, Call.COMMIT),
+        (S.ABORTING, Call.ABORT),
+    ],
+)
+def test_a_call_that_did_not_end_may_be_repeated(state: TxnState, call: Call) -> None:
+    assert next_state(state, call) is state
+
+
+def test_a_commit_that_did_not_end_cannot_become_an_abort() -> None:
+    assert allowed(S.COMMITTING) == {Call.COMMIT}
+    assert allowed(S.ABORTING) == {Call.ABORT}
+
+
+def test_what_is_not_allowed_says_so_by_the_name_of_the_call() -> None:
+    with pytest.raises(IllegalState, match="send is not allowed in state PREPARED"):
+        next_state(S.PREPARED, Call.SEND)
+
+
+@pytest.mark.parametrize("state", TxnState)
+def test_a_fatal_error_is_fatal_everywhere(state: TxnState) -> None:
+    assert after_error(state, Verdict.FATAL) is S.FATAL_ERROR
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (S.INITIALIZING, S.ABORTABLE_ERROR),
+        (S.IN_TRANSACTION, S.ABORTABLE_ERROR),
+        (S.PREPARING, S.ABORTABLE_ERROR),
+        (S.PREPARED, S.ABORTABLE_ERROR),
+        (S.COMMITTING, S.ABORTABLE_ERROR),
+        (S.ABORTING, S.ABORTING),
+        (S.READY, S.READY),
+        (S.FATAL_ERROR, S.FATAL_ERROR),
+    ],
+)
+def test_an_abortable_error_counts_while_nothing_is_decided(state: TxnState, expected: TxnState) -> None:
+    assert after_error(state, Verdict.ABORT) is expected
+
+
+# complete_transaction
+
+
+@pytest.mark.parametrize(("given", "expected"), [(PREPARED, Completion.COMMIT), (OTHER, Completion.ABORT)])
+def test_complete_commits_the_transaction_that_is_named_and_aborts_any_other(
+    given: PreparedTxnState, expected: Completion
+) -> None:
+    assert completion(S.PREPARED, PREPARED, given) is expected
+
+
+def test_complete_aborts_when_no_transaction_is_named() -> None:
+    assert completion(S.PREPARED, PREPARED, PreparedTxnState()) is Completion.ABORT
+
+
+def test_complete_without_anything_kept_does_nothing() -> None:
+    assert completion(S.NOTHING_KEPT, PreparedTxnState(), PREPARED) is Completion.NOTHING
+    assert next_state(S.NOTHING_KEPT, Call.COMPLETE) is S.READY
+
+
+@pytest.mark.parametrize(
+    "state", [S.UNINITIALIZED, S.READY, S.IN_TRANSACTION, S.PREPARING, S.ABORTABLE_ERROR, S.FATAL_ERROR]
+)
+def test_complete_takes_a_prepared_transaction(state: TxnState) -> None:
+    with pytest.raises(IllegalState) as refused:
+        completion(state, PreparedTxnState(), PREPARED)
+    assert refused.value.code is ErrorCode.INVALID_TXN_STATE
+
+
+def test_complete_again_decides_as_before_or_not_at_all() -> None:
+    assert completion(S.COMMITTING, PREPARED, PREPARED) is Completion.COMMIT
+    assert completion(S.ABORTING, PREPARED, OTHER) is Completion.ABORT
+    with pytest.raises(IllegalState):
+        completion(S.COMMITTING, PREPARED, OTHER)
+    with pytest.raises(IllegalState):
+        completion(S.ABORTING, PREPARED, PREPARED)
