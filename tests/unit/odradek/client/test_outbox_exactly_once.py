@@ -94,8 +94,8 @@ class World:
     def send(self) -> None:
         if self.outbox.needs_new_epoch(self.identity):
             self.identity = Identity(7, self.identity.producer_epoch + 1)
-            for batch in self.outbox.begin_epoch(self.identity):
-                self.settle(batch, "given up")
+            for lost in self.outbox.begin_epoch(self.identity):
+                self.settle(lost, "given up")
             self.trace.append(f"epoch {self.identity.producer_epoch}")
         if len(self.outbox.in_flight) < MOST_IN_FLIGHT:
             batch = self.outbox.next_to_send(self.identity)
