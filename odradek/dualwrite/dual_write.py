@@ -9,6 +9,7 @@ from typing import Generic, TypeAlias
 from odradek.dualwrite import recipe
 from odradek.dualwrite.database import C
 from odradek.dualwrite.errors import DualWriteError, Fenced, IllegalUse, InDoubt, NotCommitted, NotRecovered
+from odradek.dualwrite.kafka import producing
 from odradek.dualwrite.participant import Participant
 from odradek.dualwrite.performer import Performer
 from odradek.dualwrite.recipe import End, Fate, Phase, Result, Step
@@ -17,7 +18,8 @@ from odradek.dualwrite.transaction import Transaction
 # Called before each step, with None, and after it, with its result.
 Observer: TypeAlias = Callable[[Step, Result | None], None]
 
-LOCK_TIMEOUT_MS = 10_000
+DEFAULT_BOOTSTRAP_SERVERS = "localhost:9092"
+DEFAULT_TIMEOUT_MS = 30_000
 
 
 def observe_nothing(step: Step, result: Result | None) -> None:
@@ -43,11 +45,12 @@ class Recovery:
 class DualWrite(Generic[C]):
     """Rows and messages that commit together or vanish together.
 
-    connect          gives a new connection to the same database whenever it is called; not to one in memory, since a
-                     crash, and a commit without an answer, are followed by a look over another connection
-    participant      makes a producer of the transactional id; called at every recovery
-    lock_timeout_ms  how long recovery waits for an earlier writer that still holds the row
-    observe          see `Observer`
+    connect     gives a new connection to the same database whenever it is called: of `sqlite3`, to a file, or of
+                psycopg 3. After a crash, and after a commit without an answer, it is looked at over another connection
+    timeout_ms  how long a step waits for the broker at most, and how long recovery waits, in the database, for an
+                earlier writer that is about to commit. Waits of the database itself are the connection's business
+    participant makes a producer of the transactional id, at every recovery; in place of one for `bootstrap_servers`
+    observe     see `Observer`
 
     For one thread, and one transaction at a time. As a context manager it recovers at the beginning, and closes at the
     end.
@@ -57,14 +60,16 @@ class DualWrite(Generic[C]):
         self,
         *,
         connect: Callable[[], C],
-        participant: Callable[[], Participant],
         transactional_id: str,
-        lock_timeout_ms: int = LOCK_TIMEOUT_MS,
+        bootstrap_servers: str = DEFAULT_BOOTSTRAP_SERVERS,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        participant: Callable[[], Participant] | None = None,
         observe: Observer = observe_nothing,
     ) -> None:
-        if lock_timeout_ms < 1:
-            raise ValueError("lock_timeout_ms must be positive: recovery cannot wait forever")
-        self._performer = Performer(connect, participant, transactional_id, lock_timeout_ms)
+        if timeout_ms < 1:
+            raise ValueError("timeout_ms must be positive: nothing here waits forever")
+        new_participant = participant or producing(bootstrap_servers, transactional_id, timeout_ms)
+        self._performer = Performer(connect, new_participant, transactional_id, timeout_ms)
         self._observe = observe
         self._phase = Phase.UNRECOVERED
 

@@ -22,12 +22,12 @@ class Performer(Generic[C]):
         connect: Callable[[], C],
         new_participant: Callable[[], Participant],
         transactional_id: str,
-        lock_timeout_ms: int,
+        timeout_ms: int,
     ) -> None:
         self._connect = connect
         self._new_participant = new_participant
         self._transactional_id = transactional_id
-        self._lock_timeout_ms = lock_timeout_ms
+        self._timeout_ms = timeout_ms
         self._database: tuple[Driver[C], StateRow[C]] | None = None  # known from the first connection on
         self._connection: C | None = None
         self._participant: Participant | None = None
@@ -112,6 +112,8 @@ class Performer(Generic[C]):
 
     def _prepare_kafka(self) -> Result:
         self._own_state = self.participant.prepare()
+        if not self._own_state:
+            raise RuntimeError("messages were sent, and the transaction has no name")
         return Result.DONE
 
     def _write_state(self) -> Result:
@@ -199,7 +201,7 @@ class Performer(Generic[C]):
         try:
             if self._database is None:
                 driver = driver_of(connection)
-                self._database = driver, StateRow(driver, self._transactional_id, self._lock_timeout_ms)
+                self._database = driver, StateRow(driver, self._transactional_id, self._timeout_ms)
             self.driver.prepare(connection)
         except BaseException:
             connection.close()

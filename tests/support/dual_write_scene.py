@@ -68,7 +68,7 @@ class Scene(ABC, Generic[C]):
     """What outlives processes: a database with a table of orders, and Kafka. `dual()` is a process."""
 
     parameter: str
-    lock_timeout_ms: int
+    timeout_ms: int
 
     def __init__(self) -> None:
         self.kafka = FakeKafka()
@@ -96,7 +96,7 @@ class Scene(ABC, Generic[C]):
             connect=connect,
             participant=self.kafka.participant,
             transactional_id=TRANSACTIONAL_ID,
-            lock_timeout_ms=self.lock_timeout_ms,
+            timeout_ms=self.timeout_ms,
             observe=observe or (lambda step, result: None),
         )
 
@@ -140,7 +140,7 @@ class Scene(ABC, Generic[C]):
 
 class SqliteScene(Scene[SqliteConnection]):
     parameter = "?"
-    lock_timeout_ms = 1
+    timeout_ms = 1
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ class SqliteScene(Scene[SqliteConnection]):
 
 class PostgresqlScene(Scene[PostgresqlConnection]):
     parameter = "%s"
-    lock_timeout_ms = 5_000
+    timeout_ms = 5_000
 
     def __init__(self, conninfo: str) -> None:
         super().__init__()

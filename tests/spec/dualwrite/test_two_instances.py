@@ -87,7 +87,7 @@ def test_without_the_generation_in_the_row_they_would_diverge(postgresql_scene: 
 
 def recovery_in_vain(scene: AnyScene) -> Callable[[], None]:
     def try_to_recover() -> None:
-        scene.lock_timeout_ms = 50
+        scene.timeout_ms = 50
         with pytest.raises(NotRecovered):
             scene.recovered()
 
