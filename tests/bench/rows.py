@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tests.bench import baselines, lifecycle
 from tests.bench.clients import EndToEndLatency, ProduceLatency, Throughput
+from tests.bench.python_clients import PythonProduce
 from tests.bench.raw import RawLoad
 from tests.bench.subjects import Subject
 from tests.bench.transactions import LibrdkafkaTransactions, RawTransactions
@@ -99,6 +100,20 @@ def transactions(
     )
 
 
+def python_produce(name: str, load: PythonProduce, title: str) -> Measurement:
+    return Measurement(
+        name,
+        load.measure,
+        (
+            Row("odradek", f"odradek.client produce {title}", "1000 records/s"),
+            Row("aiokafka", "· aiokafka", "1000 records/s"),
+            Row("kafka_python", "· kafka-python", "1000 records/s"),
+            Row("ahead", "· odradek.client against the better of them", "×", no_less_than(1)),
+        ),
+        warms_up=True,
+    )
+
+
 def raw(name: str, load: RawLoad, title: str, *rows: Row) -> Measurement:
     extra = (
         Row("cores", "· broker cores used", "cores"),
@@ -151,6 +166,8 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     throughput("clients_10k", Throughput(10 * 1024, 40_000), "10 KiB", at_least(1.8), at_least(1.6)),
     throughput("clients_lz4", Throughput(1024, 250_000, "lz4"), "1 KiB, lz4", None, None),
     throughput("clients_zstd", Throughput(1024, 250_000, "zstd"), "1 KiB, zstd", None, None),
+    python_produce("python_produce_100b", PythonProduce(100, 100_000), "100 B"),
+    python_produce("python_produce_1k", PythonProduce(1024, 50_000), "1 KiB"),
     Measurement(
         "linger_0",
         ProduceLatency(3000).measure,
