@@ -79,6 +79,7 @@ class Sender:
         self._connecting: dict[int, asyncio.Task[None]] = {}
         self._refreshing: asyncio.Task[None] | None = None
         self._wake: asyncio.TimerHandle | None = None
+        self._wakes_at = 0.0
         self._is_pumping_soon = False
         self._flushes: list[tuple[set[ProducerBatch], asyncio.Future[None]]] = []
         self._rejects: ClientError | None = None
@@ -472,10 +473,11 @@ class Sender:
 
     def _wake_at(self, when: float) -> None:
         if self._wake is not None:
-            if not self._wake.cancelled() and self.loop.time() < self._wake.when() <= when:
+            if not self._wake.cancelled() and self.loop.time() < self._wakes_at <= when:
                 return
             self._wake.cancel()
         self._wake = self.loop.call_at(when, self._pump)
+        self._wakes_at = when  # uvloop's handle of a time that has passed does not know it
 
 
 def _by_partition(response: ProduceResponse) -> Mapping[TopicPartition, PartitionProduceResponse]:
