@@ -105,9 +105,9 @@ def python_produce(name: str, load: PythonProduce, title: str) -> Measurement:
         name,
         load.measure,
         (
-            Row("odradek", f"odradek.client produce {title}", "1000 records/s"),
-            Row("aiokafka", "· aiokafka", "1000 records/s"),
-            Row("kafka_python", "· kafka-python", "1000 records/s"),
+            Row("odradek", f"odradek.client produce {title}", "k records/s"),
+            Row("aiokafka", "· aiokafka", "k records/s"),
+            Row("kafka_python", "· kafka-python", "k records/s"),
             Row("ahead", "· odradek.client against the better of them", "×", no_less_than(1)),
         ),
         warms_up=True,
