@@ -1,0 +1,148 @@
+"""Finds, in a history of dual writes, what must not happen between a database and Kafka.
+
+    torn            a part of a transaction's rows is there, another is not
+    lost            rows are not there whose transaction was answered with success
+    risen           rows are there whose transaction was answered with a roll-back
+    unilateral      Kafka has committed or aborted messages although the database has not, or not yet, decided so
+    diverged        after recovery rows are there without their messages, or messages without their rows
+    undecided       after recovery something is open still
+
+`verdicts(history)` is empty for every history that is right. What happens to messages among themselves (lost, repeated,
+reordered …) is the business of `tests.checker.anomalies`.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
+
+from tests.checker.history import Answer
+
+Value: TypeAlias = str
+Name: TypeAlias = str  # of a transaction
+
+
+class Kind(Enum):
+    TORN = "torn"
+    LOST = "lost"
+    RISEN = "risen"
+    UNILATERAL = "unilateral"
+    DIVERGED = "diverged"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """A block begins that writes each value as a row and sends it as a message."""
+
+    transaction: Name
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Every message is acknowledged: from here on Kafka is to wait for a decision."""
+
+    transaction: Name
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the application was told of its rows. It may never be told."""
+
+    transaction: Name
+    rows: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryBegan:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """Both sides by readers of their own, while no application runs: first the committed messages, then whether a
+    transaction is open, then the rows."""
+
+    messages: tuple[Value, ...]
+    is_open: bool
+    rows: tuple[Value, ...]
+
+
+Event: TypeAlias = Began | Prepared | Told | RecoveryBegan | Recovered | Looked
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    kind: Kind
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}: {self.what}"
+
+
+@dataclass(slots=True)
+class Known:
+    """A transaction as its application knows it."""
+
+    values: tuple[Value, ...]
+    rows: Answer = Answer.UNKNOWN
+    is_in_doubt: bool = False  # prepared, and nobody has decided or recovered since
+
+
+@dataclass(slots=True)
+class Judge:
+    transactions: dict[Name, Known] = field(default_factory=dict)
+    is_settled: bool = False  # by a recovery that nothing has come after
+
+    def look(self, seen: Looked) -> Iterator[Verdict]:
+        rows, messages = Counter(seen.rows), Counter(seen.messages)
+        for name, known in self.transactions.items():
+            there = [value for value in known.values if rows[value]]
+            if there and len(there) < len(known.values):
+                yield Verdict(Kind.TORN, f"of {name} only {there} are there")
+            if known.rows is Answer.YES and not there:
+                yield Verdict(Kind.LOST, f"{name} was committed, and no row is there")
+            if known.rows is Answer.NO and there:
+                yield Verdict(Kind.RISEN, f"{name} was rolled back, and {there} are there")
+            is_decided = not seen.is_open and not any(messages[value] for value in known.values)
+            if known.is_in_doubt and is_decided:
+                yield Verdict(Kind.UNILATERAL, f"{name} is not open any more, and nobody has decided so")
+        for value in messages - rows:
+            yield Verdict(Kind.DIVERGED if self.is_settled else Kind.UNILATERAL, f"message {value} without its row")
+        if self.is_settled:
+            for value in rows - messages:
+                yield Verdict(Kind.DIVERGED, f"row {value} without its message")
+            if seen.is_open:
+                yield Verdict(Kind.UNDECIDED, "a transaction is open after recovery")
+
+    def take(self, event: Event) -> Iterator[Verdict]:
+        match event:
+            case Looked():
+                yield from self.look(event)
+            case Began():
+                self.transactions[event.transaction] = Known(event.values)
+                self.is_settled = False
+            case Prepared():
+                self.transactions[event.transaction].is_in_doubt = True
+            case Told():
+                known = self.transactions[event.transaction]
+                known.rows = event.rows
+                known.is_in_doubt = known.is_in_doubt and event.rows is Answer.UNKNOWN
+            case RecoveryBegan():
+                self.is_settled = False
+                for known in self.transactions.values():
+                    known.is_in_doubt = False
+            case Recovered():
+                self.is_settled = True
+
+
+def verdicts(history: Sequence[Event]) -> list[Verdict]:
+    judge = Judge()
+    return list(dict.fromkeys(each for event in history for each in judge.take(event)))
