@@ -24,6 +24,7 @@ from broker.partitions import Partitions
 from broker.producer_ids import ProducerIds
 from broker.server import Server
 from broker.topic_creation import GROUP_OFFSETS, TRANSACTION_STATE, TopicCreation
+from broker.two_phase import TwoPhaseProducers
 from broker.uuids import random_uuid
 from broker.workers import ThreadWorkers
 from protocol.errors import KafkaError
@@ -61,6 +62,7 @@ class Broker:
     metadata: ClusterMetadata
     partitions: Partitions
     producer_ids: ProducerIds
+    two_phase: TwoPhaseProducers
     dispatcher: Dispatcher
 
     def __init__(self, config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> None:
@@ -232,6 +234,7 @@ class Broker:
 
     def _open_partitions(self) -> None:
         image = self.metadata.image
+        self.two_phase = TwoPhaseProducers(are_all_known=TRANSACTION_STATE not in image.topics)
         self.partitions = Partitions(
             image,
             self.log_directory,
@@ -242,6 +245,7 @@ class Broker:
             syncs=self._syncs,
             discard=Discards(self._disk, self.timers, self.workers).discard,
             new_uuid=random_uuid,
+            two_phase=self.two_phase,
         )
         self.partitions.open_all()
         self.producer_ids = ProducerIds(self.metadata, self.timers)

@@ -53,6 +53,7 @@ def start_transactions(broker: Broker) -> TransactionCoordinator:
         transaction_version=lambda: image.features.get(TRANSACTION_VERSION, 0),
         partition_exists=image.has_partition,
         spawn=broker.spawn,
+        two_phase=broker.two_phase,
     )
     transactions.start(_partition_count(broker, TRANSACTION_STATE))
     return transactions

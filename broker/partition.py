@@ -7,7 +7,8 @@ records are written and, where settings ask for it, synced; a failed write fails
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.fetch_wait import FetchWait
@@ -35,7 +36,9 @@ class Partition:
         flush: AppendFlush,
         syncs: SyncRounds,
         is_internal: bool,
+        two_phase: Container[int] = frozenset(),
     ) -> None:
+        """two_phase: the producer ids whose transactional batches are answered only after an fdatasync"""
         self.topic = topic
         self.index = index
         self.topic_id = topic_id
@@ -45,6 +48,7 @@ class Partition:
         self._rules: BatchRules | None = None
         self._flush = flush
         self._syncs = syncs
+        self._two_phase = two_phase
         self._is_dirty = False
         self._unwritten: list[OnDone] = []
         self._unwritten_bytes = 0
@@ -80,6 +84,7 @@ class Partition:
         """Check and stage one batch (offsets are written into it); it is on disk by the end of the loop tick.
 
         batch    writable, and left alone by the caller from now on
+        header   that of `batch`; without it nobody finds out whether it belongs to a two-phase commit
         transaction_version  of the request that brought a marker
         guard    of a transactional batch; see `Log.append`
         raises   KafkaError if it is refused; then `on_done` is never called
@@ -88,6 +93,8 @@ class Partition:
         appended = self.log.append(
             batch, origin=origin, now_ms=now_ms, header=header, transaction_version=transaction_version, guard=guard
         )
+        if header is not None and header.is_transactional and header.producer_id in self._two_phase:
+            on_done = partial(self._written, on_done)
         self._unwritten.append(on_done)
         self._will_write(len(batch))
         return appended
@@ -218,6 +225,13 @@ class Partition:
         if log.has_rolled:  # until it is synced a restart has more to read
             self.sync()
         return None
+
+    def _written(self, on_done: OnDone, failure: KafkaError | None) -> None:
+        """A batch of a two-phase commit; or one that repeats it, and must not be answered before the original."""
+        if failure is not None:
+            on_done(failure)
+        else:
+            self.when_durable(self.log.log_end_offset, on_done, must_sync=True)
 
     def _await_sync(self, end_offset: int, action: OnDone) -> None:
         self._unsynced.append((end_offset, action))

@@ -7,7 +7,7 @@ called after a commit), never because of a request.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import TYPE_CHECKING
 
 from broker.group_commit import AppendFlush, SyncRounds
@@ -38,10 +38,12 @@ class Partitions:
         syncs: SyncRounds,
         discard: Callable[[str, int], None],
         new_uuid: Callable[[], bytes],
+        two_phase: Container[int] = frozenset(),
     ) -> None:
         """
         log_config   a topic's settings as they are now
         discard      removes a directory, so many milliseconds later
+        two_phase    see `Partition`
         """
         self._image = image
         self._log_directory = log_directory
@@ -52,6 +54,7 @@ class Partitions:
         self._syncs = syncs
         self._discard = discard
         self._new_uuid = new_uuid
+        self._two_phase = two_phase
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[bytes, int], Partition] = {}
         self.offline: set[tuple[str, int]] = set()  # topic and partition of those whose log cannot be used
@@ -144,6 +147,7 @@ class Partitions:
             flush=self._flush,
             syncs=self._syncs,
             is_internal=topic.name in INTERNAL_TOPICS,
+            two_phase=self._two_phase,
         )
         self._by_name[key] = opened
         self._by_id[topic.topic_id, partition.partition_id] = opened

@@ -60,19 +60,26 @@ class ShardLog(Protocol):
     def append(self, batch: bytearray, now_ms: int, guard: VerificationGuard | None = None) -> int:
         """The base offset; the batch is written when this returns. Raises KafkaError, then nothing of it stays."""
 
-    def when_durable(self, action: Callable[[KafkaError | None], None]) -> None:
-        """Runs `action`, maybe at once, when all that was appended is as durable as the settings ask."""
+    def when_durable(self, action: Callable[[KafkaError | None], None], *, must_sync: bool = False) -> None:
+        """Runs `action`, maybe at once, when all that was appended is as durable as the settings ask.
+
+        must_sync  whatever the settings say, only after an fdatasync
+        """
 
     def read(self) -> AsyncIterator[bytes | bytearray | memoryview]:
         """The whole log from its start, in buffers of whole batches."""
 
 
 class RecordsOf(NamedTuple):
-    """The producer in whose transaction records are written; see `Log.append` for the guard."""
+    """The producer in whose transaction records are written; see `Log.append` for the guard.
+
+    must_sync: it takes part in a two-phase commit, and is answered only after an fdatasync
+    """
 
     producer_id: int
     producer_epoch: int
     guard: VerificationGuard | None
+    must_sync: bool
 
 
 class OutcomeLike(Protocol[R_co]):
@@ -88,6 +95,8 @@ class OutcomeLike(Protocol[R_co]):
     def timers(self) -> Sequence[Any]: ...
     @property
     def may_split(self) -> bool: ...
+    @property
+    def must_sync(self) -> bool: ...
 
 
 class Core(Protocol):
@@ -194,7 +203,8 @@ class Shard(Generic[C]):
             return parked
         response = finish(outcome.response)
         answer: Deferred[R] = Deferred()
-        self._release(outcome, answer, response)
+        must_sync = outcome.must_sync or (producer is not None and producer.must_sync)
+        self._release(outcome, answer, response, must_sync=must_sync)
         if not answer.is_done:
             return answer
         answer.outcome()  # raises, if the disk has failed already
@@ -309,8 +319,15 @@ class Shard(Generic[C]):
             self.unload()
             raise
 
-    def _release(self, outcome: OutcomeLike[R], answer: Deferred[R] | None = None, response: R | None = None) -> None:
-        """Give the replies once they are true for good."""
+    def _release(
+        self,
+        outcome: OutcomeLike[R],
+        answer: Deferred[R] | None = None,
+        response: R | None = None,
+        *,
+        must_sync: bool | None = None,
+    ) -> None:
+        """Give the replies once they are true for good. must_sync: if not as the outcome says."""
         if answer is None and not outcome.replies:
             return
 
@@ -326,7 +343,7 @@ class Shard(Generic[C]):
             elif answer is not None and response is not None:
                 answer.resolve(response)
 
-        self._log.when_durable(release)
+        self._log.when_durable(release, must_sync=outcome.must_sync if must_sync is None else must_sync)
 
     def _arm(self, key: Hashable, delay_ms: int | None) -> None:
         handle = self._armed.pop(key, None)

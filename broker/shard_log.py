@@ -28,8 +28,8 @@ class PartitionLog:
         appended = self._partition.append_now(batch, origin=Origin.COORDINATOR, now_ms=now_ms, guard=guard)
         return appended.base_offset
 
-    def when_durable(self, action: Callable[[KafkaError | None], None]) -> None:
-        self._partition.when_durable(self._partition.log.log_end_offset, action)
+    def when_durable(self, action: Callable[[KafkaError | None], None], *, must_sync: bool = False) -> None:
+        self._partition.when_durable(self._partition.log.log_end_offset, action, must_sync=must_sync)
 
     async def read(self) -> AsyncIterator[bytes]:
         """Portions of about a megabyte, read by a thread; most partitions are empty and take none."""

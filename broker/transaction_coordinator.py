@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from broker.producer_ids import OnProducerId
     from broker.transactions.entry import TopicPartition
     from broker.transactions.listing import Filter
+    from broker.two_phase import TwoPhaseProducers
     from protocol.messages.describe_transactions_response import TransactionState
     from protocol.messages.end_txn_request import EndTxnRequest
     from protocol.messages.end_txn_response import EndTxnResponse
@@ -88,6 +89,7 @@ class TransactionCoordinator:
         transaction_version: Callable[[], int],
         partition_exists: Callable[[TopicPartition], bool],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
+        two_phase: TwoPhaseProducers,
     ) -> None:
         """
         open_log             the log of one partition of `__transaction_state`; raises KafkaError if it cannot be used
@@ -95,6 +97,7 @@ class TransactionCoordinator:
         transaction_version  the finalised level of the feature, as it is now
         partition_exists     whether metadata knows it
         spawn                runs a coroutine beside what the loop is doing
+        two_phase            is kept up to date here
         """
         self.settings = settings
         self._clock = clock
@@ -106,6 +109,7 @@ class TransactionCoordinator:
         self._transaction_version = transaction_version
         self._partition_exists = partition_exists
         self._spawn = spawn
+        self._two_phase = two_phase
         self._partition_count: int | None = None
         self._shards: dict[int, TransactionShard] = {}
         self._deleted_while_loading: dict[int, set[str]] = {}  # names of topics, by the shard that was loading
@@ -128,6 +132,7 @@ class TransactionCoordinator:
         if self._partition_count is not None:
             return
         self._partition_count = partition_count
+        self._two_phase.are_all_known = False
         for index in range(partition_count):
             self._open(index)
         self._spawn(self._load_all())
@@ -156,6 +161,7 @@ class TransactionCoordinator:
                 coordinator_epoch=self._coordinator_epoch(index),
                 marker_sender=sender,
                 is_gone=lambda topic: topic in missed or not self._partition_exists((topic, 0)),
+                two_phase=self._two_phase.ids,
             ),
             self._format,
             self._clock,
@@ -170,6 +176,8 @@ class TransactionCoordinator:
         shards, self._shards, self._partition_count = self._shards, {}, None
         for shard in shards.values():
             shard.unload()
+        self._two_phase.ids.clear()
+        self._two_phase.are_all_known = True
 
     def stop(self) -> None:
         """Who waits is told to look for another coordinator: there may be one, after the restart."""
@@ -183,6 +191,8 @@ class TransactionCoordinator:
         for shard in list(self._shards.values()):
             if not shard.has_begun_to_load:
                 await shard.load()
+        if len(self._shards) == self._partition_count and self.is_loaded:
+            self._two_phase.are_all_known = True
 
     # Finding one's way.
 

@@ -42,7 +42,10 @@ NOT_HERE = frozenset(  # of the group coordinator: as any leader says it
 
 @dataclass(frozen=True, slots=True)
 class TxnMarker:
-    """One entry of WriteTxnMarkers: the end of one producer's transaction in some partitions."""
+    """One entry of WriteTxnMarkers: the end of one producer's transaction in some partitions.
+
+    must_sync: written is only what an fdatasync has made durable. A request has no field for it.
+    """
 
     producer_id: int
     producer_epoch: int
@@ -50,6 +53,7 @@ class TxnMarker:
     coordinator_epoch: int
     transaction_version: int
     partitions: Sequence[TopicPartition]
+    must_sync: bool = False
 
 
 class MarkerWriter(Protocol):
@@ -101,7 +105,7 @@ class LocalMarkerWriter:
         )
         if topic == OFFSETS_TOPIC:
             self._groups.complete_transaction(index, marker.producer_id, committed=marker.is_commit)
-        partition.when_durable(partition.log.log_end_offset, done)
+        partition.when_durable(partition.log.log_end_offset, done, must_sync=marker.must_sync)
 
     def _require_group_coordinator(self, index: int) -> None:
         """Before the marker is in the log: what it commits must take effect with it."""
@@ -171,6 +175,7 @@ class MarkerSender:
             owed.coordinator_epoch,
             owed.transaction_version,
             wanted,
+            owed.must_sync,
         )
         try:
             self._writer.write([marker], partial(self._answered, owed, gone))

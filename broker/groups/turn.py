@@ -85,6 +85,7 @@ class Outcome(Generic[R_co]):
     response   the answer; None where the asker's token was kept (parked) or stands in `replies`
     records    to append all or none, unless `may_split`; then to replay in order
     groups     what the records do not tell: groups as they are afterwards, in memory (who waits, who is expected …)
+    must_sync  whether the answer waits for an fdatasync whatever the settings say: never on account of a group
     """
 
     response: R_co | None = None
@@ -93,6 +94,7 @@ class Outcome(Generic[R_co]):
     replies: Sequence[Reply] = ()
     timers: Sequence[Timer] = ()
     may_split: bool = False
+    must_sync: bool = False
 
 
 class Turn:

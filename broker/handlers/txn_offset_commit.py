@@ -117,7 +117,12 @@ class TransactionalCommit:
         try:
             answer = self._broker.groups.shard_for(request.group_id).submit(
                 lambda core, now_ms: core.commit_transactional_offsets(request, now_ms=now_ms),
-                producer=RecordsOf(request.producer_id, request.producer_epoch, guard),
+                producer=RecordsOf(
+                    request.producer_id,
+                    request.producer_epoch,
+                    guard,
+                    must_sync=request.producer_id in self._broker.two_phase,
+                ),
             )
         except KafkaError as refusal:
             self._refuse(refusal)

@@ -12,7 +12,7 @@ them; what became of them comes back by `markers_written`. Whatever fails is ask
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableSet
 from dataclasses import replace
 from typing import TypeVar
 
@@ -57,16 +57,19 @@ class TransactionCore:
         coordinator_epoch: int,
         marker_sender: Token,
         is_gone: Callable[[str], bool] = lambda topic: False,
+        two_phase: MutableSet[int] | None = None,
     ) -> None:
         """
         coordinator_epoch  higher than that of any core of this partition before; markers carry it
         is_gone            whether a topic that a record names is not there, or is another one of that name: asked as
                            soon as the records are loaded
+        two_phase          holds the producer ids of those with Enable2Pc, of other cores too
         """
         self._config = config
         self._is_gone = is_gone
         self._coordinator_epoch = coordinator_epoch
         self._marker_sender = marker_sender
+        self._two_phase = set() if two_phase is None else two_phase
         self._txns: dict[str, Txn] = {}
         self._ongoing: dict[str, None] = {}
         self._remaining: dict[str, frozenset[TopicPartition]] = {}  # of those that are decided
@@ -79,10 +82,15 @@ class TransactionCore:
         transactional_id = record.transactional_id
         self._remaining.pop(transactional_id, None)
         self._ongoing.pop(transactional_id, None)
+        before = self._txns.get(transactional_id)
+        if before is not None and before.is_two_phase:
+            self._two_phase.discard(before.producer_id)
         if isinstance(record, Forgotten):
             self._txns.pop(transactional_id, None)
             return
         self._txns[transactional_id] = record
+        if record.is_two_phase:
+            self._two_phase.add(record.producer_id)
         if record.is_prepared:
             self._remaining[transactional_id] = record.partitions
         elif record.state is TxnState.ONGOING:
@@ -115,13 +123,15 @@ class TransactionCore:
             self._ask_for_markers(self._txns[each], left.get(each, partitions))
             for each, partitions in self._remaining.items()
         ]
-        return Outcome(records=forgotten, replies=asked, may_split=True)
+        must_sync = any(self._txns[each].is_two_phase for each in self._remaining)
+        return Outcome(records=forgotten, replies=asked, may_split=True, must_sync=must_sync)
 
     def on_timer(self, key: str, now_ms: int) -> Outcome[None]:
         """Markers that failed are asked for again."""
         if key not in self._remaining:
             return Outcome()
-        return Outcome(replies=(self._ask_for_markers(self._txns[key]),))
+        txn = self._txns[key]
+        return Outcome(replies=(self._ask_for_markers(txn),), must_sync=txn.is_two_phase)
 
     def unload(self, code: ErrorCode) -> list[Reply]:
         """This broker no longer coordinates these ids: whoever waits is told, and the core is not used again."""
@@ -144,7 +154,7 @@ class TransactionCore:
                 error_code=ErrorCode.CONCURRENT_TRANSACTIONS.value, producer_id=-1, producer_epoch=-1
             )
             return self._decided(self._fenced(txn, moment), refusal)
-        return Outcome(initialised_response(owned), records=(owned,))
+        return Outcome(initialised_response(owned), records=(owned,), must_sync=owned.is_two_phase)
 
     def add_partitions(
         self,
@@ -160,13 +170,14 @@ class TransactionCore:
         txn = self._require(transactional_id)
         grown = add_partitions(txn, producer_id, producer_epoch, partitions, asked_version, moment)
         codes = dict.fromkeys(partitions, ErrorCode.NONE)
-        return Outcome(codes, records=() if grown is None else (grown,))
+        return Outcome(codes, records=() if grown is None else (grown,), must_sync=txn.is_two_phase)
 
     def verify_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]
     ) -> Outcome[Codes]:
         """Whether they take part. Writes nothing."""
-        return Outcome(verify_partitions(self._require(transactional_id), producer_id, producer_epoch, partitions))
+        txn = self._require(transactional_id)
+        return Outcome(verify_partitions(txn, producer_id, producer_epoch, partitions), must_sync=txn.is_two_phase)
 
     def end_txn(
         self, request: EndTxnRequest, token: Token, *, asked_version: int, moment: Moment
@@ -175,7 +186,7 @@ class TransactionCore:
         txn = self._require(request.transactional_id)
         decided = end_txn(txn, request, asked_version, moment)
         if decided is None:
-            return Outcome(ended(txn, asked_version))
+            return Outcome(ended(txn, asked_version), must_sync=txn.is_two_phase)
         awaited = {request.transactional_id: Reply(token, ended(decided, asked_version))}
         return self._decided(decided, None, awaited)
 
@@ -306,7 +317,7 @@ class TransactionCore:
         self, decided: Txn, response: R | None, awaited: Mapping[str, Reply | None] | None = None
     ) -> Outcome[R]:
         asked = self._ask_for_markers(decided, decided.partitions)
-        return Outcome(response, records=(decided,), replies=(asked,), awaited=awaited)
+        return Outcome(response, records=(decided,), replies=(asked,), awaited=awaited, must_sync=decided.is_two_phase)
 
     def _ask_for_markers(self, txn: Txn, partitions: frozenset[TopicPartition] | None = None) -> Reply:
         assert txn.producer_epoch is not None
@@ -318,6 +329,7 @@ class TransactionCore:
             transaction_version=txn.client_version,
             coordinator_epoch=self._coordinator_epoch,
             partitions=self._remaining[txn.transactional_id] if partitions is None else partitions,
+            must_sync=txn.is_two_phase,
         )
         return Reply(self._marker_sender, owed)
 

@@ -44,7 +44,10 @@ class ProducerIdNeeded(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MarkersOwed:
-    """The markers that a decided transaction still waits for. Addressed to the core's `marker_sender`."""
+    """The markers that a decided transaction still waits for. Addressed to the core's `marker_sender`.
+
+    must_sync: written is only what survives power failure. Once the transaction is complete nobody sends them again.
+    """
 
     transactional_id: str
     producer_id: int
@@ -53,6 +56,7 @@ class MarkersOwed:
     transaction_version: int
     coordinator_epoch: int
     partitions: frozenset[TopicPartition]
+    must_sync: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,8 @@ class Outcome(Generic[R_co]):
     records    to append all or none, unless `may_split`; then to replay in order
     awaited    transactional id → who is told of its end, and what; None: nobody any more
     remaining  transactional id → the partitions that still owe their marker
+    must_sync  whether answer and replies wait for an fdatasync whatever the settings say; also where nothing is
+               recorded, since they may rest on what another request has just recorded
     """
 
     response: R_co | None = None
@@ -86,5 +92,6 @@ class Outcome(Generic[R_co]):
     replies: Sequence[Reply] = ()
     timers: Sequence[Timer] = ()
     may_split: bool = False
+    must_sync: bool = False
     awaited: Mapping[str, Reply | None] | None = None
     remaining: Mapping[str, frozenset[TopicPartition]] | None = None

@@ -32,6 +32,7 @@ from broker.shard_log import PartitionLog
 from broker.topic_creation import TopicCreation
 from broker.transaction_coordinator import TRANSACTION_STATE, TransactionCoordinator, TransactionSettings
 from broker.transaction_markers import LocalMarkerWriter, MarkerWriter
+from broker.two_phase import TwoPhaseProducers
 from broker.verification import Verifier
 from storage.log_config import LogConfig
 from storage.log_directory import Identity, LogDirectory
@@ -109,6 +110,7 @@ class SimulatedBroker:
             disk, self.log_directory, config, time, self.workers, endpoints=endpoints, new_uuid=self.new_uuid
         )
         image = self.metadata.image
+        self.two_phase = TwoPhaseProducers(are_all_known=TRANSACTION_STATE not in image.topics)
         self.partitions = Partitions(
             image,
             self.log_directory,
@@ -119,6 +121,7 @@ class SimulatedBroker:
             syncs=SyncRounds(self.workers),
             discard=lambda directory, delay_ms: None,
             new_uuid=self.new_uuid,
+            two_phase=self.two_phase,
         )
         self.partitions.open_all()
         self.producer_ids = ProducerIds(self.metadata, self.timers)
@@ -149,6 +152,7 @@ class SimulatedBroker:
             transaction_version=lambda: image.features.get(TRANSACTION_VERSION, 0),
             partition_exists=image.has_partition,
             spawn=self._spawn,
+            two_phase=self.two_phase,
         )
         self.verifier = Verifier(config, time, self.timers, coordinator=lambda: self.transactions)
         self.dispatcher = Dispatcher(self, time)  # type: ignore[arg-type]  # it is all that handlers ask of a Broker

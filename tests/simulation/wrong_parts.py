@@ -91,8 +91,8 @@ class ForgetfulLog:
                     return self._next_offset
         return self._log.append(batch, now_ms, verification)
 
-    def when_durable(self, action: Callable[[KafkaError | None], None]) -> None:
-        self._log.when_durable(action)
+    def when_durable(self, action: Callable[[KafkaError | None], None], *, must_sync: bool = False) -> None:
+        self._log.when_durable(action, must_sync=must_sync)
 
     def read(self) -> AsyncIterator[bytes | bytearray | memoryview]:
         return self._log.read()

@@ -16,6 +16,7 @@ from broker.group_commit import AppendFlush, SyncRounds
 from broker.metadata.image import MetadataImage, TopicImage
 from broker.partition import Partition
 from broker.partitions import Partitions
+from broker.two_phase import TwoPhaseProducers
 from broker.verification import AddsPartitions, Verifier
 from protocol.api_keys import ApiKey
 from protocol.messages.partition_record import PartitionRecord
@@ -51,6 +52,7 @@ class BrokerScene:
         self.created: list[str] = []
         self.leader_epoch = 0  # of the partitions of topics to come
         self._ids = count(1)
+        self.two_phase = TwoPhaseProducers(are_all_known=True)
         self.log_directory = LogDirectory.open(disk, path, Identity(NODE_ID, None, "cluster", "directory"))
         self.partitions = Partitions(
             self.image,
@@ -62,6 +64,7 @@ class BrokerScene:
             syncs=SyncRounds(self.workers),
             discard=lambda directory, delay_ms: self.discarded.append((directory, delay_ms)),
             new_uuid=lambda: next(self._ids).to_bytes(16, "big"),
+            two_phase=self.two_phase,
         )
         defaults: Mapping[str, Any] = {
             "node_id": NODE_ID,
@@ -84,6 +87,7 @@ class BrokerScene:
             metadata=SimpleNamespace(image=self.image),
             partitions=self.partitions,
             log_directory=self.log_directory,
+            two_phase=self.two_phase,
             fetch_sessions=FetchSessions(1000, lambda: next(session_ids)),
             cluster_id="cluster",
             auto_creation=SimpleNamespace(begin=self.created.extend),

@@ -130,6 +130,7 @@ class MarkersThatMeet:
             marker.coordinator_epoch,
             marker.transaction_version,
             rest,
+            marker.must_sync,
         )
         self._writer.write([allowed], answered)
 
@@ -179,6 +180,7 @@ class TransactionBroker(BrokerScene):
             transaction_version=lambda: self.transaction_version,
             partition_exists=self.image.has_partition,
             spawn=lambda coroutine: self.spawn(coroutine),
+            two_phase=self.two_phase,
         )
         self.broker.transactions = self.transactions
         topic = self.image.topics.get(TRANSACTION_STATE)

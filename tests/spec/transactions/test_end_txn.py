@@ -28,7 +28,7 @@ def test_the_decision_is_recorded_then_its_markers_are_asked_for_then_the_end_is
     assert scene.written == [
         txn(S.PREPARE_COMMIT, (PID, 2), [P0, P1], last_epoch=1, started_ms=NOW_MS, updated_ms=NOW_MS + 30)
     ]
-    assert scene.owed == [MarkersOwed("pay", PID, 2, True, 2, 4, frozenset({P0, P1}))]
+    assert scene.owed == [MarkersOwed("pay", PID, 2, True, 2, 4, frozenset({P0, P1}), must_sync=False)]
     assert asked.is_parked
     scene.advance(5)
     scene.write_markers()

@@ -39,8 +39,8 @@ class Log:
         self.end_offset += read_batch_header(batch).record_count
         return base_offset
 
-    def when_durable(self, action: Callable[[KafkaError | None], None]) -> None:
-        if self.waits_for_sync:
+    def when_durable(self, action: Callable[[KafkaError | None], None], *, must_sync: bool = False) -> None:
+        if self.waits_for_sync or must_sync:
             self._waiting.append(action)
         else:
             action(None)
@@ -67,6 +67,7 @@ class Said:
     replies: tuple[Reply, ...] = ()
     timers: tuple[Timer, ...] = ()
     may_split: bool = False
+    must_sync: bool = False
 
 
 @dataclass(frozen=True)
