@@ -32,6 +32,7 @@ from protocol.errors import ErrorCode
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 MOST_IN_FLIGHT_IN_ORDER = 5  # a broker remembers so many batches of a producer, and knows them again
 RECORD_OVERHEAD_BYTES = 70  # what a record alone in a batch can take beyond its key, value and headers
+COMPRESSIONS: Mapping[str, Compression] = {kind.name.lower(): kind for kind in Compression}
 ACKS: Mapping[str | int, int] = {"all": ALL, -1: ALL, 0: 0, 1: 1}
 
 
@@ -74,6 +75,8 @@ class Producer:
         """Raises ValueError for settings that contradict one another."""
         if acks not in ACKS:
             raise ValueError(f"acks is 0, 1 or 'all', not {acks!r}")
+        if compression_type is not None and compression_type not in COMPRESSIONS:
+            raise ValueError(f"compression_type is one of {', '.join(COMPRESSIONS)}, not {compression_type!r}")
         is_idempotent = ACKS[acks] == ALL if enable_idempotence is None else enable_idempotence
         if is_idempotent and ACKS[acks] != ALL:
             raise ValueError("enable_idempotence takes acks='all'")
@@ -95,7 +98,7 @@ class Producer:
         )
         self._rules = SendingRules(
             acks=ACKS[acks],
-            compression=Compression[(compression_type or "none").upper()],
+            compression=COMPRESSIONS[compression_type or "none"],
             batch_size=batch_size,
             linger_s=linger_ms / 1000,
             max_in_flight=max_in_flight,

@@ -1,4 +1,4 @@
-"""A TCP proxy that can lose answers and cut connections, to see what a client's retries do to the broker."""
+"""A TCP proxy that loses requests and answers, repeats them and cuts connections, to see what clients' retries do."""
 
 import socket
 import threading
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 Rule = Callable[[int, int, int], bool]
-"""(api_key, api_version, how many requests of that key came before, over all connections) -> lose this answer?"""
+"""(api_key, api_version, how many requests of that key came before, over all connections) -> is it this one?"""
 
 
 def _nothing(_api_key: int, _api_version: int, _seen: int) -> bool:
@@ -33,14 +33,21 @@ class FlakyProxy:
     """Forwards whole frames to `target`. When `loses` says so, the request is delivered, and once the broker has
     answered it the answer is thrown away and the connection closed: the client cannot know what became of it.
 
+    `drops` closes the connection before the request is delivered. `repeats` delivers a request twice, and the client
+    gets the second answer.
+
     A client must see this proxy as the broker's address, so the broker has to advertise it: pass
     `advertised.listeners` with `proxy.port`, which is known before the broker starts.
     """
 
     def __init__(self, loses: Rule | None = None) -> None:
         self.loses: Rule = loses or _nothing
+        self.drops: Rule = _nothing
+        self.repeats: Rule = _nothing
         self.target: tuple[str, int] | None = None
         self.lost: list[int] = []  # API keys of the answers that were lost
+        self.dropped: list[int] = []  # API keys of the requests that were not delivered
+        self.repeated: list[int] = []
         self.cuts = 0  # connections closed by `cut_all`
         self._seen: dict[int, int] = {}
         self._lock = threading.Lock()
@@ -68,8 +75,8 @@ class FlakyProxy:
     def forget(self) -> None:
         """Lose nothing any more, and count anew."""
         with self._lock:
-            self.loses = _nothing
-            self.lost, self._seen, self.cuts = [], {}, 0
+            self.loses = self.drops = self.repeats = _nothing
+            self.lost, self.dropped, self.repeated, self._seen, self.cuts = [], [], [], {}, 0
 
     def cut_all(self) -> None:
         """Close every connection that is open now."""
@@ -101,7 +108,8 @@ class FlakyProxy:
         with self._lock:
             self._open |= {client, broker}
         doomed: list[int] = []  # correlation ids; the answers come in the order of the requests
-        threading.Thread(target=self._answers, args=(client, broker, doomed), daemon=True).start()
+        doubled: list[int] = []
+        threading.Thread(target=self._answers, args=(client, broker, doomed, doubled), daemon=True).start()
         try:
             while True:
                 frame = _read_frame(client)
@@ -112,16 +120,29 @@ class FlakyProxy:
                     if self.loses(key, version, seen):
                         doomed.append(int.from_bytes(frame[8:12]))
                         self.lost.append(key)
-                broker.sendall(frame)
+                    is_dropped, is_repeated = self.drops(key, version, seen), self.repeats(key, version, seen)
+                    if is_dropped:
+                        self.dropped.append(key)
+                    if is_repeated:
+                        doubled.append(int.from_bytes(frame[8:12]))
+                        self.repeated.append(key)
+                if is_dropped:
+                    break
+                broker.sendall(frame * 2 if is_repeated else frame)
+            self._end(client, broker)
         except OSError:
             self._end(client, broker)
 
-    def _answers(self, client: socket.socket, broker: socket.socket, doomed: list[int]) -> None:
+    def _answers(self, client: socket.socket, broker: socket.socket, doomed: list[int], doubled: list[int]) -> None:
         try:
             while True:
                 frame = _read_frame(broker)
-                if int.from_bytes(frame[4:8]) in doomed:
+                correlation_id = int.from_bytes(frame[4:8])
+                if correlation_id in doomed:
                     break
+                if correlation_id in doubled:
+                    doubled.remove(correlation_id)
+                    continue
                 client.sendall(frame)
         except OSError:
             pass

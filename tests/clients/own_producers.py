@@ -1,0 +1,51 @@
+"""Scenes for tests of our own producer: one that tries again soon, and what a reader then finds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from odradek.client import Producer
+from tests.clients.speakers import wait_for
+from tests.clients.test_transactions import is_decided
+from tests.clients.transactions import confluent_values
+from tests.support.broker_process import Broker
+
+TWO_PHASE: dict[str, object] = {"transaction.two.phase.commit.enable": "true"}
+
+
+@asynccontextmanager
+async def a_producer(bootstrap: str, **more: Any) -> AsyncIterator[Producer]:
+    settings: dict[str, Any] = {"retry_backoff_ms": 10, "retry_backoff_max_ms": 100, "linger_ms": 0}
+    async with Producer(bootstrap_servers=bootstrap, **(settings | more)) as producer:
+        yield producer
+
+
+@asynccontextmanager
+async def a_transactional(bootstrap: str, transactional_id: str, **more: Any) -> AsyncIterator[Producer]:
+    """Initialised."""
+    async with a_producer(bootstrap, transactional_id=transactional_id, **more) as producer:
+        await producer.init_transactions()
+        yield producer
+
+
+async def committed(bootstrap: str, topic: str) -> list[bytes]:
+    """What readers of committed records see, once everything is decided. Kafka answers before markers are written."""
+
+    def read() -> list[bytes]:
+        wait_for("the markers", lambda: is_decided(bootstrap, topic))
+        return confluent_values(bootstrap, topic, committed=True)
+
+    return await asyncio.to_thread(read)
+
+
+async def written(bootstrap: str, topic: str) -> list[bytes]:
+    """All records, committed or not."""
+    return await asyncio.to_thread(confluent_values, bootstrap, topic, committed=False)
+
+
+async def killed_and_started(broker: Broker) -> None:
+    await asyncio.to_thread(broker.kill9)
+    await asyncio.to_thread(broker.start)

@@ -1,0 +1,185 @@
+"""Our own producer with a broker that does nothing unusual."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import kafka
+import pytest
+
+from odradek.client import ClientError, IllegalState, Producer, RetriableError
+from protocol.errors import ErrorCode
+from tests.clients.admin import create_topic
+from tests.clients.own_producers import a_producer, a_transactional, written
+from tests.clients.speakers import SPEAKERS
+
+READER = SPEAKERS["confluent-kafka"]
+HEADERS = (("trace", b"\x00\x01"), ("empty", b""), ("null", None), ("trace", b"again"))
+
+
+@pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd"])
+async def test_records_arrive_as_they_were_sent(bootstrap: str, topic: str, compression: str | None) -> None:
+    records: list[tuple[bytes | None, bytes | None]] = [
+        (b"key", b"value"),
+        (None, b""),
+        (b"", None),
+        (b"k", b"v" * 5000),
+    ]
+    async with a_producer(bootstrap, compression_type=compression) as producer:
+        sent = [
+            await producer.send(topic, value, key=key, headers=HEADERS, timestamp_ms=1_700_000_000_000 + number)
+            for number, (key, value) in enumerate(records)
+        ]
+        metadata = [await each for each in sent]
+    assert [each.offset for each in metadata] == [0, 1, 2, 3]
+    assert [each.timestamp_ms for each in metadata] == [1_700_000_000_000 + number for number in range(4)]
+    found = await asyncio.to_thread(READER.read, bootstrap, topic, 4)
+    assert [(each.key, each.value) for each in found] == records
+    assert all(each.headers == HEADERS for each in found)
+    assert [each.timestamp_ms for each in found] == [each.timestamp_ms for each in metadata]
+
+
+async def test_many_records_arrive_in_order(bootstrap: str, topic: str) -> None:
+    values = [b"%d" % number for number in range(20_000)]
+    async with a_producer(bootstrap, linger_ms=5) as producer:
+        sent = [await producer.send(topic, value) for value in values]
+        await producer.flush()
+        assert [each.result().offset for each in sent] == list(range(20_000))
+    assert await written(bootstrap, topic) == values
+
+
+async def test_keys_go_where_other_clients_send_them(bootstrap: str) -> None:
+    topic = create_topic(bootstrap, "keys", partitions=7)
+    keys = [b"key-%d" % number for number in range(50)]
+    other = kafka.KafkaProducer(bootstrap_servers=bootstrap)
+    theirs = [other.send(topic, b"v", key=key).get(20).partition for key in keys]
+    other.close()
+    async with a_producer(bootstrap) as producer:
+        ours = [(await (await producer.send(topic, b"v", key=key))).partition for key in keys]
+    assert ours == theirs
+
+
+async def test_records_without_key_reach_all_partitions(bootstrap: str) -> None:
+    topic = create_topic(bootstrap, "no-keys", partitions=3)
+    async with a_producer(bootstrap, batch_size=1_000) as producer:
+        sent = [await producer.send(topic, b"v" * 100) for _ in range(600)]
+        await producer.flush()
+    assert {each.result().partition for each in sent} == {0, 1, 2}
+
+
+async def test_a_partitioner_of_ones_own_decides(bootstrap: str) -> None:
+    topic = create_topic(bootstrap, "own-partitioner", partitions=3)
+    async with a_producer(bootstrap, partitioner=lambda _topic, key, count: len(key or b"") % count) as producer:
+        assert [(await (await producer.send(topic, key=b"k" * size))).partition for size in range(4)] == [0, 1, 2, 0]
+
+
+async def test_a_topic_that_is_not_there_is_made_by_sending_to_it(bootstrap: str) -> None:
+    async with a_producer(bootstrap) as producer:
+        metadata = await (await producer.send(f"made-by-sending-{time.time_ns()}", b"v"))
+    assert metadata.offset == 0
+
+
+async def test_without_acknowledgement_there_is_no_offset(bootstrap: str, topic: str) -> None:
+    async with a_producer(bootstrap, acks=0) as producer:
+        assert (await (await producer.send(topic, b"v"))).offset is None
+        await asyncio.to_thread(READER.read, bootstrap, topic, 1)
+
+
+async def test_the_broker_may_set_the_time(bootstrap: str) -> None:
+    topic = create_topic(bootstrap, "append-time", config={"message.timestamp.type": "LogAppendTime"})
+    async with a_producer(bootstrap) as producer:
+        metadata = await (await producer.send(topic, b"v", timestamp_ms=1_000))
+    assert metadata.timestamp_ms > 1_000
+    (found,) = await asyncio.to_thread(READER.read, bootstrap, topic, 1)
+    assert found.timestamp_ms == metadata.timestamp_ms
+
+
+async def test_a_record_that_the_topic_does_not_take_is_lost_alone(bootstrap: str) -> None:
+    """Those that were sent behind it take a new epoch: there is a gap in the sequences where it was."""
+    topic = create_topic(bootstrap, "small", config={"max.message.bytes": 2_000})
+    async with a_producer(bootstrap, batch_size=500) as producer:
+        before = await producer.send(topic, b"before")
+        await before
+        sizes = [100, 5_000, *[100] * 30]
+        sent = [await producer.send(topic, b"v" * size) for size in sizes]
+        results = await asyncio.gather(*sent, return_exceptions=True)
+    refused = [result for result in results if isinstance(result, BaseException)]
+    (error,) = refused
+    assert isinstance(error, ClientError)
+    assert (error.code, error.is_fatal, error.is_retriable) == (ErrorCode.MESSAGE_TOO_LARGE, False, False)
+    assert await written(bootstrap, topic) == [b"before", *[b"v" * 100] * 31]
+
+
+async def test_a_record_larger_than_a_request_may_be_is_not_taken(bootstrap: str, topic: str) -> None:
+    async with a_producer(bootstrap) as producer:
+        with pytest.raises(ClientError, match="max_request_size") as refused:
+            await producer.send(topic, b"v" * 2_000_000)
+        assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
+        assert (await (await producer.send(topic, b"v"))).offset == 0
+
+
+async def test_a_partition_that_is_not_there_is_refused_at_once(bootstrap: str, topic: str) -> None:
+    async with a_producer(bootstrap) as producer:
+        with pytest.raises(ClientError, match="no partition 9"):
+            await producer.send(topic, b"v", partition=9)
+
+
+async def test_a_topic_that_cannot_be_is_refused_at_once(bootstrap: str) -> None:
+    async with a_producer(bootstrap) as producer:
+        with pytest.raises(ClientError) as refused:
+            await producer.send("no topic/with such a name", b"v")
+    assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+async def test_a_full_buffer_makes_send_wait(bootstrap: str, topic: str) -> None:
+    async with a_producer(bootstrap, buffer_memory=50_000, batch_size=1_000) as producer:
+        sent = [await producer.send(topic, b"v" * 500) for _ in range(2_000)]
+        await producer.flush()
+    assert [each.result().offset for each in sent] == list(range(2_000))
+
+
+async def test_closing_sends_what_was_given_to_send(bootstrap: str, topic: str) -> None:
+    async with a_producer(bootstrap, linger_ms=60_000) as producer:
+        await producer.send(topic, b"v")
+    assert await written(bootstrap, topic) == [b"v"]
+
+
+async def test_nothing_is_sent_before_start_and_after_close(bootstrap: str, topic: str) -> None:
+    producer = Producer(bootstrap_servers=bootstrap)
+    with pytest.raises(IllegalState, match="not started"):
+        await producer.send(topic, b"v")
+    await producer.start()
+    await producer.close()
+    with pytest.raises(IllegalState, match="closed"):
+        await producer.send(topic, b"v")
+    await producer.close()
+
+
+async def test_a_broker_that_is_not_there_is_told_at_once() -> None:
+    with pytest.raises(RetriableError, match=r"127\.0\.0\.1:1"):
+        async with Producer(bootstrap_servers="127.0.0.1:1"):
+            pass
+
+
+async def test_records_take_a_transaction_where_there_is_a_transactional_id(bootstrap: str, topic: str) -> None:
+    async with a_transactional(bootstrap, "needs-begin") as producer:
+        with pytest.raises(IllegalState, match="send is not allowed in state READY"):
+            await producer.send(topic, b"v")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"acks": 2}, "acks"),
+        ({"acks": 1, "enable_idempotence": True}, "acks='all'"),
+        ({"max_in_flight": 6}, "max_in_flight"),
+        ({"transactional_id": "id", "enable_idempotence": False}, "idempotence"),
+        ({"two_phase_commit": True}, "transactional_id"),
+        ({"transactional_id": "id", "two_phase_commit": True, "transaction_timeout_ms": 1}, "transaction_timeout_ms"),
+        ({"compression_type": "rar"}, "compression_type"),
+    ],
+)
+def test_settings_that_contradict_one_another_are_refused(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Producer(bootstrap_servers="localhost", **settings)  # type: ignore[arg-type]
