@@ -141,9 +141,13 @@ class Cluster:
         min_version: int = 0,
         timeout_ms: float | None = None,
         channel: str = MAIN,
+        find_timeout_ms: float = DEFAULT_REQUEST_TIMEOUT_MS,
     ) -> M:
-        """`ask` the coordinator of this key. When its connection is lost it is looked for again the next time."""
-        node_id = await self.coordinator(key, kind)
+        """`ask` the coordinator of this key. When its connection is lost it is looked for again the next time.
+
+        find_timeout_ms   how long to look for it; with 0 once
+        """
+        node_id = await self.coordinator(key, kind, timeout_ms=find_timeout_ms)
         try:
             return await self.ask(
                 request,

@@ -158,6 +158,7 @@ class Producer:
                 two_phase_commit=self._two_phase_commit,
                 transaction_timeout_ms=self._transaction_timeout_ms,
                 max_block_ms=self._max_block_ms,
+                request_timeout_ms=self._rules.request_timeout_ms,
                 on_error=self._lost,
                 on_progress=self._go_on,
             )

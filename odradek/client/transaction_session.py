@@ -64,6 +64,7 @@ class TransactionSession:
         two_phase_commit: bool,
         transaction_timeout_ms: int,
         max_block_ms: float,
+        request_timeout_ms: float,
         on_error: Callable[[ClientError], None],
         on_progress: Callable[[], None],
     ) -> None:
@@ -73,6 +74,7 @@ class TransactionSession:
         self._two_phase_commit = two_phase_commit
         self._transaction_timeout_ms = transaction_timeout_ms
         self._max_block_s = max_block_ms / 1000
+        self._request_timeout_ms = request_timeout_ms
         self._on_error = on_error
         self._on_progress = on_progress
         self._concurrent = Backoff(min(CONCURRENT_BACKOFF_MS, cluster.backoff.first_ms), cluster.backoff.most_ms)
@@ -343,7 +345,14 @@ class TransactionSession:
             code = ErrorCode.NONE
             try:
                 answered = await self._cluster.ask_coordinator(
-                    key, kind, request, answer, max_version=max_version, min_version=min_version
+                    key,
+                    kind,
+                    request,
+                    answer,
+                    max_version=max_version,
+                    min_version=min_version,
+                    timeout_ms=min(self._request_timeout_ms, max(1.0, (ends_at - time.monotonic()) * 1000)),
+                    find_timeout_ms=0,
                 )
                 code = code_of(error_code(answered))
                 if code is ErrorCode.NONE:

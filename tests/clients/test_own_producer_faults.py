@@ -1,0 +1,359 @@
+"""Our own producer when connections, answers, brokers and other producers do what they do in production.
+
+Whatever happens: no record is lost, doubled or out of order, and what a transaction holds is there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from odradek.client import (
+    AbortableError,
+    ClientError,
+    ConsumerGroupMetadata,
+    FatalError,
+    ProducerFenced,
+    RetriableError,
+    TopicPartition,
+)
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from tests.clients.admin import create_topic
+from tests.clients.conftest import SETTINGS, StartBroker
+from tests.clients.own_producers import a_producer, a_transactional, committed, killed_and_started, written
+from tests.clients.test_transactions import committed_offset, offset_becomes
+from tests.support.broker_process import Broker, new_broker
+from tests.support.flaky_proxy import FlakyProxy
+
+QUICK_TIMEOUTS: dict[str, object] = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 200}
+COUNT = 2_000
+OF_A_TRANSACTION = [
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.PRODUCE,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.END_TXN,
+]
+
+
+@pytest.fixture(scope="module")
+def behind_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FlakyProxy, Broker]]:
+    """A broker whose advertised address is the proxy's, so that every client goes through it."""
+    with FlakyProxy() as proxy:
+        advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
+        with new_broker(tmp_path_factory.mktemp("broker") / "data", SETTINGS | advertised) as broker:
+            proxy.target = (broker.host, broker.port)
+            yield proxy, broker
+
+
+@pytest.fixture
+def proxy(behind_proxy: tuple[FlakyProxy, Broker]) -> Iterator[FlakyProxy]:
+    proxy, _ = behind_proxy
+    yield proxy
+    proxy.forget()
+
+
+def new_id() -> str:
+    return f"id-{uuid.uuid4().hex[:8]}"
+
+
+def numbers(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+# Without transactions
+
+
+@pytest.mark.parametrize("fault", ["loses", "drops"])
+async def test_records_are_there_once_whatever_connections_do(proxy: FlakyProxy, fault: str) -> None:
+    topic = create_topic(proxy.bootstrap, fault)
+    setattr(proxy, fault, lambda key, _version, seen: key == ApiKey.PRODUCE.value and seen % 7 == 3)
+    async with a_producer(proxy.bootstrap, batch_size=500) as producer:
+        sent = [await producer.send(topic, value) for value in numbers(COUNT)]
+        await producer.flush()
+    assert len(proxy.lost) + len(proxy.dropped) > 5
+    proxy.forget()
+    assert await written(proxy.bootstrap, topic) == numbers(COUNT)
+    offsets = [each.result().offset for each in sent]
+    assert [offset for offset in offsets if offset is not None] == [n for n in range(COUNT) if offsets[n] is not None]
+
+
+async def test_a_request_that_arrives_twice_counts_once(proxy: FlakyProxy) -> None:
+    topic = create_topic(proxy.bootstrap, "repeats")
+    proxy.repeats = lambda key, _version, seen: key == ApiKey.PRODUCE.value and seen % 3 == 0
+    async with a_producer(proxy.bootstrap, batch_size=500) as producer:
+        for value in numbers(COUNT):
+            await producer.send(topic, value)
+    assert len(proxy.repeated) > 5
+    proxy.forget()
+    assert await written(proxy.bootstrap, topic) == numbers(COUNT)
+
+
+async def test_records_survive_the_death_of_the_broker(start_broker: StartBroker) -> None:
+    broker = start_broker({})
+    topic = create_topic(broker.bootstrap, "killed")
+    async with a_producer(broker.bootstrap, batch_size=500) as producer:
+        sent = [await producer.send(topic, value) for value in numbers(COUNT // 2)]
+        killing = asyncio.create_task(killed_and_started(broker))
+        for value in numbers(COUNT)[COUNT // 2 :]:
+            sent.append(await producer.send(topic, value))
+        await killing
+        await asyncio.gather(*sent)
+    assert await written(broker.bootstrap, topic) == numbers(COUNT)
+
+
+async def test_what_cannot_be_delivered_in_time_fails_and_the_producer_goes_on(start_broker: StartBroker) -> None:
+    broker = start_broker({})
+    topic = create_topic(broker.bootstrap, "late")
+    async with a_producer(broker.bootstrap, delivery_timeout_ms=300) as producer:
+        await (await producer.send(topic, b"before"))
+        await asyncio.to_thread(broker.kill9)
+        with pytest.raises(RetriableError) as late:
+            await (await producer.send(topic, b"late"))
+        assert late.value.code is ErrorCode.REQUEST_TIMED_OUT
+        await asyncio.to_thread(broker.start)
+        while True:  # its connection may come later than the timeout
+            with suppress(RetriableError):
+                await (await producer.send(topic, b"after"))
+                break
+    found = await written(broker.bootstrap, topic)
+    assert found[0] == b"before"
+    assert found.count(b"after") == 1
+    assert set(found) <= {b"before", b"late", b"after"}
+
+
+# In transactions
+
+
+@pytest.mark.parametrize("api", OF_A_TRANSACTION, ids=lambda api: api.name)
+@pytest.mark.parametrize("fault", ["loses", "drops"])
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+async def test_each_request_of_a_transaction_is_asked_again(
+    proxy: FlakyProxy, api: ApiKey, fault: str, commit: bool
+) -> None:
+    topic, group = create_topic(proxy.bootstrap, f"{fault}-{api.name}"), new_id()
+    setattr(proxy, fault, lambda key, _version, seen: key == api.value and seen == 0)
+    async with a_transactional(proxy.bootstrap, new_id()) as producer:
+        for last in (False, True):
+            await producer.begin_transaction()
+            await producer.send(topic, b"last" if last else b"first")
+            await producer.send_offsets_to_transaction({TopicPartition(topic, 0): 20 if last else 10}, group)
+            await producer.flush()
+            if last or commit:
+                await producer.commit_transaction()
+            else:
+                await producer.abort_transaction()
+    assert [*proxy.lost, *proxy.dropped] == [api.value]
+    proxy.forget()
+    assert await committed(proxy.bootstrap, topic) == ([b"first"] if commit else []) + [b"last"]
+    assert await written(proxy.bootstrap, topic) == [b"first", b"last"]
+    await asyncio.to_thread(offset_becomes, proxy.bootstrap, group, topic, 20)
+
+
+async def test_end_txn_that_arrives_twice_does_not_touch_the_next_transaction(proxy: FlakyProxy) -> None:
+    topic = create_topic(proxy.bootstrap, "end-twice")
+    async with a_transactional(proxy.bootstrap, new_id()) as producer:
+        proxy.repeats = lambda key, _version, _seen: key == ApiKey.END_TXN.value
+        for number in range(6):
+            await producer.begin_transaction()
+            await producer.send(topic, b"%d" % number)
+            if number % 2:
+                await producer.commit_transaction()
+            else:
+                await producer.abort_transaction()
+    assert proxy.repeated
+    proxy.forget()
+    assert await committed(proxy.bootstrap, topic) == [b"1", b"3", b"5"]
+
+
+async def test_connections_cut_at_any_moment_leave_whole_transactions(proxy: FlakyProxy) -> None:
+    topic = create_topic(proxy.bootstrap, "cut")
+    async with a_transactional(proxy.bootstrap, new_id()) as producer:
+        cutting = asyncio.create_task(cut_now_and_then(proxy))
+        for number in range(30):
+            await producer.begin_transaction()
+            for record in range(5):
+                await producer.send(topic, b"%d-%d" % (number, record))
+            if number % 3:
+                await producer.commit_transaction()
+            else:
+                await producer.abort_transaction()
+        cutting.cancel()
+    assert proxy.cuts > 0
+    expected = [b"%d-%d" % (number, record) for number in range(30) if number % 3 for record in range(5)]
+    assert await committed(proxy.bootstrap, topic) == expected
+
+
+async def cut_now_and_then(proxy: FlakyProxy) -> None:
+    """More and more rarely: on a slow machine no connection might live long enough."""
+    for cut in range(30):
+        await asyncio.sleep(0.01 * 1.2**cut)
+        proxy.cut_all()
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+async def test_a_transaction_ends_although_the_broker_dies_while_it_is_ended(
+    start_broker: StartBroker, commit: bool
+) -> None:
+    with FlakyProxy() as proxy:
+        broker = start_broker({"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"})
+        proxy.target = (broker.host, broker.port)
+        topic = create_topic(proxy.bootstrap, "dies-at-the-end")
+        async with a_transactional(proxy.bootstrap, new_id()) as producer:
+            await producer.begin_transaction()
+            await producer.send(topic, b"v")
+            await producer.flush()
+            proxy.loses = lambda key, _version, seen: key == ApiKey.END_TXN.value and seen == 0
+            ending = asyncio.create_task(producer.commit_transaction() if commit else producer.abort_transaction())
+            while ApiKey.END_TXN.value not in proxy.lost:
+                await asyncio.sleep(0.001)
+            await killed_and_started(broker)
+            await ending
+            await producer.begin_transaction()
+            await producer.send(topic, b"next")
+            await producer.commit_transaction()
+        assert await committed(proxy.bootstrap, topic) == ([b"v"] if commit else []) + [b"next"]
+
+
+async def test_a_commit_that_takes_too_long_can_be_called_again(start_broker: StartBroker) -> None:
+    broker = start_broker({})
+    topic = create_topic(broker.bootstrap, "again")
+    async with a_transactional(broker.bootstrap, new_id(), max_block_ms=300) as producer:
+        await producer.begin_transaction()
+        await producer.send(topic, b"v")
+        await producer.flush()
+        await asyncio.to_thread(broker.kill9)
+        with pytest.raises(RetriableError):
+            await producer.commit_transaction()
+        with pytest.raises(ClientError, match="abort_transaction is not allowed in state COMMITTING"):
+            await producer.abort_transaction()
+        await asyncio.to_thread(broker.start)
+        while True:
+            with suppress(RetriableError):
+                await producer.commit_transaction()
+                break
+    assert await committed(broker.bootstrap, topic) == [b"v"]
+
+
+async def test_a_record_that_is_refused_makes_the_transaction_one_to_abort(bootstrap: str) -> None:
+    topic = create_topic(bootstrap, "refused", config={"max.message.bytes": 1_000})
+    async with a_transactional(bootstrap, new_id()) as producer:
+        await producer.begin_transaction()
+        await producer.send(topic, b"fine")
+        await producer.flush()
+        await producer.send(topic, b"v" * 5_000)
+        await producer.flush()
+        with pytest.raises(AbortableError) as refused:
+            await producer.commit_transaction()
+        assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
+        with pytest.raises(AbortableError):
+            await producer.send(topic, b"more")
+        await producer.abort_transaction()
+        await producer.begin_transaction()
+        await producer.send(topic, b"next")
+        await producer.commit_transaction()
+    assert await committed(bootstrap, topic) == [b"next"]
+
+
+async def test_a_record_that_is_not_even_taken_does_so_too(bootstrap: str, topic: str) -> None:
+    async with a_transactional(bootstrap, new_id()) as producer:
+        await producer.begin_transaction()
+        with pytest.raises(AbortableError):
+            await producer.send(topic, b"v" * 2_000_000)
+        with pytest.raises(AbortableError):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+        await producer.begin_transaction()
+        await producer.send(topic, b"next")
+        await producer.commit_transaction()
+    assert await committed(bootstrap, topic) == [b"next"]
+
+
+async def test_records_that_are_late_abort_their_transaction(start_broker: StartBroker) -> None:
+    broker = start_broker({})
+    topic = create_topic(broker.bootstrap, "late")
+    async with a_transactional(broker.bootstrap, new_id(), delivery_timeout_ms=300) as producer:
+        await producer.begin_transaction()
+        await producer.send(topic, b"in time")
+        await producer.flush()
+        await asyncio.to_thread(broker.kill9)
+        late = await producer.send(topic, b"late")
+        with pytest.raises(AbortableError):
+            await producer.commit_transaction()
+        with pytest.raises(ClientError):
+            await late
+        await asyncio.to_thread(broker.start)
+        await producer.abort_transaction()
+    assert await committed(broker.bootstrap, topic) == []
+
+
+async def test_a_second_producer_fences_the_first(bootstrap: str, topic: str) -> None:
+    transactional_id = new_id()
+    async with a_transactional(bootstrap, transactional_id) as first:
+        await first.begin_transaction()
+        await first.send(topic, b"of the first")
+        await first.flush()
+        async with a_transactional(bootstrap, transactional_id) as second:
+            with pytest.raises(ProducerFenced) as fenced:
+                await first.commit_transaction()
+            assert fenced.value.is_fatal
+            for call in (first.begin_transaction, first.abort_transaction, first.commit_transaction):
+                with pytest.raises(FatalError):
+                    await call()
+            await second.begin_transaction()
+            await second.send(topic, b"of the second")
+            await second.commit_transaction()
+    assert await committed(bootstrap, topic) == [b"of the second"]
+
+
+async def test_a_transaction_that_took_too_long_is_aborted_and_the_producer_goes_on(start_broker: StartBroker) -> None:
+    broker = start_broker(QUICK_TIMEOUTS)
+    topic = create_topic(broker.bootstrap, "too-long")
+    async with a_transactional(broker.bootstrap, new_id(), transaction_timeout_ms=200) as producer:
+        await producer.begin_transaction()
+        await producer.send(topic, b"too long")
+        await producer.flush()
+        assert await committed(broker.bootstrap, topic) == []
+        with pytest.raises(AbortableError) as late:
+            await (await producer.send(topic, b"more"))
+        assert late.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+        await producer.abort_transaction()
+        await producer.begin_transaction()
+        await producer.send(topic, b"next")
+        await producer.commit_transaction()
+    assert await committed(broker.bootstrap, topic) == [b"next"]
+
+
+async def test_closing_aborts_what_was_begun(bootstrap: str, topic: str) -> None:
+    async with a_transactional(bootstrap, new_id()) as producer:
+        await producer.begin_transaction()
+        await producer.send(topic, b"v")
+        await producer.flush()
+    assert await committed(bootstrap, topic) == []
+    assert await written(bootstrap, topic) == [b"v"]
+
+
+async def test_a_transaction_without_records_costs_no_request(proxy: FlakyProxy) -> None:
+    async with a_transactional(proxy.bootstrap, new_id()) as producer:
+        for end in (producer.commit_transaction, producer.abort_transaction):
+            await producer.begin_transaction()
+            await end()
+    assert proxy.seen(ApiKey.END_TXN.value) == 0
+
+
+async def test_offsets_of_a_member_that_was_expelled_abort_the_transaction(bootstrap: str, topic: str) -> None:
+    group = new_id()
+    async with a_transactional(bootstrap, new_id()) as producer:
+        await producer.begin_transaction()
+        with pytest.raises(AbortableError) as expelled:
+            await producer.send_offsets_to_transaction(
+                {TopicPartition(topic, 0): 3}, ConsumerGroupMetadata(group, generation_id=4, member_id="gone")
+            )
+        assert expelled.value.code in {ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID}
+        await producer.abort_transaction()
+    assert await asyncio.to_thread(committed_offset, bootstrap, group, topic) is None
