@@ -219,6 +219,8 @@ class Partition:
             end_offset = log.log_end_offset
             for on_done in unwritten:
                 self._await_sync(end_offset, on_done)
+            if not unwritten:  # written at once, and maybe nobody will ask when it is durable
+                self.sync()
             return None
         for on_done in unwritten:
             on_done(None)

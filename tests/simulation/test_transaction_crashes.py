@@ -9,45 +9,19 @@ not answered is either done or not, in all partitions alike; nobody waits for an
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from random import Random
-from typing import Any
 
 import pytest
 
-from broker.features import TRANSACTION_VERSION
-from broker.group_coordinator import OFFSETS_TOPIC
-from broker.metadata.topics import NewTopic
-from broker.topic_creation import TRANSACTION_STATE, internal_topic
+from broker.topic_creation import TRANSACTION_STATE
 from broker.transactions.entry import LAST_USABLE_EPOCH, Txn
-from broker.transactions.listing import Filter
 from broker.transactions.records import encode_record
-from protocol.codec import decode
 from protocol.errors import ErrorCode
-from protocol.frames import request_bytes, response_has_tags
-from protocol.messages import response_class
-from protocol.messages.end_txn_request import EndTxnRequest
-from protocol.messages.feature_level_record import FeatureLevelRecord
-from protocol.messages.init_producer_id_request import InitProducerIdRequest
-from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.txn_offset_commit_request import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
 from protocol.records import NewRecord, build_batch
-from protocol.struct import Message
 from storage.log import Origin
-from tests.simulation.invariants import ask_for_offset, committed_records
-from tests.simulation.simulated_broker import Parts, SimulatedBroker
-from tests.simulation.transaction_world import NOW_MS, broker_config
-from tests.simulation.virtual_time import VirtualTime
+from tests.simulation.stage import EXPIRATION_MS, ID, P0, P1, TIMEOUT_MS, Stage
+from tests.simulation.transaction_world import NOW_MS
 from tests.support.fake_disk import Crashed, FakeDisk
 
-ID, GROUP = "pay", "billing"
-P0, P1 = ("orders", 0), ("orders", 1)
-ALL = (P0, P1, (OFFSETS_TOPIC, 0))
-TIMEOUT_MS = 5_000
-EXPIRATION_MS = 60_000
 E = ErrorCode
 
 
@@ -57,131 +31,6 @@ class Point(Enum):
     SYNCED = "synced"
     BETWEEN_MARKERS = "between markers"
     ANSWERED = "answered"
-
-
-class Stage:
-    """A broker whose acknowledgements wait for fsync, and one producer that asks and waits."""
-
-    def __init__(self, disk: FakeDisk | None = None, now_ms: int = NOW_MS, level: int = 2) -> None:
-        self.disk = disk or FakeDisk()
-        self.time = VirtualTime(now_ms)
-        self.config = broker_config(
-            is_durable=True,
-            transactional_id_expiration_ms=str(EXPIRATION_MS),
-            transaction_remove_expired_transaction_cleanup_interval_ms=str(EXPIRATION_MS),
-        )
-        self.dies_at_call: int | None = None  # once the broker has called the disk that often
-        self.level = level
-        self.pair = (-1, -1)
-        self.sequences: dict[tuple[str, int], int] = {}
-        self.answers: list[ErrorCode] = []
-        self.broker = SimulatedBroker(
-            self.disk, self.time, Random(0), self.config, log_changes={"segment_bytes": 1 << 20}, parts=Parts()
-        )
-        if disk is None:
-            self._make_topics()
-        self.wait(500)
-
-    def _make_topics(self) -> None:
-        internal = [internal_topic(name, self.config) for name in (TRANSACTION_STATE, OFFSETS_TOPIC)]
-        self.broker.auto_creation.create(
-            [NewTopic("orders", 2, 1), NewTopic("input", 1, 1), *[each for each in internal if each is not None]]
-        )
-        self.broker.metadata.commit([FeatureLevelRecord(name=TRANSACTION_VERSION, feature_level=self.level)])
-
-    def wait(self, ms: int) -> None:
-        until_ms = self.time.now_ms() + ms
-        while self._step(until_ms):
-            pass
-
-    def _step(self, until_ms: float) -> bool:
-        is_stepped = self.time.step(until_ms)
-        if self.dies_at_call is not None and self.disk.calls >= self.dies_at_call:
-            raise Crashed
-        return is_stepped
-
-    def die_after(self, calls: int) -> None:
-        """As soon as it has called the disk that often from now on; what that leads to does not happen any more."""
-        self.dies_at_call = self.disk.calls + calls
-
-    def ask(self, request: Message, version: int) -> Any:
-        answers: list[bytes] = []
-        self.broker.receive(request_bytes(request, version, 1, "producer"), answers.append)
-        until_ms = self.time.now_ms() + 2_000
-        while not answers and self._step(until_ms):
-            pass
-        assert answers, f"{type(request).__name__} is not answered"
-        kind = response_class(request.API_KEY)
-        return decode(kind, version, answers[0], 8 + response_has_tags(request.API_KEY, kind, version))
-
-    def init(self, pair: tuple[int, int] = (-1, -1)) -> ErrorCode:
-        request = InitProducerIdRequest(
-            transactional_id=ID, transaction_timeout_ms=TIMEOUT_MS, producer_id=pair[0], producer_epoch=pair[1]
-        )
-        answer = self.ask(request, 4)
-        if not answer.error_code:
-            self.pair = answer.producer_id, answer.producer_epoch
-            self.sequences.clear()
-        return ErrorCode(answer.error_code)
-
-    def produce(self, value: str, partition: tuple[str, int]) -> ErrorCode:
-        topic, index = partition
-        records = build_batch(
-            [NewRecord(b"k", value.encode(), self.time.now_ms())],
-            producer_id=self.pair[0],
-            producer_epoch=self.pair[1],
-            base_sequence=self.sequences.get(partition, 0),
-            is_transactional=True,
-        )
-        self.sequences[partition] = self.sequences.get(partition, 0) + 1
-        data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=index, records=records)])
-        request = ProduceRequest(transactional_id=ID, acks=-1, timeout_ms=30_000, topic_data=[data])
-        return ErrorCode(self.ask(request, 12).responses[0].partition_responses[0].error_code)
-
-    def commit_offset(self, offset: int) -> ErrorCode:
-        partition = TxnOffsetCommitRequestPartition(
-            partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
-        )
-        request = TxnOffsetCommitRequest(
-            transactional_id=ID,
-            group_id=GROUP,
-            producer_id=self.pair[0],
-            producer_epoch=self.pair[1],
-            topics=[TxnOffsetCommitRequestTopic(name="input", partitions=[partition])],
-        )
-        return ErrorCode(self.ask(request, 5).topics[0].partitions[0].error_code)
-
-    def end(self, *, committed: bool) -> ErrorCode:
-        request = EndTxnRequest(
-            transactional_id=ID, producer_id=self.pair[0], producer_epoch=self.pair[1], committed=committed
-        )
-        answer = self.ask(request, 5)
-        if not answer.error_code:
-            self.pair = answer.producer_id, answer.producer_epoch
-            self.sequences.clear()
-        return ErrorCode(answer.error_code)
-
-    # Looking.
-
-    def offset(self) -> int:
-        told: list[int] = []
-        ask_for_offset(self.broker, GROUP, told.append)
-        self.wait(100)
-        return told[0]
-
-    def readable(self) -> list[str]:
-        """What read_committed consumers see in both partitions."""
-        values = []
-        for topic, index in (P0, P1):
-            log = self.broker.partition(topic, index).log
-            end = log.last_stable_offset
-            assert end == log.high_watermark, f"{topic}-{index} is stuck"
-            data = b"".join(log.scan(0, end))
-            values += [value.decode() for _, value in committed_records(data, log.aborted_transactions(0, end))]
-        return sorted(values)
-
-    def states(self) -> set[str]:
-        return {each.transaction_state for each in self.broker.transactions.list_transactions(Filter())}
 
 
 # What leads to a transition, and the transition itself; a step returns whether it was answered with success.
