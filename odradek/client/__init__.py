@@ -1,5 +1,6 @@
 """A client for any broker that speaks Kafka, on asyncio."""
 
+from odradek.client.consumer import Consumer
 from odradek.client.errors import (
     AbortableError,
     AuthorizationFailed,
@@ -9,6 +10,9 @@ from odradek.client.errors import (
     ProducerFenced,
     RetriableError,
 )
+from odradek.client.group_offsets import CommitFailed
+from odradek.client.offset_lookup import OffsetAndTimestamp
+from odradek.client.positions import OffsetOutOfRange
 from odradek.client.prepared import PreparedTxnState
 from odradek.client.producer import Producer
 from odradek.client.values import (
@@ -23,11 +27,15 @@ __all__ = [
     "AbortableError",
     "AuthorizationFailed",
     "ClientError",
+    "CommitFailed",
+    "Consumer",
     "ConsumerGroupMetadata",
     "ConsumerRecord",
     "FatalError",
     "IllegalState",
     "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "OffsetOutOfRange",
     "PreparedTxnState",
     "Producer",
     "ProducerFenced",

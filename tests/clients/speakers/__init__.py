@@ -2,6 +2,7 @@
 
 from tests.clients.speakers.aio import AioKafka
 from tests.clients.speakers.confluent import ConfluentKafka
+from tests.clients.speakers.own import OwnClient
 from tests.clients.speakers.python import KafkaPython
 from tests.clients.speakers.speaker import (
     PATIENCE_S,
@@ -29,4 +30,6 @@ __all__ = [
     "wait_for",
 ]
 
-SPEAKERS: dict[str, Speaker] = {speaker.name: speaker for speaker in (ConfluentKafka(), KafkaPython(), AioKafka())}
+SPEAKERS: dict[str, Speaker] = {
+    speaker.name: speaker for speaker in (ConfluentKafka(), KafkaPython(), AioKafka(), OwnClient())
+}

@@ -1,0 +1,124 @@
+"""Our own client, `odradek.client.sync`."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from odradek.client import ClientError, ConsumerRecord, TopicPartition
+from odradek.client.sync import Consumer, Producer
+from tests.clients.speakers.speaker import Member, Message, Received, Refused, Speaker, gather
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except ClientError as error:
+        raise Refused(None if error.code is None else error.code.value, str(error)) from error
+
+
+def _received(record: ConsumerRecord) -> Received:
+    return Received(record.offset, record.key, record.value, record.headers, record.timestamp_ms, record.partition)
+
+
+class OwnClient(Speaker):
+    name = "odradek.client"
+
+    def produce(
+        self,
+        bootstrap: str,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        compression: str = "none",
+        acks: int | str = "all",
+        idempotent: bool = True,
+        linger_ms: int = 5,
+    ) -> list[int]:
+        producer = Producer(
+            bootstrap_servers=bootstrap,
+            compression_type=compression,
+            acks=acks,
+            enable_idempotence=idempotent and acks == "all",
+            linger_ms=linger_ms,
+            max_request_size=5_000_000,
+            retry_backoff_ms=20,
+        )
+        with _translated(), producer:
+            sent = [
+                producer.send(
+                    topic,
+                    message.value,
+                    key=message.key,
+                    headers=message.headers,
+                    partition=message.partition,
+                    timestamp_ms=message.timestamp_ms,
+                )
+                for message in messages
+            ]
+            producer.flush()
+            found = [future.result() for future in sent]
+        return [-1 if metadata.offset is None else metadata.offset for metadata in found]
+
+    def read(self, bootstrap: str, topic: str, count: int, *, partition: int = 0, start: int = 0) -> list[Received]:
+        wanted = TopicPartition(topic, partition)
+        with Consumer(bootstrap_servers=bootstrap, fetch_max_wait_ms=100) as consumer:
+            consumer.assign([wanted])
+            consumer.seek(wanted, start)
+            return gather(count, lambda: [_received(each) for each in consumer.getmany(timeout_ms=100).get(wanted, [])])
+
+    def offset_at(self, bootstrap: str, topic: str, timestamp_ms: int, partition: int = 0) -> int | None:
+        wanted = TopicPartition(topic, partition)
+        with Consumer(bootstrap_servers=bootstrap) as consumer:
+            found = consumer.offsets_for_times({wanted: timestamp_ms})[wanted]
+        return None if found is None else found.offset
+
+    def bounds(self, bootstrap: str, topic: str, partition: int = 0) -> tuple[int, int]:
+        wanted = TopicPartition(topic, partition)
+        with Consumer(bootstrap_servers=bootstrap) as consumer:
+            return consumer.beginning_offsets([wanted])[wanted], consumer.end_offsets([wanted])[wanted]
+
+    def join(
+        self,
+        bootstrap: str,
+        topic: str,
+        group: str,
+        *,
+        instance: str | None = None,
+        session_timeout_ms: int = 6_000,
+    ) -> Member:
+        consumer = Consumer(
+            topic,
+            bootstrap_servers=bootstrap,
+            group_id=group,
+            group_instance_id=instance,
+            session_timeout_ms=session_timeout_ms,
+            heartbeat_interval_ms=200,
+            fetch_max_wait_ms=100,
+            retry_backoff_ms=50,
+        )
+        return _OwnMember(consumer, topic)
+
+
+class _OwnMember(Member):
+    def __init__(self, consumer: Consumer, topic: str) -> None:
+        self._consumer, self._topic = consumer, topic
+        consumer.start()
+
+    def poll(self, timeout_s: float = 0.1) -> list[Received]:
+        with _translated():
+            found = self._consumer.getmany(timeout_ms=timeout_s * 1000)
+        return [_received(record) for records in found.values() for record in records]
+
+    def assignment(self) -> set[int]:
+        return {owned.partition for owned in self._consumer.assignment()}
+
+    def commit(self) -> None:
+        self._consumer.commit()
+
+    def committed(self, partition: int) -> int | None:
+        wanted = TopicPartition(self._topic, partition)
+        found = self._consumer.committed([wanted])[wanted]
+        return None if found is None else found.offset
+
+    def close(self) -> None:
+        self._consumer.close()
