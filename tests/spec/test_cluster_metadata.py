@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from broker.delayed import Deferred
 from broker.metadata.config_changes import Change, ResourceChanges, alter_configs
 from broker.metadata.decision import Decision
 from broker.metadata.image import DEFAULT_BROKER, MetadataImage, TopicImage
@@ -14,7 +15,7 @@ from broker.metadata.loading import CorruptMetadata, Loader
 from broker.metadata.records import FRAME_VERSION, PassedOver, decode_record, encode_record, record_batch
 from broker.metadata.snapshots import bootstrap_snapshot
 from broker.metadata.strays import strays
-from broker.metadata.topics import MorePartitions, create_partitions, delete_topics
+from broker.metadata.topics import MorePartitions, NewTopic, create_partitions, delete_topics
 from broker.workers import Outcome
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from protocol.messages.abort_transaction_record import AbortTransactionRecord
@@ -30,7 +31,7 @@ from protocol.records import NewRecord, build_batch
 from protocol.struct import Message
 from storage.disk import Disk
 from tests.support.fake_disk import FakeDisk, Fault
-from tests.support.metadata import DATA, DIRECTORY_ID, FEATURES, NODE, Running, image_with
+from tests.support.metadata import DATA, DIRECTORY_ID, FEATURES, NODE, Running, create, image_with
 
 LEADER_CHANGE, BOOTSTRAP = 1, 3 + len(FEATURES)  # records at the log's beginning: begin, features, min ISR, end
 METADATA = f"{DATA}/__cluster_metadata-0"
@@ -353,6 +354,29 @@ def test_the_answer_comes_after_the_listeners() -> None:
     answer = running.metadata.commit(topic_records("t"))
     answer.when_done(lambda _: heard_before_answer.append(list(listener.heard)))
     assert heard_before_answer == [["created t with 1"]]
+
+
+@pytest.mark.parametrize("how", ["done", "failed"])
+def test_what_a_listener_has_to_write_first_holds_up_the_next_decision_and_no_answer(how: str) -> None:
+    running = Running(FakeDisk())
+    running.create("t")
+    written: Deferred[int] = Deferred()
+
+    class Writing(Listening):
+        def topic_deleted(self, topic: TopicImage) -> None:
+            running.metadata.hold_until(written)
+
+    running.metadata.add_listener(Writing())
+    running.metadata.submit(lambda image: delete_topics(image, [("t", bytes(16))])).outcome()
+    again = running.metadata.submit(lambda image: create(image, [NewTopic("t", 1, 1)]))
+    assert not again.is_done
+    assert "t" not in running.metadata.image.topics
+    if how == "done":
+        written.resolve(1)
+    else:
+        written.fail(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
+    assert again.is_done
+    assert "t" in running.metadata.image.topics
 
 
 def test_a_broker_setting_is_in_force_when_the_listeners_hear_of_it() -> None:
