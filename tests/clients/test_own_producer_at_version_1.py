@@ -1,0 +1,126 @@
+"""Our own producer where the cluster's transaction.version is 1: it adds partitions itself, and epochs stay."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from odradek.client import AbortableError, FatalError, TopicPartition
+from odradek.client.cluster import Cluster
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
+from protocol.messages.update_features_response import UpdateFeaturesResponse
+from tests.clients.admin import create_topic
+from tests.clients.conftest import SETTINGS
+from tests.clients.own_producers import TWO_PHASE, a_producer, a_transactional, committed, written
+from tests.clients.test_transactions import offset_becomes
+from tests.support.broker_process import new_broker
+from tests.support.flaky_proxy import FlakyProxy
+
+DOWNGRADE = 2
+OF_A_TRANSACTION = [
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.PRODUCE,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.END_TXN,
+]
+
+
+async def lower_transaction_version(bootstrap: str) -> None:
+    cluster = Cluster(bootstrap, client_id="test")
+    await cluster.start()
+    update = FeatureUpdateKey(feature="transaction.version", max_version_level=1, upgrade_type=DOWNGRADE)
+    answer = await cluster.ask(
+        UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=[update]), UpdateFeaturesResponse
+    )
+    assert answer.error_code == 0, answer
+    await cluster.close()
+
+
+@pytest.fixture(scope="module")
+def at_version_1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlakyProxy]:
+    """Behind a proxy, whose address is the one that is advertised."""
+    with FlakyProxy() as proxy:
+        advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
+        with new_broker(tmp_path_factory.mktemp("broker") / "data", {**SETTINGS, **TWO_PHASE, **advertised}) as broker:
+            proxy.target = (broker.host, broker.port)
+            asyncio.run(lower_transaction_version(proxy.bootstrap))
+            yield proxy
+
+
+@pytest.fixture
+def proxy(at_version_1: FlakyProxy) -> Iterator[FlakyProxy]:
+    at_version_1.forget()
+    yield at_version_1
+    at_version_1.forget()
+
+
+def new_id() -> str:
+    return f"id-{uuid.uuid4().hex[:8]}"
+
+
+async def test_partitions_are_added_before_records_go_there(proxy: FlakyProxy) -> None:
+    topic = create_topic(proxy.bootstrap, "added", partitions=3)
+    async with a_transactional(proxy.bootstrap, new_id()) as producer:
+        for commit in (True, False, True):
+            await producer.begin_transaction()
+            for partition in range(3):
+                await producer.send(topic, b"kept" if commit else b"dropped", partition=partition)
+            if commit:
+                await producer.commit_transaction()
+            else:
+                await producer.abort_transaction()
+    assert proxy.seen(ApiKey.ADD_PARTITIONS_TO_TXN.value) >= 2
+    assert await committed(proxy.bootstrap, topic) == [b"kept", b"kept"]
+
+
+@pytest.mark.parametrize("api", OF_A_TRANSACTION, ids=lambda api: api.name)
+@pytest.mark.parametrize("fault", ["loses", "drops"])
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+async def test_each_request_of_a_transaction_is_asked_again(
+    proxy: FlakyProxy, api: ApiKey, fault: str, commit: bool
+) -> None:
+    topic, group = create_topic(proxy.bootstrap, f"{fault}-{api.name}"), new_id()
+    setattr(proxy, fault, lambda key, _version, seen: key == api.value and seen == 0)
+    async with a_transactional(proxy.bootstrap, new_id()) as producer:
+        for last in (False, True):
+            await producer.begin_transaction()
+            await producer.send(topic, b"last" if last else b"first")
+            await producer.send_offsets_to_transaction({TopicPartition(topic, 0): 20 if last else 10}, group)
+            await producer.flush()
+            if last or commit:
+                await producer.commit_transaction()
+            else:
+                await producer.abort_transaction()
+    assert [*proxy.lost, *proxy.dropped] == [api.value]
+    proxy.forget()
+    assert await committed(proxy.bootstrap, topic) == ([b"first"] if commit else []) + [b"last"]
+    assert await written(proxy.bootstrap, topic) == [b"first", b"last"]
+    await asyncio.to_thread(offset_becomes, proxy.bootstrap, group, topic, 20)
+
+
+async def test_after_a_refused_record_the_next_transaction_has_a_new_epoch(proxy: FlakyProxy) -> None:
+    topic = create_topic(proxy.bootstrap, "refused", config={"max.message.bytes": 1_000})
+    async with a_transactional(proxy.bootstrap, new_id(), batch_size=300) as producer:
+        await producer.begin_transaction()
+        for size in (100, 5_000, 100, 100, 100):
+            await producer.send(topic, b"v" * size)
+        with pytest.raises(AbortableError):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+        await producer.begin_transaction()
+        await producer.send(topic, b"next")
+        await producer.commit_transaction()
+    assert await committed(proxy.bootstrap, topic) == [b"next"]
+
+
+async def test_two_phase_commit_takes_version_2(proxy: FlakyProxy) -> None:
+    async with a_producer(proxy.bootstrap, transactional_id=new_id(), two_phase_commit=True) as producer:
+        with pytest.raises(FatalError, match=r"transaction\.version 2") as refused:
+            await producer.init_transactions()
+    assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
