@@ -60,7 +60,7 @@ class Retention:
 
     def visit(self, partition: Partition, now_ms: int) -> None:
         partition.flush()
-        removal = partition.log.retention(now_ms)
+        removal = partition.log.retention(now_ms, partition.two_phase)
         if removal is None:
             return
         logger.info(

@@ -48,7 +48,7 @@ class Partition:
         self._rules: BatchRules | None = None
         self._flush = flush
         self._syncs = syncs
-        self._two_phase = two_phase
+        self.two_phase = two_phase
         self._is_dirty = False
         self._unwritten: list[OnDone] = []
         self._unwritten_bytes = 0
@@ -93,7 +93,7 @@ class Partition:
         appended = self.log.append(
             batch, origin=origin, now_ms=now_ms, header=header, transaction_version=transaction_version, guard=guard
         )
-        if header is not None and header.is_transactional and header.producer_id in self._two_phase:
+        if header is not None and header.is_transactional and header.producer_id in self.two_phase:
             on_done = partial(self._written, on_done)
         self._unwritten.append(on_done)
         self._will_write(len(batch))

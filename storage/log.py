@@ -12,7 +12,7 @@ and transactions).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import NamedTuple
 
 from protocol.control_records import read_marker
@@ -345,9 +345,10 @@ class Log(ReadableLog):
             self.log_start_offset = offset
             self._leader_epochs.truncate_from_start(offset)
 
-    def retention(self, now_ms: int) -> SegmentRemoval | None:
+    def retention(self, now_ms: int, relied_on: Container[int] = frozenset()) -> SegmentRemoval | None:
         """Takes the segments that retention lets go out of the log, which then starts behind them.
 
+        relied_on  the producers whose open transactions stay, however old or large the log gets
         returns   what remains to be done with their files, in a thread; None when nothing is to go, or when a sync
                   or a replacement is under way that may include them
         raises    LogWriteFailed when a new segment is needed and cannot be made
@@ -360,6 +361,7 @@ class Log(ReadableLog):
             log_start_offset=self.log_start_offset,
             high_watermark=self.high_watermark,
             now_ms=now_ms,
+            relied_on_from=next((first for first, each in self._producers.ongoing.items() if each in relied_on), None),
         )
         if count == 0:
             return None

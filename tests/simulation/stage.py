@@ -1,5 +1,6 @@
 """One simulated broker and one transactional producer that asks and waits: a stage for crashes."""
 
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
@@ -47,7 +48,7 @@ class Stage:
         *,
         is_durable: bool = True,
         is_two_phase: bool = False,
-        **settings: str,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         """
         is_durable    every acknowledgement waits for fsync
@@ -61,7 +62,7 @@ class Stage:
                 "transactional_id_expiration_ms": str(EXPIRATION_MS),
                 "transaction_remove_expired_transaction_cleanup_interval_ms": str(EXPIRATION_MS),
                 "transaction_two_phase_commit_enable": str(is_two_phase).lower(),
-                **settings,
+                **(settings or {}),
             },
         )
         self.is_two_phase = is_two_phase

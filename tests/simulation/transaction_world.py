@@ -447,12 +447,12 @@ def broker_config(is_durable: bool, **settings: str) -> BrokerConfig:
     """Few partitions, and transactions that do not wait long to be aborted."""
     if is_durable:
         settings["log_flush_interval_messages"] = "1"
-    return config_with(
-        transaction_state_log_num_partitions="2",
-        offsets_topic_num_partitions="2",
-        transaction_abort_timed_out_transaction_cleanup_interval_ms="500",
-        log_cleaner_backoff_ms="150",
-        log_initial_task_delay_ms="100",
-        log_flush_offset_checkpoint_interval_ms="2000",
-        **settings,
-    )
+    defaults = {
+        "transaction_state_log_num_partitions": "2",
+        "offsets_topic_num_partitions": "2",
+        "transaction_abort_timed_out_transaction_cleanup_interval_ms": "500",
+        "log_cleaner_backoff_ms": "150",
+        "log_initial_task_delay_ms": "100",
+        "log_flush_offset_checkpoint_interval_ms": "2000",
+    }
+    return config_with(**(defaults | settings))

@@ -280,6 +280,21 @@ def test_retention_takes_open_transactions_along_and_their_producers_stay_known(
     assert log.last_stable_offset == log.log_end_offset
 
 
+def test_but_not_those_that_somebody_outside_has_yet_to_decide_about() -> None:
+    scene = Clients()
+    scene.topic("r", segment_bytes=200, retention_ms=DAY_MS, segment_ms=DAY_MS * 100)
+    assert scene.produce((50, 0), 0, b"x" * 80, topic="r", transactional=False) is E.NONE
+    pair = scene.init()
+    for sequence in range(4):
+        assert scene.produce(pair, sequence, b"x" * 80, topic="r") is E.NONE
+    log = scene.partition("r").log
+    assert log.retention(NOW_MS + DAY_MS * 2, {pair[0]}) is not None
+    assert log.log_start_offset == 1, "what lies before goes, and what lies behind stays"
+    scene.commit(pair)
+    assert log.retention(NOW_MS + DAY_MS * 2, {pair[0]}) is not None
+    assert log.log_start_offset == log.log_end_offset
+
+
 @pytest.mark.parametrize("killed", [True, False])
 def test_an_open_transaction_holds_readers_back_after_a_restart_until_it_ends(scene: Clients, killed: bool) -> None:
     pair = scene.init()

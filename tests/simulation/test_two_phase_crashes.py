@@ -1,0 +1,247 @@
+"""Enable2Pc and power failure: a crash before every call to the disk that any step of a two-phase commit makes.
+
+No flush setting asks for fsync here; what survives does so because an external coordinator relies on it. That one is
+played by the test: it has noted the pair of the transaction and its decision, and goes by its notes after the crash.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+
+import pytest
+
+from broker.group_coordinator import OFFSETS_TOPIC
+from protocol.errors import ErrorCode
+from tests.simulation.stage import NO_PAIR, P0, P1, Pair, Stage
+from tests.simulation.transaction_world import NOW_MS
+from tests.support.fake_disk import Crashed, FakeDisk
+
+E = ErrorCode
+HOUR_MS = 60 * 60 * 1000
+DAY_MS = 24 * HOUR_MS
+# As a broker is by default; the others of a simulation would keep its clock busy for nothing.
+UNHURRIED = {
+    "transaction_abort_timed_out_transaction_cleanup_interval_ms": "10000",
+    "log_cleaner_backoff_ms": "15000",
+    "log_flush_offset_checkpoint_interval_ms": "60000",
+}
+
+
+@dataclass(slots=True)
+class Notes:
+    """Of the coordinator outside: what it was told, and what it has decided. Its own disk does not fail."""
+
+    ongoing: Pair = NO_PAIR
+    written: tuple[str, ...] = ()
+    has_offset: bool = False
+    decision: bool | None = None
+    is_answered: bool = False  # the decision
+
+
+def stage_on(disk: FakeDisk | None = None, now_ms: int = NOW_MS) -> Stage:
+    return Stage(disk, now_ms, is_durable=False, is_two_phase=True)
+
+
+# Steps. Each notes down what was answered.
+
+
+def begin(stage: Stage, notes: Notes) -> None:
+    code, ongoing = stage.init6(keep=False)
+    assert (code, ongoing) == (E.NONE, NO_PAIR)
+
+
+def write_first(stage: Stage, notes: Notes) -> None:
+    assert stage.produce("a", P0) is E.NONE
+    notes.ongoing = stage.pair
+    notes.written += ("a",)
+
+
+def write_another(stage: Stage, notes: Notes) -> None:
+    assert stage.produce("b", P1) is E.NONE
+    notes.written += ("b",)
+
+
+def write_again(stage: Stage, notes: Notes) -> None:
+    assert stage.produce("c", P0) is E.NONE
+    notes.written += ("c",)
+
+
+def commit_offset(stage: Stage, notes: Notes) -> None:
+    assert stage.commit_offset(7) is E.NONE
+    notes.has_offset = True
+
+
+def keep(stage: Stage, notes: Notes) -> None:
+    before = stage.pair
+    code, ongoing = stage.init6(keep=True)
+    assert (code, ongoing) == (E.NONE, notes.ongoing)
+    assert stage.pair == (before[0], before[1] + 1)
+
+
+def commit(stage: Stage, notes: Notes) -> None:
+    notes.decision = True
+    assert stage.end(committed=True) is E.NONE
+    notes.is_answered = True
+
+
+def abort(stage: Stage, notes: Notes) -> None:
+    notes.decision = False
+    assert stage.end(committed=False) is E.NONE
+    notes.is_answered = True
+
+
+Step = Callable[[Stage, Notes], None]
+PREPARED: list[Step] = [begin, write_first, write_another, write_again, commit_offset]
+STORIES: list[list[Step]] = [PREPARED, [*PREPARED, keep, keep, commit], [*PREPARED, abort], [*PREPARED, commit]]
+CASES = [
+    pytest.param(story, number, id=f"{' '.join(step.__name__ for step in story[: number + 1][-2:])} of {len(story)}")
+    for story in STORIES
+    for number in range(len(story))
+    if story is PREPARED or story[number] not in PREPARED
+]
+
+
+def crashes(story: list[Step], number: int) -> Iterator[tuple[Stage, Notes]]:
+    """The stage as the broker has died in this step: before each of its calls to the disk, and behind the last."""
+    for call in count(1):
+        stage, notes = stage_on(), Notes()
+        for step in story[:number]:
+            step(stage, notes)
+        stage.disk.crash_before(call)
+        try:
+            story[number](stage, notes)
+        except Crashed:
+            stage.broker.kill()
+            yield stage, notes
+            continue
+        stage.broker.kill()
+        yield stage, notes
+        return
+
+
+@pytest.mark.parametrize(("story", "number"), CASES)
+def test_whatever_was_answered_survives_power_failure_and_only_the_noted_decision_happens(
+    story: list[Step], number: int
+) -> None:
+    tried = 0
+    for stage, notes in crashes(story, number):
+        states = [("kill", stage.disk.after_kill())]
+        states += [(state.name, state.disk) for state in stage.disk.after_power_failure(seed=tried, random_states=2)]
+        for name, disk in states:
+            check_recovery(disk, stage, notes, f"before call {tried + 1}, {name}")
+        tried += 1
+    assert tried > 1, "the step does nothing with the disk"
+
+
+def check_recovery(disk: FakeDisk, before: Stage, notes: Notes, when: str) -> None:
+    """The broker starts again a day later; then the application does."""
+    again = stage_on(disk, before.time.now_ms() + DAY_MS)
+    again.wait(2_000)
+    if notes.is_answered:
+        assert "Ongoing" not in again.states(), f"{when}: a decision is forgotten"
+        again.wait(1_000)
+        assert_decided(again, notes, when)
+    if before.pair == NO_PAIR:
+        return  # nothing was answered at all
+    code, ongoing = again.init6(keep=True)
+    assert code is E.NONE, when
+    is_open = ongoing != NO_PAIR
+    if notes.written:
+        assert ongoing in (notes.ongoing, NO_PAIR), when
+        assert is_open or notes.decision is not None, f"{when}: what was prepared has been decided by nobody"
+    assert again.pair > before.pair, f"{when}: a pair is given for the second time"
+    if is_open:
+        assert again.end(committed=bool(notes.decision)) is E.NONE, when
+    again.wait(1_000)
+    if notes.decision is not None:
+        assert_decided(again, notes, when)
+    if notes.decision is None:
+        assert again.readable() == [], when
+    # The id goes on.
+    assert again.produce("next", P0) is E.NONE, when
+    assert again.end(committed=True) is E.NONE, when
+    assert "next" in again.readable(), when
+    again.broker.kill()
+
+
+def assert_decided(stage: Stage, notes: Notes, when: str) -> None:
+    assert stage.readable() == sorted(notes.written if notes.decision else ()), when
+    assert (stage.offset() == 7) is (notes.has_offset and notes.decision), when
+
+
+# The fsyncs that make it so, and whom they cost something.
+
+
+def synced(stage: Stage, step: Step) -> list[str]:
+    """The topics of logs that a step has synced, each once, in order."""
+    start = len(stage.disk.log)
+    step(stage, Notes(ongoing=stage.pair))
+    calls = [call for call in stage.disk.log[start:] if call.startswith("sync") and call.endswith(".log")]
+    return list(dict.fromkeys(call.split("/")[-2].rpartition("-")[0] for call in calls))
+
+
+def test_every_answer_is_synced_the_decision_before_its_markers_and_these_before_the_end() -> None:
+    stage, notes = stage_on(), Notes()
+    begin(stage, notes)
+    assert synced(stage, write_first) == ["__transaction_state", "orders"]
+    assert synced(stage, write_again) == ["orders"]
+    assert sorted(synced(stage, commit_offset)) == [OFFSETS_TOPIC, "__transaction_state"]
+    assert synced(stage, keep) == ["__transaction_state"]
+    decision, *markers = synced(stage, commit)
+    assert decision == "__transaction_state"
+    assert sorted(markers) == [OFFSETS_TOPIC, "orders"]
+
+
+def test_other_transactions_are_synced_no_more_than_the_settings_ask() -> None:
+    stage = Stage(is_durable=False)
+    assert stage.init() is E.NONE
+    for step in (write_first, write_again, commit_offset, commit):
+        assert synced(stage, step) == []
+
+
+def test_nor_does_a_neighbour_with_two_phase_commit_slow_them_down() -> None:
+    stage, notes = stage_on(), Notes()
+    begin(stage, notes)
+    write_first(stage, notes)
+    abort(stage, notes)
+    stage.is_two_phase = False
+    assert stage.init6(keep=False)[0] is E.NONE  # the id is an ordinary one from now on
+    assert synced(stage, write_first) == []
+    assert synced(stage, commit) == []
+
+
+# Time.
+
+
+def in_doubt() -> tuple[Stage, Notes]:
+    stage = Stage(is_durable=False, is_two_phase=True, settings=UNHURRIED)
+    notes = Notes()
+    for step in PREPARED:
+        step(stage, notes)
+    return stage, notes
+
+
+def test_scenario_111_a_day_in_doubt_changes_nothing() -> None:
+    stage, notes = in_doubt()
+    written_before = stage.broker.partition(*P0).log.log_end_offset
+    stage.wait(DAY_MS)
+    assert stage.states() == {"Ongoing"}
+    assert stage.broker.partition(*P0).log.log_end_offset == written_before
+    keep(stage, notes)
+    stage.wait(DAY_MS)
+    commit(stage, notes)
+    assert_decided(stage, notes, "after two days")
+
+
+def test_scenario_129_a_month_in_doubt_with_a_restart_every_week_changes_nothing() -> None:
+    stage, notes = in_doubt()
+    for _ in range(4):
+        stage.broker.kill()
+        now_ms = stage.time.now_ms() + 7 * DAY_MS
+        stage = Stage(stage.disk.after_kill(), now_ms, is_durable=False, is_two_phase=True, settings=UNHURRIED)
+        stage.wait(HOUR_MS)
+        assert stage.states() == {"Ongoing"}
+    code, ongoing = stage.init6(keep=True)
+    assert (code, ongoing) == (E.NONE, notes.ongoing)
+    commit(stage, notes)
+    assert_decided(stage, notes, "after a month")
