@@ -1,5 +1,13 @@
 """A client for any broker that speaks Kafka, on asyncio."""
 
+from odradek.client.admin import (
+    Admin,
+    NewTopic,
+    PartitionDescription,
+    TopicDescription,
+    TransactionDescription,
+    TransactionListing,
+)
 from odradek.client.consumer import Consumer
 from odradek.client.errors import (
     AbortableError,
@@ -25,6 +33,7 @@ from odradek.client.values import (
 
 __all__ = [
     "AbortableError",
+    "Admin",
     "AuthorizationFailed",
     "ClientError",
     "CommitFailed",
@@ -33,13 +42,18 @@ __all__ = [
     "ConsumerRecord",
     "FatalError",
     "IllegalState",
+    "NewTopic",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "OffsetOutOfRange",
+    "PartitionDescription",
     "PreparedTxnState",
     "Producer",
     "ProducerFenced",
     "RecordMetadata",
     "RetriableError",
+    "TopicDescription",
     "TopicPartition",
+    "TransactionDescription",
+    "TransactionListing",
 ]

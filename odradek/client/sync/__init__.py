@@ -3,7 +3,8 @@
 One event loop in a daemon thread serves all of them. A client does not survive a fork: make it in the child.
 """
 
+from odradek.client.sync.admin import Admin
 from odradek.client.sync.consumer import Consumer
 from odradek.client.sync.producer import Producer
 
-__all__ = ["Consumer", "Producer"]
+__all__ = ["Admin", "Consumer", "Producer"]

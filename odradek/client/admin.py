@@ -1,0 +1,313 @@
+"""Topics, and transactions from outside."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from types import TracebackType
+from typing import Any, TypeVar
+
+from odradek.client.cluster import (
+    DEFAULT_REQUEST_TIMEOUT_MS,
+    DEFAULT_RETRY_BACKOFF_MAX_MS,
+    DEFAULT_RETRY_BACKOFF_MS,
+    Cluster,
+    CoordinatorType,
+)
+from odradek.client.errors import STALE_COORDINATOR, ClientError, RetriableError, check, code_of, refusal
+from odradek.client.values import TopicPartition
+from protocol.errors import ErrorCode
+from protocol.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from protocol.messages.create_topics_response import CreateTopicsResponse
+from protocol.messages.delete_topics_request import DeleteTopicsRequest
+from protocol.messages.delete_topics_response import DeleteTopicsResponse
+from protocol.messages.describe_transactions_request import DescribeTransactionsRequest
+from protocol.messages.describe_transactions_response import DescribeTransactionsResponse
+from protocol.messages.init_producer_id_request import InitProducerIdRequest
+from protocol.messages.init_producer_id_response import InitProducerIdResponse
+from protocol.messages.list_transactions_request import ListTransactionsRequest
+from protocol.messages.list_transactions_response import ListTransactionsResponse
+from protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from protocol.messages.metadata_response import MetadataResponse, MetadataResponseTopic
+from protocol.struct import Message
+
+T = TypeVar("T")
+M = TypeVar("M", bound=Message)
+
+THE_BROKERS_DEFAULT = -1
+DELETED_BY_NAME = 5  # DeleteTopics takes names in a list of their own up to this version
+DURATION_SINCE = 1  # versions of ListTransactions
+PATTERN_SINCE = 2
+NO_TIMEOUTS = frozenset({-1, 2**31 - 1})  # as KIP-939 says it, and as Kafka stores it
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """What is None is the broker's default. `configs` by Kafka's names."""
+
+    topic: str
+    partitions: int | None = None
+    replication_factor: int | None = None
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    partition: int
+    leader: int | None
+    leader_epoch: int | None
+    replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    topic: str
+    topic_id: bytes
+    is_internal: bool
+    partitions: tuple[PartitionDescription, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionListing:
+    """`state` as brokers spell it: Empty, Ongoing, PrepareCommit, CompleteAbort …"""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+    coordinator: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """`started_ms`: since 1970, None where no transaction is open or being ended. `partitions` take part in it.
+
+    `timeout_ms` is None for a two-phase commit (KIP-939), which nobody but its owner ends.
+    """
+
+    transactional_id: str
+    coordinator: int
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int | None
+    started_ms: int | None
+    partitions: tuple[TopicPartition, ...]
+
+
+class Admin:
+    """To be started and closed, best by `async with`."""
+
+    def __init__(
+        self,
+        *,
+        bootstrap_servers: str | Sequence[str],
+        client_id: str = "odradek",
+        default_api_timeout_ms: float = 60_000,
+        request_timeout_ms: float = DEFAULT_REQUEST_TIMEOUT_MS,
+        retry_backoff_ms: float = DEFAULT_RETRY_BACKOFF_MS,
+        retry_backoff_max_ms: float = DEFAULT_RETRY_BACKOFF_MAX_MS,
+    ) -> None:
+        """default_api_timeout_ms   how long every call goes on trying what fails in passing"""
+        self._cluster = Cluster(
+            bootstrap_servers,
+            client_id=client_id,
+            request_timeout_ms=request_timeout_ms,
+            retry_backoff_ms=retry_backoff_ms,
+            retry_backoff_max_ms=retry_backoff_max_ms,
+        )
+        self._timeout_s = default_api_timeout_ms / 1000
+        self._request_timeout_ms = int(request_timeout_ms)
+
+    async def __aenter__(self) -> Admin:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Find the cluster. Raises RetriableError when no broker answers."""
+        await self._cluster.start()
+
+    async def close(self) -> None:
+        await self._cluster.close()
+
+    # Topics.
+
+    async def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
+        """Raises ClientError for the first that is refused (TOPIC_ALREADY_EXISTS …); the others are created."""
+        request = CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name=new.topic,
+                    num_partitions=THE_BROKERS_DEFAULT if new.partitions is None else new.partitions,
+                    replication_factor=THE_BROKERS_DEFAULT
+                    if new.replication_factor is None
+                    else new.replication_factor,
+                    configs=[CreatableTopicConfig(name=name, value=value) for name, value in new.configs.items()],
+                )
+                for new in topics
+            ],
+            timeout_ms=self._request_timeout_ms,
+            validate_only=validate_only,
+        )
+        answer = await self._patiently(lambda: self._cluster.ask(request, CreateTopicsResponse))
+        for told in answer.topics:
+            check(told.error_code, f"the topic {told.name!r}", told.error_message)
+
+    async def delete_topics(self, topics: Iterable[str]) -> None:
+        """Raises ClientError for the first that is refused (UNKNOWN_TOPIC_OR_PARTITION …); the others are deleted."""
+        request = DeleteTopicsRequest(topic_names=list(topics), timeout_ms=self._request_timeout_ms)
+        answer = await self._patiently(
+            lambda: self._cluster.ask(request, DeleteTopicsResponse, max_version=DELETED_BY_NAME)
+        )
+        for told in answer.responses:
+            check(told.error_code, f"the topic {told.name!r}", told.error_message)
+
+    async def list_topics(self, *, include_internal: bool = False) -> list[str]:
+        """The names of all topics, those that clients do not write to left out."""
+        answer = await self._metadata(None)
+        return sorted(told.name or "" for told in answer if include_internal or not told.is_internal)
+
+    async def describe_topics(self, topics: Iterable[str]) -> dict[str, TopicDescription]:
+        """Raises ClientError for the first that is refused."""
+        found = {}
+        for told in await self._metadata(list(topics)):
+            check(told.error_code, f"the topic {told.name!r}")
+            found[told.name or ""] = _description(told)
+        return found
+
+    async def _metadata(self, topics: list[str] | None) -> list[MetadataResponseTopic]:
+        asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+        return (await self._patiently(lambda: self._cluster.ask(request, MetadataResponse))).topics
+
+    # Transactions.
+
+    async def list_transactions(
+        self,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        longer_than_ms: int | None = None,
+        transactional_id_pattern: str | None = None,
+    ) -> list[TransactionListing]:
+        """The transactional ids that all these filters let through, by id.
+
+        longer_than_ms   since the start of the last transaction. Ids that never had one pass, in Kafka as here: ask
+                         for the state Ongoing with it.
+
+        Raises ClientError (UNSUPPORTED_VERSION) for a filter that the brokers do not know.
+        """
+        request = ListTransactionsRequest(
+            state_filters=list(states),
+            producer_id_filters=list(producer_ids),
+            duration_filter=-1 if longer_than_ms is None else longer_than_ms,
+            transactional_id_pattern=transactional_id_pattern,
+        )
+        since = DURATION_SINCE if longer_than_ms is not None else 0
+        since = PATTERN_SINCE if transactional_id_pattern is not None else since
+
+        async def ask(node_id: int) -> ListTransactionsResponse:
+            answer = await self._cluster.ask(request, ListTransactionsResponse, node_id=node_id, min_version=since)
+            check(answer.error_code, f"the transactions of broker {node_id}")
+            return answer
+
+        await self._patiently(lambda: self._cluster.refresh(()))
+        found = []
+        for node_id in self._cluster.node_ids:
+            answer = await self._patiently(partial(ask, node_id))
+            found += [
+                TransactionListing(told.transactional_id, told.producer_id, told.transaction_state, node_id)
+                for told in answer.transaction_states
+            ]
+            if answer.unknown_state_filters:
+                unknown = ", ".join(answer.unknown_state_filters)
+                raise ClientError(f"states that broker {node_id} does not know: {unknown}", ErrorCode.INVALID_REQUEST)
+        return sorted(found, key=lambda listing: listing.transactional_id)
+
+    async def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
+        """Raises ClientError (TRANSACTIONAL_ID_NOT_FOUND) for one of which nothing is known."""
+        return {each: await self._patiently(self._describing(each)) for each in transactional_ids}
+
+    def _describing(self, transactional_id: str) -> Callable[[], Coroutine[Any, Any, TransactionDescription]]:
+        request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+
+        async def describe() -> TransactionDescription:
+            coordinator = await self._cluster.coordinator(transactional_id, CoordinatorType.TRANSACTION)
+            answer = await self._ask_coordinator(transactional_id, request, DescribeTransactionsResponse)
+            (told,) = answer.transaction_states
+            self._check_coordinator(transactional_id, told.error_code)
+            return TransactionDescription(
+                transactional_id,
+                coordinator,
+                told.transaction_state,
+                told.producer_id,
+                told.producer_epoch,
+                None if told.transaction_timeout_ms in NO_TIMEOUTS else told.transaction_timeout_ms,
+                told.transaction_start_time_ms if told.transaction_start_time_ms >= 0 else None,
+                tuple(TopicPartition(each.topic, index) for each in told.topics for index in each.partitions),
+            )
+
+        return describe
+
+    async def force_terminate_transaction(self, transactional_id: str) -> None:
+        """Abort whatever is open, a prepared transaction included, and fence its owner: the way out when nobody is left
+        who could decide (KIP-939). Returns when the abort is complete; the id is then as a new producer's.
+
+        What was decided elsewhere, to commit, is not asked: its records are lost all the same.
+        """
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout_ms=self._request_timeout_ms
+        )
+
+        async def fence() -> None:  # while the abort is under way the answer is CONCURRENT_TRANSACTIONS
+            answer = await self._ask_coordinator(transactional_id, request, InitProducerIdResponse)
+            self._check_coordinator(transactional_id, answer.error_code)
+
+        await self._patiently(fence)
+
+    async def _ask_coordinator(self, transactional_id: str, request: Message, answer: type[M]) -> M:
+        return await self._cluster.ask_coordinator(transactional_id, CoordinatorType.TRANSACTION, request, answer)
+
+    def _check_coordinator(self, transactional_id: str, error_code: int) -> None:
+        code = code_of(error_code)
+        if code in STALE_COORDINATOR:
+            self._cluster.forget_coordinator(transactional_id, CoordinatorType.TRANSACTION)
+        if code is not ErrorCode.NONE:
+            raise refusal(code, f"the transactional id {transactional_id!r}")
+
+    async def _patiently(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Again after what passes, until the time is over."""
+        ends_at, failures = time.monotonic() + self._timeout_s, 0
+        while True:
+            try:
+                return await ask()
+            except RetriableError:
+                if time.monotonic() > ends_at:
+                    raise
+            failures += 1
+            await self._cluster.pause(failures)
+
+
+def _description(told: MetadataResponseTopic) -> TopicDescription:
+    return TopicDescription(
+        told.name or "",
+        told.topic_id,
+        told.is_internal,
+        tuple(
+            PartitionDescription(
+                each.partition_index,
+                each.leader_id if each.leader_id >= 0 else None,
+                each.leader_epoch if each.leader_epoch >= 0 else None,
+                tuple(each.replica_nodes),
+                tuple(each.isr_nodes),
+            )
+            for each in sorted(told.partitions, key=lambda partition: partition.partition_index)
+        ),
+    )

@@ -1,0 +1,36 @@
+"""`odradek.client.Admin` without `await`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+
+from odradek.client import admin
+from odradek.client.sync.background import Blocking, blocking, taking
+
+
+class Admin(Blocking[admin.Admin]):
+    """Topics, and transactions from outside, in a program without event loop."""
+
+    @taking(admin.Admin)
+    def __init__(self, make: Callable[[], admin.Admin]) -> None:
+        super().__init__(make)
+
+    def __enter__(self) -> Admin:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    start = blocking(admin.Admin.start)
+    close = blocking(admin.Admin.close)
+    create_topics = blocking(admin.Admin.create_topics)
+    delete_topics = blocking(admin.Admin.delete_topics)
+    list_topics = blocking(admin.Admin.list_topics)
+    describe_topics = blocking(admin.Admin.describe_topics)
+    list_transactions = blocking(admin.Admin.list_transactions)
+    describe_transactions = blocking(admin.Admin.describe_transactions)
+    force_terminate_transaction = blocking(admin.Admin.force_terminate_transaction)
