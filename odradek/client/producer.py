@@ -207,7 +207,11 @@ class Producer:
             kept = tuple(headers)
             size_bytes += sum(10 + 3 * len(name) + len(content or b"") for name, content in kept)
         outboxes = sender.outboxes(topic)
-        if outboxes is None or sender.buffered_bytes > self._buffer_memory or size_bytes > self._rules.max_request_size:
+        if (
+            outboxes is None
+            or sender.backlog.buffered_bytes > self._buffer_memory
+            or size_bytes > self._rules.max_request_size
+        ):
             outboxes = await self._wait_to_send(sender, topic, size_bytes)
         if partition is None:
             partition = self._partition(topic, key, size_bytes, len(outboxes))
@@ -353,8 +357,8 @@ class Producer:
         ends_at = time.monotonic() + self._max_block_ms / 1000
         try:
             outboxes = sender.outboxes(topic) or await sender.learn(topic, self._max_block_ms)
-            while sender.buffered_bytes > self._buffer_memory:
-                await sender.room(ends_at - time.monotonic())
+            while sender.backlog.buffered_bytes > self._buffer_memory:
+                await sender.backlog.room(ends_at - time.monotonic())
         except ClientError as error:
             if self._session is None:
                 raise

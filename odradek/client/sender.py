@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from odradek.client.backlog import Backlog
 from odradek.client.cluster import Cluster
 from odradek.client.connection import Connection
 from odradek.client.errors import STALE_METADATA, AbortableError, ClientError, RetriableError, code_of
 from odradek.client.outbox import SEQUENCE_LOST, Gap, Outbox
 from odradek.client.producer_batch import Identity, ProducerBatch
+from odradek.client.routes import Routes
 from odradek.client.values import Headers, RecordMetadata, TopicPartition
 from odradek.client.verdicts import Verdict, as_exception, verdict
 from protocol.api_keys import ApiKey
@@ -74,18 +75,15 @@ class Sender:
         self.loop = asyncio.get_running_loop()
         self._topics: dict[str, list[Outbox]] = {}
         self._busy: dict[Outbox, None] = {}  # with batches that wait to be sent
-        self._by_age: deque[tuple[Outbox, ProducerBatch]] = deque()
         self._requests: dict[Connection, int] = {}  # how many are under way
-        self._connecting: dict[int, asyncio.Task[None]] = {}
-        self._refreshing: asyncio.Task[None] | None = None
+        self._routes = Routes(
+            cluster, self._topics.keys(), max_age_s=rules.metadata_max_age_s, on_change=self._routes_changed
+        )
         self._wake: asyncio.TimerHandle | None = None
         self._wakes_at = 0.0
         self._is_pumping_soon = False
-        self._flushes: list[tuple[set[ProducerBatch], asyncio.Future[None]]] = []
         self._rejects: ClientError | None = None
-        self._room_wanted: deque[asyncio.Future[None]] = deque()
-        self._next_look = self.loop.call_later(rules.metadata_max_age_s, self._look_again)
-        self.buffered_bytes = 0
+        self.backlog = Backlog()
 
     # For the producer.
 
@@ -114,13 +112,12 @@ class Sender:
             if not batch.is_closed:
                 before = batch.size_bytes
                 if batch.append(key, value, headers, timestamp_ms, limit, future):
-                    self.buffered_bytes += batch.size_bytes - before
+                    self.backlog.buffered_bytes += batch.size_bytes - before
                     return False
         batch = outbox.open_batch(self.loop.time(), timestamp_ms)
         batch.append(key, value, headers, timestamp_ms, limit, future)
-        self.buffered_bytes += batch.size_bytes
         self._busy[outbox] = None
-        self._by_age.append((outbox, batch))
+        self.backlog.opened(outbox, batch)
         if len(waiting) > 1:
             self._pump()
             return True
@@ -130,32 +127,13 @@ class Sender:
             self._wake_at(batch.created_at + self._rules.linger_s)
         return False
 
-    async def room(self, timeout_s: float) -> None:
-        """Wait until a batch is done, which may give enough room. Raises RetriableError when none is in time."""
-        waiter = self.loop.create_future()
-        self._room_wanted.append(waiter)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await waiter
-        except TimeoutError:
-            raise RetriableError(f"the buffer has been full for {timeout_s:g} s") from None
-
     async def flush(self) -> None:
-        """Returns when every batch that is there now is done, well or not."""
-        unfinished = {batch for _, batch in self._by_age if not batch.is_done}
-        for outbox in self._all_outboxes():
-            unfinished.update(outbox.in_flight)  # also those given up, whose answers say what became of them
-        if not unfinished:
-            return
-        done = self.loop.create_future()
-        entry = (unfinished, done)
-        self._flushes.append(entry)
-        self._pump()
-        try:
-            await done
-        finally:
-            if entry in self._flushes:
-                self._flushes.remove(entry)
+        """Returns when every batch that is there now is settled, well or not."""
+        unsettled = self.backlog.unsettled(batch for outbox in self._all_outboxes() for batch in outbox.in_flight)
+        if unsettled:
+            finished = self.backlog.flush(unsettled)
+            self._pump()
+            await finished
 
     def discard(self, error: ClientError) -> None:
         """Fail what is not under way, and from now on what would have to be sent again; until `accept`."""
@@ -163,7 +141,7 @@ class Sender:
         for outbox in self._all_outboxes():
             for batch in outbox.discard_waiting():
                 self._fail(batch, error)
-                self._answered_for_flush(batch)
+                self.backlog.settled(batch)
         self._busy.clear()
 
     def accept(self) -> None:
@@ -176,13 +154,9 @@ class Sender:
     async def close(self) -> None:
         """Stop; what is not done is failed."""
         self.discard(RetriableError("the producer was closed"))
-        self._next_look.cancel()
         if self._wake is not None:
             self._wake.cancel()
-        tasks = [*self._connecting.values(), *([self._refreshing] if self._refreshing is not None else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._routes.close()
 
     def pump_soon(self) -> None:
         if not self._is_pumping_soon:
@@ -199,7 +173,8 @@ class Sender:
         if identity is None:
             return
         by_leader: dict[int, list[Outbox]] = {}
-        wake_at = self._by_age[0][1].created_at + self._rules.delivery_timeout_s if self._by_age else None
+        oldest = self.backlog.oldest()
+        wake_at = None if oldest is None else oldest[1].created_at + self._rules.delivery_timeout_s
         for outbox in list(self._busy):
             if not outbox.waiting:
                 del self._busy[outbox]
@@ -208,29 +183,22 @@ class Sender:
                 anew = self._permission.sequence_lost(outbox.partition, outbox.identity)
                 if anew is None:
                     return
-                error = RetriableError(f"records for {outbox.partition} were given up before these, which may be lost")
-                for batch in outbox.begin_epoch(anew):
-                    self._fail(batch, error)
-                    self._answered_for_flush(batch)
                 identity = anew
+                self._begin_epoch(outbox, identity)
                 if not outbox.waiting:
                     continue
             due_at = self._due_at(outbox)
             if due_at > now:
                 wake_at = due_at if wake_at is None else min(wake_at, due_at)
                 continue
-            leader = self._cluster.leader(outbox.partition)
-            if leader is None or leader.node_id is None:
-                self._refresh()
-            elif self._permission.admits(outbox.partition):
-                by_leader.setdefault(leader.node_id, []).append(outbox)
+            leader = self._routes.leader(outbox.partition)
+            if leader is not None and self._permission.admits(outbox.partition):
+                by_leader.setdefault(leader, []).append(outbox)
         if wake_at is not None:
             self._wake_at(wake_at)
         for node_id, outboxes in by_leader.items():
-            connection = self._cluster.open_connection(node_id)
-            if connection is None:
-                self._connect(node_id)
-            else:
+            connection = self._routes.connection(node_id)
+            if connection is not None:
                 self._send_all(connection, outboxes, identity, now)
 
     def _due_at(self, outbox: Outbox) -> float:
@@ -238,8 +206,8 @@ class Sender:
         head = outbox.waiting[0]
         if head.attempts:
             return outbox.retry_at
-        if head.is_closed or self._flushes:
-            return max(outbox.retry_at, 0.0)
+        if head.is_closed or self.backlog.is_flushing:
+            return outbox.retry_at
         return max(outbox.retry_at, head.created_at + self._rules.linger_s)
 
     def _send_all(self, connection: Connection, outboxes: list[Outbox], identity: Identity, now: float) -> None:
@@ -329,8 +297,8 @@ class Sender:
         outbox.written(batch)
         if not batch.is_done:
             batch.succeed(*outbox.partition, base_offset, log_append_time_ms)
-            self._release(batch)
-        self._answered_for_flush(batch)
+            self.backlog.done(batch)
+        self.backlog.settled(batch)
 
     def _not_written(
         self, outbox: Outbox, batch: ProducerBatch, code: ErrorCode, text: str, *, was_lost: bool = False
@@ -339,7 +307,7 @@ class Sender:
         topic, index = outbox.partition
         batch.last_error = text
         if code in STALE_METADATA:
-            self._refresh()
+            self._routes.refresh()
         is_transactional = self._rules.transactional_id is not None
         decided = verdict(ApiKey.PRODUCE, code, is_transactional=is_transactional)
         if code in SEQUENCE_LOST and self._rules.is_idempotent:
@@ -361,101 +329,56 @@ class Sender:
         outbox.refused(batch)
         error = as_exception(decided, code, f"a batch of {batch.record_count} records for {topic}-{index}: {text}")
         self._fail(batch, error)
-        self._answered_for_flush(batch)
+        self.backlog.settled(batch)
         if decided is not Verdict.REFUSED:
             self._permission.failed(decided, error)
 
     def _requeued(self, outbox: Outbox, batch: ProducerBatch) -> None:
         if batch.is_done:  # it was given up while it was under way
-            self._answered_for_flush(batch)
+            self.backlog.settled(batch)
         elif self._rejects is not None:
             outbox.given_up(batch)
             self._fail(batch, self._rejects)
-            self._answered_for_flush(batch)
+            self.backlog.settled(batch)
         else:
             self._busy[outbox] = None
 
+    def _begin_epoch(self, outbox: Outbox, identity: Identity) -> None:
+        topic, index = outbox.partition
+        error = RetriableError(
+            f"records for {topic}-{index} were given up, and these behind them may be lost with them"
+        )
+        for batch in outbox.begin_epoch(identity):
+            self._fail(batch, error)
+            self.backlog.settled(batch)
+
     def _give_up(self, now: float) -> None:
         """Batches older than the delivery timeout fail, also those under way."""
-        by_age, created_before = self._by_age, now - self._rules.delivery_timeout_s
-        while by_age:
-            outbox, batch = by_age[0]
-            if not batch.is_done:
-                if batch.created_at > created_before:
-                    return
-                topic, index = outbox.partition
-                text = f"{batch.record_count} records for {topic}-{index} in {self._rules.delivery_timeout_s:g} s"
-                text += f": {batch.last_error}" if batch.last_error else ""
-                outbox.given_up(batch)
-                self._fail(batch, RetriableError(f"no answer to {text}", ErrorCode.REQUEST_TIMED_OUT))
-                if batch not in outbox.in_flight:
-                    self._answered_for_flush(batch)
-                if self._rules.transactional_id is not None:
-                    error = AbortableError(f"no answer to {text}", ErrorCode.REQUEST_TIMED_OUT)
-                    self._permission.failed(Verdict.ABORT, error)
-            by_age.popleft()
+        while (oldest := self.backlog.oldest()) is not None:
+            outbox, batch = oldest
+            if batch.created_at + self._rules.delivery_timeout_s > now:
+                return
+            topic, index = outbox.partition
+            text = f"no answer to {batch.record_count} records for {topic}-{index}"
+            text += f" in {self._rules.delivery_timeout_s:g} s{f': {batch.last_error}' if batch.last_error else ''}"
+            outbox.given_up(batch)
+            self._fail(batch, RetriableError(text, ErrorCode.REQUEST_TIMED_OUT))
+            if batch not in outbox.in_flight:
+                self.backlog.settled(batch)
+            if self._rules.transactional_id is not None:
+                self._permission.failed(Verdict.ABORT, AbortableError(text, ErrorCode.REQUEST_TIMED_OUT))
 
     def _fail(self, batch: ProducerBatch, error: ClientError) -> None:
         if not batch.is_done:
             batch.fail(error)
-            self._release(batch)
+            self.backlog.done(batch)
 
-    def _release(self, batch: ProducerBatch) -> None:
-        self.buffered_bytes -= batch.size_bytes
-        while self._room_wanted:
-            waiter = self._room_wanted.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
+    # What is known.
 
-    def _answered_for_flush(self, batch: ProducerBatch) -> None:
-        for unfinished, done in self._flushes:
-            unfinished.discard(batch)
-            if not unfinished and not done.done():
-                done.set_result(None)
-
-    # Brokers.
-
-    def _connect(self, node_id: int) -> None:
-        if node_id not in self._connecting:
-            self._connecting[node_id] = self.loop.create_task(self._connected(node_id))
-
-    async def _connected(self, node_id: int) -> None:
-        try:
-            await self._cluster.connection(node_id)
-        except ClientError:
-            self._refresh()
-            await self._cluster.pause(1)
-        finally:
-            del self._connecting[node_id]
-            self.pump_soon()
-
-    def _refresh(self) -> None:
-        """Ask who leads what, again and again until a broker answers."""
-        if self._refreshing is None:
-            self._refreshing = self.loop.create_task(self._refreshed())
-
-    def _look_again(self) -> None:
-        """Leaders may have moved, and topics grown, without anything having failed."""
-        self._next_look = self.loop.call_later(self._rules.metadata_max_age_s, self._look_again)
-        if self._topics:
-            self._refresh()
-
-    async def _refreshed(self) -> None:
-        try:
-            failures = 0
-            while True:
-                failures += 1
-                await self._cluster.pause(failures)
-                try:
-                    await self._cluster.refresh(self._topics)
-                except ClientError:
-                    continue
-                for topic in self._topics:
-                    self._grow(topic)
-                return
-        finally:
-            self._refreshing = None
-            self.pump_soon()
+    def _routes_changed(self) -> None:
+        for topic in self._topics:
+            self._grow(topic)
+        self.pump_soon()
 
     def _grow(self, topic: str) -> list[Outbox]:
         """As many outboxes as the topic has partitions by what is known of it."""
