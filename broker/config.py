@@ -123,6 +123,7 @@ class BrokerConfig:
     odradek_http_port: int
     odradek_port: int | None
     odradek_tail_cache_bytes: int
+    odradek_transactional_id_expiration_rules: tuple[str, ...]
     offset_metadata_max_bytes: int
     offsets_commit_timeout_ms: int
     offsets_retention_check_interval_ms: int

@@ -138,6 +138,31 @@ class CountPerAddress(NamedTuple):
         return "address:count pairs, comma-separated"
 
 
+class TimePerPrefix(NamedTuple):
+    """A list of `prefix=milliseconds`; the prefix may hold `=`, but no comma."""
+
+    @staticmethod
+    def read(pair: str) -> tuple[str, int] | None:
+        """The prefix and its milliseconds; None if it is no such pair."""
+        prefix, _, time_ms = pair.rpartition("=")
+        is_number = time_ms.isascii() and time_ms.isdecimal()
+        return (prefix, int(time_ms)) if prefix and is_number and int(time_ms) > 0 else None
+
+    def check(self, name: str, value: SettingValue) -> None:
+        assert isinstance(value, tuple)
+        seen = set()
+        for one in value:
+            pair = self.read(one)
+            if pair is None:
+                raise refused(name, one, "Expected prefix=milliseconds, with a prefix and at least 1 millisecond")
+            if pair[0] in seen:
+                raise refused(name, one, f"Two rules for the prefix {pair[0]}")
+            seen.add(pair[0])
+
+    def describe(self) -> str:
+        return "prefix=milliseconds, each prefix once"
+
+
 class Setting(NamedTuple):
     """One row of a table. `default` is as it would be written in a file; None means that there is none."""
 

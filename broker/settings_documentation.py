@@ -112,6 +112,8 @@ BROKER: Mapping[str, str] = {
     "odradek.http.port": "The port on 127.0.0.1 for metrics and health; 0 takes a free one, -1 is none.",
     "odradek.port": "The port to listen on, in place of that in listeners.",
     "odradek.tail.cache.bytes": "Memory for the newest batches, so that readers at the end need no disk.",
+    "odradek.transactional.id.expiration.rules": "Comma-separated prefix=milliseconds: how long a transactional id that"
+    " begins so is remembered after its last transaction, in place of transactional.id.expiration.ms.",
     "offset.metadata.max.bytes": "The longest note that may stand beside a committed offset.",
     "offsets.retention.check.interval.ms": "How often expired offsets are looked for.",
     "offsets.retention.minutes": "How long offsets of an empty group are kept.",

@@ -7,7 +7,18 @@ hold three replicas, and need not wait for others to join.
 
 from collections.abc import Mapping
 
-from broker.settings import CountPerAddress, GzipLevel, Kind, ListOf, NonEmptyText, OneOf, Range, Setting, Update
+from broker.settings import (
+    CountPerAddress,
+    GzipLevel,
+    Kind,
+    ListOf,
+    NonEmptyText,
+    OneOf,
+    Range,
+    Setting,
+    TimePerPrefix,
+    Update,
+)
 
 BOOLEAN, STRING, INT, SHORT, LONG = Kind.BOOLEAN, Kind.STRING, Kind.INT, Kind.SHORT, Kind.LONG
 DOUBLE, LIST, CLASS, PASSWORD = Kind.DOUBLE, Kind.LIST, Kind.CLASS, Kind.PASSWORD
@@ -395,6 +406,8 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     Setting("odradek.port", INT, None, Range(0, 65535)),  # in place of the port in `listeners`; what --port sets
     Setting("odradek.cluster.id", STRING, None),  # for a new data directory; what the image's CLUSTER_ID sets
     Setting("odradek.tail.cache.bytes", LONG, "33554432", Range(0)),  # newest batches kept in memory, all partitions
+    # prefix=milliseconds, …: ids that are used once and never again, forgotten before the week is over
+    Setting("odradek.transactional.id.expiration.rules", LIST, "", TimePerPrefix()),
 )
 # fmt: on
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from broker.delayed import Deferred
 from broker.gather import gather
 from broker.group_coordinator import java_hash
+from broker.settings import TimePerPrefix
 from broker.shard import OutcomeLike, RecordFormat, Shard, ShardLog
 from broker.transaction_markers import MarkerSender, MarkerWriter
 from broker.transactions.core import TransactionCore
@@ -48,6 +49,7 @@ TRANSACTION_STATE = "__transaction_state"
 # Nobody but the broker writes there. The third internal topic is added by groups that commit in a transaction.
 NOT_TO_BE_ADDED = frozenset({TRANSACTION_STATE, "__share_group_state"})
 NO_SEQUENCE = -1
+SHORTEST_SCAN_MS = 1_000  # of transactional ids, for those that a rule lets expire
 
 
 class ProducerIdSource(Protocol):
@@ -63,15 +65,20 @@ class TransactionSettings:
 
     @classmethod
     def of(cls, config: BrokerConfig) -> TransactionSettings:
+        written = config.odradek_transactional_id_expiration_rules
+        rules = [rule for each in written if (rule := TimePerPrefix.read(each)) is not None]
+        remove_expired_ms = config.transaction_remove_expired_transaction_cleanup_interval_ms
         return cls(
             decisions=TransactionConfig(
                 transaction_max_timeout_ms=config.transaction_max_timeout_ms,
                 transactional_id_expiration_ms=config.transactional_id_expiration_ms,
+                transactional_id_expiration_rules=tuple(rules),
                 transaction_two_phase_commit_enable=config.transaction_two_phase_commit_enable,
             ),
             partition_count=config.transaction_state_log_num_partitions,
             abort_timed_out_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
-            remove_expired_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
+            # A rule that says "after a minute" does not wait for the hourly scan.
+            remove_expired_interval_ms=min([remove_expired_ms, *[max(ms, SHORTEST_SCAN_MS) for _, ms in rules]]),
         )
 
 

@@ -240,12 +240,12 @@ class TransactionCore:
         return self._decided(self._fenced(txn, moment), True)
 
     def expire(self, now_ms: int) -> Outcome[None]:
-        """Forget the ids that nobody used for `transactional.id.expiration.ms`."""
-        before_ms = now_ms - self._config.transactional_id_expiration_ms
+        """Forget the ids that nobody used for `transactional.id.expiration.ms`, or for as long as their rule says."""
+        expiration_ms = self._config.expiration_ms
         expired = [
             Forgotten(txn.transactional_id)
             for txn in self._txns.values()
-            if txn.state in EXPIRABLE and txn.updated_ms <= before_ms
+            if txn.state in EXPIRABLE and txn.updated_ms <= now_ms - expiration_ms(txn.transactional_id)
         ]
         return Outcome(records=expired, may_split=True)
 

@@ -22,7 +22,13 @@ class TransactionConfig:
 
     transaction_max_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 7 * 24 * 60 * 60 * 1000
+    transactional_id_expiration_rules: tuple[tuple[str, int], ...] = ()  # prefix, and milliseconds in place of those
     transaction_two_phase_commit_enable: bool = False
+
+    def expiration_ms(self, transactional_id: str) -> int:
+        """How long it is remembered unused. Of several rules that fit, the one with the longest prefix says so."""
+        fitting = [rule for rule in self.transactional_id_expiration_rules if transactional_id.startswith(rule[0])]
+        return max(fitting, key=lambda rule: len(rule[0]))[1] if fitting else self.transactional_id_expiration_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,11 @@
 
 import pytest
 
+from broker.transaction_coordinator import TransactionSettings
 from broker.transactions.entry import Forgotten
 from broker.transactions.tables import TxnState
+from broker.transactions.turn import TransactionConfig
+from tests.support.metadata import config_with
 from tests.support.transaction_scene import MAX, NEW_PID, P0, P1, PID, TIMEOUT_MS, E, S, given, refused, txn
 
 DAY_MS = 24 * 60 * 60 * 1000
@@ -155,6 +158,40 @@ def test_scenario_104_an_id_that_nobody_used_for_a_week_is_forgotten(state: TxnS
     with refused(E.INVALID_PRODUCER_ID_MAPPING):
         scene.add((PID, 4))
     assert scene.init((PID, 4)) == (NEW_PID, 0)
+
+
+@pytest.mark.parametrize("state", [S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
+def test_a_rule_for_its_prefix_lets_an_id_go_sooner_and_the_longest_prefix_counts(state: TxnState) -> None:
+    rules = ("task-", 60_000), ("task-slow-", 300_000)
+    ids = ["task-1", "task-slow-1", "pay", "a-task-1"]
+    scene = given(
+        *[txn(state, (number, 4), transactional_id=each) for number, each in enumerate(ids)],
+        config=TransactionConfig(transactional_id_expiration_rules=rules),
+    )
+    scene.advance(59_999)
+    scene.expire()
+    assert scene.written == []
+    scene.advance(1)
+    scene.expire()
+    assert scene.written == [Forgotten("task-1")]
+    scene.advance(DAY_MS)
+    scene.expire()
+    assert scene.written == [Forgotten("task-1"), Forgotten("task-slow-1")]
+
+
+def test_rules_are_read_from_their_setting_and_make_the_scan_as_frequent_as_they_ask() -> None:
+    settings = TransactionSettings.of(config_with(odradek_transactional_id_expiration_rules="task-=60000, a=b=500"))
+    assert settings.decisions.transactional_id_expiration_rules == (("task-", 60_000), ("a=b", 500))
+    assert settings.remove_expired_interval_ms == 1_000
+    assert TransactionSettings.of(config_with()).remove_expired_interval_ms == 3_600_000
+
+
+def test_no_rule_ends_what_is_open() -> None:
+    config = TransactionConfig(transactional_id_expiration_rules=(("pay", 1),))
+    scene = given(txn(S.ONGOING, (PID, 4)), config=config)
+    scene.advance(DAY_MS)
+    scene.expire()
+    assert scene.written == []
 
 
 @pytest.mark.parametrize("state", [S.ONGOING, S.PREPARE_COMMIT, S.PREPARE_ABORT])
