@@ -1,0 +1,97 @@
+"""A broker of a few lines: answers each request with the bytes that a test gives, on a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.frames import read_request_header, response_chunks
+from protocol.messages.api_versions_request import ApiVersionsRequest
+from protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
+from protocol.messages.metadata_response import MetadataResponse
+from protocol.struct import Message
+
+NEWEST_METADATA = 9
+
+
+@dataclass
+class Request:
+    api_key: int
+    api_version: int
+    correlation_id: int
+
+    def answer(self, message: Message, version: int | None = None) -> bytes:
+        version = self.api_version if version is None else version
+        return b"".join(response_chunks(self.api_key, version, self.correlation_id, message))
+
+
+Answers = Callable[[Request], bytes | None]
+"""What to write for a request; nothing, or None to close the connection."""
+
+
+def usual(request: Request) -> bytes | None:
+    """As a broker that knows two requests."""
+    if request.api_key == ApiKey.API_VERSIONS.value:
+        return request.answer(versions())
+    return request.answer(MetadataResponse(cluster_id=str(request.correlation_id)))
+
+
+def versions() -> ApiVersionsResponse:
+    return ApiVersionsResponse(
+        api_keys=[
+            ApiVersion(api_key=ApiKey.API_VERSIONS.value, min_version=0, max_version=4),
+            ApiVersion(api_key=ApiKey.METADATA.value, min_version=0, max_version=NEWEST_METADATA),
+        ]
+    )
+
+
+def of_an_older_broker(request: Request) -> bytes | None:
+    """It knows no ApiVersions of today, and says so in the oldest version, as Kafka does."""
+    if request.api_key == ApiKey.API_VERSIONS.value and request.api_version == ApiVersionsRequest.MAX_VERSION:
+        return request.answer(ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION.value), version=0)
+    return usual(request)
+
+
+@dataclass
+class ScriptedBroker:
+    answers: Answers = usual
+    port: int = 0
+    requests: list[Request] = field(default_factory=list)
+    serving: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.serving.add(asyncio.create_task(self.serve(reader, writer)))
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                size = int.from_bytes(await reader.readexactly(4), "big")
+                header, _ = read_request_header(await reader.readexactly(size))
+                request = Request(header.api_key, header.api_version, header.correlation_id)
+                self.requests.append(request)
+                answer = self.answers(request)
+                if answer is None:
+                    break
+                writer.write(answer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def scripted(answers: Answers = usual) -> AsyncIterator[ScriptedBroker]:
+    broker = ScriptedBroker(answers)
+    server = await asyncio.start_server(broker.accept, "127.0.0.1", 0)
+    broker.port = server.sockets[0].getsockname()[1]
+    try:
+        yield broker
+    finally:
+        server.close()
+        for task in broker.serving:
+            task.cancel()
+        await asyncio.gather(*broker.serving, return_exceptions=True)
