@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from protocol.errors import ErrorCode
 from tests.clients.admin import create_topic
 from tests.clients.speakers import SPEAKERS, Message
 from tests.conformance.tools import Tools
 from tests.support.broker_process import Broker, new_broker
 from tests.support.hanging import leave_hanging
 from tests.support.oracle import needs_kafka
+from tests.support.two_phase import TwoPhaseClient
+from tests.support.wire import Wire
 
 pytestmark = needs_kafka
 
@@ -143,6 +146,23 @@ def test_transactions_finds_and_aborts_what_hangs(tools: Tools, tmp_path: Path) 
             "read_uncommitted: hanging behind it",
         ]
         assert tools.run("transactions", *at, "find-hanging", "--broker-id", 1).lines[1:] == []
+
+
+def test_transactions_ends_a_two_phase_commit_by_force(tools: Tools, tmp_path: Path) -> None:
+    with new_broker(tmp_path / "data", {"transaction.two.phase.commit.enable": "true"}) as broker:
+        at = ("--bootstrap-server", broker.bootstrap)
+        topic = create_topic(broker.bootstrap, "forced")
+        with Wire(broker.bootstrap) as wire:
+            client = TwoPhaseClient(wire)
+            client.open("forced", topic)
+            kept = client.keep("forced")
+            SPEAKERS["confluent-kafka"].produce(broker.bootstrap, topic, [Message(b"behind it")])
+            tools.run("transactions", *at, "forceTerminateTransaction", "--transactionalId", "forced")
+            assert client.end("forced", kept, commit=True) is ErrorCode.PRODUCER_FENCED
+        assert story(tools, broker, topic, "read") == [
+            "read_committed: behind it",
+            "read_uncommitted: prepared behind it",
+        ]
 
 
 def test_the_transaction_log_is_read_as_kafkas(tools: Tools, broker: Broker, topic: str) -> None:
