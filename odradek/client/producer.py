@@ -323,7 +323,7 @@ class Producer:
         session = self._session
         if session is None:
             await sender.flush()
-        elif session.state in ABORTED_BY_CLOSE:
+        elif session.state in ABORTED_BY_CLOSE and not session.prepared.has_transaction:
             session.enter(Call.ABORT)
             await self._abort(session, sender)
 

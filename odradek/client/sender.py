@@ -399,8 +399,12 @@ class Sender:
             if not self._wake.cancelled() and self.loop.time() < self._wakes_at <= when:
                 return
             self._wake.cancel()
-        self._wake = self.loop.call_at(when, self._pump)
+        self._wake = self.loop.call_at(when, self._woken)
         self._wakes_at = when  # uvloop's handle of a time that has passed does not know it
+
+    def _woken(self) -> None:
+        self._wake = None  # uvloop wakes a little early: then the same time is waited for again
+        self._pump()
 
 
 def _by_partition(response: ProduceResponse) -> Mapping[TopicPartition, PartitionProduceResponse]:

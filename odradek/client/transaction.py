@@ -67,7 +67,7 @@ NEXT: Mapping[TxnState, Mapping[Call, TxnState]] = {
 
 # Where a failed batch or request can still turn a transaction into one that has to be aborted.
 UNDECIDED = frozenset({S.INITIALIZING, S.IN_TRANSACTION, S.PREPARING, S.PREPARED, S.COMMITTING})
-# Where `close` aborts: a transaction that was begun, and neither prepared nor decided.
+# Where `close` aborts, unless the transaction is or was prepared: then only its owner may.
 ABORTED_BY_CLOSE = frozenset({S.IN_TRANSACTION, S.PREPARING, S.ABORTABLE_ERROR})
 
 

@@ -223,7 +223,7 @@ async def test_a_transaction_ends_although_the_broker_dies_while_it_is_ended(
 async def test_a_commit_that_takes_too_long_can_be_called_again(start_broker: StartBroker) -> None:
     broker = start_broker({})
     topic = create_topic(broker.bootstrap, "again")
-    async with a_transactional(broker.bootstrap, new_id(), max_block_ms=300) as producer:
+    async with a_transactional(broker.bootstrap, new_id(), max_block_ms=3_000) as producer:
         await producer.begin_transaction()
         await producer.send(topic, b"v")
         await producer.flush()
