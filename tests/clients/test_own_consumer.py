@@ -1,0 +1,453 @@
+"""What our own consumer does beyond what all clients do (tests/clients/speakers): positions, rebalances, faults."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Consumer as Librdkafka
+from confluent_kafka.cimpl import NewPartitions
+
+from odradek.client import (
+    ClientError,
+    CommitFailed,
+    ConsumerRecord,
+    IllegalState,
+    OffsetAndMetadata,
+    OffsetOutOfRange,
+    TopicPartition,
+)
+from odradek.client.sync import Consumer, Producer
+from protocol.api_keys import ApiKey
+from tests.clients.admin import create_topic, new_admin
+from tests.clients.conftest import StartBroker
+from tests.clients.speakers import wait_for
+from tests.support.broker_process import Broker
+from tests.support.flaky_proxy import FlakyProxy
+from tests.support.oracle import REPOSITORY
+
+QUICK = {
+    "session_timeout_ms": 1_000,
+    "heartbeat_interval_ms": 100,
+    "retry_backoff_ms": 20,
+    "retry_backoff_max_ms": 100,
+    "fetch_max_wait_ms": 100,
+}
+PATIENCE_S = 20.0
+
+
+def produce(bootstrap: str, topic: str, *values: bytes, partition: int = 0) -> None:
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        futures = [producer.send(topic, value, partition=partition) for value in values]
+        producer.flush()
+        for future in futures:
+            future.result()
+
+
+def values_of(consumer: Consumer, count: int) -> list[bytes | None]:
+    """As many as there are to come, or TimeoutError's kind of failure."""
+    found: list[ConsumerRecord] = []
+
+    def are_there() -> bool:
+        for records in consumer.getmany(timeout_ms=100).values():
+            found.extend(records)
+        return len(found) >= count
+
+    wait_for(f"{count} records", are_there)
+    return [record.value for record in found]
+
+
+@pytest.fixture
+def consumer(bootstrap: str) -> Iterator[Consumer]:
+    """Without a group."""
+    with Consumer(bootstrap_servers=bootstrap, **QUICK) as consumer:  # type: ignore[arg-type]
+        yield consumer
+
+
+def member(bootstrap: str, *topics: str, group: str, **more: object) -> Consumer:
+    settings = QUICK | more
+    return Consumer(*topics, bootstrap_servers=bootstrap, group_id=group, **settings)  # type: ignore[arg-type]
+
+
+# Positions.
+
+
+def test_records_come_one_by_one_and_the_position_follows(consumer: Consumer, bootstrap: str, topic: str) -> None:
+    produce(bootstrap, topic, b"a", b"b", b"c")
+    partition = TopicPartition(topic, 0)
+    consumer.assign([partition])
+    seen = []
+    for record in consumer:
+        seen.append((record.value, record.offset, consumer.position(partition)))
+        if len(seen) == 3:
+            break
+    assert seen == [(b"a", 0, 1), (b"b", 1, 2), (b"c", 2, 3)]
+
+
+def test_what_was_taken_one_by_one_is_not_given_again_by_the_many(
+    consumer: Consumer, bootstrap: str, topic: str
+) -> None:
+    produce(bootstrap, topic, b"a", b"b", b"c")
+    consumer.assign([TopicPartition(topic, 0)])
+    assert next(consumer).value == b"a"
+    assert values_of(consumer, 2) == [b"b", b"c"]
+
+
+def test_many_are_never_more_than_asked_for(consumer: Consumer, bootstrap: str, topic: str) -> None:
+    produce(bootstrap, topic, *(b"%d" % number for number in range(25)))
+    consumer.assign([TopicPartition(topic, 0)])
+    sizes: list[int] = []
+    while sum(sizes) < 25:
+        sizes.append(sum(map(len, consumer.getmany(max_records=10).values())))
+    assert max(sizes) <= 10
+
+
+def test_seek_goes_to_any_record_while_others_are_on_their_way(consumer: Consumer, bootstrap: str, topic: str) -> None:
+    produce(bootstrap, topic, *(b"%d" % number for number in range(100)))
+    partition = TopicPartition(topic, 0)
+    consumer.assign([partition])
+    assert next(consumer).value == b"0"
+    consumer.seek(partition, 40)
+    assert next(consumer).value == b"40"
+    consumer.seek_to_beginning()
+    assert next(consumer).value == b"0"
+    consumer.seek_to_end(partition)
+    assert consumer.position(partition) == 100
+
+
+def test_a_paused_partition_gives_nothing_until_it_is_resumed(consumer: Consumer, bootstrap: str, topic: str) -> None:
+    produce(bootstrap, topic, b"a", b"b")
+    partition = TopicPartition(topic, 0)
+    consumer.assign([partition])
+    assert next(consumer).value == b"a"
+    consumer.pause(partition)
+    assert consumer.paused() == {partition}
+    assert consumer.getmany(timeout_ms=200) == {}
+    consumer.resume(partition)
+    assert next(consumer).value == b"b"
+
+
+def test_latest_begins_behind_what_is_there(bootstrap: str, topic: str) -> None:
+    produce(bootstrap, topic, b"before")
+    partition = TopicPartition(topic, 0)
+    with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="latest") as consumer:
+        consumer.assign([partition])
+        assert consumer.position(partition) == 1
+        produce(bootstrap, topic, b"after")
+        assert consumer.getone().value == b"after"
+
+
+def test_without_a_reset_policy_the_application_is_told_and_chooses(bootstrap: str, topic: str) -> None:
+    produce(bootstrap, topic, b"a")
+    partition = TopicPartition(topic, 0)
+    with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="none", group_id="chooses") as consumer:
+        consumer.assign([partition])
+        for _ in range(2):  # and again, until it has chosen
+            with pytest.raises(OffsetOutOfRange) as told:
+                consumer.getone()
+            assert (told.value.topic_partition, told.value.offset) == (partition, None)
+        consumer.seek(partition, 5)
+        with pytest.raises(OffsetOutOfRange) as told:
+            consumer.getone()
+        assert told.value.offset == 5
+        consumer.seek(partition, 0)
+        assert consumer.getone().value == b"a"
+
+
+def test_a_position_that_the_log_does_not_have_is_reset(consumer: Consumer, bootstrap: str, topic: str) -> None:
+    produce(bootstrap, topic, b"a")
+    partition = TopicPartition(topic, 0)
+    consumer.assign([partition])
+    consumer.seek(partition, 1_000)
+    assert consumer.getone().value == b"a"
+
+
+def test_the_ends_of_a_log_depend_on_open_transactions(bootstrap: str, topic: str) -> None:
+    partition = TopicPartition(topic, 0)
+    with (
+        Consumer(bootstrap_servers=bootstrap) as committed,
+        Consumer(bootstrap_servers=bootstrap, isolation_level="read_uncommitted") as everything,
+        Producer(bootstrap_servers=bootstrap, transactional_id="holds up") as producer,
+    ):
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"open")
+        producer.flush()
+        assert committed.end_offsets([partition]) == {partition: 0}
+        assert everything.end_offsets([partition]) == {partition: 1}
+        everything.assign([partition])
+        assert everything.getone().value == b"open"
+        committed.assign([partition])
+        assert committed.getmany(timeout_ms=200) == {}
+        producer.commit_transaction()
+        assert committed.getone().value == b"open"
+
+
+def test_records_of_many_partitions_are_all_given(consumer: Consumer, bootstrap: str) -> None:
+    topic = create_topic(bootstrap, "many-partitions", partitions=8)
+    for index in range(8):
+        produce(bootstrap, topic, *(b"%d" % number for number in range(50)), partition=index)
+    consumer.assign([TopicPartition(topic, index) for index in range(8)])
+    assert Counter(values_of(consumer, 400)) == Counter(b"%d" % number for number in range(50) for _ in range(8))
+    assert {consumer.position(each) for each in consumer.assignment()} == {50}
+
+
+# Groups.
+
+
+def test_a_group_of_two_libraries_shares_out_all_partitions(bootstrap: str) -> None:
+    topic = create_topic(bootstrap, "two-libraries", partitions=6)
+    settings = {"group.id": "mixed", "session.timeout.ms": 2_000, "heartbeat.interval.ms": 200}
+    theirs = Librdkafka({"bootstrap.servers": bootstrap, "auto.offset.reset": "earliest", **settings})
+    theirs.subscribe([topic])
+    owned: list[set[int]] = [set(), set()]
+
+    def share(ours: Consumer) -> Callable[[], bool]:
+        def is_shared() -> bool:
+            theirs.poll(0.05)
+            ours.getmany(timeout_ms=50)
+            owned[:] = [
+                {each.partition for each in theirs.assignment()},
+                {each.partition for each in ours.assignment()},
+            ]
+            return [len(each) for each in owned] == [3, 3] and owned[0] | owned[1] == set(range(6))
+
+        return is_shared
+
+    with member(bootstrap, topic, group="mixed") as ours:
+        wait_for("both to have their half", share(ours))
+    wait_for("the one that is left to have all", lambda: theirs.poll(0.05) or len(theirs.assignment()) == 6)
+    with member(bootstrap, topic, group="mixed", partition_assignment_strategy=["roundrobin"]) as ours:
+        wait_for("the common assignor to be used", share(ours))
+        assert owned[0] in ({0, 2, 4}, {1, 3, 5})
+    theirs.close()
+
+
+MEMBER_PROCESS = """
+import sys
+from odradek.client.sync import Consumer
+consumer = Consumer(sys.argv[2], bootstrap_servers=sys.argv[1], group_id="killed",
+    session_timeout_ms=1000, heartbeat_interval_ms=100)
+consumer.start()
+while True:
+    consumer.getmany(timeout_ms=50)
+    print(len(consumer.assignment()), flush=True)
+"""
+
+
+def test_partitions_of_a_member_that_was_killed_go_to_the_others(bootstrap: str) -> None:
+    topic = create_topic(bootstrap, "killed-member", partitions=4)
+    command = [sys.executable, "-c", MEMBER_PROCESS, bootstrap, topic]
+    with (
+        subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as victim,
+        member(bootstrap, topic, group="killed") as survivor,
+    ):
+        try:
+            wait_for("both to have two", lambda: survivor.getmany(timeout_ms=50) or len(survivor.assignment()) == 2)
+        finally:
+            victim.kill()
+        wait_for("all to be the survivor's", lambda: survivor.getmany(timeout_ms=50) or len(survivor.assignment()) == 4)
+
+
+def test_the_application_hears_of_rebalances_and_may_commit_in_them(bootstrap: str, topic: str) -> None:
+    produce(bootstrap, topic, b"a", b"b")
+    partition = TopicPartition(topic, 0)
+    heard: list[tuple[str, list[TopicPartition], int]] = []
+    here = threading.get_ident()
+
+    with member(bootstrap, group="hears") as first:
+
+        def on_assigned(partitions: list[TopicPartition]) -> None:
+            heard.append(("assigned", partitions, threading.get_ident()))
+
+        def on_revoked(partitions: list[TopicPartition]) -> None:
+            first.commit()
+            heard.append(("revoked", partitions, threading.get_ident()))
+
+        first.subscribe([topic], on_assigned=on_assigned, on_revoked=on_revoked)
+        assert first.getone().value == b"a"
+        first.unsubscribe()
+        assert heard == [("assigned", [partition], here), ("revoked", [partition], here)]
+    with member(bootstrap, topic, group="hears") as second:
+        assert second.getone().value == b"b"
+
+
+def test_an_error_in_a_rebalance_callback_reaches_the_application(bootstrap: str, topic: str) -> None:
+    def on_assigned(_: list[TopicPartition]) -> None:
+        raise KeyError("its own")
+
+    with member(bootstrap, group="raises") as consumer:
+        consumer.subscribe([topic], on_assigned=on_assigned)
+        with pytest.raises(KeyError, match="its own"):
+            consumer.getone()
+
+
+def test_a_member_that_was_expelled_commits_nothing_and_comes_back(bootstrap: str, topic: str) -> None:
+    produce(bootstrap, topic, b"a", b"b")
+    partition = TopicPartition(topic, 0)
+    lost: list[list[TopicPartition]] = []
+    with member(bootstrap, group="expelled", max_poll_interval_ms=300) as slow:
+        slow.subscribe([topic], on_lost=lost.append)
+        assert slow.getone().value == b"a"
+        with member(bootstrap, topic, group="expelled") as other:
+            wait_for(
+                "the other to take over", lambda: other.getmany(timeout_ms=50) or other.assignment() == {partition}
+            )
+            with pytest.raises(CommitFailed):
+                slow.commit()
+        assert slow.getone().value == b"a"
+        assert lost == [[partition]]
+        slow.commit()
+        assert slow.committed([partition]) == {partition: OffsetAndMetadata(1, "", 0)}
+
+
+def test_offsets_are_committed_by_themselves_if_wanted(bootstrap: str, topic: str) -> None:
+    produce(bootstrap, topic, b"a", b"b", b"c")
+    partition = TopicPartition(topic, 0)
+    with member(bootstrap, topic, group="by itself", enable_auto_commit=True, auto_commit_interval_ms=50) as first:
+        assert [first.getone().value, first.getone().value] == [b"a", b"b"]
+        with member(bootstrap, group="by itself") as looks:
+            assert first.getone().value == b"c"
+
+            def is_committed() -> bool:
+                first.getmany(timeout_ms=50)
+                committed = looks.committed([partition])[partition]
+                return committed is not None and committed.offset == 3
+
+            wait_for("the commit", is_committed)
+
+
+def test_partitions_that_are_added_are_read_too(bootstrap: str) -> None:
+    topic = create_topic(bootstrap, "grows", partitions=1)
+    admin = new_admin(bootstrap)
+    with member(bootstrap, topic, group="grows", metadata_max_age_ms=100) as consumer:
+        wait_for("the first", lambda: consumer.getmany(timeout_ms=50) or len(consumer.assignment()) == 1)
+        admin.create_partitions([NewPartitions(topic, 3)])[topic].result(20)
+        wait_for("all", lambda: consumer.getmany(timeout_ms=50) or len(consumer.assignment()) == 3)
+
+
+def test_a_topic_may_come_into_being_after_it_was_subscribed_to(bootstrap: str) -> None:
+    with member(bootstrap, "comes-later", group="waits", allow_auto_create_topics=False) as consumer:
+        assert consumer.getmany(timeout_ms=300) == {}
+        create_topic(bootstrap, "comes-later", exact=True)
+        produce(bootstrap, "comes-later", b"a")
+        assert values_of(consumer, 1) == [b"a"]
+
+
+# Mistakes.
+
+
+def test_calls_that_the_state_does_not_allow_say_so(bootstrap: str, topic: str) -> None:
+    partition = TopicPartition(topic, 0)
+    consumer = Consumer(bootstrap_servers=bootstrap)
+    with pytest.raises(IllegalState, match="not started"):
+        consumer.getone()
+    with consumer:
+        with pytest.raises(IllegalState, match="neither subscribe nor assign"):
+            consumer.getone()
+        with pytest.raises(IllegalState, match="not assigned"):
+            consumer.seek(partition, 0)
+        with pytest.raises(IllegalState, match="group_id"):
+            consumer.commit()
+        with pytest.raises(IllegalState, match="group_id"):
+            consumer.subscribe([topic])
+    with member(bootstrap, topic, group="mistakes") as subscribed, pytest.raises(IllegalState, match="subscribed"):
+        subscribed.assign([partition])
+
+
+@pytest.mark.parametrize("settings", [{"isolation_level": "dirty"}, {"auto_offset_reset": "middle"}])
+def test_settings_that_cannot_be_are_refused(settings: dict[str, str]) -> None:
+    with pytest.raises((ValueError, KeyError)):
+        Consumer(bootstrap_servers="localhost", **settings)  # type: ignore[arg-type]
+
+
+def test_a_group_that_speaks_another_protocol_does_not_take_the_member(bootstrap: str, topic: str) -> None:
+    with (
+        member(bootstrap, topic, group="ranges", partition_assignment_strategy=["range"]) as first,
+        member(bootstrap, topic, group="ranges", partition_assignment_strategy=["roundrobin"]) as second,
+    ):
+        wait_for("the first to be there", lambda: first.getmany(timeout_ms=50) or first.assignment())
+        with pytest.raises(ClientError, match="INCONSISTENT_GROUP_PROTOCOL"):
+            second.getone()
+
+
+# Faults.
+
+
+@pytest.fixture
+def proxy(start_broker: StartBroker) -> Iterator[FlakyProxy]:
+    with FlakyProxy() as proxy:
+        broker = start_broker({"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"})
+        proxy.target = (broker.host, broker.port)
+        yield proxy
+
+
+def test_connections_cut_at_any_moment_lose_and_repeat_nothing(proxy: FlakyProxy) -> None:
+    topic = create_topic(proxy.bootstrap, "cut", partitions=2)
+    for index in range(2):
+        produce(proxy.bootstrap, topic, *(b"%d" % number for number in range(3_000)), partition=index)
+    found: dict[int, list[bytes | None]] = {0: [], 1: []}
+    with member(proxy.bootstrap, topic, group="cut", max_partition_fetch_bytes=4_000) as consumer:
+
+        def read() -> bool:
+            for partition, records in consumer.getmany(timeout_ms=50, max_records=200).items():
+                found[partition.partition] += [record.value for record in records]
+            return sum(map(len, found.values())) >= 6_000
+
+        for _ in range(8):
+            read()
+            proxy.cut_all()
+        wait_for("all records", read)
+    assert proxy.cuts > 0
+    assert found == {index: [b"%d" % number for number in range(3_000)] for index in range(2)}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.OFFSET_FETCH, ApiKey.LIST_OFFSETS,
+     ApiKey.FIND_COORDINATOR, ApiKey.METADATA, ApiKey.OFFSET_COMMIT],
+    ids=lambda key: key.name,
+)  # fmt: skip
+def test_an_answer_that_is_lost_is_asked_for_again(proxy: FlakyProxy, key: ApiKey) -> None:
+    topic = create_topic(proxy.bootstrap, "lost-answer")
+    produce(proxy.bootstrap, topic, b"a", b"b")
+    proxy.forget()
+    first_lost = 1 if key is ApiKey.METADATA else 0  # the first of these is `start`'s, which does not go on trying
+    proxy.loses = lambda asked, _version, seen: asked == key.value and seen == first_lost
+    partition = TopicPartition(topic, 0)
+    with member(proxy.bootstrap, topic, group="loses") as consumer:
+        assert values_of(consumer, 2) == [b"a", b"b"]
+        consumer.commit()
+        wait_for("the answer to be lost", lambda: consumer.getmany(timeout_ms=50) or proxy.lost)
+        assert consumer.committed([partition]) == {partition: OffsetAndMetadata(2, "", 0)}
+
+
+def test_a_broker_that_was_killed_and_came_back_is_read_on(start_broker: StartBroker) -> None:
+    broker: Broker = start_broker({})
+    produce(broker.bootstrap, "survives", b"a", b"b")
+    with member(broker.bootstrap, "survives", group="survives") as consumer:
+        assert consumer.getone().value == b"a"
+        consumer.commit()
+        broker.kill9()
+        broker.start()
+        produce(broker.bootstrap, "survives", b"c")
+        assert values_of(consumer, 2)[-2:] == [b"b", b"c"]
+
+
+def test_a_position_is_validated_when_its_leader_has_changed(start_broker: StartBroker) -> None:
+    """No record is lost here, so the position holds: what is to be seen is that reading goes on from it."""
+    broker: Broker = start_broker({})
+    produce(broker.bootstrap, "validated", *(b"%d" % number for number in range(10)))
+    partition = TopicPartition("validated", 0)
+    with Consumer(bootstrap_servers=broker.bootstrap, metadata_max_age_ms=100, **QUICK) as consumer:  # type: ignore[arg-type]
+        consumer.assign([partition])
+        for number in range(3):
+            assert consumer.getone().value == b"%d" % number
+        broker.restart()
+        time.sleep(0.2)  # older than metadata may be
+        assert values_of(consumer, 7) == [b"%d" % number for number in range(3, 10)]
+        produce(broker.bootstrap, "validated", b"10")
+        assert consumer.getone().offset == 10
