@@ -1,0 +1,106 @@
+"""The participant that is a producer of `odradek.client`."""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+
+from odradek.client.errors import ProducerFenced, RetriableError
+from odradek.client.prepared import PreparedTxnState
+from odradek.client.sync import Producer
+from odradek.client.values import RecordMetadata
+from odradek.dualwrite.participant import Message, ParticipantFenced
+
+RETRY_BACKOFF_MS = 100
+CLOSE_TIMEOUT_MS = 1_000
+
+
+class KafkaParticipant:
+    """new_producer  makes one with `two_phase_commit=True`
+    timeout_ms       how long `take_over` waits for a broker that is away; all else, the producer's settings limit"""
+
+    def __init__(self, new_producer: Callable[[], Producer], timeout_ms: int) -> None:
+        self._new_producer = new_producer
+        self._timeout_ms = timeout_ms
+        self._producer: Producer | None = None
+
+    def take_over(self) -> str:
+        self._producer = self._started()
+        with _fencing():
+            kept = self._producer.init_transactions(keep_prepared=True)
+        return "" if kept is None else str(kept)
+
+    def begin(self) -> None:
+        with _fencing():
+            self._of().begin_transaction()
+
+    def send(self, message: Message) -> "Future[RecordMetadata]":
+        return self._of().send(
+            message.topic,
+            message.value,
+            key=message.key,
+            partition=message.partition,
+            timestamp_ms=message.timestamp_ms,
+            headers=message.headers,
+        )
+
+    def prepare(self) -> str:
+        with _fencing():
+            return str(self._of().prepare_transaction())
+
+    def complete(self, stored_state: str) -> None:
+        state = PreparedTxnState.parse(stored_state)
+        with _fencing():
+            self._of().complete_transaction(state)
+
+    def abort(self) -> None:
+        with _fencing():
+            self._of().abort_transaction()
+
+    def close(self) -> None:
+        if self._producer is not None:
+            self._producer.close(timeout_ms=CLOSE_TIMEOUT_MS)
+
+    def _of(self) -> Producer:
+        assert self._producer is not None, "take over first"
+        return self._producer
+
+    def _started(self) -> Producer:
+        """A producer that has found its broker. Raises RetriableError when that takes too long."""
+        ends_at = time.monotonic() + self._timeout_ms / 1000
+        while True:
+            producer = self._new_producer()
+            try:
+                producer.start()
+            except RetriableError:
+                producer.close()
+                if time.monotonic() >= ends_at:
+                    raise
+            else:
+                return producer
+            time.sleep(RETRY_BACKOFF_MS / 1000)
+
+
+@contextmanager
+def _fencing() -> Iterator[None]:
+    try:
+        yield
+    except ProducerFenced as error:
+        raise ParticipantFenced(str(error)) from error
+
+
+def producing(bootstrap_servers: str, transactional_id: str, timeout_ms: int) -> Callable[[], KafkaParticipant]:
+    """Makes participants with the producer's defaults, and none of its waits longer than `timeout_ms`."""
+
+    def new_producer() -> Producer:
+        return Producer(
+            bootstrap_servers=bootstrap_servers,
+            transactional_id=transactional_id,
+            two_phase_commit=True,
+            linger_ms=0,  # a block waits for its messages anyway
+            max_block_ms=timeout_ms,
+            delivery_timeout_ms=timeout_ms,
+            request_timeout_ms=timeout_ms,
+        )
+
+    return lambda: KafkaParticipant(new_producer, timeout_ms)
