@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from tests.bench import baselines, lifecycle
 from tests.bench.clients import EndToEndLatency, ProduceLatency, Throughput
 from tests.bench.python_clients import PythonProduce
+from tests.bench.python_consumers import MANY, ONE_BY_ONE, PythonConsume
 from tests.bench.raw import RawLoad
 from tests.bench.subjects import Subject
 from tests.bench.transactions import LibrdkafkaTransactions, RawTransactions
@@ -100,12 +101,12 @@ def transactions(
     )
 
 
-def python_produce(name: str, load: PythonProduce, title: str) -> Measurement:
+def python_clients(name: str, load: PythonProduce | PythonConsume, title: str) -> Measurement:
     return Measurement(
         name,
         load.measure,
         (
-            Row("odradek", f"odradek.client produce {title}", "k records/s"),
+            Row("odradek", f"odradek.client {title}", "k records/s"),
             Row("aiokafka", "· aiokafka", "k records/s"),
             Row("kafka_python", "· kafka-python", "k records/s"),
             Row("ahead", "· odradek.client against the better of them", "×", no_less_than(1)),
@@ -166,8 +167,12 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     throughput("clients_10k", Throughput(10 * 1024, 40_000), "10 KiB", at_least(1.8), at_least(1.6)),
     throughput("clients_lz4", Throughput(1024, 250_000, "lz4"), "1 KiB, lz4", None, None),
     throughput("clients_zstd", Throughput(1024, 250_000, "zstd"), "1 KiB, zstd", None, None),
-    python_produce("python_produce_100b", PythonProduce(100, 100_000), "100 B"),
-    python_produce("python_produce_1k", PythonProduce(1024, 50_000), "1 KiB"),
+    python_clients("python_produce_100b", PythonProduce(100, 100_000), "produce 100 B"),
+    python_clients("python_produce_1k", PythonProduce(1024, 50_000), "produce 1 KiB"),
+    python_clients("python_consume_100b", PythonConsume(100, 200_000, ONE_BY_ONE), "consume 100 B one by one"),
+    python_clients("python_consume_1k", PythonConsume(1024, 100_000, ONE_BY_ONE), "consume 1 KiB one by one"),
+    python_clients("python_poll_100b", PythonConsume(100, 200_000, MANY), "consume 100 B by getmany"),
+    python_clients("python_poll_1k", PythonConsume(1024, 100_000, MANY), "consume 1 KiB by getmany"),
     Measurement(
         "linger_0",
         ProduceLatency(3000).measure,
