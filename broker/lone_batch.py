@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.context import AllowAll
-from broker.verification import Operation, TransactionalProducer, Unverified
+from broker.verification import Operation
 from protocol.api_keys import ApiKey
 from protocol.errors import KafkaError
 from protocol.frames import response_chunks
@@ -122,11 +122,8 @@ class LoneBatches:
         try:
             guard = None
             if id_size:
-                producer = TransactionalProducer(
-                    str(frame[id_at:at], "utf-8"), header.producer_id, header.producer_epoch
-                )
-                batch = Unverified(partition, header.base_sequence)
-                guard = self._broker.verifier.verified_at_once(producer, batch, self._operation)
+                transactional_id = str(frame[id_at:at], "utf-8")
+                guard = self._broker.verifier.verified_at_once(transactional_id, header, partition, self._operation)
             staged.appended = partition.append(
                 records, origin=Origin.CLIENT, now_ms=now_ms, on_done=staged.written, header=header, guard=guard
             )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from broker.clock import Clock, Timers
     from broker.partition import Partition
+    from protocol.batch_header import BatchHeader
 
 E = ErrorCode
 TopicPartition = tuple[str, int]
@@ -133,38 +134,32 @@ class Verifier:
         return operation.adds or self.settings.transaction_partition_verification_enable
 
     def verified_at_once(
-        self, producer: TransactionalProducer, batch: Unverified, operation: Operation
+        self, transactional_id: str, header: BatchHeader, partition: Partition, operation: Operation
     ) -> VerificationGuard | None:
-        """What to append the batch with. Raises KafkaError, for whatever reason there is no yes now: `verify` tells it,
+        """What to append a batch with. Raises KafkaError, for whatever reason there is no yes now: `verify` tells it,
         and loses nothing by asking again."""
-        if not self.asks_for(operation):
+        adds = operation.adds
+        is_enabled = self.settings.transaction_partition_verification_enable
+        if not adds and not is_enabled:
             return None
-        partition, base_sequence = batch
+        pair = header.producer_id, header.producer_epoch
         now_ms = self.clock.now_ms()
-        guard = partition.log.begin_verification(
-            producer.producer_id,
-            producer.producer_epoch,
-            base_sequence,
-            supports_epoch_bump=operation.adds,
-            now_ms=now_ms,
-        )
+        guard = partition.log.begin_verification(*pair, header.base_sequence, supports_epoch_bump=adds, now_ms=now_ms)
         if guard is not NO_GUARD:
-            self._require_yes(producer, (partition.topic, partition.index), operation)
+            coordinator = self.coordinator()
+            if coordinator is None:
+                raise KafkaError(E.COORDINATOR_NOT_AVAILABLE)
+            key = partition.topic, partition.index
+            codes = coordinator.add_partitions(
+                transactional_id, *pair, (key,), verify_only=not adds, asked_version=2 if adds else 0
+            )
+            if isinstance(codes, Deferred):
+                raise KafkaError(RETRIED_SOON)
+            if codes[key] is not E.NONE:
+                raise KafkaError(codes[key])
             self.answered += 1
             self.answered_ms += self.clock.now_ms() - now_ms
-        return guard if self.settings.transaction_partition_verification_enable else None
-
-    def _require_yes(
-        self, producer: TransactionalProducer, topic_partition: TopicPartition, operation: Operation
-    ) -> None:
-        coordinator = self.coordinator()
-        if coordinator is None:
-            raise KafkaError(E.COORDINATOR_NOT_AVAILABLE)
-        answer = ask(coordinator, producer, [topic_partition], operation)
-        if isinstance(answer, Deferred):
-            raise KafkaError(RETRIED_SOON)
-        if answer[topic_partition] is not E.NONE:
-            raise KafkaError(answer[topic_partition])
+        return guard if is_enabled else None
 
     def verify(
         self,
@@ -183,17 +178,6 @@ class Verifier:
             then({(each.partition.topic, each.partition.index): None for each in batches})
             return
         Asking(self, producer, batches, operation, then, may_repeat=waits_for_the_last and operation.adds).ask()
-
-
-def ask(
-    coordinator: AddsPartitions,
-    producer: TransactionalProducer,
-    partitions: Sequence[TopicPartition],
-    operation: Operation,
-) -> Codes | Deferred[Codes]:
-    return coordinator.add_partitions(
-        *producer, partitions, verify_only=not operation.adds, asked_version=2 if operation.adds else 0
-    )
 
 
 class Asking:
@@ -256,7 +240,12 @@ class Asking:
         if coordinator is None:
             self._answered(dict.fromkeys(unknown, E.COORDINATOR_NOT_AVAILABLE))
             return
-        answer = ask(coordinator, self._producer, unknown, self._operation)
+        answer = coordinator.add_partitions(
+            *self._producer,
+            unknown,
+            verify_only=not self._operation.adds,
+            asked_version=2 if self._operation.adds else 0,
+        )
         if isinstance(answer, Deferred):
             answer.when_done(self._came)
         else:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import NamedTuple
 
+from protocol.batch_header import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
 from protocol.control_records import read_marker
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import BatchHeader, assign, read_batch_header
@@ -155,10 +156,10 @@ class Log(ReadableLog):
         base_offset = self._next_offset
         last_offset = base_offset + header.last_offset_delta
         marker = verification = None
-        producer_id = header.producer_id
+        attributes, producer_id = header.attributes, header.producer_id
         if producer_id >= 0:
             entry = self._producers.get(producer_id)
-            if header.is_control:
+            if attributes & CONTROL:
                 marker = read_marker(batch, header=header)
                 if marker is not None:
                     marker = marker._replace(offset=base_offset)
@@ -169,7 +170,7 @@ class Log(ReadableLog):
                     if original is not None:
                         return Appended(original.first_offset, original.last_offset, original.timestamp, True)
                 verification = self._verifications.get(producer_id)
-                if guard is not None and header.is_transactional:
+                if guard is not None and attributes & TRANSACTIONAL:
                     check_guard(entry, header, verification, guard)
                 check_data(entry, header, origin, verification)
         max_timestamp = header.max_timestamp
@@ -187,9 +188,9 @@ class Log(ReadableLog):
             self._verifications.marker_appended(producer_id, marker.producer_epoch)
             if completed is not None and completed.is_aborted:
                 run.aborted.append(self._producers.aborted_txn(completed))
-        elif producer_id >= 0 and not header.is_control:
+        elif producer_id >= 0 and not attributes & CONTROL:
             self._producers.apply_data(header, base_offset)
-            if verification is not None and header.is_transactional:
+            if verification is not None and attributes & TRANSACTIONAL:
                 self._verifications.data_appended(producer_id)
         assign(batch, base_offset, self._leader_epoch)
         if not run.batches:
@@ -198,7 +199,7 @@ class Log(ReadableLog):
         run.size_bytes += size_bytes
         run.index_room -= 1
         self._next_offset = last_offset + 1
-        return Appended(base_offset, last_offset, max_timestamp if header.is_log_append_time else None)
+        return Appended(base_offset, last_offset, max_timestamp if attributes & LOG_APPEND_TIME else None)
 
     def write_staged(self) -> None:
         """Writes what is staged and makes it readable.

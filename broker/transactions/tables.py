@@ -28,6 +28,8 @@ class TxnState(Enum):
     DEAD = 6
     PREPARE_EPOCH_FENCE = 7
 
+    __hash__ = object.__hash__  # Enum's own hashes the name, in Python; each transaction asks the tables a dozen times
+
     @property
     def kafka_name(self) -> str:
         """As DescribeTransactions and ListTransactions spell it."""
