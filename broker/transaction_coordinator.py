@@ -97,6 +97,7 @@ class TransactionCoordinator:
         partition_exists: Callable[[TopicPartition], bool],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         two_phase: TwoPhaseProducers,
+        new_core: Callable[..., TransactionCore] = TransactionCore,
     ) -> None:
         """
         open_log             the log of one partition of `__transaction_state`; raises KafkaError if it cannot be used
@@ -105,6 +106,7 @@ class TransactionCoordinator:
         partition_exists     whether metadata knows it
         spawn                runs a coroutine beside what the loop is doing
         two_phase            is kept up to date here
+        new_core             takes what `TransactionCore` takes
         """
         self.settings = settings
         self._clock = clock
@@ -117,6 +119,7 @@ class TransactionCoordinator:
         self._partition_exists = partition_exists
         self._spawn = spawn
         self._two_phase = two_phase
+        self._new_core = new_core
         self._partition_count: int | None = None
         self._shards: dict[int, TransactionShard] = {}
         self._deleted_while_loading: dict[int, set[str]] = {}  # names of topics, by the shard that was loading
@@ -163,7 +166,7 @@ class TransactionCoordinator:
         shard: TransactionShard = Shard(
             name,
             log,
-            lambda: TransactionCore(
+            lambda: self._new_core(
                 self.settings.decisions,
                 coordinator_epoch=self._coordinator_epoch(index),
                 marker_sender=sender,
@@ -329,6 +332,8 @@ class TransactionCoordinator:
             if not shard.is_loaded:
                 self._deleted_while_loading[index].add(topic)
                 continue
+            if not shard.look(lambda core: core.open_count):
+                continue  # nearly always: no answer has to wait for the disk
             try:
                 answers.append(shard.submit(lambda core, _: core.forget_topic(topic)))
             except KafkaError as error:
