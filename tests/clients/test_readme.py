@@ -1,4 +1,4 @@
-"""The examples of README.md, run as they stand there, one after the other, against one broker."""
+"""The examples of README.md and docs/client.md, run as they stand there."""
 
 import re
 import subprocess
@@ -12,8 +12,15 @@ ADDRESS = "localhost:9092"
 TIMEOUT_S = 120
 
 
-def examples() -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```$", (REPOSITORY / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+def example(section: str, page: str = "README.md") -> str:
+    """The first one below this heading."""
+    (text,) = re.findall(
+        rf"^## {section}\n(?:(?!^## ).)*?^```python\n(.*?)^```$",
+        (REPOSITORY / page).read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
+    assert isinstance(text, str)
+    return text
 
 
 def run(example: str, bootstrap: str) -> list[str]:
@@ -32,10 +39,26 @@ def run(example: str, bootstrap: str) -> list[str]:
 
 def test_the_examples_do_what_they_say(start_broker: StartBroker) -> None:
     broker = start_broker({})
-    first, transaction = examples()
-    greetings = run(first, broker.bootstrap)
+    greetings = run(example("First records"), broker.bootstrap)
     assert len(greetings) == 10
     assert greetings[0] == "b'0' b'hello 0' at offset 0"
-    assert run(transaction, broker.bootstrap) == ["shouted 10 greetings, each exactly once"]
+    assert run(example("First transaction"), broker.bootstrap) == ["shouted 10 greetings, each exactly once"]
     shouts = READERS["confluent-kafka"](broker.bootstrap, "shouts", committed=True)
     assert sorted(shouts) == [f"HELLO {number}".encode() for number in range(10)]
+
+
+def test_the_example_of_our_own_client_does_what_it_says(bootstrap: str) -> None:
+    assert run(example("A client that comes with it"), bootstrap) == [
+        "b'table 4' b'two teas' at offset 0",
+        "b'table 4' b'a scone' at offset 1",
+    ]
+
+
+def test_the_first_examples_of_the_clients_page_do_what_they_say(start_broker: StartBroker) -> None:
+    """Those that are whole programs."""
+    broker = start_broker({})
+    for offset, section in enumerate(["Producing", "Without an event loop"]):
+        (acknowledgement,) = run(example(section, "docs/client.md"), broker.bootstrap)
+        assert re.fullmatch(
+            rf"RecordMetadata\(topic='orders', partition=0, offset={offset}, timestamp_ms=\d+\)", acknowledgement
+        )
