@@ -36,16 +36,21 @@ class Network:
         weather: Weather,
         broker: Callable[[], "SimulatedBroker | None"],
         note: Callable[[str], None],
+        *,
+        may_repeat_ends: bool = False,
     ) -> None:
         """
         broker  who listens now, if anybody does
         note    puts a line into the trace
+        may_repeat_ends  whether the end of a transaction may come twice although its producer has said it once: most
+                         must know what an error means
         """
         self._time = time
         self._rng = rng
         self._weather = weather
         self._broker = broker
         self._note = note
+        self._never_twice = None if may_repeat_ends else END_TXN
         self._life = Life()
 
     def send(
@@ -75,8 +80,7 @@ class Network:
 
         if self._rng.random() >= self._weather.lost:
             self._after(deliver)
-        # The end of a transaction comes twice only if its producer says it twice: it must know what an error means.
-        if message.API_KEY != END_TXN and self._rng.random() < self._weather.twice:
+        if self._never_twice != message.API_KEY and self._rng.random() < self._weather.twice:
             self._after(deliver)
 
     def close(self) -> None:

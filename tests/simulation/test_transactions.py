@@ -10,7 +10,7 @@ import pytest
 
 from tests.simulation.seeds import seeds
 from tests.simulation.simulated_broker import Parts
-from tests.simulation.transaction_world import World
+from tests.simulation.transaction_world import World, failure_of
 from tests.simulation.wrong_parts import ForgetfulLog, TrustingCoordinator, markers_of_version_0, markers_once
 
 SEEDS = seeds(20)
@@ -63,11 +63,3 @@ def test_a_seed_finds_the_known_bug(parts: Callable[[], Parts], how_it_shows: st
             assert f"SEED={seed} " in str(failure)
             return
     pytest.fail(f"{PATIENCE} seeds passed")
-
-
-def failure_of(world: World) -> AssertionError | None:
-    try:
-        world.run()
-    except AssertionError as failure:
-        return failure
-    return None

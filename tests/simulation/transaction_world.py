@@ -81,6 +81,8 @@ class Plan:
 
 
 class World:
+    may_repeat_ends = False  # see `Network`
+
     def __init__(self, seed: int, parts: Parts | None = None, plan: Plan | None = None) -> None:
         self.rng = rng = Random(seed)
         drawn = Plan.drawn(rng)
@@ -89,7 +91,7 @@ class World:
         self.parts = parts or rng.choice([Parts(), Parts(markers=far_markers)])
         self.time = VirtualTime(NOW_MS)
         self.life = Life()
-        self.config = broker_config(self.plan.is_durable, log_cleaner_enable=str(self.plan.is_compacting).lower())
+        self.config = self._broker_config()
         self.log_changes = {
             "segment_bytes": rng.choice([300, 2_000] if self.plan.is_compacting else [300, 2_000, 1 << 20]),
             "min_cleanable_dirty_ratio": 0.0,
@@ -101,7 +103,9 @@ class World:
         self.speaks_new = {each: self.plan.level == 2 and rng.random() < 0.8 for each in self.transactional_ids}
         self.groups = [f"group of {each}" for each in self.transactional_ids]
         self.invariants = Invariants(self.book, DATA_PARTITIONS + OFFSET_PARTITIONS, self.groups)
-        self.network = Network(self.time, rng, self.plan.weather, lambda: self.broker, self.note)
+        self.network = Network(
+            self.time, rng, self.plan.weather, lambda: self.broker, self.note, may_repeat_ends=self.may_repeat_ends
+        )
         self.disk = FakeDisk()
         self.broker: SimulatedBroker | None = None
         self.disturbances = 0
@@ -109,6 +113,13 @@ class World:
         self.producers = 0
         self.reads: list[Event] = []
         self._build()
+
+    def _broker_config(self) -> BrokerConfig:
+        return broker_config(self.plan.is_durable, log_cleaner_enable=str(self.plan.is_compacting).lower())
+
+    @property
+    def _may_lose_power(self) -> bool:
+        return self.plan.is_durable
 
     def _build(self) -> None:
         """The broker's first start, and what it is asked for before anything goes wrong."""
@@ -125,13 +136,15 @@ class World:
         """Its epochs are nearly used up."""
         broker = self.broker
         assert broker is not None
-        epoch = MAX_EPOCH - self.rng.randint(1, 12)
-        record = encode_record(Txn(transactional_id, OLD_PRODUCER_ID, epoch, 1_000, updated_ms=NOW_MS), 1)
+        record = encode_record(self._aged(transactional_id, MAX_EPOCH - self.rng.randint(1, 12)), 1)
         partition = broker.partition(TRANSACTION_STATE, broker.transactions.partition_for(transactional_id))
         partition.append_now(build_batch([NewRecord(*record, NOW_MS)]), origin=Origin.COORDINATOR, now_ms=NOW_MS)
         if self.speaks_new[transactional_id]:
             self.invariants.bumping.add(OLD_PRODUCER_ID)
         self._calm_restart()
+
+    def _aged(self, transactional_id: str, epoch: int) -> Txn:
+        return Txn(transactional_id, OLD_PRODUCER_ID, epoch, 1_000, updated_ms=NOW_MS)
 
     # Running.
 
@@ -185,8 +198,12 @@ class World:
 
     def _start_producer(self, transactional_id: str) -> None:
         self.producers += 1
-        producer = Producer(
-            f"{transactional_id}#{self.producers}",
+        producer = self._new_producer(f"{transactional_id}#{self.producers}", transactional_id)
+        self._go_on(producer, producer.script(), None)
+
+    def _new_producer(self, name: str, transactional_id: str) -> Producer:
+        return Producer(
+            name,
             transactional_id,
             self.rng,
             self.book,
@@ -194,7 +211,6 @@ class World:
             is_new=self.speaks_new[transactional_id],
             now_ms=self.time.now_ms,
         )
-        self._go_on(producer, producer.script(), None)
 
     def _replace_producer(self) -> None:
         """The one that is there does not know, and goes on until it is told."""
@@ -263,7 +279,7 @@ class World:
         if self.broker is not None:
             self.broker.kill()
             self.broker = None
-        is_power_lost = self.plan.is_durable and self.rng.random() < 0.5
+        is_power_lost = self._may_lose_power and self.rng.random() < 0.5
         if is_power_lost:
             states = list(self.disk.after_power_failure(self.rng.randrange(1 << 30)))
             state = self.rng.choice(states)
@@ -372,7 +388,11 @@ class World:
         else:
             self._calm_restart()
         self._pass(QUIET_MS)
+        self._decide_the_rest()
         self._look_at_the_end()
+
+    def _decide_the_rest(self) -> None:
+        """What nobody but its owner ends."""
 
     def _calm_restart(self) -> None:
         assert self.broker is not None
@@ -425,6 +445,15 @@ class World:
                     assert told >= attempt.offset, f"{group} is at {told}, though {attempt.name} took it further"
                 elif attempt.offset == told:
                     assert not values, f"{group} is at {told}, but no record of {attempt.name} is there"
+
+
+def failure_of(world: World) -> AssertionError | None:
+    """How its run ends, for who expects it not to end well."""
+    try:
+        world.run()
+    except AssertionError as failure:
+        return failure
+    return None
 
 
 def error_codes(answer: Any) -> list[int]:

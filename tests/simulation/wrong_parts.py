@@ -8,11 +8,16 @@ from broker.delayed import Deferred
 from broker.shard import ShardLog
 from broker.transaction_coordinator import TransactionCoordinator
 from broker.transaction_markers import MarkerWriter, OnWritten, TxnMarker
+from broker.transactions.core import TransactionCore
+from broker.transactions.entry import Txn
 from broker.transactions.records import decode_record
 from broker.transactions.tables import TxnState
+from broker.transactions.turn import Moment, Outcome, Reply, Token
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.end_txn_request import EndTxnRequest
 from protocol.messages.end_txn_response import EndTxnResponse
+from protocol.messages.init_producer_id_request import InitProducerIdRequest
+from protocol.messages.init_producer_id_response import InitProducerIdResponse
 from protocol.records import batches, records_of
 from storage.verification import VerificationGuard
 from tests.checker.history import TopicPartition
@@ -96,3 +101,66 @@ class ForgetfulLog:
 
     def read(self) -> AsyncIterator[bytes | bytearray | memoryview]:
         return self._log.read()
+
+
+class NotBumpedAgain(TransactionCore):
+    """KIP-939 without the last step of its arithmetic: what follows a kept transaction has the owner's own epoch, so
+    that a second copy of the owner's EndTxn is taken for the end of the next one."""
+
+    def end_txn(
+        self, request: EndTxnRequest, token: Token, *, asked_version: int, moment: Moment
+    ) -> Outcome[EndTxnResponse]:
+        txn = self.txn(request.transactional_id)
+        outcome = super().end_txn(request, token, asked_version=asked_version, moment=moment)
+        if txn is None or not txn.is_kept or not outcome.records:
+            return outcome
+        producer_id, producer_epoch = txn.client_pair
+        (decided,) = outcome.records
+        assert isinstance(decided, Txn)
+        assert producer_epoch is not None
+        unbumped = decided._replace(next_producer_id=producer_id, next_producer_epoch=producer_epoch)
+        answer = EndTxnResponse(producer_id=producer_id, producer_epoch=producer_epoch)
+        return replace(outcome, records=(unbumped,), awaited={request.transactional_id: Reply(token, answer)})
+
+
+class KeepsThePair(TransactionCore):
+    """KIP-939's rejected alternative: a recovery bumps nothing, so that of two at once both may decide."""
+
+    def init_producer_id(self, request: InitProducerIdRequest, moment: Moment) -> Outcome[InitProducerIdResponse]:
+        outcome = super().init_producer_id(request, moment)
+        (kept,) = outcome.records
+        if not isinstance(kept, Txn) or not kept.is_kept:
+            return outcome
+        assert kept.producer_epoch is not None
+        answer = InitProducerIdResponse(
+            producer_id=kept.producer_id,
+            producer_epoch=kept.producer_epoch,
+            ongoing_txn_producer_id=kept.producer_id,
+            ongoing_txn_producer_epoch=kept.producer_epoch,
+        )
+        unbumped = kept._replace(next_producer_id=None, next_producer_epoch=None)
+        return replace(outcome, response=answer, records=(unbumped,))
+
+
+class UnsyncedLog:
+    """As if nobody outside relied on the coordinator's answers."""
+
+    def __init__(self, log: ShardLog) -> None:
+        self._log = log
+
+    @property
+    def max_batch_bytes(self) -> int:
+        return self._log.max_batch_bytes
+
+    def append(self, batch: bytearray, now_ms: int, guard: VerificationGuard | None = None) -> int:
+        return self._log.append(batch, now_ms, guard)
+
+    def when_durable(self, action: Callable[[KafkaError | None], None], *, must_sync: bool = False) -> None:
+        self._log.when_durable(action)
+
+    def read(self) -> AsyncIterator[bytes | bytearray | memoryview]:
+        return self._log.read()
+
+
+def unsynced_log(log: ShardLog) -> ShardLog:
+    return UnsyncedLog(log)

@@ -1,0 +1,54 @@
+"""Two-phase commits survive what a seed does to them. Again: `make sim SEED=n`; more of them: `make sim SEEDS=n`.
+
+Recoveries that crash and recover again, two instances at once, ends that come late and twice, epochs that are used up,
+power failure: what the application's database says happens, and nothing else.
+"""
+
+import re
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from broker.transaction_coordinator import TransactionCoordinator
+from tests.simulation.seeds import seeds
+from tests.simulation.simulated_broker import Parts
+from tests.simulation.transaction_world import failure_of
+from tests.simulation.two_phase_world import TwoPhaseWorld
+from tests.simulation.wrong_parts import KeepsThePair, NotBumpedAgain, unsynced_log
+
+SEEDS = seeds(20)
+PATIENCE = 60  # seeds
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_the_applications_decide_happens_and_nothing_else(seed: int) -> None:
+    TwoPhaseWorld(seed).run()
+
+
+@pytest.mark.parametrize(
+    ("parts", "how_it_shows"),
+    [
+        pytest.param(
+            lambda: Parts(coordinator=partial(TransactionCoordinator, new_core=NotBumpedAgain)),
+            "never to be committed|torn|lost",
+            id="the-owners-pair-is-not-bumped-again",
+        ),
+        pytest.param(
+            lambda: Parts(coordinator=partial(TransactionCoordinator, new_core=KeepsThePair)),
+            "never to be committed|torn|lost|cannot be decided",
+            id="two-recoveries-share-a-pair",
+        ),
+        pytest.param(
+            lambda: Parts(state_log=unsynced_log), "lost|never|went back", id="what-is-answered-is-not-synced"
+        ),
+    ],
+)
+def test_a_seed_finds_the_bug(parts: Callable[[], Parts], how_it_shows: str) -> None:
+    for seed in range(PATIENCE):
+        failure = failure_of(TwoPhaseWorld(seed, parts()))
+        if failure is not None:
+            assert re.search(how_it_shows, str(failure.__cause__)), failure
+            assert f"SEED={seed} " in str(failure)
+            return
+    pytest.fail(f"{PATIENCE} seeds passed")

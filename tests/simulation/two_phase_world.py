@@ -1,0 +1,214 @@
+"""A world of two-phase commits: each transactional id belongs to an application with a database of its own.
+
+The application writes its records, then its database row, and then ends the transaction as the row says; whoever starts
+anew asks for what is prepared to be kept and goes by the row. Its database loses nothing and lets only the newest
+instance write. The broker's disk keeps what was synced and no more: nothing in its settings asks for an fsync.
+"""
+
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+from broker.config import BrokerConfig
+from broker.transactions.entry import MAX_EPOCH, NEVER_MS, Txn
+from broker.transactions.tables import TxnState
+from protocol.codec import decode
+from protocol.errors import ErrorCode
+from protocol.frames import request_bytes, response_has_tags
+from protocol.messages import response_class
+from protocol.messages.end_txn_request import EndTxnRequest
+from protocol.messages.init_producer_id_request import InitProducerIdRequest
+from protocol.struct import Message
+from tests.checker.history import Answer
+from tests.simulation.producers import NO_PAIR, RETRIABLE, Ask, Attempt, Over, Producer, Script
+from tests.simulation.simulated_broker import Parts
+from tests.simulation.transaction_world import DATA_PARTITIONS, NOW_MS, OLD_PRODUCER_ID, Plan, World, broker_config
+
+Pair = tuple[int, int]
+E = ErrorCode
+KEEPING, ENDING = 6, 5  # versions of InitProducerId and EndTxn
+TRIES = 40
+
+
+@dataclass(slots=True)
+class Database:
+    """Of the applications: who may write for a transactional id, and which transactions are to be committed."""
+
+    owners: dict[str, int] = field(default_factory=dict)
+    rows: dict[tuple[str, Pair], Attempt] = field(default_factory=dict)
+
+    def take_over(self, transactional_id: str) -> int:
+        """The number by which the new instance writes; all before it cannot any more."""
+        number = self.owners[transactional_id] = self.owners.get(transactional_id, 0) + 1
+        return number
+
+    def commit(self, transactional_id: str, number: int, pair: Pair, attempt: Attempt) -> bool:
+        """The application's own commit, in which the pair of its transaction is noted down."""
+        if self.owners[transactional_id] != number:
+            return False
+        self.rows[transactional_id, pair] = attempt
+        attempt.is_asked = True
+        return True
+
+    def is_committed(self, transactional_id: str, pair: Pair) -> bool:
+        return (transactional_id, pair) in self.rows
+
+
+class TwoPhaseProducer(Producer):
+    def __init__(self, *args: Any, database: Database, **settings: Any) -> None:
+        super().__init__(*args, is_new=True, **settings)
+        self._database = database
+        self._number = 0
+
+    def script(self) -> Script:
+        try:
+            yield from self._recover()
+            while True:
+                yield from self._two_phase_commit()
+                yield self._rng.choice([0, 1, 50])
+        except Over:
+            return
+
+    def _recover(self) -> Script:
+        self._number = self._database.take_over(self.transactional_id)
+        for _ in range(TRIES):
+            (answer,) = yield [Ask(keep_request(self.transactional_id), KEEPING)]
+            code = None if answer is None else ErrorCode(answer.error_code)
+            if code is E.NONE:
+                self._pair = answer.producer_id, answer.producer_epoch
+                self._sequences.clear()
+                ongoing = answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch
+                if ongoing != NO_PAIR:
+                    yield from self._dies_or_sleeps(0.3)
+                    yield from self._complete(self._database.is_committed(self.transactional_id, ongoing))
+                return
+            if code is not None and code not in RETRIABLE:
+                break
+            yield 20
+        raise Over
+
+    def _two_phase_commit(self) -> Script:
+        self.connection += 1
+        attempt = self._book.begin(self.name, f"group of {self.transactional_id}")
+        rng = self._rng
+        is_well = True
+        for _ in range(rng.randint(1, 2)):
+            is_well = is_well and (
+                yield from self._produce([self._new_batch(attempt) for _ in range(rng.randint(1, 3))])
+            )
+        if is_well and rng.random() < 0.6:
+            is_well = yield from self._commit_offset(attempt)
+        yield from self._dies_or_sleeps(0.1)
+        is_commit = is_well and rng.random() < 0.75
+        if is_commit and not self._database.commit(self.transactional_id, self._number, self._pair, attempt):
+            raise Over
+        yield from self._dies_or_sleeps(0.15)
+        yield from self._complete(is_commit)
+
+    def _dies_or_sleeps(self, likely: float) -> Script:
+        if self._rng.random() < likely:
+            raise Over
+        if self._rng.random() < 0.1:
+            yield self._rng.choice([200, 3_000, 9_000])
+
+    def _complete(self, is_commit: bool) -> Script:
+        for _ in range(TRIES):
+            (answer,) = yield [Ask(end_request(self.transactional_id, self._pair, is_commit), ENDING)]
+            code = None if answer is None else ErrorCode(answer.error_code)
+            if code is E.NONE:
+                self._pair = answer.producer_id, answer.producer_epoch
+                self._sequences.clear()
+                return
+            if code is not None and code not in RETRIABLE:
+                break
+            yield 20
+        raise Over
+
+
+class TwoPhaseWorld(World):
+    may_repeat_ends = True
+
+    def __init__(self, seed: int, parts: Parts | None = None) -> None:
+        self.database = Database()
+        plan = replace(Plan.drawn(Random(seed)), level=2, is_durable=False)
+        super().__init__(seed, parts, plan)
+        self.speaks_new = dict.fromkeys(self.transactional_ids, True)
+
+    def _broker_config(self) -> BrokerConfig:
+        return broker_config(
+            False,
+            log_cleaner_enable=str(self.plan.is_compacting).lower(),
+            transaction_two_phase_commit_enable="true",
+        )
+
+    @property
+    def _may_lose_power(self) -> bool:
+        return True
+
+    def _new_producer(self, name: str, transactional_id: str) -> Producer:
+        return TwoPhaseProducer(
+            name,
+            transactional_id,
+            self.rng,
+            self.book,
+            DATA_PARTITIONS,
+            now_ms=self.time.now_ms,
+            database=self.database,
+        )
+
+    def _aged(self, transactional_id: str, epoch: int) -> Txn:
+        """Or its owner's pair is nearly used up, of a transaction that has taken in nothing yet."""
+        aged = Txn(transactional_id, OLD_PRODUCER_ID, epoch, NEVER_MS, updated_ms=NOW_MS)
+        if self.rng.random() < 0.5:
+            return aged
+        return aged._replace(
+            state=TxnState.ONGOING,
+            producer_epoch=min(epoch, MAX_EPOCH - 1),
+            started_ms=NOW_MS,
+            previous_producer_id=OLD_PRODUCER_ID,
+            next_producer_id=OLD_PRODUCER_ID + 1,
+            next_producer_epoch=MAX_EPOCH - self.rng.randint(0, 5),
+            client_version=2,
+        )
+
+    # In the end.
+
+    def _decide_the_rest(self) -> None:
+        """Each application starts once more, and nothing disturbs it. Then all is as its database says."""
+        for transactional_id in self.transactional_ids:
+            self._recover(transactional_id)
+        for attempt in self.database.rows.values():
+            attempt.answer = Answer.YES
+        self._pass(1_000)
+
+    def _recover(self, transactional_id: str) -> None:
+        answer = self._ask_now(keep_request(transactional_id), KEEPING)
+        assert not answer.error_code, f"{transactional_id} cannot be recovered: {ErrorCode(answer.error_code).name}"
+        ongoing = answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch
+        if ongoing == NO_PAIR:
+            return
+        pair = answer.producer_id, answer.producer_epoch
+        is_commit = self.database.is_committed(transactional_id, ongoing)
+        ended = self._ask_now(end_request(transactional_id, pair, is_commit), ENDING)
+        assert not ended.error_code, f"{transactional_id} cannot be decided: {ErrorCode(ended.error_code).name}"
+
+    def _ask_now(self, request: Message, version: int) -> Any:
+        assert self.broker is not None
+        answers: list[bytes] = []
+        self.broker.receive(request_bytes(request, version, 1, "recovery"), answers.append)
+        self._pass(1_000)
+        assert answers, f"{type(request).__name__} is not answered"
+        kind = response_class(request.API_KEY)
+        return decode(kind, version, answers[0], 8 + response_has_tags(request.API_KEY, kind, version))
+
+
+def keep_request(transactional_id: str) -> InitProducerIdRequest:
+    return InitProducerIdRequest(
+        transactional_id=transactional_id, transaction_timeout_ms=0, enable2_pc=True, keep_prepared_txn=True
+    )
+
+
+def end_request(transactional_id: str, pair: Pair, is_commit: bool) -> EndTxnRequest:
+    return EndTxnRequest(
+        transactional_id=transactional_id, producer_id=pair[0], producer_epoch=pair[1], committed=is_commit
+    )
