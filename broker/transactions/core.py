@@ -250,9 +250,10 @@ class TransactionCore:
         return Outcome(records=expired, may_split=True)
 
     def forget_topic(self, topic: str) -> Outcome[int]:
-        """It was deleted: no marker for whatever gets its name next. Returns how many transactions it took part in."""
+        """It was deleted: no marker for whatever gets its name next, not even after a power failure. Returns how many
+        transactions it took part in."""
         records = self._without(lambda each: each == topic)
-        return Outcome(len(records), records=records, may_split=True)
+        return Outcome(len(records), records=records, may_split=True, must_sync=bool(records))
 
     # Administration.
 

@@ -102,6 +102,12 @@ def test_scenario_062_a_topic_deleted_amid_a_transaction_leaves_it_so_that_its_n
     assert scene.owed[0].partitions == {P0}
 
 
+def test_scenario_062_that_a_topic_was_deleted_is_on_the_disk_before_there_can_be_another_of_its_name() -> None:
+    core = given(txn(S.ONGOING, (PID, 1), [P0, ("refunds", 3)])).core
+    assert core.forget_topic("refunds").must_sync
+    assert not core.forget_topic("of no transaction").must_sync
+
+
 def test_scenario_063_a_marker_that_met_no_leader_is_sent_again_for_that_partition_alone() -> None:
     scene = given(txn(S.ONGOING, (PID, 1), [P0, P1]))
     scene.commit5((PID, 1))
