@@ -333,17 +333,16 @@ class Fetcher:
         if not epochs:
             return
         stale: set[str] = set()
-        for partition, (code, leader_epoch, end_offset) in (await ask_epoch_ends(self._cluster, epochs)).items():
+        for partition, end in (await ask_epoch_ends(self._cluster, epochs)).items():
             assigned = self._positions.find(partition)
             if assigned is None or assigned.leader_epoch != epochs.get(partition):
                 continue
-            if code is ErrorCode.NONE:
-                if not assigned.validated(leader_epoch, end_offset):
-                    self._positions.lose(assigned)
-            elif code in RETRIABLE:
+            if end.code is ErrorCode.NONE:
+                self._positions.validated(assigned, end.current_epoch, end.leader_epoch, end.end_offset)
+            elif end.code in RETRIABLE:
                 stale.add(partition.topic)
             else:
-                assigned.error = refusal(code, f"the log of {partition.topic}-{partition.partition}")
+                assigned.error = refusal(end.code, f"the log of {partition.topic}-{partition.partition}")
         if stale:
             await self._cluster.refresh(stale)
 

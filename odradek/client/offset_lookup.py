@@ -22,8 +22,6 @@ from protocol.messages.offset_for_leader_epoch_request import (
 from protocol.messages.offset_for_leader_epoch_response import OffsetForLeaderEpochResponse
 
 T = TypeVar("T")
-EpochEnds = dict[TopicPartition, tuple[ErrorCode, int | None, int]]
-
 CONSUMER = -1  # as a replica id
 NO_EPOCH = -1
 
@@ -43,6 +41,18 @@ class Found(NamedTuple):
     offset: int
     timestamp_ms: int
     leader_epoch: int | None
+
+
+class EpochEnd(NamedTuple):
+    """Where an epoch, or the last one before it that the log has, ends in the leader's log; None where it has none.
+
+    current_epoch   the leader's own, as it was known when it was asked
+    """
+
+    code: ErrorCode
+    current_epoch: int | None
+    leader_epoch: int | None
+    end_offset: int | None
 
 
 async def leaders_of(
@@ -97,10 +107,10 @@ async def ask_offsets(
     return _joined(await asyncio.gather(*(_if_reached(ask(node_id, led)) for node_id, led in leaders.items())))
 
 
-async def ask_epoch_ends(cluster: Cluster, epochs: Mapping[TopicPartition, int]) -> EpochEnds:
-    """One round of OffsetForLeaderEpoch: code, the leader's epoch when asked, end offset of the epoch (or -1)."""
+async def ask_epoch_ends(cluster: Cluster, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
+    """One round of OffsetForLeaderEpoch; what cannot be reached is missing."""
 
-    async def ask(node_id: int, led: list[tuple[TopicPartition, Leader]]) -> EpochEnds:
+    async def ask(node_id: int, led: list[tuple[TopicPartition, Leader]]) -> dict[TopicPartition, EpochEnd]:
         topics = [
             OffsetForLeaderTopic(
                 topic=topic,
@@ -118,11 +128,17 @@ async def ask_epoch_ends(cluster: Cluster, epochs: Mapping[TopicPartition, int])
         current = {partition: leader.leader_epoch for partition, leader in led}
         request = OffsetForLeaderEpochRequest(replica_id=CONSUMER, topics=topics)
         answer = await cluster.ask(request, OffsetForLeaderEpochResponse, node_id=node_id)
-        found: EpochEnds = {}
+        found: dict[TopicPartition, EpochEnd] = {}
         for topic in answer.topics:
             for each in topic.partitions:
                 partition = TopicPartition(topic.topic, each.partition)
-                found[partition] = (code_of(each.error_code), current.get(partition), each.end_offset)
+                is_known = each.end_offset >= 0 and each.leader_epoch >= 0
+                found[partition] = EpochEnd(
+                    code_of(each.error_code),
+                    current.get(partition),
+                    each.leader_epoch if is_known else None,
+                    each.end_offset if is_known else None,
+                )
         return found
 
     leaders = await leaders_of(cluster, epochs)

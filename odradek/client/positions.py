@@ -100,17 +100,6 @@ class Assigned:
             self.stage = Stage.VALIDATION_WANTED
             self.fetched.clear()
 
-    def validated(self, leader_epoch: int | None, end_offset: int) -> bool:
-        """end_offset   of the position's epoch in the leader's log; -1 where it has nothing of that epoch
-
-        False when the log ends before the position: what was read behind there is in the log no more.
-        """
-        if self.stage is Stage.VALIDATION_WANTED:
-            if 0 <= end_offset < self.offset:
-                return False
-            self.stage, self.validated_epoch = Stage.READY, leader_epoch
-        return True
-
     def take(self, max_records: int) -> list[ConsumerRecord]:
         """The next records, of one batch at most. Raises MalformedMessage; the position is then before the damage."""
         while self.fetched:
@@ -187,6 +176,25 @@ class Positions:
             assigned.error = OffsetOutOfRange(
                 assigned.topic_partition, None if assigned.offset < 0 else assigned.offset
             )
+
+    def validated(
+        self, assigned: Assigned, current_epoch: int | None, end_epoch: int | None, end_offset: int | None
+    ) -> None:
+        """What the leader said of the epoch of the position.
+
+        current_epoch           the leader's own
+        end_epoch, end_offset   the position's epoch, or the last one before it that the leader's log has, and where
+                                that ends; None if it has no such epoch
+        """
+        if assigned.stage is not Stage.VALIDATION_WANTED:
+            return
+        if end_offset is None or (end_offset < assigned.offset and self._reset is OffsetReset.NONE):
+            self.lose(assigned)
+        elif end_offset < assigned.offset:  # what was read behind there is in the log no more
+            assigned.seek(end_offset, end_epoch)
+        else:
+            assigned.stage = Stage.READY
+        assigned.validated_epoch = current_epoch
 
     def to_commit(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """The position of every partition that has one."""

@@ -1,0 +1,86 @@
+"""What a member of a group makes of the coordinator's answers: it rejoins, loses its partitions, or gives up."""
+
+import pytest
+
+from odradek.client.membership import NO_GENERATION, NO_MEMBER, Asked, Membership, Next
+from protocol.errors import ErrorCode
+
+
+def stable() -> Membership:
+    member = Membership()
+    member.joined("m-1", 3)
+    member.synced()
+    return member
+
+
+@pytest.mark.parametrize("asked", Asked)
+def test_success_changes_nothing(asked: Asked) -> None:
+    member = stable()
+    assert member.answered(asked, ErrorCode.NONE) is Next.GO_ON
+    assert member == stable()
+
+
+@pytest.mark.parametrize("asked", Asked)
+def test_in_a_rebalance_it_joins_again_as_the_same_member_and_its_partitions_are_its_own(asked: Asked) -> None:
+    member = stable()
+    assert member.answered(asked, ErrorCode.REBALANCE_IN_PROGRESS) is Next.REJOIN
+    assert (member.member_id, member.is_stable, member.is_lost) == ("m-1", False, False)
+
+
+@pytest.mark.parametrize("asked", Asked)
+def test_when_the_group_went_on_without_it_its_partitions_are_lost(asked: Asked) -> None:
+    member = stable()
+    assert member.answered(asked, ErrorCode.ILLEGAL_GENERATION) is Next.REJOIN_EXPELLED
+    assert (member.member_id, member.generation_id, member.is_lost) == ("m-1", NO_GENERATION, True)
+
+
+@pytest.mark.parametrize("asked", Asked)
+def test_when_the_group_does_not_know_it_it_joins_anew(asked: Asked) -> None:
+    member = stable()
+    assert member.answered(asked, ErrorCode.UNKNOWN_MEMBER_ID) is Next.JOIN_ANEW
+    assert (member.member_id, member.generation_id, member.is_lost) == (NO_MEMBER, NO_GENERATION, True)
+
+
+@pytest.mark.parametrize("asked", Asked)
+@pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE])
+def test_a_coordinator_that_is_none_is_looked_for_again(asked: Asked, code: ErrorCode) -> None:
+    member = stable()
+    assert member.answered(asked, code) is Next.FIND_COORDINATOR
+    assert member == stable()
+
+
+@pytest.mark.parametrize("asked", [Asked.JOIN, Asked.HEARTBEAT, Asked.COMMIT])
+def test_a_coordinator_that_loads_is_asked_again(asked: Asked) -> None:
+    assert stable().answered(asked, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) is Next.REPEAT
+
+
+def test_a_member_id_is_given_with_the_first_refusal_to_join() -> None:
+    member = Membership()
+    member.named("m-1")
+    assert member.answered(Asked.JOIN, ErrorCode.MEMBER_ID_REQUIRED) is Next.REJOIN
+    assert member.member_id == "m-1"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+        ErrorCode.INVALID_SESSION_TIMEOUT,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.INVALID_GROUP_ID,
+    ],
+)
+@pytest.mark.parametrize("asked", Asked)
+def test_what_does_not_pass_is_the_application_s_to_know(asked: Asked, code: ErrorCode) -> None:
+    assert stable().answered(asked, code) is Next.GIVE_UP
+
+
+def test_joining_gives_back_what_was_lost() -> None:
+    member = stable()
+    member.left()
+    assert member.is_lost
+    member.joined("m-2", 4)
+    assert not member.is_lost
+    assert not member.is_stable  # before SyncGroup

@@ -1,0 +1,231 @@
+"""Where a consumer stands: a position is looked up, kept, validated under a new leader, and lost only knowingly."""
+
+import pytest
+
+from odradek.client.errors import ClientError, IllegalState
+from odradek.client.fetched import FetchedRecords
+from odradek.client.positions import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    OffsetOutOfRange,
+    OffsetReset,
+    Positions,
+    Stage,
+)
+from odradek.client.values import OffsetAndMetadata, TopicPartition
+from protocol.records import NewRecord, build_batch
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+PLENTY = 1 << 20
+
+
+def positions(*partitions: TopicPartition, reset: str = "earliest", has_group: bool = False) -> Positions:
+    made = Positions(OffsetReset(reset))
+    made.assign(partitions, has_group=has_group)
+    return made
+
+
+def reading(*partitions: TopicPartition, at: int = 0) -> Positions:
+    made = positions(*partitions)
+    for partition in partitions:
+        made.of(partition).seek(at)
+    return made
+
+
+def bring(to: Positions, partition: TopicPartition, count: int) -> None:
+    """What a Fetch brings: so many records from where the partition wants them on, in one batch of epoch 4."""
+    offset = to.of(partition).fetch_offset
+    batch = build_batch([NewRecord(None, b"v", 0)] * count, base_offset=offset, leader_epoch=4)
+    to.of(partition).fetched.append(FetchedRecords(partition, batch, offset, aborted=[]))
+
+
+def taken(from_: Positions, at_most: int = 100) -> list[tuple[int, int]]:
+    """(partition, offset) of all that can be taken."""
+    found = []
+    while (records := from_.take(at_most)) is not None:
+        found += [(record.partition, record.offset) for record in records[1]]
+    return found
+
+
+# Looking up.
+
+
+def test_without_a_group_reading_begins_as_the_policy_says() -> None:
+    assert positions(A).of(A).reset_to == EARLIEST_TIMESTAMP
+    assert positions(A, reset="latest").of(A).reset_to == LATEST_TIMESTAMP
+
+
+def test_with_a_group_the_committed_offset_is_asked_for_first() -> None:
+    made = positions(A, has_group=True)
+    assert [each.topic_partition for each in made.wanting(Stage.COMMITTED_WANTED)] == [A]
+    made.committed(A, OffsetAndMetadata(7, "", 2))
+    assert (made.of(A).stage, made.of(A).offset, made.of(A).leader_epoch) == (Stage.READY, 7, 2)
+
+
+def test_where_nothing_was_committed_the_policy_decides() -> None:
+    made = positions(A, has_group=True)
+    made.committed(A, None)
+    assert (made.of(A).stage, made.of(A).reset_to) == (Stage.RESET_WANTED, EARLIEST_TIMESTAMP)
+
+
+def test_without_a_policy_the_application_is_told_once_for_each_attempt() -> None:
+    made = positions(A, reset="none", has_group=True)
+    made.committed(A, None)
+    told = made.error()
+    assert isinstance(told, OffsetOutOfRange)
+    assert (told.topic_partition, told.offset) == (A, None)
+    assert made.error() is None
+
+
+def test_an_answer_that_comes_after_a_seek_changes_nothing() -> None:
+    made = positions(A, has_group=True)
+    made.of(A).seek(50)
+    made.committed(A, OffsetAndMetadata(7))
+    assert made.of(A).offset == 50
+
+
+def test_a_partition_that_is_not_assigned_cannot_be_sought() -> None:
+    with pytest.raises(IllegalState, match="orders-1 is not assigned"):
+        positions(A).of(B)
+
+
+def test_partitions_that_stay_keep_their_positions_in_a_new_assignment() -> None:
+    made = reading(A, at=9)
+    made.assign([A, B], has_group=False)
+    assert (made.of(A).offset, made.of(B).stage) == (9, Stage.RESET_WANTED)
+    made.assign([B], has_group=False)
+    assert made.partitions == {B}
+
+
+# Fetching ahead.
+
+
+def test_the_next_fetch_begins_behind_what_is_fetched_and_the_position_behind_what_was_taken() -> None:
+    made = reading(A, at=10)
+    bring(made, A, 5)
+    assert (made.of(A).fetch_offset, made.of(A).offset) == (15, 10)
+    made.take(2)
+    assert (made.of(A).fetch_offset, made.of(A).offset) == (15, 12)
+
+
+def test_a_partition_is_hungry_until_enough_is_in_hand() -> None:
+    made = reading(A)
+    assert [each.topic_partition for each in made.hungry(PLENTY, PLENTY)] == [A]
+    bring(made, A, 5)
+    assert made.hungry(made.of(A).fetched_bytes, PLENTY) == []
+    assert made.has_plenty(made.of(A).fetched_bytes)
+    assert made.hungry(PLENTY, made.of(A).fetched_bytes) == []  # of all partitions together
+
+
+def test_nothing_is_asked_for_a_partition_that_is_paused_or_asked_about_or_in_error() -> None:
+    made = reading(A, B)
+    made.of(A).is_paused = True
+    made.of(B).is_asked = True
+    assert made.hungry(PLENTY, PLENTY) == []
+    made.of(B).is_asked = False
+    made.of(B).error = ClientError("not allowed")
+    assert made.hungry(PLENTY, PLENTY) == []
+    made.error()
+    assert [each.topic_partition for each in made.hungry(PLENTY, PLENTY)] == [B]
+
+
+def test_a_seek_forgets_what_was_fetched() -> None:
+    made = reading(A)
+    bring(made, A, 5)
+    made.of(A).seek(3)
+    assert (made.of(A).fetch_offset, taken(made)) == (3, [])
+
+
+# Taking.
+
+
+def test_what_one_fetch_brought_of_a_partition_is_given_before_it_is_another_s_turn() -> None:
+    made = reading(A, B)
+    for partition in (A, A, B):
+        bring(made, partition, 2)
+    assert taken(made) == [(0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (0, 3)]
+
+
+def test_a_paused_partition_is_passed_over_and_keeps_its_records() -> None:
+    made = reading(A, B)
+    bring(made, A, 1)
+    bring(made, B, 1)
+    made.of(A).is_paused = True
+    assert taken(made) == [(1, 0)]
+    made.of(A).is_paused = False
+    assert taken(made) == [(0, 0)]
+
+
+def test_what_is_committed_is_where_reading_would_go_on() -> None:
+    made = reading(A)
+    made.assign([A, B], has_group=False)  # B has no position yet
+    bring(made, A, 3)
+    made.take(2)
+    assert made.to_commit() == {A: OffsetAndMetadata(2, "", 4)}
+
+
+def test_it_is_counted_when_a_fetch_is_used_up() -> None:
+    made = reading(A)
+    bring(made, A, 3)
+    made.take(2)
+    assert made.emptied == 0
+    made.take(2)
+    assert made.emptied == 1
+
+
+# KIP-320: another leader.
+
+
+def of_epoch(epoch: int | None, *, at: int = 10, reset: str = "earliest") -> Positions:
+    made = positions(A, reset=reset)
+    made.of(A).seek(at, epoch)
+    return made
+
+
+def test_a_position_is_validated_when_a_newer_leader_has_taken_over() -> None:
+    made = of_epoch(4)
+    made.of(A).led_in(5)
+    assert made.of(A).stage is Stage.VALIDATION_WANTED
+    made.validated(made.of(A), 5, 4, 10)
+    assert (made.of(A).stage, made.of(A).offset) == (Stage.READY, 10)
+    made.of(A).led_in(5)
+    assert made.of(A).stage is Stage.READY
+
+
+@pytest.mark.parametrize(("position_epoch", "leader_epoch"), [(None, 5), (5, 5), (4, None)])
+def test_there_is_nothing_to_validate_without_two_different_epochs(
+    position_epoch: int | None, leader_epoch: int | None
+) -> None:
+    made = of_epoch(position_epoch)
+    made.of(A).led_in(leader_epoch)
+    assert made.of(A).stage is Stage.READY
+
+
+def test_a_position_behind_the_end_of_its_epoch_goes_back_to_that_end() -> None:
+    """Not to where the policy says: what is before the end was read, and is in the log."""
+    made = of_epoch(4)
+    made.of(A).led_in(6)
+    made.validated(made.of(A), 6, 3, 9)
+    assert (made.of(A).stage, made.of(A).offset, made.of(A).leader_epoch) == (Stage.READY, 9, 3)
+
+
+def test_without_a_policy_the_application_hears_of_the_records_that_are_gone() -> None:
+    made = of_epoch(4, reset="none")
+    made.of(A).led_in(6)
+    made.validated(made.of(A), 6, 3, 9)
+    assert isinstance(made.error(), OffsetOutOfRange)
+
+
+def test_a_leader_that_has_no_such_epoch_leaves_it_to_the_policy() -> None:
+    made = of_epoch(4)
+    made.of(A).led_in(5)
+    made.validated(made.of(A), 5, None, None)
+    assert made.of(A).stage is Stage.RESET_WANTED
+
+
+def test_an_answer_to_a_validation_that_is_not_wanted_any_more_changes_nothing() -> None:
+    made = of_epoch(4)
+    made.of(A).led_in(5)
+    made.of(A).seek(77)
+    made.validated(made.of(A), 5, 4, 9)
+    assert (made.of(A).stage, made.of(A).offset) == (Stage.READY, 77)
