@@ -1,0 +1,243 @@
+"""A database and Kafka never diverge, whoever is killed at whatever step, and nobody decides alone.
+
+ROUNDS rounds (200 by default, shared by the databases), each with one victim (the application, the broker, the
+database), killed with SIGKILL before, after or during one step of the recipe or of its recovery; and rounds in which a
+second instance takes over while the first one sleeps at a step. After each round both sides are looked at before
+recovery (nobody may have decided alone) and after it (they must be equal). SEED repeats a run's choices.
+"""
+
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import cycle, islice, product
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from odradek.dualwrite import Step
+from tests.checker import history as messages
+from tests.checker.anomalies import anomalies
+from tests.checker.dual_writes import Began, Event, Judge, Kind, Told, Verdict
+from tests.checker.history import Answer
+from tests.clients.admin import create_topic
+from tests.crash.dual_writer import PARTITIONS, POSTGRESQL, SQLITE, TOPIC, Job
+from tests.crash.dual_writing import DATABASES, Database, Nursery, committed_messages, look, recover
+from tests.support.broker_process import Broker, BrokerProcess
+from tests.support.postgresql import why_not
+
+ROUNDS = int(os.environ.get("ROUNDS", "200"))
+SEED = int(os.environ.get("SEED") or time.time_ns() % 1_000_000)
+SETTINGS = {
+    "transaction.two.phase.commit.enable": "true",
+    "transaction.state.log.num.partitions": 3,
+    "offsets.topic.num.partitions": 1,
+}
+WRITING = (
+    Step.BEGIN_DATABASE,
+    Step.APPLICATION,
+    Step.PREPARE_KAFKA,
+    Step.WRITE_STATE,
+    Step.COMMIT_DATABASE,
+    Step.COMMIT_KAFKA,
+)
+RECOVERING = (
+    Step.TAKE_OVER_DATABASE,
+    Step.TAKE_OVER_KAFKA,
+    Step.READ_STATE,
+    Step.COMPLETE_KAFKA,
+    Step.FORGET_STATE,
+)
+VICTIMS = {SQLITE: ("application", "broker"), POSTGRESQL: ("application", "broker", "database")}
+AWAY_S = 0.3  # about as long as somebody who is killed is missed where the application goes on meanwhile
+SHORT_MS, LONG_MS = 500, 5_000  # what the second of two instances waits for the first
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    victim: str
+    step: Step
+    when: str
+
+    def __str__(self) -> str:
+        return f"{self.victim} killed {self.when} {self.step.name}"
+
+
+def rounds(database: str, rng: Random) -> Iterator[Round]:
+    """Every victim at every step, in any order, over and over."""
+    every = [Round(*each) for each in product(VICTIMS[database], (*WRITING, *RECOVERING), ("before", "after"))]
+    rng.shuffle(every)
+    return cycle(every)
+
+
+class World:
+    """A broker, a database, two places where applications live, and what is known of all that they did."""
+
+    def __init__(self, broker: Broker, database: Database, rng: Random) -> None:
+        self.broker = broker
+        self.database = database
+        self.rng = rng
+        self.events: list[Event] = []
+        self.first, self.second = Nursery("first", self.events), Nursery("second", self.events)
+        self._judge = Judge()
+        self._judged = 0
+        self._values = 0
+
+    def job(self, *, blocks: int = 0) -> Job:
+        return Job(
+            self.database.kind, self.database.address, self.broker.bootstrap, [self.block() for _ in range(blocks)]
+        )
+
+    def block(self) -> list[str]:
+        count = self.rng.randint(1, 4)
+        self._values += count
+        return [f"v{number}" for number in range(self._values - count, self._values)]
+
+    def run(self, job: Job) -> None:
+        self.first.begin(job)
+        self.first.until("ended")
+
+    def look(self) -> list[Verdict]:
+        self.events.append(look(self.database, self.broker.bootstrap))
+        new, self._judged = self.events[self._judged :], len(self.events)
+        return [verdict for event in new for verdict in self._judge.take(event)]
+
+    def recover(self) -> None:
+        recover(self.database, self.broker.bootstrap, self.events)
+
+    def close(self) -> None:
+        self.first.close()
+        self.second.close()
+
+
+@pytest.fixture(params=[SQLITE, POSTGRESQL])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    reason = why_not() if request.param == POSTGRESQL else None
+    if reason is not None:
+        pytest.skip(reason)
+    with BrokerProcess(tmp_path / "data", SETTINGS) as broker, DATABASES[request.param]() as database:
+        create_topic(broker.bootstrap, TOPIC, PARTITIONS, exact=True)
+        made = World(broker, database, Random(SEED))
+        made.run(made.job(blocks=1))
+        assert made.look() == []
+        yield made
+        made.close()
+
+
+def test_whoever_is_killed_at_whatever_step_both_sides_agree_and_nobody_decides_alone(world: World) -> None:
+    count = ROUNDS // len(DATABASES)
+    print(f"SEED={SEED} {count} rounds")
+    for number, each in enumerate(islice(rounds(world.database.kind, world.rng), count)):
+        what = f"SEED={SEED} round {number}: {each}"
+        began = len(world.events)
+        if each.step in RECOVERING:
+            leave_in_doubt(world)
+            assert world.look() == [], (what, world.events[began:])
+        kill_at(world, each)
+        assert world.look() == [], (what, world.events[began:])
+        world.recover()
+        assert world.look() == [], (what, world.events[began:])
+    print(Counter(event.rows.name for event in world.events if isinstance(event, Told)))
+    assert [str(each) for each in anomalies(history(world))] == []
+
+
+def leave_in_doubt(world: World) -> None:
+    step, when = world.rng.choice(
+        [(Step.PREPARE_KAFKA, "after"), (Step.WRITE_STATE, "after"), (Step.COMMIT_DATABASE, "after")]
+    )
+    world.run(replace(world.job(blocks=1), at=step.name, when=when, deed="die"))
+
+
+def kill_at(world: World, each: Round) -> None:
+    """One run of an application, in which the victim is killed; everybody is there again at the end."""
+    rng = world.rng
+    blocks_before = 0 if each.step in RECOVERING else rng.randint(0, 1)
+    job = replace(
+        world.job(blocks=blocks_before + rng.randint(1, 2)),
+        at=each.step.name,
+        when=each.when,
+        blocks_before=blocks_before,
+        recovers=rng.random() < 0.5,
+    )
+    if each.victim == "application" and rng.random() < 0.7:
+        world.run(replace(job, deed="die"))
+        return
+    goes_on = rng.random() < 0.5  # the blow comes while the step is under way, or the one after it
+    world.first.begin(replace(job, deed="tell" if goes_on else "wait"))
+    told = world.first.until("there")
+    assert told["event"] == "there", f"it never came there: {told}"
+    if goes_on:
+        time.sleep(rng.uniform(0.0, 0.004))
+    if each.victim == "application":
+        os.kill(told["pid"], signal.SIGKILL)
+        world.first.until("ended")
+        return
+    victim = world.broker if each.victim == "broker" else world.database
+    victim.kill9()
+    is_missed = not goes_on and rng.random() < 0.5
+    if is_missed:
+        world.first.go_on()
+        time.sleep(rng.uniform(0.0, AWAY_S))
+    victim.start()
+    if not goes_on and not is_missed:
+        world.first.go_on()
+    world.first.until("ended")
+
+
+def test_a_second_instance_takes_over_while_the_first_one_sleeps_at_a_step(world: World) -> None:
+    moments = list(product((*WRITING, *RECOVERING), ("before", "after")))
+    world.rng.shuffle(moments)
+    for number, (step, when) in enumerate(islice(cycle(moments), max(len(moments), ROUNDS // 10))):
+        what = f"SEED={SEED} round {number}: asleep {when} {step.name}"
+        began = len(world.events)
+        if step in RECOVERING:
+            leave_in_doubt(world)
+        world.first.begin(replace(world.job(blocks=1), at=step.name, when=when, deed="wait", recovers=False))
+        assert world.first.until("there")["event"] == "there", what
+        holds_the_row = world.database.kind == SQLITE or (step, when) in [
+            (Step.WRITE_STATE, "after"),
+            (Step.COMMIT_DATABASE, "before"),
+        ]
+        world.second.begin(
+            replace(world.job(blocks=2), recovers=False, timeout_ms=SHORT_MS if holds_the_row else LONG_MS)
+        )
+        world.second.until("ended")
+        world.first.go_on()
+        world.first.until("ended")
+        world.recover()
+        assert world.look() == [], (what, world.events[began:])
+    assert [str(each) for each in anomalies(history(world))] == []
+
+
+def test_a_state_that_does_not_get_into_the_row_is_found_out(world: World) -> None:
+    """The check of the checks: with a bug in the recipe, recovery aborts messages whose rows are committed."""
+    if world.database.kind != SQLITE:
+        pytest.skip("one database is enough to see it")
+    world.run(replace(world.job(blocks=1), at=Step.COMMIT_DATABASE.name, when="after", deed="die", planted=True))
+    assert world.look() == []
+    world.recover()
+    assert {each.kind for each in world.look()} == {Kind.DIVERGED}
+
+
+def history(world: World) -> list[messages.Event]:
+    """What the messages should be like, where a row says that its transaction was committed."""
+    rows = set(world.database.rows())
+    told: list[messages.Event] = []
+    for event in world.events:
+        if isinstance(event, Began):
+            for number, value in enumerate(event.values):
+                place = (TOPIC, number % PARTITIONS)
+                told.append(messages.Sent("application", place, value, Answer.UNKNOWN, event.transaction))
+            is_committed = event.values[0] in rows
+            told.append(messages.CommitAsked(event.transaction))
+            told.append(messages.CommitAnswered(event.transaction, Answer.YES if is_committed else Answer.NO))
+    found = list(committed_messages(world.broker.bootstrap))
+    for index in range(PARTITIONS):
+        place = (TOPIC, index)
+        records = [(offset, value) for partition, offset, value in found if partition == index]
+        told += [messages.Positioned("reader", place, 0), messages.Polled("reader", place, records)]
+        told.append(messages.ReachedEnd("reader", place))
+    return told
