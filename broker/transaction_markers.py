@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from broker.group_coordinator import OFFSETS_TOPIC
 from broker.transactions.entry import TopicPartition
@@ -40,8 +39,7 @@ NOT_HERE = frozenset(  # of the group coordinator: as any leader says it
 )
 
 
-@dataclass(frozen=True, slots=True)
-class TxnMarker:
+class TxnMarker(NamedTuple):
     """One entry of WriteTxnMarkers: the end of one producer's transaction in some partitions.
 
     must_sync: written is only what an fdatasync has made durable. A request has no field for it.
@@ -163,7 +161,8 @@ class MarkerSender:
 
     def resolve(self, owed: MarkersOwed) -> None:
         """The decision is as durable as settings ask: send its markers."""
-        wanted = sorted(each for each in owed.partitions if self._exists(each))
+        wanted = [each for each in owed.partitions if self._exists(each)]
+        wanted.sort()
         gone = owed.partitions.difference(wanted)
         if not wanted:
             self._written(owed, gone)

@@ -13,7 +13,6 @@ them; what became of them comes back by `markers_written`. Whatever fails is ask
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableSet
-from dataclasses import replace
 from typing import TypeVar
 
 from broker.transactions.add_partitions import add_partitions, verify_partitions
@@ -208,7 +207,7 @@ class TransactionCore:
         remaining = self._remaining[transactional_id] - written
         if remaining:
             later = self.ask_later(transactional_id)
-            return replace(later, response=len(remaining), remaining={transactional_id: remaining})
+            return later._replace(response=len(remaining), remaining={transactional_id: remaining})
         return Outcome(
             0,
             records=(completed(txn, now_ms=moment.now_ms, transaction_version=moment.transaction_version),),

@@ -1,12 +1,13 @@
 """What a decision consists of. Nothing in an `Outcome` has happened yet: the shell appends its records, replays them,
 lets the core settle the rest, arms the timers and releases the replies, in this order and in one turn of the loop.
+Named tuples, which are made in a third of the time: every transaction takes a dozen of these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from broker.transactions.entry import TopicPartition, TxnRecord
 
@@ -31,8 +32,7 @@ class TransactionConfig:
         return max(fitting, key=lambda rule: len(rule[0]))[1] if fitting else self.transactional_id_expiration_ms
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(NamedTuple):
     """What a decision needs to know beside state and request.
 
     transaction_version  the finalised level of the cluster: 0, 1 or 2
@@ -48,8 +48,7 @@ class ProducerIdNeeded(Exception):
     """The decision cannot be taken without a producer id that nobody had before; take it again with one."""
 
 
-@dataclass(frozen=True, slots=True)
-class MarkersOwed:
+class MarkersOwed(NamedTuple):
     """The markers that a decided transaction still waits for. Addressed to the core's `marker_sender`.
 
     must_sync: written is only what survives power failure. Once the transaction is complete nobody sends them again.
@@ -65,24 +64,21 @@ class MarkersOwed:
     must_sync: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """A message to whoever the token stands for, once what it rests on is recorded."""
 
     token: Token
     message: object
 
 
-@dataclass(frozen=True, slots=True)
-class Timer:
+class Timer(NamedTuple):
     """Arm the timer of this transactional id anew, or with no delay given, disarm it."""
 
     key: str
     delay_ms: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome(Generic[R_co]):
+class Outcome(NamedTuple, Generic[R_co]):
     """A decision.
 
     response   the answer; None where the asker's token is kept until the transaction is complete

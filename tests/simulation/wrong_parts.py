@@ -1,7 +1,6 @@
 """Known bugs, put back: collaborators of the coordinator that are wrong on purpose."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import replace
 from random import Random
 
 from broker.delayed import Deferred
@@ -35,7 +34,7 @@ class MarkersOfVersion0:
         self._writer = writer
 
     def write(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
-        self._writer.write([replace(marker, transaction_version=0) for marker in markers], then)
+        self._writer.write([marker._replace(transaction_version=0) for marker in markers], then)
 
 
 def markers_of_version_0(writer: MarkerWriter, timers: VirtualTimers, rng: Random) -> MarkerWriter:
@@ -59,7 +58,7 @@ class MarkersOnce:
             self._written |= {(each, pair) for each, code in results[0].items() if code is ErrorCode.NONE}
             then([{**results[0], **dict.fromkeys(again, ErrorCode.INVALID_PRODUCER_EPOCH)}])
 
-        self._writer.write([replace(marker, partitions=first)], answered)
+        self._writer.write([marker._replace(partitions=first)], answered)
 
 
 def markers_once() -> Callable[[MarkerWriter, VirtualTimers, Random], MarkerWriter]:
