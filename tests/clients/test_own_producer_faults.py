@@ -111,7 +111,7 @@ async def test_records_survive_the_death_of_the_broker(start_broker: StartBroker
 async def test_what_cannot_be_delivered_in_time_fails_and_the_producer_goes_on(start_broker: StartBroker) -> None:
     broker = start_broker({})
     topic = create_topic(broker.bootstrap, "late")
-    async with a_producer(broker.bootstrap, delivery_timeout_ms=300) as producer:
+    async with a_producer(broker.bootstrap, delivery_timeout_ms=2_000) as producer:
         await (await producer.send(topic, b"before"))
         await asyncio.to_thread(broker.kill9)
         with pytest.raises(RetriableError) as late:
@@ -278,7 +278,7 @@ async def test_a_record_that_is_not_even_taken_does_so_too(bootstrap: str, topic
 async def test_records_that_are_late_abort_their_transaction(start_broker: StartBroker) -> None:
     broker = start_broker({})
     topic = create_topic(broker.bootstrap, "late")
-    async with a_transactional(broker.bootstrap, new_id(), delivery_timeout_ms=300) as producer:
+    async with a_transactional(broker.bootstrap, new_id(), delivery_timeout_ms=2_000) as producer:
         await producer.begin_transaction()
         await producer.send(topic, b"in time")
         await producer.flush()
