@@ -140,6 +140,9 @@ class Fetcher:
                 failures = 0
                 if not is_patient and not brought_any:
                     return  # the application has enough to do, and calls when it has taken some
+        except asyncio.CancelledError:
+            self._is_closed = True  # by `close`, or because the loop ends: nothing is to be begun any more
+            raise
         finally:
             del self._fetches[node_id, channel]
             if not self._is_closed:

@@ -1,0 +1,164 @@
+"""The clients without `await`: errors come where the call is, Ctrl-C works, a fork is noticed, the end is quiet."""
+
+import inspect
+import os
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import Future
+
+import pytest
+
+import odradek.client
+from odradek.client import AbortableError, ClientError, IllegalState, RecordMetadata, RetriableError, TopicPartition
+from odradek.client.sync import Admin, Consumer, Producer
+from protocol.errors import ErrorCode
+from tests.support.oracle import REPOSITORY
+
+
+@pytest.mark.parametrize("blocking", [Producer, Consumer, Admin])
+def test_they_take_and_document_what_the_others_do(blocking: type) -> None:
+    original = getattr(odradek.client, blocking.__name__)
+    assert str(inspect.signature(blocking)) == str(inspect.signature(original))
+    for name, method in inspect.getmembers(original, inspect.isfunction):
+        if name.startswith("_") or name == "take_ready":
+            continue
+        there = getattr(blocking, name)
+        assert not inspect.iscoroutinefunction(there), name
+        assert list(inspect.signature(there).parameters) == list(inspect.signature(method).parameters), name
+        assert there.__doc__ or not method.__doc__, name
+
+
+def test_a_record_is_sent_and_its_future_tells_where_it_is(bootstrap: str, topic: str) -> None:
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        sent = producer.send(topic, b"v", timestamp_ms=77)
+        assert sent.result(20) == RecordMetadata(topic, 0, 0, 77)
+
+
+def test_records_of_one_partition_stay_in_the_order_of_the_calls(bootstrap: str, topic: str) -> None:
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        sent = [producer.send(topic, b"%d" % number) for number in range(3_000)]
+    assert [future.result(0).offset for future in sent] == list(range(3_000))
+
+
+def test_threads_may_share_a_producer(bootstrap: str, topic: str) -> None:
+    sent: list[Future[RecordMetadata]] = []
+    with Producer(bootstrap_servers=bootstrap) as producer:
+
+        def send_some() -> None:
+            sent.extend([producer.send(topic, b"v" * 100) for _ in range(2_000)])
+
+        threads = [threading.Thread(target=send_some) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        producer.flush()
+    assert sorted(future.result(0).offset or 0 for future in sent) == list(range(8_000))
+
+
+def test_an_error_of_send_itself_is_in_its_future_and_raised_by_the_next_call(bootstrap: str, topic: str) -> None:
+    with Producer(bootstrap_servers=bootstrap, max_request_size=1_000) as producer:
+        sent = producer.send(topic, b"v" * 2_000)
+        with pytest.raises(ClientError) as refused:
+            producer.flush()
+        assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
+        assert sent.exception(0) is refused.value
+        producer.flush()  # once is enough
+
+
+def test_a_transaction_is_not_committed_without_a_record_that_was_refused(bootstrap: str, topic: str) -> None:
+    with Producer(bootstrap_servers=bootstrap, transactional_id="refuses", max_request_size=1_000) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"small")
+        producer.send(topic, b"v" * 2_000)
+        with pytest.raises(AbortableError):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        producer.begin_transaction()
+        producer.send(topic, b"after")
+        producer.commit_transaction()
+    with Consumer(bootstrap_servers=bootstrap) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        assert consumer.getone().value == b"after"
+
+
+def test_settings_that_cannot_be_are_refused_by_the_constructor() -> None:
+    with pytest.raises(ValueError, match="acks"):
+        Producer(bootstrap_servers="localhost", acks=7)
+
+
+def test_a_broker_that_is_not_there_is_an_error_of_start() -> None:
+    with pytest.raises(RetriableError, match="no broker can be reached"):
+        Consumer(bootstrap_servers="127.0.0.1:1").start()
+
+
+def test_a_call_from_the_loop_s_own_thread_is_refused_instead_of_hanging(bootstrap: str, topic: str) -> None:
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        told: Future[BaseException] = Future()
+
+        def flush_there(_: object) -> None:
+            try:
+                producer.flush()
+            except BaseException as error:
+                told.set_result(error)
+
+        producer.send(topic, b"v").add_done_callback(flush_there)
+        assert isinstance(told.result(20), IllegalState)
+
+
+def test_ctrl_c_ends_a_call_that_waits_and_the_consumer_can_be_used_on(bootstrap: str, topic: str) -> None:
+    with Consumer(bootstrap_servers=bootstrap) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            for _ in consumer:
+                pass
+        with Producer(bootstrap_servers=bootstrap) as producer:
+            producer.send(topic, b"v")
+        assert consumer.getone().value == b"v"
+
+
+def test_after_a_fork_the_child_makes_clients_of_its_own(bootstrap: str, topic: str) -> None:
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        producer.send(topic, b"parent").result(20)
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                try:
+                    producer.flush()
+                except IllegalState:
+                    with Producer(bootstrap_servers=bootstrap) as its_own:
+                        its_own.send(topic, b"child").result(20)
+                    status = 0
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert producer.send(topic, b"parent again").result(20).offset == 2
+
+
+UNCLOSED = """
+import sys
+from odradek.client.sync import Consumer, Producer
+producer = Producer(bootstrap_servers=sys.argv[1])
+producer.start()
+producer.send(sys.argv[2], b"v").result(20)
+consumer = Consumer(sys.argv[2], bootstrap_servers=sys.argv[1], group_id="left open")
+consumer.start()
+print(consumer.getone().value.decode())
+"""
+
+
+def test_a_program_that_closes_nothing_ends_all_the_same_and_quietly(bootstrap: str, topic: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", UNCLOSED, bootstrap, topic],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "v\n", "")
