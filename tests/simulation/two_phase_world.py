@@ -93,9 +93,8 @@ class TwoPhaseProducer(Producer):
         rng = self._rng
         is_well = True
         for _ in range(rng.randint(1, 2)):
-            is_well = is_well and (
-                yield from self._produce([self._new_batch(attempt) for _ in range(rng.randint(1, 3))])
-            )
+            batches = [self._new_batch(attempt) for _ in range(rng.randint(1, 3))]
+            is_well = is_well and (yield from self._produce(batches))
         if is_well and rng.random() < 0.6:
             is_well = yield from self._commit_offset(attempt)
         yield from self._dies_or_sleeps(0.1)
