@@ -34,7 +34,7 @@ Answers = Callable[[Request], bytes | None]
 
 
 def usual(request: Request) -> bytes | None:
-    """As a broker that knows two requests."""
+    """As a broker that knows three requests, and says nothing of topics."""
     if request.api_key == ApiKey.API_VERSIONS.value:
         return request.answer(versions())
     return request.answer(MetadataResponse(cluster_id=str(request.correlation_id)))
@@ -45,6 +45,7 @@ def versions() -> ApiVersionsResponse:
         api_keys=[
             ApiVersion(api_key=ApiKey.API_VERSIONS.value, min_version=0, max_version=4),
             ApiVersion(api_key=ApiKey.METADATA.value, min_version=0, max_version=NEWEST_METADATA),
+            ApiVersion(api_key=ApiKey.FIND_COORDINATOR.value, min_version=0, max_version=3),
         ]
     )
 
