@@ -16,6 +16,7 @@ help:
 	@echo 'make sim SEED=n    one simulation again; SEEDS=n tries that many, 200 if nothing is said'
 	@echo 'make bench         measure this broker; make bench-kafka measures Apache Kafka beside it'
 	@echo 'make soak          copy 100,000 records in transactions while brokers and copiers are killed'
+	@echo 'make example-dual-write   a database and Kafka that agree, although processes are killed'
 	@echo 'make conformance   Kafka'"'"'s own tools, clients and message definitions against this broker (Java, Maven)'
 	@echo 'make setup         make .venv with all that the above need; they do it themselves'
 
@@ -47,6 +48,9 @@ bench: .make/dev
 bench-kafka: .make/dev
 	$(RUN) -m tests.bench.run --kafka $(ARGS)
 
+example-dual-write: .make/run
+	@$(RUN) examples/dual_write.py
+
 conformance: .make/dev
 	$(RUN) -m pytest tests/conformance $(ARGS)
 
@@ -69,4 +73,4 @@ $(RUN):
 	@test -n '$(PYTHON)' || { echo 'No Python 3.11 or later with venv was found: install one (Debian: apt install python3-venv), or say make PYTHON=/path/to/python3.12' >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-.PHONY: help run setup test check sim soak bench bench-kafka conformance clean
+.PHONY: help run setup test check sim soak bench bench-kafka example-dual-write conformance clean
