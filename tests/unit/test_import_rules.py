@@ -156,3 +156,13 @@ def test_a_broker_that_has_started_has_imported_nothing_slow() -> None:
         [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.stdout.splitlines()[-1:] == ["0 []"], done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("module", ["odradek.client", "odradek.client.sync"])
+def test_the_client_comes_without_the_broker_and_without_anything_slow(module: str) -> None:
+    unwanted = (*SLOW_TO_IMPORT, "uvloop", "broker", "storage")
+    script = f"import sys, {module}\nprint([name for name in {unwanted!r} if name in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.splitlines()[-1:] == ["[]"], done.stdout + done.stderr
