@@ -13,6 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
@@ -27,6 +28,7 @@ START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 5.0  # at the end of the process
 
 Errand = Callable[[], None]
+Work = Callable[[], Coroutine[Any, Any, R]]
 
 
 class BackgroundLoop:
@@ -40,22 +42,17 @@ class BackgroundLoop:
         self._thread.start()
         self._is_ready.wait(START_TIMEOUT_S)
 
-    def run(self, work: Coroutine[Any, Any, R], errands: SimpleQueue[Errand | None] | None = None) -> R:
-        """The result of `work`, done on the loop. Whoever interrupts the wait (Ctrl-C) cancels the work.
+    def run(self, work: Work[R], errands: SimpleQueue[Errand | None]) -> R:
+        """The result of `work()`, done on the loop. Whoever interrupts the wait (Ctrl-C) cancels the work.
 
         errands   what the work puts here is done by this thread meanwhile
         """
-        try:
-            self._check()
-        except BaseException:
-            work.close()
-            raise
+        self._check()
         assert self._loop is not None
-        calls: SimpleQueue[Errand | None] = SimpleQueue() if errands is None else errands
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        future.add_done_callback(lambda _: calls.put(None))
+        future = asyncio.run_coroutine_threadsafe(work(), self._loop)
+        future.add_done_callback(lambda _: errands.put(None))
         try:
-            while (errand := calls.get()) is not None:
+            while (errand := errands.get()) is not None:
                 errand()
         except BaseException:
             future.cancel()
@@ -135,17 +132,18 @@ class Blocking(Generic[A]):
     def __init__(self, make: Callable[[], A]) -> None:
         self._background = background_loop()
         self._errands: SimpleQueue[Errand | None] | None = None  # of the call that is under way
-        self._client = self._wait(_in_a_coroutine(make))
+        self._client = self._wait(partial(in_a_coroutine, make))
 
-    def _wait(self, work: Coroutine[Any, Any, R]) -> R:
-        before, self._errands = self._errands, SimpleQueue()
+    def _wait(self, work: Work[R]) -> R:
+        errands: SimpleQueue[Errand | None] = SimpleQueue()
+        before, self._errands = self._errands, errands
         try:
-            return self._background.run(work, self._errands)
+            return self._background.run(work, errands)
         finally:
             self._errands = before
 
 
-async def _in_a_coroutine(function: Callable[[], R]) -> R:
+async def in_a_coroutine(function: Callable[[], R]) -> R:
     return function()
 
 
@@ -153,7 +151,7 @@ def blocking(method: Callable[Concatenate[A, P], Coroutine[Any, Any, R]]) -> Cal
     """The method of a blocking client that waits for this one."""
 
     def call(self: Blocking[A], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._wait(method(self._client, *args, **kwargs))
+        return self._wait(lambda: method(self._client, *args, **kwargs))
 
     functools.update_wrapper(call, method)  # its documentation and signature
     return call
@@ -163,7 +161,7 @@ def on_the_loop(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[
     """The same for a method that is no coroutine: it too belongs to the loop."""
 
     def call(self: Blocking[A], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._wait(_in_a_coroutine(lambda: method(self._client, *args, **kwargs)))
+        return self._wait(partial(in_a_coroutine, lambda: method(self._client, *args, **kwargs)))
 
     functools.update_wrapper(call, method)
     return call

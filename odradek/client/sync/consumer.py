@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from functools import partial
 from types import TracebackType
 
 from odradek.client import consumer
 from odradek.client.errors import IllegalState
 from odradek.client.subscription import OnRebalance as AsyncOnRebalance
-from odradek.client.sync.background import Blocking, blocking, on_the_loop, taking
+from odradek.client.sync.background import Blocking, blocking, in_a_coroutine, on_the_loop, taking
 from odradek.client.values import ConsumerRecord, TopicPartition
 
 OnRebalance = Callable[[list[TopicPartition]], None]
@@ -56,16 +57,12 @@ class Consumer(Blocking[consumer.Consumer]):
     ) -> None:
         """See `odradek.client.Consumer.subscribe`. What is called on a rebalance runs in the thread that asks for
         records, and may call this consumer."""
-        self._wait(
-            _done(
-                lambda: self._client.subscribe(
-                    topics,
-                    on_assigned=self._in_the_thread(on_assigned),
-                    on_revoked=self._in_the_thread(on_revoked),
-                    on_lost=self._in_the_thread(on_lost),
-                )
-            )
-        )
+        callbacks = {
+            "on_assigned": self._in_the_thread(on_assigned),
+            "on_revoked": self._in_the_thread(on_revoked),
+            "on_lost": self._in_the_thread(on_lost),
+        }
+        self._wait(partial(in_a_coroutine, lambda: self._client.subscribe(topics, **callbacks)))
 
     start = blocking(consumer.Consumer.start)
     close = blocking(consumer.Consumer.close)
@@ -114,7 +111,3 @@ class Consumer(Blocking[consumer.Consumer]):
                 raise failures[0]
 
         return on_rebalance
-
-
-async def _done(function: Callable[[], None]) -> None:
-    function()

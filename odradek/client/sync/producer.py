@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from odradek.client import producer
-from odradek.client.sync.background import Blocking, blocking, settle, taking
+from odradek.client.sync.background import Blocking, Work, blocking, settle, taking
 from odradek.client.values import RecordMetadata
 
 R = TypeVar("R")
@@ -69,7 +69,7 @@ class Producer(Blocking[producer.Producer]):
 
     def close(self, *, timeout_ms: float | None = None) -> None:
         """See `odradek.client.Producer.close`."""
-        super()._wait(self._after_sending(self._client.close(timeout_ms=timeout_ms), raises=False))
+        super()._wait(lambda: self._after_sending(lambda: self._client.close(timeout_ms=timeout_ms), raises=False))
 
     def send(
         self,
@@ -96,7 +96,7 @@ class Producer(Blocking[producer.Producer]):
             self._is_passing = True
             self._background.call_soon(self._begin_to_pass)
         if self._taken_bytes - self._passed_bytes > MOST_WAITING_BYTES:
-            super()._wait(self._after_sending(_nothing(), raises=False))
+            super()._wait(lambda: self._after_sending(_nothing, raises=False))
         return future
 
     flush = blocking(producer.Producer.flush)
@@ -109,28 +109,24 @@ class Producer(Blocking[producer.Producer]):
 
     def abort_transaction(self) -> None:
         """See `odradek.client.Producer.abort_transaction`. Errors of `send` are forgotten with the transaction."""
-        super()._wait(self._after_sending(self._client.abort_transaction(), raises=False))
+        super()._wait(lambda: self._after_sending(self._client.abort_transaction, raises=False))
         self._refused = None
 
-    def _wait(self, work: Coroutine[Any, Any, R]) -> R:
-        return super()._wait(self._after_sending(work, raises=True))
+    def _wait(self, work: Work[R]) -> R:
+        return super()._wait(lambda: self._after_sending(work, raises=True))
 
     # On the loop.
 
-    async def _after_sending(self, work: Coroutine[Any, Any, R], *, raises: bool) -> R:
-        """`work`, once everything that was sent before has been passed on."""
-        try:
-            while self._sendings or self._passing is not None:
-                self._begin_to_pass()
-                assert self._passing is not None
-                await asyncio.shield(self._passing)
-            refused, self._refused = self._refused, None if raises else self._refused
-            if raises and refused is not None:
-                raise refused
-        except BaseException:
-            work.close()
-            raise
-        return await work
+    async def _after_sending(self, work: Work[R], *, raises: bool) -> R:
+        """`work()`, once everything that was sent before has been passed on."""
+        while self._sendings or self._passing is not None:
+            self._begin_to_pass()
+            assert self._passing is not None
+            await asyncio.shield(self._passing)
+        if raises and self._refused is not None:
+            refused, self._refused = self._refused, None
+            raise refused
+        return await work()
 
     def _begin_to_pass(self) -> None:
         if self._passing is None:
