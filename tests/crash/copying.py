@@ -23,9 +23,10 @@ Timed = tuple[int, Event]  # by the machine's monotonic clock, in ns
 
 
 class CopierProcess:
-    def __init__(self, job: Job) -> None:
-        """A process per `start`, all with one journal and one stderr."""
+    def __init__(self, job: Job, module: str = "tests.crash.copier") -> None:
+        """A process per `start`, all with one journal and one stderr. `module` is run with the job as its argument."""
         self.job = job
+        self._module = module
         self._stderr = Path(f"{job.journal}.stderr")
         self._process: subprocess.Popen[bytes] | None = None
         self._starts = 0
@@ -35,7 +36,7 @@ class CopierProcess:
         self._starts += 1
         job = replace(self.job, seed=self.job.seed + 1000 * self._starts)
         with open(self._stderr, "ab") as stderr:
-            words = [sys.executable, "-m", "tests.crash.copier", job.to_json()]
+            words = [sys.executable, "-m", self._module, job.to_json()]
             self._process = subprocess.Popen(words, cwd=REPOSITORY, stderr=stderr, stdin=subprocess.DEVNULL)
 
     def kill9(self) -> None:

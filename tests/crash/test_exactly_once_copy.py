@@ -43,8 +43,9 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
         yield running
 
 
-@pytest.fixture
-def copiers(tmp_path: Path, broker: Broker) -> Iterator[list[CopierProcess]]:
+@pytest.fixture(params=["copier", "own_copier"])
+def copiers(tmp_path: Path, broker: Broker, request: pytest.FixtureRequest) -> Iterator[list[CopierProcess]]:
+    """Of librdkafka's client, and of our own."""
     made = [
         CopierProcess(
             Job(
@@ -57,7 +58,8 @@ def copiers(tmp_path: Path, broker: Broker) -> Iterator[list[CopierProcess]]:
                 per_transaction=PER_TRANSACTION,
                 aborts=0.15,
                 seed=SEED + number,
-            )
+            ),
+            f"tests.crash.{request.param}",
         )
         for number in range(COPIERS)
     ]
