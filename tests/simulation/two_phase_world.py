@@ -70,11 +70,13 @@ class TwoPhaseProducer(Producer):
             return
 
     def _recover(self) -> Script:
-        self._number = self._database.take_over(self.transactional_id)
         for _ in range(TRIES):
             (answer,) = yield [Ask(keep_request(self.transactional_id), KEEPING)]
             code = None if answer is None else ErrorCode(answer.error_code)
             if code is E.NONE:
+                # First the broker's word, then the database, then what stands in it: else an instance that was
+                # overtaken at the broker could still write its row, after somebody has read that there is none.
+                self._number = self._database.take_over(self.transactional_id)
                 self._pair = answer.producer_id, answer.producer_epoch
                 self._sequences.clear()
                 ongoing = answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch

@@ -119,7 +119,7 @@ class NotBumpedAgain(TransactionCore):
         assert producer_epoch is not None
         unbumped = decided._replace(next_producer_id=producer_id, next_producer_epoch=producer_epoch)
         answer = EndTxnResponse(producer_id=producer_id, producer_epoch=producer_epoch)
-        return replace(outcome, records=(unbumped,), awaited={request.transactional_id: Reply(token, answer)})
+        return outcome._replace(records=(unbumped,), awaited={request.transactional_id: Reply(token, answer)})
 
 
 class KeepsThePair(TransactionCore):
@@ -138,7 +138,7 @@ class KeepsThePair(TransactionCore):
             ongoing_txn_producer_epoch=kept.producer_epoch,
         )
         unbumped = kept._replace(next_producer_id=None, next_producer_epoch=None)
-        return replace(outcome, response=answer, records=(unbumped,))
+        return outcome._replace(response=answer, records=(unbumped,))
 
 
 class UnsyncedLog:
