@@ -39,7 +39,8 @@ def main() -> int:
         if options.kafka:
             subjects.append(Subject(KAFKA, new_kafka, Path(work)))
         try:
-            for measurement in chosen:
+            for number, measurement in enumerate(chosen, 1):
+                print(f"[{number}/{len(chosen)}] {measurement.name}:", end="", flush=True)
                 measure(measurement, subjects, results, is_quick=options.quick)
         except KeyboardInterrupt:
             print("interrupted: what there is so far", file=sys.stderr)
@@ -89,12 +90,15 @@ def measure(measurement: Measurement, subjects: Sequence[Subject], results: Resu
             compiled("load")
         if measurement.warms_up and not is_quick:
             for subject in subjects:
+                say(f"{subject.name} warms up")
                 warm_up(subject, measurement)
         for turn in range(1 if is_quick else max(measurement.rounds, measurement.kafka_rounds)):
             for subject in subjects:
                 if turn < (measurement.kafka_rounds if subject.name == KAFKA else measurement.rounds):
+                    say(subject.name)
                     results.add(measurement, subject.name, measurement.measure(subject, share))
             if measurement.baseline is not None and turn < measurement.rounds:
+                say(BASELINE)
                 with suppress(NoCompiler):  # of a row that itself can be measured without
                     results.add(measurement, BASELINE, measurement.baseline(share / 2))
     except NoCompiler as reason:
@@ -104,7 +108,12 @@ def measure(measurement: Measurement, subjects: Sequence[Subject], results: Resu
     told = results.failures.get(measurement.name) or "; ".join(
         " ".join(cell for cell in line.cells() if cell) for line in lines(results, measurement)
     )
-    print(f"{measurement.name} ({time.monotonic() - begun:.0f} s): {told}", flush=True)
+    print(f" ({time.monotonic() - begun:.0f} s)\n    {told}", flush=True)
+
+
+def say(what: str) -> None:
+    """What is going on, on the line of its row."""
+    print(f" {what}", end="", flush=True)
 
 
 if __name__ == "__main__":
