@@ -170,7 +170,7 @@ def describe(
                     "producer_id": found.producer_id,
                     "producer_epoch": found.producer_epoch,
                     "state": found.state,
-                    "timeout_ms": found.timeout_ms,
+                    "timeout_ms": "never" if found.is_two_phase and not json else found.timeout_ms,
                     "started_ms": found.started_ms,
                     "open_for_ms": found.open_for_ms(_now_ms()),
                     "partitions": [f"{topic}-{partition}" for topic, partition in found.partitions],

@@ -212,6 +212,7 @@ def test_a_two_phase_commit_is_ended_by_force_only_and_its_owner_is_fenced(boots
     ordinary = Producer({"bootstrap.servers": bootstrap})
     ordinary.produce(topic, b"behind it")
     assert ordinary.flush(PATIENCE_S) == 0
+    assert re.search(r"forced .* Ongoing +never ", transactions("describe", "forced", "-b", bootstrap).stdout)
     refused = transactions("abort", "-b", bootstrap, "--transactional-id", "forced")
     assert refused.returncode == 1
     assert "force-terminate --transactional-id forced" in refused.stderr
