@@ -115,7 +115,11 @@ class Sender:
                     self.backlog.buffered_bytes += batch.size_bytes - before
                     return False
         batch = outbox.open_batch(self.loop.time(), timestamp_ms)
-        batch.append(key, value, headers, timestamp_ms, limit, future)
+        try:
+            batch.append(key, value, headers, timestamp_ms, limit, future)
+        except BaseException:  # what is not bytes
+            waiting.pop()
+            raise
         self._busy[outbox] = None
         self.backlog.opened(outbox, batch)
         if len(waiting) > 1:

@@ -218,7 +218,8 @@ class TransactionSession:
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> None:
-        """Raises AbortableError also when there is no answer in time: the offsets may be in the transaction or not."""
+        """Raises AbortableError also when there is no answer in time: the offsets may be in the transaction or not. So
+        it is when the call is cancelled, and the transaction has to be aborted."""
         if not offsets:
             return
         self.sends()
@@ -230,6 +231,9 @@ class TransactionSession:
             lost = AbortableError(str(error), error.code)
             self.failed(Verdict.ABORT, lost)
             raise lost from error
+        except asyncio.CancelledError:
+            self.failed(Verdict.ABORT, AbortableError("sending offsets to the transaction was cancelled"))
+            raise
 
     async def _add_offsets(self, group_id: str) -> None:
         assert self.identity is not None

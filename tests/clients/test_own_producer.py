@@ -119,6 +119,14 @@ async def test_a_record_larger_than_a_request_may_be_is_not_taken(bootstrap: str
         assert (await (await producer.send(topic, b"v"))).offset == 0
 
 
+async def test_what_is_not_bytes_is_a_mistake_that_does_no_harm(bootstrap: str, topic: str) -> None:
+    async with a_producer(bootstrap) as producer:
+        for value in ("text", 7):
+            with pytest.raises(TypeError):
+                await producer.send(topic, value)  # type: ignore[arg-type]
+        assert (await (await producer.send(topic, b"v"))).offset == 0
+
+
 async def test_a_partition_that_is_not_there_is_refused_at_once(bootstrap: str, topic: str) -> None:
     async with a_producer(bootstrap) as producer:
         with pytest.raises(ClientError, match="no partition 9"):

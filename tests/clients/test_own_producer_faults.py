@@ -241,6 +241,39 @@ async def test_a_commit_that_takes_too_long_can_be_called_again(start_broker: St
     assert await committed(broker.bootstrap, topic) == [b"v"]
 
 
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+async def test_an_end_that_was_cancelled_can_be_called_again(bootstrap: str, topic: str, commit: bool) -> None:
+    async with a_transactional(bootstrap, new_id()) as producer:
+        for turns in range(12):  # of the event loop, until it is cancelled
+            await producer.begin_transaction()
+            await producer.send(topic, b"%d" % turns)
+            end = producer.commit_transaction if commit else producer.abort_transaction
+            ending = asyncio.create_task(end())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            ending.cancel()
+            with suppress(asyncio.CancelledError):
+                await ending
+                continue
+            await end()
+    assert await committed(bootstrap, topic) == ([b"%d" % turns for turns in range(12)] if commit else [])
+
+
+async def test_offsets_whose_sending_was_cancelled_abort_the_transaction(bootstrap: str, topic: str) -> None:
+    group = new_id()
+    async with a_transactional(bootstrap, new_id()) as producer:
+        await producer.begin_transaction()
+        sending = asyncio.create_task(producer.send_offsets_to_transaction({TopicPartition(topic, 0): 3}, group))
+        await asyncio.sleep(0)
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        with pytest.raises(AbortableError, match="cancelled"):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+    assert await asyncio.to_thread(committed_offset, bootstrap, group, topic) is None
+
+
 async def test_a_record_that_is_refused_makes_the_transaction_one_to_abort(bootstrap: str) -> None:
     topic = create_topic(bootstrap, "refused", config={"max.message.bytes": 1_000})
     async with a_transactional(bootstrap, new_id()) as producer:
