@@ -237,4 +237,5 @@ class Partition:
 
     def _await_sync(self, end_offset: int, action: OnDone) -> None:
         self._unsynced.append((end_offset, action))
-        self._syncs.add(self)
+        if end_offset > self.log.syncing_to:
+            self._syncs.add(self)

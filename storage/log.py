@@ -310,6 +310,11 @@ class Log(ReadableLog):
         then a restart after a crash reads them again."""
         return bool(self._unsynced.rolled)
 
+    @property
+    def syncing_to(self) -> int:
+        """What is below is synced already, or by the sync that is under way."""
+        return self.recovery_point if self._ticket is None else self._ticket.end_offset
+
     def start_sync(self) -> SyncTicket:
         """One at a time, since the next one relies on what this one makes durable."""
         assert self._ticket is None, f"{self}: a sync is under way"

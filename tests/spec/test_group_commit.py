@@ -6,7 +6,7 @@ import pytest
 
 from broker.partition import Partition
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records import NewRecord, batches, build_batch
+from protocol.records import NewRecord, batches, build_batch, read_batch_header
 from storage.log import Origin
 from tests.support.broker_scene import NOW_MS, BrokerScene
 from tests.support.fake_disk import FakeDisk, Fault
@@ -265,6 +265,73 @@ def test_an_external_coordinator_may_ask_for_an_fsync_whatever_the_settings_say(
     assert told == [None]
     scene.partition.when_durable(appended.last_offset + 1, told.append, must_sync=True)
     assert told == [None, None]
+
+
+def test_who_asks_for_what_is_being_synced_already_causes_no_second_fsync(scene: Scene) -> None:
+    appended = scene.partition.append_now(batch(b"a"), origin=Origin.COORDINATOR, now_ms=NOW_MS)
+    told: Told = []
+    for _ in range(3):
+        scene.partition.when_durable(appended.last_offset + 1, told.append, must_sync=True)
+    assert len(scene.scene.workers.jobs) == 1
+    scene.scene.workers.finish_one()
+    assert told == [None, None, None]
+    assert not scene.scene.workers.jobs
+
+
+TWO_PHASE, ORDINARY = 50, 51
+
+
+def in_transaction(scene: Scene, producer_id: int) -> Told:
+    told: Told = []
+    records = build_batch(
+        [NewRecord(None, b"v", NOW_MS)],
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=0,
+        is_transactional=True,
+    )
+    header = read_batch_header(records)
+    scene.partition.append(records, origin=Origin.CLIENT, now_ms=NOW_MS, on_done=told.append, header=header)
+    return told
+
+
+def test_a_batch_of_a_two_phase_commit_waits_for_the_fsync_and_the_one_beside_it_does_not(scene: Scene) -> None:
+    scene.scene.two_phase.ids.add(TWO_PHASE)
+    waiting, beside = in_transaction(scene, TWO_PHASE), in_transaction(scene, ORDINARY)
+    plain = scene.append(b"plain")
+    scene.scene.tick.run()
+    assert (waiting, beside, plain) == ([], [None], [None])
+    scene.scene.workers.finish_all()
+    assert waiting == [None]
+
+
+def test_sent_again_it_is_not_answered_before_the_original_is_synced(scene: Scene) -> None:
+    scene.scene.two_phase.ids.add(TWO_PHASE)
+    first = in_transaction(scene, TWO_PHASE)
+    scene.scene.tick.run()
+    again = in_transaction(scene, TWO_PHASE)
+    scene.scene.tick.run()
+    assert (first, again) == ([], [])
+    scene.scene.workers.finish_all()
+    assert (first, again) == ([None], [None])
+
+
+def test_while_transactional_ids_are_being_loaded_any_transaction_may_be_such_a_one(scene: Scene) -> None:
+    scene.scene.two_phase.are_all_known = False
+    told = in_transaction(scene, ORDINARY)
+    scene.scene.tick.run()
+    assert told == []
+    scene.scene.workers.finish_all()
+    assert told == [None]
+
+
+def test_if_its_fsync_fails_the_producer_learns_it(scene: Scene) -> None:
+    scene.scene.two_phase.ids.add(TWO_PHASE)
+    told = in_transaction(scene, TWO_PHASE)
+    scene.scene.tick.run()
+    scene.disk.fail(1, Fault.EIO)
+    scene.scene.workers.finish_all()
+    assert failed(told)
 
 
 def test_who_waits_for_a_partition_that_is_deleted_is_told_so() -> None:
