@@ -4,9 +4,12 @@ import pytest
 
 from broker.authorization import Operation, ResourceType
 from broker.dispatch import HANDLERS
+from broker.transaction_coordinator import TRANSACTION_STATE
 from broker.transactions.turn import TransactionConfig
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
+from protocol.records import NewRecord, build_batch
+from storage.log import Origin
 from tests.support.transaction_scene import refused
 from tests.support.transactional_clients import ID, NO_PAIR, TV1, TV2, Clients, Pair
 
@@ -116,3 +119,40 @@ def test_scenario_125_an_operator_without_the_permission_aborts_what_nobody_will
         scene.commit(pair)
     assert scene.read(committed=True) == []
     assert scene.transactions.describe(ID).transaction_timeout_ms == 60_000
+
+
+# Whose batches wait for the disk.
+
+
+def test_a_producer_is_known_to_be_relied_on_from_its_record_on_also_after_a_restart(scene: Clients) -> None:
+    pair, _ = scene.init6()
+    assert pair[0] in scene.two_phase
+    again = scene.restarted(killed=True)
+    assert again.two_phase.are_all_known
+    assert again.two_phase.ids == {pair[0]}
+
+
+def test_until_its_transactional_id_is_ended_by_force_or_given_up(scene: Clients) -> None:
+    pair, _ = scene.init6()
+    scene.produce(pair)
+    with refused(E.CONCURRENT_TRANSACTIONS):
+        scene.init()
+    assert scene.two_phase.ids == {pair[0]}, "the abort is relied on too"
+    scene.init()
+    assert scene.two_phase.ids == set()
+
+
+def test_a_new_producer_id_takes_the_place_of_the_old_one(scene: Clients) -> None:
+    pair, _ = scene.init6()
+    scene.produce(pair)
+    scene.init6(keep=True)
+    assert scene.two_phase.ids == {pair[0]}, "its records are under the old one"
+
+
+def test_no_producer_is_known_not_to_be_while_a_part_of_the_transactional_ids_cannot_be_read() -> None:
+    scene = Clients()
+    corrupt = build_batch([NewRecord(b"\0\0 cut", b"", 0)])
+    scene.partition(TRANSACTION_STATE).append_now(corrupt, origin=Origin.COORDINATOR, now_ms=scene.clock.now_ms())
+    again = scene.restarted(killed=True)
+    assert not again.two_phase.are_all_known
+    assert 12345 in again.two_phase
