@@ -132,7 +132,11 @@ class Admin:
 
     async def start(self) -> None:
         """Find the cluster. Raises RetriableError when no broker answers."""
-        await self._cluster.start()
+        try:
+            await self._cluster.start()
+        except BaseException:
+            await self._cluster.close()
+            raise
 
     async def close(self) -> None:
         await self._cluster.close()

@@ -97,6 +97,7 @@ class Cluster:
 
     async def start(self) -> None:
         """Learn of the brokers, from the first bootstrap server that answers. Raises RetriableError."""
+        self._is_closed = False
         await self.refresh(())
 
     async def close(self) -> None:

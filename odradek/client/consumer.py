@@ -29,6 +29,7 @@ from protocol.errors import ErrorCode, MalformedMessage
 Records = dict[TopicPartition, list[ConsumerRecord]]
 
 PER_POLL = 500  # records
+COMMIT_TIMEOUT_MS = 5_000  # of one that nobody asked for: the application waits for other things
 
 
 class Consumer:
@@ -147,8 +148,12 @@ class Consumer:
         await self.close()
 
     async def start(self) -> None:
-        """Find the cluster. Raises RetriableError when no broker answers."""
-        await self._cluster.start()
+        """Find the cluster. Raises RetriableError when no broker answers; it may be called again then."""
+        try:
+            await self._cluster.start()
+        except BaseException:
+            await self._cluster.close()
+            raise
         self._is_started = True
         self._fetcher.wake()
 
@@ -376,7 +381,7 @@ class Consumer:
                 taken = self._take(max_records)
                 if taken is not None:
                     return taken
-                if (error := self._positions.error()) is not None:
+                if (error := self._positions.error() or self._fetcher.error()) is not None:
                     self._fetcher.wake()
                     raise error
                 self._fetcher.wake()
@@ -418,8 +423,9 @@ class Consumer:
     async def _commit_by_itself(self) -> None:
         """What fails now is committed next time, or read again by whoever gets the partitions."""
         if self._commits_every_s is not None:
-            with suppress(RetriableError, CommitFailed):
-                await self.commit()
+            with suppress(RetriableError, CommitFailed, TimeoutError):
+                async with asyncio.timeout(min(self._cluster.request_timeout_ms, COMMIT_TIMEOUT_MS) / 1000):
+                    await self.commit()
 
     def _to_commit(self) -> dict[TopicPartition, OffsetAndMetadata]:
         found = self._positions.to_commit()

@@ -67,6 +67,7 @@ class Fetcher:
         self._fetches: dict[tuple[int, str], asyncio.Task[None]] = {}  # by node and channel
         self._lookup: asyncio.Task[None] | None = None
         self._watched: frozenset[str] = frozenset()
+        self._error: ClientError | None = None  # about a topic, which the application has to be told
         self._is_closed = False
 
     def wake(self) -> None:
@@ -85,6 +86,11 @@ class Fetcher:
         """Look for those that do not exist until they do, and tell it as news."""
         self._watched = topics
         self.wake()
+
+    def error(self) -> ClientError | None:
+        """What is wrong with a topic, once: it is looked for again after that."""
+        error, self._error = self._error, None
+        return error
 
     async def close(self) -> None:
         self._is_closed = True
@@ -248,6 +254,8 @@ class Fetcher:
     # Looking up.
 
     def _has_to_look_up(self) -> bool:
+        if self._error is not None:
+            return False
         now_s = time.monotonic()
         return (
             bool(self._cluster.stale_topics(now_s))
@@ -275,7 +283,7 @@ class Fetcher:
                 except RetriableError:
                     pass
                 except ClientError as error:
-                    self._blame(error)
+                    self._error = error
                     return
                 self.wake()  # for what is known by now
                 failures = failures + 1 if self._open_questions() == before else 0
@@ -295,8 +303,11 @@ class Fetcher:
     async def _look_up_once(self) -> None:
         topics = self._missing_topics() | set(self._cluster.stale_topics(time.monotonic()))
         topics |= {each.topic_partition.topic for each in self._positions if self._is_leaderless(each)}
-        if topics:
-            await self._cluster.refresh(topics)
+        if known := {topic for topic in topics if self._cluster.known_topic(topic) is not None}:
+            await self._cluster.refresh(known)
+        for topic in topics - known:
+            with suppress(RetriableError):
+                await self._cluster.topic(topic, timeout_ms=0)
         if wanted := [each.topic_partition for each in self._positions.wanting(Stage.COMMITTED_WANTED)]:
             assert self._committed is not None
             for partition, offset in (await self._committed(wanted)).items():
@@ -348,9 +359,3 @@ class Fetcher:
                 assigned.error = refusal(end.code, f"the log of {partition.topic}-{partition.partition}")
         if stale:
             await self._cluster.refresh(stale)
-
-    def _blame(self, error: ClientError) -> None:
-        """A refusal that does not pass, of everything that is open."""
-        for each in self._positions:
-            if each.stage is not Stage.READY and each.error is None:
-                each.error = error

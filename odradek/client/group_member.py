@@ -30,6 +30,7 @@ from protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequ
 from protocol.messages.sync_group_response import SyncGroupResponse
 
 CHANNEL = "group"  # JoinGroup and SyncGroup wait for the other members
+LEAVE_TIMEOUT_MS = 5_000
 JOIN_EXTRA_MS = 5_000  # the coordinator answers when the rebalance timeout is over at the latest
 
 
@@ -121,18 +122,15 @@ class GroupMember:
     async def leave(self) -> None:
         """At once, so that the others need not wait for the session to run out; a static member is waited for."""
         await self._stop_heartbeats()
-        member = self._membership
-        if not member.member_id or member.instance_id is not None:
+        member_id = self._membership.member_id
+        self._membership.left()
+        if not member_id or self._membership.instance_id is not None:
             return
-        request = LeaveGroupRequest(
-            group_id=self._settings.group_id,
-            members=[MemberIdentity(member_id=member.member_id)],
-        )
-        member.left()
-        with suppress(ClientError):
-            await self._cluster.ask_coordinator(
-                self._settings.group_id, CoordinatorType.GROUP, request, LeaveGroupResponse
-            )
+        request = LeaveGroupRequest(group_id=self._settings.group_id, members=[MemberIdentity(member_id=member_id)])
+        with suppress(ClientError):  # a coordinator that is away finds out by itself
+            group_id = self._settings.group_id
+            node_id = await self._cluster.coordinator(group_id, CoordinatorType.GROUP, timeout_ms=0)
+            await self._cluster.ask(request, LeaveGroupResponse, node_id=node_id, timeout_ms=LEAVE_TIMEOUT_MS)
 
     # Joining.
 

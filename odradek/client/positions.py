@@ -206,7 +206,8 @@ class Positions:
 
     def hungry(self, most_bytes: int, most_bytes_in_all: int) -> list[Assigned]:
         """Those to be fetched from: ready, not paused, not asked about already, and with less than so much in hand."""
-        if sum(each.fetched_bytes for each in self._assigned.values()) >= most_bytes_in_all:
+        in_hand = sum(each.fetched_bytes for each in self._assigned.values() if not each.is_paused)
+        if in_hand >= most_bytes_in_all:
             return []
         return [
             each

@@ -18,10 +18,12 @@ from odradek.client import (
     IllegalState,
     OffsetAndMetadata,
     OffsetOutOfRange,
+    RetriableError,
     TopicPartition,
 )
 from odradek.client.sync import Consumer, Producer
 from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
 from tests.clients.admin import create_topic, new_admin
 from tests.clients.conftest import StartBroker
 from tests.clients.speakers import wait_for
@@ -356,6 +358,38 @@ def test_calls_that_the_state_does_not_allow_say_so(bootstrap: str, topic: str) 
             consumer.subscribe([topic])
     with member(bootstrap, topic, group="mistakes") as subscribed, pytest.raises(IllegalState, match="subscribed"):
         subscribed.assign([partition])
+
+
+def test_a_topic_that_cannot_be_is_an_error_and_not_waited_for(bootstrap: str) -> None:
+    with member(bootstrap, "no such name!", group="mistakes") as subscribed, pytest.raises(ClientError) as refused:
+        subscribed.getone()
+    assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    with Consumer(bootstrap_servers=bootstrap) as assigned:
+        assigned.assign([TopicPartition("no such name!", 0)])
+        with pytest.raises(ClientError) as refused:
+            assigned.getone()
+    assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_a_consumer_whose_start_failed_may_be_started_again(start_broker: StartBroker) -> None:
+    broker: Broker = start_broker({})
+    produce(broker.bootstrap, "again", b"a")
+    broker.stop()
+    consumer = Consumer(bootstrap_servers=broker.bootstrap)
+    with pytest.raises(RetriableError):
+        consumer.start()
+    broker.start()
+    with consumer:
+        consumer.assign([TopicPartition("again", 0)])
+        assert consumer.getone().value == b"a"
+
+
+def test_a_consumer_whose_broker_is_away_closes_all_the_same(start_broker: StartBroker) -> None:
+    broker: Broker = start_broker({})
+    produce(broker.bootstrap, "away", b"a")
+    with member(broker.bootstrap, "away", group="away", enable_auto_commit=True, request_timeout_ms=300) as consumer:
+        assert consumer.getone().value == b"a"
+        broker.kill9()
 
 
 @pytest.mark.parametrize("settings", [{"isolation_level": "dirty"}, {"auto_offset_reset": "middle"}])
