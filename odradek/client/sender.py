@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -13,6 +13,14 @@ from odradek.client.cluster import Cluster
 from odradek.client.connection import Connection
 from odradek.client.errors import STALE_METADATA, AbortableError, ClientError, RetriableError, code_of
 from odradek.client.outbox import SEQUENCE_LOST, Gap, Outbox
+from odradek.client.produce_exchange import (
+    answers_by_partition,
+    base_offset,
+    explanation,
+    log_append_time_ms,
+    produce_request,
+    version_bounds,
+)
 from odradek.client.producer_batch import Identity, ProducerBatch
 from odradek.client.routes import Routes
 from odradek.client.values import Headers, RecordMetadata, TopicPartition
@@ -20,13 +28,10 @@ from odradek.client.verdicts import Verdict, as_exception, verdict
 from protocol.api_keys import ApiKey
 from protocol.compression import Compression
 from protocol.errors import ErrorCode
-from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse
+from protocol.messages.produce_request import ProduceRequest
+from protocol.messages.produce_response import ProduceResponse
 
-NO_OFFSET = -1
 ALL = -1  # acks
-SINCE_TRANSACTION_V2 = 12  # from this version of Produce on the broker itself adds partitions to the transaction
-WITH_NAMES = 12  # from version 13 on topics go by their ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,23 +237,19 @@ class Sender:
 
     def _send(self, connection: Connection, batches: list[tuple[Outbox, ProducerBatch]]) -> None:
         rules = self._rules
-        by_topic: dict[str, list[PartitionProduceData]] = {}
-        for outbox, batch in batches:
-            records = batch.seal(rules.compression, is_transactional=rules.transactional_id is not None)
-            topic, index = outbox.partition
-            by_topic.setdefault(topic, []).append(PartitionProduceData(index=index, records=records))
-        request = ProduceRequest(
+        is_transactional = rules.transactional_id is not None
+        request = produce_request(
+            [
+                (outbox.partition, batch.seal(rules.compression, is_transactional=is_transactional))
+                for outbox, batch in batches
+            ],
             transactional_id=rules.transactional_id,
             acks=rules.acks,
             timeout_ms=int(rules.request_timeout_ms),
-            topic_data=[TopicProduceData(name=topic, partition_data=data) for topic, data in by_topic.items()],
         )
-        oldest, newest = 0, WITH_NAMES
-        if rules.transactional_id is not None:
-            if self._permission.is_transaction_v2:
-                oldest = SINCE_TRANSACTION_V2
-            else:
-                newest = SINCE_TRANSACTION_V2 - 1
+        oldest, newest = version_bounds(
+            is_transactional=is_transactional, is_transaction_v2=self._permission.is_transaction_v2
+        )
         try:
             version = connection.version(ProduceRequest, newest, oldest)
             if rules.acks == 0:
@@ -278,7 +279,7 @@ class Sender:
         else:
             del self._requests[connection]
         lost = reply.exception()
-        answers = {} if lost is not None else _by_partition(reply.result())
+        answers = {} if lost is not None else answers_by_partition(reply.result())
         for outbox, batch in batches:
             answer = answers.get(outbox.partition)
             if lost is not None:
@@ -286,21 +287,17 @@ class Sender:
             elif answer is None:
                 self._not_written(outbox, batch, ErrorCode.NETWORK_EXCEPTION, "the broker left out this partition")
             elif answer.error_code == 0:
-                log_append_time_ms = answer.log_append_time_ms if answer.log_append_time_ms >= 0 else None
-                base_offset = answer.base_offset if answer.base_offset != NO_OFFSET else None
-                self._written(outbox, batch, base_offset, log_append_time_ms)
+                self._written(outbox, batch, base_offset(answer), log_append_time_ms(answer))
             elif answer.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER.value:
                 self._written(outbox, batch, None, None)
             else:
-                self._not_written(outbox, batch, code_of(answer.error_code), _explanation(answer))
+                self._not_written(outbox, batch, code_of(answer.error_code), explanation(answer))
         self._pump()
 
-    def _written(
-        self, outbox: Outbox, batch: ProducerBatch, base_offset: int | None, log_append_time_ms: int | None
-    ) -> None:
+    def _written(self, outbox: Outbox, batch: ProducerBatch, first_offset: int | None, time_ms: int | None) -> None:
         outbox.written(batch)
         if not batch.is_done:
-            batch.succeed(*outbox.partition, base_offset, log_append_time_ms)
+            batch.succeed(*outbox.partition, first_offset, time_ms)
             self.backlog.done(batch)
         self.backlog.settled(batch)
 
@@ -409,22 +406,3 @@ class Sender:
     def _woken(self) -> None:
         self._wake = None  # uvloop wakes a little early: then the same time is waited for again
         self._pump()
-
-
-def _by_partition(response: ProduceResponse) -> Mapping[TopicPartition, PartitionProduceResponse]:
-    return {
-        TopicPartition(topic.name, partition.index): partition
-        for topic in response.responses
-        for partition in topic.partition_responses
-    }
-
-
-def _explanation(answer: PartitionProduceResponse) -> str:
-    """What the broker says, in its own words where it has some."""
-    words = [code_of(answer.error_code).name]
-    if answer.error_message:
-        words.append(answer.error_message)
-    words += [
-        f"record {error.batch_index}: {error.batch_index_error_message or 'invalid'}" for error in answer.record_errors
-    ]
-    return ", ".join(words)

@@ -21,23 +21,23 @@ from odradek.client.errors import (
 from odradek.client.prepared import PreparedTxnState
 from odradek.client.producer_batch import Identity
 from odradek.client.transaction import Call, TxnState, after_error, next_state
+from odradek.client.transaction_requests import (
+    add_partitions,
+    commit_offsets,
+    error_of_offsets,
+    error_of_partitions,
+)
 from odradek.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from odradek.client.verdicts import Verdict, as_exception, verdict
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
 from protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
-from protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from protocol.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
 from protocol.messages.end_txn_request import EndTxnRequest
 from protocol.messages.end_txn_response import EndTxnResponse
 from protocol.messages.init_producer_id_request import InitProducerIdRequest
 from protocol.messages.init_producer_id_response import InitProducerIdResponse
-from protocol.messages.txn_offset_commit_request import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
 from protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
 from protocol.struct import Message
 
@@ -187,22 +187,11 @@ class TransactionSession:
         try:
             while self._to_add:
                 partitions, self._to_add = self._to_add, set()
-                by_topic: dict[str, list[int]] = {}
-                for topic, index in sorted(partitions):
-                    by_topic.setdefault(topic, []).append(index)
-                request = AddPartitionsToTxnRequest(
-                    v3_and_below_transactional_id=self._transactional_id,
-                    v3_and_below_producer_id=self.identity.producer_id,
-                    v3_and_below_producer_epoch=self.identity.producer_epoch,
-                    v3_and_below_topics=[
-                        AddPartitionsToTxnTopic(name=topic, partitions=indexes) for topic, indexes in by_topic.items()
-                    ],
-                )
                 await self._ask(
                     ApiKey.ADD_PARTITIONS_TO_TXN,
-                    request,
+                    add_partitions(self._transactional_id, self.identity, partitions),
                     AddPartitionsToTxnResponse,
-                    _first_error,
+                    error_of_partitions,
                     max_version=ADD_PARTITIONS_OF_CLIENTS,
                 )
                 self._added |= partitions
@@ -250,34 +239,11 @@ class TransactionSession:
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> None:
         assert self.identity is not None
-        by_topic: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-        for (topic, index), offset in offsets.items():
-            leader_epoch = -1 if offset.leader_epoch is None else offset.leader_epoch
-            by_topic.setdefault(topic, []).append(
-                TxnOffsetCommitRequestPartition(
-                    partition_index=index,
-                    committed_offset=offset.offset,
-                    committed_leader_epoch=leader_epoch,
-                    committed_metadata=offset.metadata,
-                )
-            )
-        request = TxnOffsetCommitRequest(
-            transactional_id=self._transactional_id,
-            group_id=group.group_id,
-            producer_id=self.identity.producer_id,
-            producer_epoch=self.identity.producer_epoch,
-            generation_id=group.generation_id,
-            member_id=group.member_id,
-            group_instance_id=group.group_instance_id,
-            topics=[
-                TxnOffsetCommitRequestTopic(name=topic, partitions=partitions) for topic, partitions in by_topic.items()
-            ],
-        )
         await self._ask(
             ApiKey.TXN_OFFSET_COMMIT,
-            request,
+            commit_offsets(self._transactional_id, self.identity, offsets, group),
             TxnOffsetCommitResponse,
-            _first_error_of_offsets,
+            error_of_offsets,
             kind=CoordinatorType.GROUP,
             key=group.group_id,
             max_version=TXN_OFFSET_COMMIT_V2 if self.is_transaction_v2 else TXN_OFFSET_COMMIT_V2 - 1,
@@ -379,26 +345,3 @@ class TransactionSession:
             failures += 1
             backoff = self._concurrent if code is ErrorCode.CONCURRENT_TRANSACTIONS else self._cluster.backoff
             await asyncio.sleep(backoff.delay_s(failures))
-
-
-def _first_error(answer: AddPartitionsToTxnResponse) -> int:
-    """Of the partitions; one that only says that others failed counts last."""
-    codes = [
-        partition.partition_error_code
-        for topic in answer.results_by_topic_v3_and_below
-        for partition in topic.results_by_partition
-        if partition.partition_error_code != 0
-    ]
-    telling = [code for code in codes if code != ErrorCode.OPERATION_NOT_ATTEMPTED.value]
-    return next(iter(telling or codes), 0)
-
-
-def _first_error_of_offsets(answer: TxnOffsetCommitResponse) -> int:
-    """One that does not pass by itself comes before those that do."""
-    codes = [partition.error_code for topic in answer.topics for partition in topic.partitions if partition.error_code]
-    final = [
-        code
-        for code in codes
-        if verdict(ApiKey.TXN_OFFSET_COMMIT, code_of(code), is_transactional=True) is not Verdict.RETRY
-    ]
-    return next(iter(final or codes), 0)
