@@ -373,10 +373,10 @@ class Consumer:
         ends_at = None if timeout_ms is None else loop.time() + timeout_ms / 1000
         self._is_polling = True
         try:
+            await asyncio.sleep(0)  # whoever only takes records would leave no time for Fetch and Heartbeat
             while True:
                 await self._subscription.keep_up()
                 await self._commit_if_due(loop.time())
-                await asyncio.sleep(0)  # whoever only takes records would leave no time for Fetch and Heartbeat
                 self._news.clear()
                 taken = self._take(max_records)
                 if taken is not None:

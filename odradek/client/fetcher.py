@@ -144,6 +144,7 @@ class Fetcher:
                         await self._cluster.refresh(stale)
                     continue
                 failures = 0
+                await asyncio.sleep(0)  # the application gets its records before more are asked for
                 if not is_patient and not brought_any:
                     return  # the application has enough to do, and calls when it has taken some
         except asyncio.CancelledError:
