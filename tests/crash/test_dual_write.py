@@ -52,7 +52,8 @@ RECOVERING = (
     Step.FORGET_STATE,
 )
 VICTIMS = {SQLITE: ("application", "broker"), POSTGRESQL: ("application", "broker", "database")}
-AWAY_S = 0.3  # about as long as somebody who is killed is missed where the application goes on meanwhile
+MISSED_S = 0.3  # at most: an application that goes on meanwhile just waits, where it waits for the broker
+IMPATIENT_MS, MISSED_LONGER_S = 1_000, 1.2  # and here it gives up
 SHORT_MS, LONG_MS = 500, 5_000  # what the second of two instances waits for the first
 
 
@@ -165,24 +166,40 @@ def kill_at(world: World, each: Round) -> None:
     if each.victim == "application" and rng.random() < 0.7:
         world.run(replace(job, deed="die"))
         return
-    goes_on = rng.random() < 0.5  # the blow comes while the step is under way, or the one after it
-    world.first.begin(replace(job, deed="tell" if goes_on else "wait"))
+    if each.victim == "application":
+        kill_under_way(world, job)
+    else:
+        kill_server(world, world.broker if each.victim == "broker" else world.database, job)
+
+
+def kill_under_way(world: World, job: Job) -> None:
+    """While the application is at the step, or at the one after it."""
+    world.first.begin(replace(job, deed="tell"))
     told = world.first.until("there")
     assert told["event"] == "there", f"it never came there: {told}"
-    if goes_on:
-        time.sleep(rng.uniform(0.0, 0.004))
-    if each.victim == "application":
-        os.kill(told["pid"], signal.SIGKILL)
-        world.first.until("ended")
+    time.sleep(world.rng.uniform(0.0, 0.004))
+    os.kill(told["pid"], signal.SIGKILL)
+    world.first.until("ended")
+
+
+def kill_server(world: World, victim: Broker | Database, job: Job) -> None:
+    rng = world.rng
+    absence = rng.choice(["blow", "restart", "missed", "missed longer"])
+    job = replace(job, deed="tell" if absence == "blow" else "wait")
+    if absence == "missed longer":
+        job = replace(job, timeout_ms=IMPATIENT_MS)
+    world.first.begin(job)
+    if world.first.until("there")["event"] != "there":
+        assert job.timeout_ms == IMPATIENT_MS, "it never came there"  # else the machine was too busy
         return
-    victim = world.broker if each.victim == "broker" else world.database
+    if absence == "blow":  # while the application is at the step, or at the one after it
+        time.sleep(rng.uniform(0.0, 0.004))
     victim.kill9()
-    is_missed = not goes_on and rng.random() < 0.5
-    if is_missed:
+    if absence.startswith("missed"):
         world.first.go_on()
-        time.sleep(rng.uniform(0.0, AWAY_S))
+        time.sleep(rng.uniform(0.0, MISSED_S) if absence == "missed" else MISSED_LONGER_S)
     victim.start()
-    if not goes_on and not is_missed:
+    if absence == "restart":
         world.first.go_on()
     world.first.until("ended")
 
