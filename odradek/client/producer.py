@@ -198,7 +198,7 @@ class Producer:
         Waits only for room in the buffer, and the first time for what is known of the topic: at most `max_block_ms`,
         then RetriableError. Raises ClientError for a record larger than `max_request_size` or a topic that cannot be;
         within a transaction both are AbortableError. Raises IllegalState outside of a transaction if the producer has
-        a transactional id.
+        a transactional id. When the call is cancelled the record may be on its way.
         """
         sender = self._allowed(Call.SEND)
         size_bytes = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
