@@ -184,7 +184,9 @@ class _Loader:
 
     def _recover(self) -> LogState:
         recovery_point = self._checkpointed.recovery_point
-        first = max((i for i, s in enumerate(self._segments) if s.base_offset <= recovery_point), default=0)
+        # A segment that ends just there may have been synced while it was the active one: without its index files,
+        # and one without a transaction index does not look as if it lacked any.
+        first = max((i for i, s in enumerate(self._segments) if s.base_offset < recovery_point), default=0)
         damaged = next((i for i, s in enumerate(self._segments) if not _has_good_txn_index(s)), first)
         first = min(first, damaged)
         kept, unread = self._segments[:first], self._segments[first:]

@@ -200,6 +200,19 @@ def test_synced_records_that_are_gone_take_the_partition_offline() -> None:
 # --- log start offset, leader epochs, leftovers
 
 
+def test_a_segment_that_was_synced_before_it_was_finished_is_read_for_what_was_aborted_in_it() -> None:
+    given = LogOnDisk(config=SMALL)
+    given.append(7, transactional=True)
+    given.end(7, commit=False)
+    given.sync()
+    given.log.roll(NOW_MS)
+    given.directory.write_checkpoints()  # the recovery point is just where the next segment begins
+    opened = given.killed_and_opened()
+    assert opened.log.aborted_transactions(0, 2) == [(7, 0)]
+    opened.sync()
+    assert opened.killed_and_opened().log.aborted_transactions(0, 2) == [(7, 0)]
+
+
 def test_the_log_start_offset_comes_from_its_checkpoint() -> None:
     given = filled(5)
     given.log.delete_records_before(3)
