@@ -6,14 +6,18 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from protocol.api_keys import ApiKey
+from protocol.codec import decode
 from protocol.errors import ErrorCode
 from protocol.frames import read_request_header, response_chunks
 from protocol.messages.api_versions_request import ApiVersionsRequest
 from protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
 from protocol.messages.metadata_response import MetadataResponse
 from protocol.struct import Message
+
+M = TypeVar("M", bound=Message)
 
 NEWEST_METADATA = 9
 
@@ -23,6 +27,10 @@ class Request:
     api_key: int
     api_version: int
     correlation_id: int
+    body: bytes = b""
+
+    def read(self, kind: type[M]) -> M:
+        return decode(kind, self.api_version, self.body)
 
     def answer(self, message: Message, version: int | None = None) -> bytes:
         version = self.api_version if version is None else version
@@ -71,8 +79,9 @@ class ScriptedBroker:
         try:
             while True:
                 size = int.from_bytes(await reader.readexactly(4), "big")
-                header, _ = read_request_header(await reader.readexactly(size))
-                request = Request(header.api_key, header.api_version, header.correlation_id)
+                frame = await reader.readexactly(size)
+                header, body_at = read_request_header(frame)
+                request = Request(header.api_key, header.api_version, header.correlation_id, frame[body_at:])
                 self.requests.append(request)
                 answer = self.answers(request)
                 if answer is None:
