@@ -132,6 +132,8 @@ BROKER: Mapping[str, str] = {
     "transaction.max.timeout.ms": "The longest transaction timeout that a producer may ask for.",
     "transaction.state.log.num.partitions": "How many partitions __transaction_state is created with.",
     "transaction.state.log.segment.bytes": "The segment size of __transaction_state.",
+    "transaction.two.phase.commit.enable": "Whether producers may ask for transactions that no timeout ends, so that a"
+    " coordinator outside decides them (KIP-939).",
     "transactional.id.expiration.ms": "How long an unused transactional id is remembered.",
 }
 
