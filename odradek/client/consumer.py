@@ -240,6 +240,8 @@ class Consumer:
         Raises OffsetOutOfRange when the application is to choose a position, AuthorizationFailed, ClientError for
         records that are damaged (then `seek` past them), or for a group that does not take this member.
         """
+        if max_records < 1:
+            raise ValueError(f"max_records={max_records}")
         found: Records = {}
         taken = self._delivery.take_rest(max_records) or await self._poll(timeout_ms, max_records)
         count = 0

@@ -67,7 +67,7 @@ class Fetcher:
         self._fetches: dict[tuple[int, str], asyncio.Task[None]] = {}  # by node and channel
         self._lookup: asyncio.Task[None] | None = None
         self._watched: frozenset[str] = frozenset()
-        self._error: ClientError | None = None  # about a topic, which the application has to be told
+        self._error: BaseException | None = None  # about a topic, or a mistake here: the application has to be told
         self._is_closed = False
 
     def wake(self) -> None:
@@ -87,8 +87,8 @@ class Fetcher:
         self._watched = topics
         self.wake()
 
-    def error(self) -> ClientError | None:
-        """What is wrong with a topic, once: it is looked for again after that."""
+    def error(self) -> BaseException | None:
+        """What is wrong beside the partitions, once: it is tried again after that."""
         error, self._error = self._error, None
         return error
 
@@ -100,7 +100,14 @@ class Fetcher:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        return asyncio.get_running_loop().create_task(work)
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._error = error
+            self._news()
 
     # Fetching.
 
@@ -246,7 +253,8 @@ class Fetcher:
                 if fetched.is_cut_short:
                     told = f"a batch of {topic}-{partition} at {assigned.fetch_offset} is larger than a Fetch may bring"
                     assigned.error = ClientError(told, ErrorCode.RECORD_LIST_TOO_LARGE)
-                assigned.fetched.append(fetched)
+                else:
+                    assigned.fetched.append(fetched)
         else:
             return False
         self._news()

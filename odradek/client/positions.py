@@ -83,6 +83,7 @@ class Assigned:
     def seek(self, offset: int, leader_epoch: int | None = None) -> None:
         self.stage, self.offset, self.leader_epoch = Stage.READY, offset, leader_epoch
         self.validated_epoch = self.error = None
+        self.is_asked = False  # what a Fetch brings that is still out will not be wanted
         self.fetched.clear()
 
     def reset(self, timestamp: int) -> None:

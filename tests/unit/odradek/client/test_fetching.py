@@ -75,6 +75,7 @@ class Leader:
     topic_ids: list[bytes] = field(default_factory=lambda: [TOPIC_ID])
     start: int = 0
     epoch_end: tuple[int, int] = (-1, -1)  # what OffsetForLeaderEpoch says: epoch, end offset
+    silences: int = 0  # of so many Fetch requests nothing is heard
     port: int = 0
     fetched: list[tuple[int, int]] = field(default_factory=list)  # (offset, the epoch that the consumer knew)
     asked: list[ApiKey] = field(default_factory=list)
@@ -95,6 +96,9 @@ class Leader:
                 end = EpochEndOffset(partition=0, leader_epoch=epoch, end_offset=end_offset)
                 topics = [OffsetForLeaderTopicResult(topic="t", partitions=[end])]
                 return request.answer(OffsetForLeaderEpochResponse(topics=topics))
+            case ApiKey.FETCH if self.silences:
+                self.silences -= 1
+                return b""
             case ApiKey.FETCH:
                 return request.answer(self._fetch(request))
             case _:
@@ -139,7 +143,7 @@ class Leader:
 
 @asynccontextmanager
 async def reading(
-    leader: Leader, *, reset: str = "earliest", isolation: str = "read_committed"
+    leader: Leader, *, reset: str = "earliest", isolation: str = "read_committed", fetch_max_wait_ms: int = 20
 ) -> AsyncIterator[Consumer]:
     async with scripted(leader.answer) as broker:
         leader.port = broker.port
@@ -147,6 +151,8 @@ async def reading(
             bootstrap_servers=f"127.0.0.1:{broker.port}",
             auto_offset_reset=reset,
             isolation_level=isolation,
+            fetch_max_wait_ms=fetch_max_wait_ms,
+            request_timeout_ms=200,
             retry_backoff_ms=1,
             retry_backoff_max_ms=2,
         )
@@ -200,6 +206,22 @@ async def test_a_topic_that_was_made_anew_is_read_by_its_new_id() -> None:
     leader = Leader([data(code=E.UNKNOWN_TOPIC_ID), data(batch(b"a", offset=0))], topic_ids=[TOPIC_ID, OTHER_ID])
     async with reading(leader) as consumer:
         assert await values(consumer, 1) == [b"a"]
+
+
+async def test_a_fetch_that_is_never_answered_is_asked_again_on_another_connection() -> None:
+    leader = Leader([data(batch(b"a", offset=0))], silences=1)
+    async with reading(leader) as consumer:
+        assert await values(consumer, 1) == [b"a"]
+    assert leader.asked.count(ApiKey.API_VERSIONS) == 3  # the main connection, and two for Fetch
+
+
+async def test_a_seek_does_not_wait_for_a_fetch_that_waits_for_records() -> None:
+    """The broker would answer the first Fetch only after an hour."""
+    leader = Leader([data(batch(b"a", offset=7))], silences=1)
+    async with reading(leader, fetch_max_wait_ms=3_600_000) as consumer:
+        assert await consumer.getmany(timeout_ms=20) == {}
+        consumer.seek(T, 7)
+        assert (await consumer.getone()).offset == 7
 
 
 async def test_an_offset_out_of_range_is_reset_by_the_policy() -> None:
