@@ -102,11 +102,6 @@ class Connection(asyncio.BufferedProtocol):
     def is_open(self) -> bool:
         return self._lost is None and self._transport is not None
 
-    @property
-    def waiting_count(self) -> int:
-        """Requests that are not answered yet."""
-        return len(self._waiting)
-
     def close(self) -> None:
         self._lose(RetriableError(f"the connection to {self.name} was closed"))
 

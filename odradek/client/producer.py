@@ -177,10 +177,9 @@ class Producer:
                     async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                         await self._finish(self._sender)
         finally:
-            if self._plain is not None:
-                await self._plain.close()
-            if self._sender is not None:
-                await self._sender.close()
+            for part in (self._plain, self._session, self._sender):
+                if part is not None:
+                    await part.close()
             await self._cluster.close()
 
     async def send(

@@ -109,6 +109,11 @@ class TransactionSession:
         if self.error is not None and self.state in (TxnState.ABORTABLE_ERROR, TxnState.FATAL_ERROR):
             raise type(self.error)(str(self.error), self.error.code) from self.error
 
+    async def close(self) -> None:
+        if self._adding is not None:
+            self._adding.cancel()
+            await asyncio.wait([self._adding])
+
     # Initialising.
 
     async def init(self, *, keep_prepared: bool) -> None:

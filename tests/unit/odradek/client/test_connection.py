@@ -55,11 +55,15 @@ async def test_what_the_broker_does_not_serve_is_not_asked() -> None:
 
 
 async def test_many_requests_are_under_way_at_once_and_each_gets_its_answer() -> None:
-    async with scripted() as broker:
+    held: list[bytes] = []
+
+    def only_when_all_have_come(request: Request) -> bytes:
+        held.append(usual(request) or b"")
+        return b"".join(held) if len(held) == 100 else b""
+
+    async with scripted(instead_of_metadata(only_when_all_have_come)) as broker:
         connection = await connected(broker)
-        asked = [connection.ask(MetadataRequest(), MetadataResponse) for _ in range(100)]
-        assert connection.waiting_count == 100
-        answers = await asyncio.gather(*asked)
+        answers = await asyncio.gather(*(connection.ask(MetadataRequest(), MetadataResponse) for _ in range(100)))
         first = int(answers[0].cluster_id or "")
         assert [answer.cluster_id for answer in answers] == [str(first + number) for number in range(100)]
         connection.close()
