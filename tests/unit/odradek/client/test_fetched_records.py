@@ -1,13 +1,15 @@
 """What a read_committed consumer gets of a stretch of log: KIP-98's rule for aborted transactions, batch by batch."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from odradek.client.fetched import FetchedRecords
 from odradek.client.values import TopicPartition
 from protocol.control_records import marker_batch
 from protocol.errors import MalformedMessage
 from protocol.messages.fetch_response import AbortedTransaction
-from protocol.records import NewRecord, build_batch, read_batch_header
+from protocol.records import NewRecord, batches, build_batch, read_batch_header
 
 ORDERS = TopicPartition("orders", 0)
 ALL = 1_000
@@ -135,6 +137,50 @@ def test_records_are_given_in_pieces_and_the_next_offset_follows() -> None:
 
 def test_a_fetch_from_amid_a_batch_gives_nothing_before_it() -> None:
     assert values(committed(Log(start=10).plain("a", "b", "c").plain("d"), offset=12)) == ["c", "d"]
+
+
+PRODUCERS = (7, 8, 9)
+STEPS = st.lists(
+    st.sampled_from([("plain", 0), *((what, each) for what in ("send", "commit", "abort") for each in PRODUCERS)])
+)
+
+
+@given(STEPS, st.data())
+def test_wherever_reading_begins_exactly_the_records_that_are_not_aborted_are_given(
+    steps: list[tuple[str, int]], choices: st.DataObject
+) -> None:
+    """The broker answers up to the last stable offset, with the aborted transactions that reach behind the offset."""
+    log = Log()
+    begun: dict[int, int] = {}  # by producer: where its open transaction began
+    of_transaction: dict[int, tuple[int, int]] = {}  # by offset: whose record, of the transaction begun where
+    aborted_ones: list[tuple[int, int, int]] = []  # producer, first offset, offset of the marker
+    plain: list[int] = []
+    starts = [0]
+    for what, producer in steps:
+        offset = log.end
+        if what == "plain":
+            plain.append(offset)
+            log.plain(str(offset))
+        elif what == "send":
+            of_transaction[offset] = (producer, begun.setdefault(producer, offset))
+            log.of_transaction(producer, str(offset))
+        elif producer in begun:
+            if what == "abort":
+                aborted_ones.append((producer, begun[producer], offset))
+            del begun[producer]
+            log.marker(producer, is_commit=what == "commit")
+        starts.append(log.end)
+    last_stable = min(begun.values(), default=log.end)
+    start = choices.draw(st.sampled_from([each for each in starts if each <= last_stable]))
+    lost = {(producer, first) for producer, first, _ in aborted_ones}
+    expected = [each for each in plain if start <= each < last_stable]
+    expected += [each for each, whose in of_transaction.items() if start <= each < last_stable and whose not in lost]
+    sizes = [header.size_bytes for _, header in batches(log.bytes)]
+    bytes_at = {offset: sum(sizes[:place]) for place, offset in enumerate(dict.fromkeys(starts))}
+    told = [(producer, first) for producer, first, marker in aborted_ones if marker >= start]
+    answer = log.bytes[bytes_at[start] : bytes_at[last_stable]]
+    fetched = FetchedRecords(ORDERS, answer, start, aborted=aborted(*told))
+    assert [int(each) for each in values(fetched)] == sorted(expected)
 
 
 def test_a_batch_cut_short_at_the_end_is_left_for_the_next_fetch() -> None:
