@@ -1,0 +1,197 @@
+"""The dual write over the wire: the producer of `odradek.client` as the participant, SQLite as the database."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from odradek.client.sync import Producer
+from odradek.dualwrite import DualWrite, Fate, Fenced, InDoubt, NotCommitted, NotRecovered, Observer, Result, Step
+from odradek.dualwrite.kafka import KafkaParticipant
+from tests.clients.admin import create_topic
+from tests.clients.conftest import StartBroker
+from tests.clients.transactions import READERS
+from tests.support.broker_process import IS_KAFKA, Broker
+
+pytestmark = pytest.mark.skipif(IS_KAFKA, reason="no released Kafka keeps prepared transactions")
+
+TOPIC, TRANSACTIONAL_ID = "orders", "orders-1"
+SHORT_MS = 2_000
+
+
+@pytest.fixture
+def broker(start_broker: StartBroker) -> Broker:
+    running = start_broker({"transaction.two.phase.commit.enable": "true"})
+    create_topic(running.bootstrap, TOPIC)
+    return running
+
+
+class Orders:
+    """A table, and dual writes between it and a topic."""
+
+    def __init__(self, path: Path, broker: Broker) -> None:
+        self._path, self.broker = path, broker
+        connection = self.connect()
+        connection.execute("CREATE TABLE orders (name text)")
+        connection.close()
+
+    def connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self._path)
+
+    def dual(
+        self, *, observe: Observer = lambda step, result: None, timeout_ms: int = 20_000
+    ) -> DualWrite[sqlite3.Connection]:
+        return DualWrite(
+            connect=self.connect,
+            bootstrap_servers=self.broker.bootstrap,
+            transactional_id=TRANSACTIONAL_ID,
+            timeout_ms=timeout_ms,
+            observe=observe,
+        )
+
+    @property
+    def rows(self) -> list[bytes]:
+        connection = self.connect()
+        found = [name for (name,) in connection.execute("SELECT name FROM orders")]
+        connection.close()
+        return found
+
+    @property
+    def messages(self) -> list[bytes]:
+        return READERS["confluent-kafka"](self.broker.bootstrap, TOPIC, committed=True)
+
+
+@pytest.fixture
+def orders(tmp_path: Path, broker: Broker) -> Orders:
+    return Orders(tmp_path / "orders.db", broker)
+
+
+def write(dual: DualWrite[sqlite3.Connection], *names: bytes) -> None:
+    with dual.transaction() as transaction:
+        for name in names:
+            transaction.execute("INSERT INTO orders VALUES (?)", (name,))
+            transaction.send(TOPIC, name, key=b"k", headers=[("h", b"1")])
+
+
+def test_transactions_follow_each_other_over_one_producer(orders: Orders) -> None:
+    with orders.dual() as dual:
+        for number in range(5):
+            write(dual, b"%d a" % number, b"%d b" % number)
+    assert orders.rows == orders.messages == [b"%d %c" % (number, which) for number in range(5) for which in b"ab"]
+
+
+def test_the_future_of_a_message_tells_where_it_lies(orders: Orders) -> None:
+    with orders.dual() as dual, dual.transaction() as transaction:
+        where = transaction.send(TOPIC, b"tea", partition=0, timestamp_ms=1_700_000_000_000)
+    assert where.result() == (TOPIC, 0, 0, 1_700_000_000_000)
+
+
+def test_a_message_that_cannot_be_written_takes_the_rows_with_it(orders: Orders) -> None:
+    with orders.dual() as dual:
+        with pytest.raises(NotCommitted):
+            write(dual, b"tea", b"x" * 2_000_000)
+        write(dual, b"milk")
+    assert orders.rows == orders.messages == [b"milk"]
+
+
+def test_a_block_without_messages_does_not_give_its_state_to_the_next(orders: Orders) -> None:
+    def leave(step: Step, result: Result | None) -> None:
+        if (step, result) == (Step.WRITE_STATE, Result.DONE):
+            raise KeyboardInterrupt
+
+    dual = orders.dual(observe=leave)
+    dual.recover()
+    with dual.transaction() as transaction:
+        transaction.execute("INSERT INTO orders VALUES (?)", (b"tea",))
+    with pytest.raises(KeyboardInterrupt):
+        write(dual, b"milk")
+    found = dual.recover()
+    assert (found.messages, found.stored_state) == (Fate.ROLLED_BACK, "")
+    dual.close()
+    assert (orders.rows, orders.messages) == ([b"tea"], [])
+
+
+def test_a_second_instance_fences_the_first(orders: Orders) -> None:
+    with orders.dual() as first:
+        write(first, b"tea")
+        with orders.dual() as second:
+            with pytest.raises(Fenced):
+                write(first, b"milk")
+            write(second, b"sugar")
+    assert orders.rows == orders.messages == [b"tea", b"sugar"]
+
+
+def test_the_broker_itself_refuses_what_the_row_does_not(orders: Orders) -> None:
+    """A second producer of the id that has not asked the database: its owner cannot commit messages any more."""
+
+    def intrude(step: Step, result: Result | None) -> None:
+        if (step, result) == (Step.WRITE_STATE, Result.DONE):
+            intruder = KafkaParticipant(lambda: producer(orders), SHORT_MS)
+            assert intruder.take_over()
+            intruder.close()
+
+    dual = orders.dual(observe=intrude)
+    dual.recover()
+    with pytest.raises(Fenced) as caught:
+        write(dual, b"tea")
+    assert caught.value.rows is Fate.COMMITTED
+    assert orders.messages == []
+    assert dual.recover().messages is Fate.COMMITTED
+    dual.close()
+    assert orders.rows == orders.messages == [b"tea"]
+
+
+def producer(orders: Orders) -> Producer:
+    return Producer(bootstrap_servers=orders.broker.bootstrap, transactional_id=TRANSACTIONAL_ID, two_phase_commit=True)
+
+
+def test_a_broker_that_is_away_is_waited_for_in_vain_and_everything_is_made_up_for_later(
+    orders: Orders, broker: Broker
+) -> None:
+    def lose_the_broker(step: Step, result: Result | None) -> None:
+        if (step, result) == (Step.COMMIT_DATABASE, Result.DONE):
+            broker.kill9()
+
+    dual = orders.dual(observe=lose_the_broker, timeout_ms=SHORT_MS)
+    dual.recover()
+    with pytest.raises(InDoubt) as caught:
+        write(dual, b"tea")
+    assert (caught.value.rows, caught.value.messages) == (Fate.COMMITTED, Fate.PENDING)
+    with pytest.raises(NotRecovered):
+        dual.recover()
+    broker.start()
+    patient = orders.dual()
+    assert patient.recover().messages is Fate.COMMITTED
+    patient.close()
+    dual.close()
+    assert orders.rows == orders.messages == [b"tea"]
+
+
+def test_a_state_that_is_none_is_not_guessed_about(orders: Orders) -> None:
+    with orders.dual() as dual:
+        write(dual, b"tea")
+
+    def leave(step: Step, result: Result | None) -> None:
+        if (step, result) == (Step.COMMIT_DATABASE, Result.DONE):
+            raise KeyboardInterrupt
+
+    dual = orders.dual(observe=leave)
+    dual.recover()
+    with pytest.raises(KeyboardInterrupt):
+        write(dual, b"milk")
+    dual.close()
+    connection = orders.connect()
+    with connection:
+        connection.execute("UPDATE kafka_transaction_state SET prepared_transaction_state = 'nonsense'")
+    connection.close()
+    with pytest.raises(NotRecovered) as caught:
+        orders.dual().recover()
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert orders.messages == [b"tea"]
+
+
+def test_without_permission_for_two_phase_commit_it_says_so(start_broker: StartBroker, tmp_path: Path) -> None:
+    orders = Orders(tmp_path / "orders.db", start_broker({}))
+    with pytest.raises(NotRecovered) as caught:
+        orders.dual().recover()
+    assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" in str(caught.value.__cause__)
