@@ -73,7 +73,7 @@ class LoneBatches:
         self._places: dict[bytes, Place] = {}  # by the bytes from the topic to the partition index
 
     def begin(self, frame: Buffer, correlation_id: int, client_id_size: int) -> LoneBatch | None:
-        """None where anything is unusual or wrong; then nothing has happened."""
+        """None where anything is unusual or wrong; then nothing has happened, but that the coordinator was asked."""
         at = CLIENT_ID_AT + client_id_size if client_id_size > 0 else CLIENT_ID_AT
         try:
             tags, id_size = frame[at], frame[at + 1]
