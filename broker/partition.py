@@ -130,7 +130,7 @@ class Partition:
         must_sync  whatever the settings say, only after an fdatasync
         """
         log = self.log
-        if log.synced_offset >= end_offset or not (must_sync or log.needs_sync):
+        if not (must_sync or log.needs_sync) or log.synced_offset >= end_offset:
             action(None)
             return
         if log.offline_reason is not None:

@@ -22,7 +22,7 @@ from protocol.batch_header import BatchHeader, batches
 from protocol.compression import Compression
 from protocol.control_records import read_marker
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from protocol.records import Headers, NewRecord, build_batch, records_of
+from protocol.records import Headers, NewRecord, batch_of_one, build_batch, records_of
 
 if TYPE_CHECKING:
     from storage.verification import VerificationGuard
@@ -291,14 +291,7 @@ class Shard(Generic[C]):
     def _append_and_replay(
         self, core: C, records: Sequence[Any], now_ms: int, producer: RecordsOf | None, *, may_split: bool
     ) -> None:
-        batch = build_batch(
-            [NewRecord(*self._format.encode(record), now_ms, self._format.headers(record)) for record in records],
-            base_sequence=self._format.base_sequence,
-            compression=self._format.compression,
-            producer_id=NO_PRODUCER_ID if producer is None else producer.producer_id,
-            producer_epoch=NO_PRODUCER_EPOCH if producer is None else producer.producer_epoch,
-            is_transactional=producer is not None,
-        )
+        batch = self._batch(records, now_ms, producer)
         if len(batch) > self._log.max_batch_bytes:
             if not may_split or len(records) == 1:
                 raise KafkaError(COORDINATOR_CODES[ErrorCode.RECORD_LIST_TOO_LARGE])
@@ -318,6 +311,21 @@ class Shard(Generic[C]):
             logger.exception("%s: a record of our own cannot be replayed", self._name)
             self.unload()
             raise
+
+    def _batch(self, records: Sequence[Any], now_ms: int, producer: RecordsOf | None) -> bytearray:
+        stored = self._format
+        if len(records) == 1 and producer is None and stored.compression is Compression.NONE:  # nearly every turn
+            (record,) = records
+            if not stored.headers(record):
+                return batch_of_one(*stored.encode(record), now_ms, stored.base_sequence)
+        return build_batch(
+            [NewRecord(*stored.encode(record), now_ms, stored.headers(record)) for record in records],
+            base_sequence=stored.base_sequence,
+            compression=stored.compression,
+            producer_id=NO_PRODUCER_ID if producer is None else producer.producer_id,
+            producer_epoch=NO_PRODUCER_EPOCH if producer is None else producer.producer_epoch,
+            is_transactional=producer is not None,
+        )
 
     def _release(
         self,

@@ -5,6 +5,7 @@ protocol/control_records.py (markers and the like). Their names that most caller
 """
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from protocol.batch_header import (
@@ -48,6 +49,7 @@ __all__ = [
     "Record",
     "append_record",
     "assign",
+    "batch_of_one",
     "batches",
     "build_batch",
     "computed_crc",
@@ -61,6 +63,9 @@ __all__ = [
 
 # Header keys are text; bytes that are not UTF-8 survive a round trip.
 _NOT_UTF8 = "surrogateescape"
+BEFORE_THE_KEY_OF_ONE = bytes(3)  # attributes, and no distance in time and offset from the batch
+NO_HEADERS = bytes(1)
+NULL = b"\x01"  # -1, in place of a size
 
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -210,6 +215,27 @@ def build_batch(
         count,
     )
     return batch
+
+
+def batch_of_one(key: bytes, value: bytes | None, timestamp: int, base_sequence: int = NO_SEQUENCE) -> bytearray:
+    """`build_batch` of one record without headers and without a producer, in half the time: most of what coordinators
+    write is this."""
+    stored_value = NULL if value is None else size_varint(len(value)) + value
+    record = BEFORE_THE_KEY_OF_ONE + size_varint(len(key)) + key + stored_value + NO_HEADERS
+    batch = bytearray(HEADER_BYTES)
+    batch += size_varint(len(record))
+    batch += record
+    nobody = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+    seal_batch(batch, 0, NO_LEADER_EPOCH, 0, 0, timestamp, timestamp, *nobody, base_sequence, 1)
+    return batch
+
+
+@lru_cache(1024)
+def size_varint(size: int) -> bytes:
+    """The same few sizes come again and again."""
+    out = bytearray()
+    append_varint(out, size)
+    return bytes(out)
 
 
 def append_record(

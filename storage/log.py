@@ -195,6 +195,7 @@ class Log(ReadableLog):
         assign(batch, base_offset, self._leader_epoch)
         if not run.batches:
             self._runs.append(run)
+        run.buffers.append(batch)
         run.batches.append((batch, size_bytes, base_offset, last_offset, max_timestamp))
         run.size_bytes += size_bytes
         run.index_room -= 1
@@ -214,7 +215,7 @@ class Log(ReadableLog):
             for run in runs:
                 if run.is_new:
                     run.segment.create_file()
-                run.segment.file.write_at([staged[0] for staged in run.batches], run.position)
+                run.segment.file.write_at(run.buffers, run.position)
         except OSError as error:
             self._take_back(runs)
             raise LogWriteFailed(f"{self}: {error}") from error

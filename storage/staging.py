@@ -28,6 +28,7 @@ class Run:
     is_new: bool = False  # the segment has no file yet
     size_bytes: int = 0
     batches: list[StagedBatch] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)  # the bytes of these batches, as they are written
     aborted: list[AbortedTxn] = field(default_factory=list)
     snapshot: SnapshotToWrite | None = None  # of the producers as they were when the segment began
     limits_of: LogConfig | None = None
@@ -50,6 +51,7 @@ class Run:
         self.position += self.size_bytes
         self.size_bytes = 0
         self.batches = []
+        self.buffers = []
         self.is_new = False
         self.snapshot = None
         if self.aborted:

@@ -12,7 +12,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPytho
 from protocol.batch_header import HEADER_BYTES, crc_ok, read_batch_header
 from protocol.compression import Compression
 from protocol.errors import MalformedMessage
-from protocol.records import NewRecord, Record, build_batch, records_of
+from protocol.records import NewRecord, Record, batch_of_one, build_batch, records_of
 from tests.support.batches import NOW_MS, batch_of, changed, good_batch, record, record_of
 
 CODECS = list(Compression)
@@ -76,6 +76,13 @@ def test_we_read_what_client_libraries_build(new: list[NewRecord], codec: Compre
         assert [(one.timestamp, one.key, one.value, one.headers) for one in records_of(batch)] == [
             (one.timestamp, one.key, one.value, one.headers) for one in new
         ]
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 8191, 8192, 100_000])
+def test_a_batch_of_one_is_built_alike(size: int) -> None:
+    for key, value in ((b"k", b"v" * size), (b"k" * size, b"v"), (b"k" * size, None)):
+        built = build_batch([NewRecord(key, value, NOW_MS)], base_sequence=7)
+        assert batch_of_one(key, value, NOW_MS, base_sequence=7) == built
 
 
 def test_a_header_key_that_is_not_utf_8_survives() -> None:
