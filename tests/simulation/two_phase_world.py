@@ -20,6 +20,7 @@ from protocol.messages.end_txn_request import EndTxnRequest
 from protocol.messages.init_producer_id_request import InitProducerIdRequest
 from protocol.struct import Message
 from tests.checker.history import Answer
+from tests.simulation.network import Weather
 from tests.simulation.producers import NO_PAIR, RETRIABLE, Ask, Attempt, Over, Producer, Script
 from tests.simulation.simulated_broker import Parts
 from tests.simulation.transaction_world import DATA_PARTITIONS, NOW_MS, OLD_PRODUCER_ID, Plan, World, broker_config
@@ -28,6 +29,7 @@ Pair = tuple[int, int]
 E = ErrorCode
 KEEPING, ENDING = 6, 5  # versions of InitProducerId and EndTxn
 TRIES = 40
+WEATHERS = [Weather(0, 0, 0), Weather(), Weather(lost=0.1, twice=0.1, late=0.1), Weather(lost=0, twice=0.5, late=0.2)]
 
 
 @dataclass(slots=True)
@@ -131,7 +133,8 @@ class TwoPhaseWorld(World):
 
     def __init__(self, seed: int, parts: Parts | None = None) -> None:
         self.database = Database()
-        plan = replace(Plan.drawn(Random(seed)), level=2, is_durable=False)
+        rng = Random(seed)
+        plan = replace(Plan.drawn(rng), level=2, is_durable=False, weather=rng.choice(WEATHERS))
         super().__init__(seed, parts, plan)
         self.speaks_new = dict.fromkeys(self.transactional_ids, True)
 
@@ -156,6 +159,12 @@ class TwoPhaseWorld(World):
             now_ms=self.time.now_ms,
             database=self.database,
         )
+
+    def _replace_producer(self) -> None:
+        """By one, or by two that do not know of each other."""
+        transactional_id = self.rng.choice(self.transactional_ids)
+        for _ in range(self.rng.choice([1, 2])):
+            self._start_producer(transactional_id)
 
     def _aged(self, transactional_id: str, epoch: int) -> Txn:
         """Or its owner's pair is nearly used up, of a transaction that has taken in nothing yet."""

@@ -15,8 +15,6 @@ from broker.transactions.turn import Moment, Outcome, Reply, Token
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.end_txn_request import EndTxnRequest
 from protocol.messages.end_txn_response import EndTxnResponse
-from protocol.messages.init_producer_id_request import InitProducerIdRequest
-from protocol.messages.init_producer_id_response import InitProducerIdResponse
 from protocol.records import batches, records_of
 from storage.verification import VerificationGuard
 from tests.checker.history import TopicPartition
@@ -120,25 +118,6 @@ class NotBumpedAgain(TransactionCore):
         unbumped = decided._replace(next_producer_id=producer_id, next_producer_epoch=producer_epoch)
         answer = EndTxnResponse(producer_id=producer_id, producer_epoch=producer_epoch)
         return outcome._replace(records=(unbumped,), awaited={request.transactional_id: Reply(token, answer)})
-
-
-class KeepsThePair(TransactionCore):
-    """KIP-939's rejected alternative: a recovery bumps nothing, so that of two at once both may decide."""
-
-    def init_producer_id(self, request: InitProducerIdRequest, moment: Moment) -> Outcome[InitProducerIdResponse]:
-        outcome = super().init_producer_id(request, moment)
-        (kept,) = outcome.records
-        if not isinstance(kept, Txn) or not kept.is_kept:
-            return outcome
-        assert kept.producer_epoch is not None
-        answer = InitProducerIdResponse(
-            producer_id=kept.producer_id,
-            producer_epoch=kept.producer_epoch,
-            ongoing_txn_producer_id=kept.producer_id,
-            ongoing_txn_producer_epoch=kept.producer_epoch,
-        )
-        unbumped = kept._replace(next_producer_id=None, next_producer_epoch=None)
-        return outcome._replace(response=answer, records=(unbumped,))
 
 
 class UnsyncedLog:
