@@ -94,7 +94,7 @@ class Partition:
             batch, origin=origin, now_ms=now_ms, header=header, transaction_version=transaction_version, guard=guard
         )
         if header is not None and header.is_transactional and header.producer_id in self.two_phase:
-            on_done = partial(self._written, on_done)
+            on_done = partial(self._written, appended.last_offset + 1, on_done)
         self._unwritten.append(on_done)
         self._will_write(len(batch))
         return appended
@@ -228,12 +228,12 @@ class Partition:
             self.sync()
         return None
 
-    def _written(self, on_done: OnDone, failure: KafkaError | None) -> None:
+    def _written(self, end_offset: int, on_done: OnDone, failure: KafkaError | None) -> None:
         """A batch of a two-phase commit; or one that repeats it, and must not be answered before the original."""
         if failure is not None:
             on_done(failure)
         else:
-            self.when_durable(self.log.log_end_offset, on_done, must_sync=True)
+            self.when_durable(end_offset, on_done, must_sync=True)
 
     def _await_sync(self, end_offset: int, action: OnDone) -> None:
         self._unsynced.append((end_offset, action))
