@@ -45,12 +45,12 @@ class Recovery:
 class DualWrite(Generic[C]):
     """Rows and messages that commit together or vanish together.
 
-    connect     gives a new connection to the same database whenever it is called: of `sqlite3`, to a file, or of
-                psycopg 3. After a crash, and after a commit without an answer, it is looked at over another connection
-    timeout_ms  how long a step waits for the broker at most, and how long recovery waits, in the database, for an
-                earlier writer that is about to commit. Waits of the database itself are the connection's business
-    participant makes a producer of the transactional id, at every recovery; in place of one for `bootstrap_servers`
-    observe     see `Observer`
+    connect      gives a new connection to the same database whenever it is called: of `sqlite3`, to a file, or of
+                 psycopg 3. After a crash, and after a commit without an answer, it is looked at over another one
+    timeout_ms   how long a step waits for the broker at most, and how long recovery waits, in the database, for an
+                 earlier writer that is about to commit. Other waits for the database are the connection's business
+    participant  makes a producer of the transactional id, at every recovery; in place of one for `bootstrap_servers`
+    observe      see `Observer`
 
     For one thread, and one transaction at a time. As a context manager it recovers at the beginning, and closes at the
     end.
@@ -119,8 +119,8 @@ class DualWrite(Generic[C]):
             raise self._failure(end)
         performer = self._performer
         block = Transaction(performer.driver, performer.connection, performer.participant)
-        self._observe(Step.APPLICATION, None)
         try:
+            self._observe(Step.APPLICATION, None)
             yield block
         except BaseException:
             self._end_block(block, Result.FAILED if block.has_sent else Result.FAILED_UNSENT)
@@ -156,6 +156,7 @@ class DualWrite(Generic[C]):
 
     def _end_block(self, block: Transaction[C], result: Result) -> End:
         block.close()
+        self._phase = Phase.UNRECOVERED
         self._observe(Step.APPLICATION, result)
         following = recipe.NEXT[Step.APPLICATION][result]
         assert isinstance(following, Step)

@@ -25,7 +25,8 @@ class NotCommitted(DualWriteError):
 class InDoubt(DualWriteError):
     """The transaction cannot be finished now; `__cause__` says why. Call `recover()`, now or in a later process.
 
-    rows  COMMITTED: the messages will be, too. UNKNOWN: what the database holds will decide, once it can be asked.
+    rows  COMMITTED: the messages will be, too. UNKNOWN: what the database holds will decide, once it can be asked. Of
+          a block that sent nothing the rows alone are UNKNOWN, as with any database, and there is nothing to recover
     """
 
     def __init__(self, rows: Fate, messages: Fate) -> None:
@@ -49,4 +50,4 @@ class NotRecovered(DualWriteError):
     """`recover()` could not be finished; `__cause__` says why. What was in doubt still is; call it again."""
 
     def __init__(self, doing: str) -> None:
-        super().__init__(f"recovery stopped: {doing}")
+        super().__init__(f"recovery came no further than this step: {doing}")

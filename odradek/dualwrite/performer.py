@@ -54,7 +54,7 @@ class Performer(Generic[C]):
         }
         self.stored_state = ""  # what recovery found in the database
         self.open_state = ""  # what recovery found open in Kafka
-        self.cause: Exception | None = None  # the first that failed since `forget_cause`
+        self.cause: Exception | None = None  # the first failure, until somebody sets it to None again
 
     def perform(self, step: Step) -> Result:
         """Every exception is a result here; the first of them is kept as `cause`."""

@@ -72,7 +72,6 @@ class FakeParticipant:
         self._epoch = -1
         self._buffer: list[bytes | None] = []
         self._prepared: str | None = None
-        self.is_closed = False
 
     def take_over(self) -> str:
         with _Call(self._kafka, "take_over"):
@@ -107,7 +106,7 @@ class FakeParticipant:
         self._prepared = None
 
     def close(self) -> None:
-        self.is_closed = True
+        pass
 
 
 class _Call:

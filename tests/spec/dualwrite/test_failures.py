@@ -66,10 +66,9 @@ def test_until_recovery_nobody_decides(scene: AnyScene, moment: Moment) -> None:
 @pytest.mark.parametrize("first", MOMENTS, ids=named)
 def test_a_recovery_that_is_killed_is_made_up_for_by_the_next(scene: AnyScene, first: Moment, second: Moment) -> None:
     leave_by_a_kill(scene, first, "tea")
-    for _ in range(2):
-        with pytest.raises(Killed):
-            scene.recovered(killed_at(second))
-        scene.kill()
+    with pytest.raises(Killed):
+        scene.recovered(killed_at(second))
+    scene.kill()
     dual = scene.recovered()
     assert scene.rows == scene.messages == ([] if first in UNTIL_COMMIT else ["tea"])
     scene.order(dual, "after")
