@@ -28,6 +28,7 @@ from protocol.errors import ErrorCode, MalformedMessage
 
 Records = dict[TopicPartition, list[ConsumerRecord]]
 
+ISOLATION_LEVELS = {level.name.lower(): level for level in IsolationLevel}
 PER_POLL = 500  # records
 COMMIT_TIMEOUT_MS = 5_000  # of one that nobody asked for: the application waits for other things
 
@@ -95,7 +96,9 @@ class Consumer:
             metadata_max_age_ms=metadata_max_age_ms,
             allow_auto_create_topics=allow_auto_create_topics,
         )
-        self._isolation_level = IsolationLevel[isolation_level.upper()]
+        if isolation_level not in ISOLATION_LEVELS:
+            raise ValueError(f"isolation_level takes {' or '.join(ISOLATION_LEVELS)}, not {isolation_level!r}")
+        self._isolation_level = ISOLATION_LEVELS[isolation_level]
         self._timeout_ms = default_api_timeout_ms
         self._positions = Positions(OffsetReset(auto_offset_reset))
         self._delivery = Delivery()
@@ -243,7 +246,7 @@ class Consumer:
         if max_records < 1:
             raise ValueError(f"max_records={max_records}")
         found: Records = {}
-        taken = self._delivery.take_rest(max_records) or await self._poll(timeout_ms, max_records)
+        taken = await self._poll(timeout_ms, max_records)
         count = 0
         while taken is not None:
             partition, records = taken
@@ -380,7 +383,7 @@ class Consumer:
                 await self._subscription.keep_up()
                 await self._commit_if_due(loop.time())
                 self._news.clear()
-                taken = self._take(max_records)
+                taken = self._delivery.take_rest(max_records) or self._take(max_records)
                 if taken is not None:
                     return taken
                 if (error := self._positions.error() or self._fetcher.error()) is not None:

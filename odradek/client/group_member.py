@@ -116,7 +116,8 @@ class GroupMember:
 
     def refused_commit(self, code: ErrorCode) -> None:
         """The coordinator refused a commit so."""
-        if self._membership.answered(Asked.COMMIT, code) is not Next.GO_ON:
+        self._membership.answered(Asked.COMMIT, code)
+        if self.needs_to_join:
             self._news()
 
     async def leave(self) -> None:
@@ -225,10 +226,11 @@ class GroupMember:
     # Living.
 
     async def _keep_alive(self) -> None:
+        """Also while a rebalance waits for the application to ask for records: it may be busy with what it has."""
         loop = asyncio.get_running_loop()
         progress, progressed_at = self._progress(), loop.time()
         failures = 0
-        while self._membership.is_stable:
+        while not self._membership.is_lost:
             await asyncio.sleep(self._settings.heartbeat_interval_ms / 1000)
             if (now := self._progress()) != progress:
                 progress, progressed_at = now, loop.time()
@@ -243,6 +245,9 @@ class GroupMember:
                 failures = 0
             except ClientError:  # the next JoinGroup will be refused with it, which the application gets to see
                 self._membership.is_stable = False
+                break
+            if self.needs_to_join:
+                self._news()
         self._news()
 
     async def _beat(self) -> bool:

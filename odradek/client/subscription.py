@@ -90,10 +90,11 @@ class Subscription:
         if self._joining is not None and self._joining.done():
             joining, self._joining = self._joining, None
             partitions = joining.result()
-            self._delivery.is_held = False
             self._positions.assign(partitions, has_group=True)
             await _tell(self._callbacks.on_assigned, partitions)
             self._fetcher.watch(member.watched_topics)
+        if self._joining is None:
+            self._delivery.is_held = False
 
     async def give_up(self) -> None:
         """All partitions, after the application has been told."""
@@ -106,7 +107,6 @@ class Subscription:
                 callbacks = self._callbacks
                 await _tell(callbacks.on_lost or callbacks.on_revoked if is_lost else callbacks.on_revoked, partitions)
         self._delivery.drop()
-        self._delivery.is_held = False
         self._positions.assign([], has_group=True)
 
     async def leave(self) -> None:
@@ -120,6 +120,7 @@ class Subscription:
             await self.give_up()
         finally:
             self._member, self.topics = None, frozenset()
+            self._delivery.is_held = False
             self._fetcher.watch(frozenset())
             if member is not None:
                 await member.leave()
