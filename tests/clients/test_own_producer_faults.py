@@ -345,6 +345,23 @@ async def test_a_second_producer_fences_the_first(bootstrap: str, topic: str) ->
     assert await committed(bootstrap, topic) == [b"of the second"]
 
 
+async def test_a_producer_that_is_fenced_while_it_sends_learns_it_when_it_aborts(bootstrap: str, topic: str) -> None:
+    """Produce says only that the epoch is old, which may also be the timeout's doing: then the producer could go on."""
+    transactional_id = new_id()
+    async with a_transactional(bootstrap, transactional_id) as first:
+        await first.begin_transaction()
+        await first.send(topic, b"of the first")
+        await first.flush()
+        async with a_transactional(bootstrap, transactional_id):
+            late = await first.send(topic, b"too late")
+            with pytest.raises(AbortableError) as refused:
+                await late
+            assert refused.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+            with pytest.raises(ProducerFenced):
+                await first.abort_transaction()
+    assert await committed(bootstrap, topic) == []
+
+
 async def test_a_transaction_that_took_too_long_is_aborted_and_the_producer_goes_on(start_broker: StartBroker) -> None:
     broker = start_broker(QUICK_TIMEOUTS)
     topic = create_topic(broker.bootstrap, "too-long")
