@@ -99,6 +99,12 @@ DIFFERENCES: tuple[Allowed, ...] = (
     ),
     Allowed("two brokers, two disks' worth of free space", path="results[*].usable_bytes"),
     Allowed("Kafka does not answer at all", asked="the same twice: AlterConfigsRequest *"),
+    Allowed(
+        "InitProducerId 6 is served (KIP-939); Kafka has it, and hides it",
+        asked="INIT_PRODUCER_ID v6",
+        kafka="closed",
+        ours="answered .*",
+    ),
     *BROKER_SETTINGS,
     *TRANSACTIONS,
 )
