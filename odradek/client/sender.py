@@ -385,7 +385,7 @@ class Sender:
         """As many outboxes as the topic has partitions by what is known of it."""
         outboxes = self._topics.setdefault(topic, [])
         known = self._cluster.known_topic(topic)
-        first_alone = self._rules.transactional_id is None
+        first_alone = not self._permission.is_transaction_v2
         for index in range(len(outboxes), 0 if known is None else len(known.leaders)):
             partition = TopicPartition(topic, index)
             outboxes.append(Outbox(partition, is_idempotent=self._rules.is_idempotent, first_alone=first_alone))
