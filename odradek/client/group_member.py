@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from odradek.client.assignors import (
     ASSIGNORS,
@@ -69,6 +69,7 @@ class GroupMember:
         self._news = news
         self._membership = Membership(instance_id=settings.group_instance_id)
         self._heartbeats: asyncio.Task[None] | None = None
+        self.metadata = ConsumerGroupMetadata(settings.group_id, group_instance_id=settings.group_instance_id)
         self._counted: dict[str, int] = {}  # partitions of each topic, when this member, as leader, shared them out
 
     @property
@@ -79,11 +80,6 @@ class GroupMember:
     def has_lost_its_partitions(self) -> bool:
         """The group has given them to others already: nothing can be committed for them any more."""
         return self._membership.is_lost
-
-    @property
-    def metadata(self) -> ConsumerGroupMetadata:
-        known = self._membership
-        return ConsumerGroupMetadata(self._settings.group_id, known.generation_id, known.member_id, known.instance_id)
 
     @property
     def watched_topics(self) -> frozenset[str]:
@@ -111,6 +107,9 @@ class GroupMember:
             if assignment is not None:
                 break
         self._membership.synced()
+        # Kept when the membership is lost, so that commits in its name are refused: without a member they are not.
+        member = self._membership
+        self.metadata = replace(self.metadata, generation_id=member.generation_id, member_id=member.member_id)
         self._heartbeats = asyncio.get_running_loop().create_task(self._keep_alive())
         return assignment
 

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer as Librdkafka
 from confluent_kafka.cimpl import NewPartitions
 
 from odradek.client import (
+    AbortableError,
     ClientError,
     CommitFailed,
     ConsumerRecord,
@@ -300,6 +301,14 @@ def test_a_member_that_was_expelled_commits_nothing_and_comes_back(bootstrap: st
             )
             with pytest.raises(CommitFailed):
                 slow.commit()
+        with pytest.raises(CommitFailed):  # and so when nobody is left in the group
+            slow.commit()
+        with Producer(bootstrap_servers=bootstrap, transactional_id="expelled") as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            with pytest.raises(AbortableError):
+                producer.send_offsets_to_transaction({partition: 1}, slow.group_metadata())
+            producer.abort_transaction()
         assert slow.getone().value == b"a"
         assert lost == [[partition]]
         slow.commit()
