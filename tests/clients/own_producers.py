@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from odradek.client import Producer
+from odradek.client import Producer, RetriableError
 from tests.clients.speakers import wait_for
 from tests.clients.test_transactions import is_decided
 from tests.clients.transactions import confluent_values
@@ -44,6 +44,14 @@ async def committed(bootstrap: str, topic: str) -> list[bytes]:
 async def written(bootstrap: str, topic: str) -> list[bytes]:
     """All records, committed or not."""
     return await asyncio.to_thread(confluent_values, bootstrap, topic, committed=False)
+
+
+async def again_and_again(call: Callable[[], Awaitable[object]]) -> None:
+    """Until it takes no longer than it may."""
+    while True:
+        with suppress(RetriableError):
+            await call()
+            return
 
 
 async def killed_and_started(broker: Broker) -> None:

@@ -26,7 +26,14 @@ from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from tests.clients.admin import create_topic
 from tests.clients.conftest import SETTINGS, StartBroker
-from tests.clients.own_producers import a_producer, a_transactional, committed, killed_and_started, written
+from tests.clients.own_producers import (
+    a_producer,
+    a_transactional,
+    again_and_again,
+    committed,
+    killed_and_started,
+    written,
+)
 from tests.clients.test_transactions import committed_offset, offset_becomes
 from tests.support.broker_process import Broker, new_broker
 from tests.support.flaky_proxy import FlakyProxy
@@ -224,7 +231,8 @@ async def test_a_transaction_ends_although_the_broker_dies_while_it_is_ended(
 async def test_a_commit_that_takes_too_long_can_be_called_again(start_broker: StartBroker) -> None:
     broker = start_broker({})
     topic = create_topic(broker.bootstrap, "again")
-    async with a_transactional(broker.bootstrap, new_id(), max_block_ms=3_000) as producer:
+    async with a_producer(broker.bootstrap, transactional_id=new_id(), max_block_ms=1_000) as producer:
+        await again_and_again(producer.init_transactions)
         await producer.begin_transaction()
         await producer.send(topic, b"v")
         await producer.flush()
@@ -234,10 +242,7 @@ async def test_a_commit_that_takes_too_long_can_be_called_again(start_broker: St
         with pytest.raises(ClientError, match="abort_transaction is not allowed in state COMMITTING"):
             await producer.abort_transaction()
         await asyncio.to_thread(broker.start)
-        while True:
-            with suppress(RetriableError):
-                await producer.commit_transaction()
-                break
+        await again_and_again(producer.commit_transaction)
     assert await committed(broker.bootstrap, topic) == [b"v"]
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
@@ -19,7 +18,7 @@ from odradek.client import AbortableError, PreparedTxnState, Producer, Retriable
 from protocol.api_keys import ApiKey
 from tests.clients.admin import create_topic
 from tests.clients.conftest import StartBroker
-from tests.clients.own_producers import TWO_PHASE, committed, killed_and_started
+from tests.clients.own_producers import TWO_PHASE, again_and_again, committed, killed_and_started
 from tests.support.broker_process import IS_KAFKA, Broker
 from tests.support.flaky_proxy import FlakyProxy, Rule
 
@@ -97,13 +96,6 @@ class Application:
 
     async def complete(self, producer: Producer) -> None:
         await again_and_again(lambda: producer.complete_transaction(PreparedTxnState.parse(self.column)))
-
-
-async def again_and_again(call: Callable[[], Awaitable[object]]) -> None:
-    while True:
-        with suppress(RetriableError):
-            await call()
-            return
 
 
 @pytest.mark.skipif(IS_KAFKA, reason="no released Kafka keeps prepared transactions")
