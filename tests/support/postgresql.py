@@ -47,9 +47,13 @@ def account() -> "pwd.struct_passwd | None":
 
 
 class PostgresqlProcess:
-    """`with PostgresqlProcess() as server: psycopg.connect(server.conninfo)`. The directory goes with the block."""
+    """`with PostgresqlProcess() as server: psycopg.connect(server.conninfo)`. The directory goes with the block.
 
-    def __init__(self) -> None:
+    is_synced  whether its commits wait for the disk; what is killed survives either way, a power failure does not
+    """
+
+    def __init__(self, *, is_synced: bool = True) -> None:
+        self._settings = {**SETTINGS, "fsync": "on" if is_synced else "off"}
         self._folder = Path(tempfile.mkdtemp(prefix="pg-"))  # not below pytest's, which only its owner may enter
         self._data = self._folder / "data"
         self._log = self._folder / "log"
@@ -80,7 +84,7 @@ class PostgresqlProcess:
         """Start and wait until connections are accepted, which is after recovery."""
         assert not self.is_running(), "it runs already"
         words = [self._binary("postgres"), "-D", str(self._data), "-k", str(self._folder)]
-        for name, value in SETTINGS.items():
+        for name, value in self._settings.items():
             words += ["-c", f"{name}={value}"]
         with open(self._log, "ab") as log:
             self._process = self._popen(words, log.fileno())

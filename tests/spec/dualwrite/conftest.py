@@ -14,7 +14,7 @@ def postgresql() -> Iterator[PostgresqlProcess]:
     reason = why_not()
     if reason is not None:
         pytest.skip(reason)
-    with PostgresqlProcess() as running:
+    with PostgresqlProcess(is_synced=False) as running:
         yield running
 
 
