@@ -313,15 +313,15 @@ class Shard(Generic[C]):
             raise
 
     def _batch(self, records: Sequence[Any], now_ms: int, producer: RecordsOf | None) -> bytearray:
-        stored = self._format
-        if len(records) == 1 and producer is None and stored.compression is Compression.NONE:  # nearly every turn
+        form = self._format
+        if len(records) == 1 and producer is None and form.compression is Compression.NONE:  # nearly every turn
             (record,) = records
-            if not stored.headers(record):
-                return batch_of_one(*stored.encode(record), now_ms, stored.base_sequence)
+            if not form.headers(record):
+                return batch_of_one(*form.encode(record), now_ms, form.base_sequence)
         return build_batch(
-            [NewRecord(*stored.encode(record), now_ms, stored.headers(record)) for record in records],
-            base_sequence=stored.base_sequence,
-            compression=stored.compression,
+            [NewRecord(*form.encode(record), now_ms, form.headers(record)) for record in records],
+            base_sequence=form.base_sequence,
+            compression=form.compression,
             producer_id=NO_PRODUCER_ID if producer is None else producer.producer_id,
             producer_epoch=NO_PRODUCER_EPOCH if producer is None else producer.producer_epoch,
             is_transactional=producer is not None,
