@@ -229,13 +229,9 @@ class Consumer:
 
     async def getone(self) -> ConsumerRecord:
         """The next record, waited for as long as it takes. Raises ClientError, see `getmany`."""
-        while True:
-            record = self._delivery.take()
-            if record is not None:
-                return record
-            taken = await self._poll(None, PER_POLL)
-            assert taken is not None
-            self._delivery.load(*taken)
+        while (record := self._delivery.take()) is None:
+            await self.wait_ready()
+        return record
 
     async def getmany(self, *, timeout_ms: float = 1_000, max_records: int = PER_POLL) -> Records:
         """Records of some partitions, as soon as there are any; nothing when there are none for so long.
@@ -258,8 +254,14 @@ class Consumer:
         return found
 
     def take_ready(self) -> ConsumerRecord | None:
-        """The next record if one is in hand and nothing else has to be done first; else ask with `getone`."""
+        """The next record if one is in hand and nothing else has to be done first; else `wait_ready`."""
         return self._delivery.take()
+
+    async def wait_ready(self) -> None:
+        """Returns when `take_ready` may have a record. Nothing is lost when it is cancelled."""
+        taken = await self._poll(None, PER_POLL)
+        assert taken is not None
+        self._delivery.load(*taken)
 
     # Positions.
 

@@ -44,8 +44,13 @@ class Consumer(Blocking[consumer.Consumer]):
         return self
 
     def __next__(self) -> ConsumerRecord:
-        record = self._client.take_ready()
-        return record if record is not None else self.getone()
+        while (record := self._client.take_ready()) is None:
+            self._wait(self._client.wait_ready)  # which Ctrl-C may end at any moment, without losing a record
+        return record
+
+    def getone(self) -> ConsumerRecord:
+        """The next record, waited for as long as it takes. Raises ClientError, see `getmany`."""
+        return self.__next__()
 
     def subscribe(
         self,
@@ -70,7 +75,6 @@ class Consumer(Blocking[consumer.Consumer]):
     unsubscribe = blocking(consumer.Consumer.unsubscribe)
     assignment = on_the_loop(consumer.Consumer.assignment)
     subscription = on_the_loop(consumer.Consumer.subscription)
-    getone = blocking(consumer.Consumer.getone)
     getmany = blocking(consumer.Consumer.getmany)
     seek = on_the_loop(consumer.Consumer.seek)
     seek_to_beginning = on_the_loop(consumer.Consumer.seek_to_beginning)
