@@ -29,7 +29,7 @@ from tests.crash.dual_writer import PARTITIONS, POSTGRESQL, SQLITE, TOPIC, TRANS
 from tests.support.oracle import REPOSITORY
 from tests.support.postgresql import PostgresqlProcess
 
-PATIENCE_S = 25.0
+PATIENCE_S = 90.0
 END_TIMEOUT_S = 10.0
 ANSWERS = {
     "COMMITTED": Answer.YES,
