@@ -80,8 +80,8 @@ class Producer:
         is_idempotent = ACKS[acks] == ALL if enable_idempotence is None else enable_idempotence
         if is_idempotent and ACKS[acks] != ALL:
             raise ValueError("enable_idempotence takes acks='all'")
-        if is_idempotent and not 1 <= max_in_flight <= MOST_IN_FLIGHT_IN_ORDER:
-            raise ValueError(f"enable_idempotence takes a max_in_flight of 1 to {MOST_IN_FLIGHT_IN_ORDER}")
+        if max_in_flight < 1 or (is_idempotent and max_in_flight > MOST_IN_FLIGHT_IN_ORDER):
+            raise ValueError(f"max_in_flight is at least 1, and at most {MOST_IN_FLIGHT_IN_ORDER} with idempotence")
         if transactional_id is not None and not is_idempotent:
             raise ValueError("a transactional_id takes idempotence")
         if two_phase_commit and transactional_id is None:
@@ -133,12 +133,13 @@ class Producer:
         await self.close()
 
     async def start(self) -> None:
-        """Find the cluster. Raises RetriableError when none of the bootstrap servers answers."""
+        """Find the cluster. Raises RetriableError when none of the bootstrap servers answers: then make a new one."""
         if self._sender is not None or self._is_closed:
             raise IllegalState("a producer is started once")
         try:
             await self._cluster.start()
         except BaseException:
+            self._is_closed = True
             await self._cluster.close()
             raise
         transactional_id = self._rules.transactional_id
@@ -218,11 +219,12 @@ class Producer:
             raise self._refused(
                 f"{topic} has no partition {partition}, but {len(outboxes)}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             )
-        if self._session is not None:
-            self._session.sends()
         now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
         future: asyncio.Future[RecordMetadata] = sender.loop.create_future()
-        if sender.add(outboxes[partition], key, value, kept, now_ms, future):
+        is_batch_full = sender.add(outboxes[partition], key, value, kept, now_ms, future)
+        if self._session is not None:
+            self._session.sends()
+        if is_batch_full:
             await asyncio.sleep(0)  # a batch went out: let answers in, however fast records come
         return future
 
@@ -275,8 +277,7 @@ class Producer:
             raise IllegalState("only a producer with two_phase_commit prepares", ErrorCode.INVALID_TXN_STATE)
         session.enter(Call.PREPARE)
         await self._sender_of().flush()
-        session.raise_error()
-        return session.prepare()
+        return await session.prepare()
 
     async def complete_transaction(self, state: PreparedTxnState) -> None:
         """Commit if `state` names the transaction that is prepared, else abort it.

@@ -87,6 +87,7 @@ class TransactionSession:
         self._added: set[TopicPartition] = set()
         self._to_add: set[TopicPartition] = set()
         self._adding: asyncio.Task[None] | None = None
+        self._asking = asyncio.Lock()  # offsets of one task are not sent while another ends the transaction
 
     def enter(self, call: Call) -> None:
         """Go where the call leads. Raises IllegalState; after an error that has not been dealt with, that error."""
@@ -156,13 +157,15 @@ class TransactionSession:
             min_version=needs_version,
         )
 
-    def prepare(self) -> PreparedTxnState:
-        """Everything that was sent is written. A transaction in which nothing was sent does not exist for the
-        coordinator, and the next one will have the same producer epoch: so it has no name."""
-        assert self.identity is not None
-        self.prepared = PreparedTxnState(*self.identity) if self.has_begun else PreparedTxnState()
-        self.state = TxnState.PREPARED
-        return self.prepared
+    async def prepare(self) -> PreparedTxnState:
+        """Of a transaction whose records are flushed. One in which nothing was sent does not exist for the coordinator,
+        and the next one will have the same producer epoch: so it has no name."""
+        async with self._asking:
+            self.raise_error()
+            assert self.identity is not None
+            self.prepared = PreparedTxnState(*self.identity) if self.has_begun else PreparedTxnState()
+            self.state = TxnState.PREPARED
+            return self.prepared
 
     # Adding partitions and offsets.
 
@@ -218,9 +221,10 @@ class TransactionSession:
             return
         self.sends()
         try:
-            if not self.is_transaction_v2:
-                await self._add_offsets(group.group_id)
-            await self._commit_offsets(offsets, group)
+            async with self._asking:
+                if not self.is_transaction_v2:
+                    await self._add_offsets(group.group_id)
+                await self._commit_offsets(offsets, group)
         except RetriableError as error:
             lost = AbortableError(str(error), error.code)
             self.failed(Verdict.ABORT, lost)
@@ -262,6 +266,11 @@ class TransactionSession:
 
         needs_new_epoch   whether sequences of this identity cannot go on; with transaction.version 2 they never do
         """
+        async with self._asking:
+            self.raise_error()  # of what was still being asked
+            await self._end(committed, needs_new_epoch)
+
+    async def _end(self, committed: bool, needs_new_epoch: Callable[[Identity], bool]) -> None:
         if self._adding is not None:
             await asyncio.wait([self._adding])
         if self.identity is None:  # what has to be aborted is that nothing could be initialised

@@ -279,6 +279,30 @@ async def test_offsets_whose_sending_was_cancelled_abort_the_transaction(bootstr
     assert await asyncio.to_thread(committed_offset, bootstrap, group, topic) is None
 
 
+async def test_offsets_of_one_task_are_there_before_another_ends_the_transaction(bootstrap: str, topic: str) -> None:
+    group = new_id()
+    async with a_transactional(bootstrap, new_id()) as producer:
+        await producer.begin_transaction()
+        sending = asyncio.create_task(producer.send_offsets_to_transaction({TopicPartition(topic, 0): 3}, group))
+        await asyncio.sleep(0)
+        await producer.commit_transaction()
+        assert sending.done()
+        await sending
+    await asyncio.to_thread(offset_becomes, bootstrap, group, topic, 3)
+
+
+async def test_what_is_not_bytes_takes_no_part_in_a_transaction(bootstrap: str, topic: str) -> None:
+    async with a_transactional(bootstrap, new_id()) as producer:
+        await producer.begin_transaction()
+        with pytest.raises(TypeError):
+            await producer.send(topic, "text")  # type: ignore[arg-type]
+        await producer.commit_transaction()
+        await producer.begin_transaction()
+        await producer.send(topic, b"v")
+        await producer.commit_transaction()
+    assert await committed(bootstrap, topic) == [b"v"]
+
+
 async def test_a_record_that_is_refused_makes_the_transaction_one_to_abort(bootstrap: str) -> None:
     topic = create_topic(bootstrap, "refused", config={"max.message.bytes": 1_000})
     async with a_transactional(bootstrap, new_id()) as producer:
