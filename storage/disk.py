@@ -125,8 +125,9 @@ class RealFile:
 
     def write_at(self, buffers: Sequence[Buffer], position: int) -> None:
         fd = self._fd
-        if len(buffers) == 1 and len(buffers[0]) <= MAX_WRITE_BYTES:
-            groups: Iterable[tuple[Sequence[Buffer], int]] = ((buffers, len(buffers[0])),)
+        size_bytes = sum(map(len, buffers))
+        if size_bytes <= MAX_WRITE_BYTES and len(buffers) <= MAX_WRITE_BUFFERS:  # as nearly always
+            groups: Iterable[tuple[Sequence[Buffer], int]] = ((buffers, size_bytes),)
         else:
             groups = _groups(buffers)
         for group, size_bytes in groups:
