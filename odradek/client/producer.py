@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
+from typing import cast
 
 from odradek.client.cluster import (
     DEFAULT_METADATA_MAX_AGE_MS,
@@ -21,6 +22,7 @@ from odradek.client.outbox import Outbox
 from odradek.client.partitioner import Partitioner, StickyChoice, partition_for_key
 from odradek.client.plain_identity import PlainIdentity
 from odradek.client.prepared import PreparedTxnState
+from odradek.client.producer_batch import Acknowledgement
 from odradek.client.sender import ALL, Sender, SendingRules
 from odradek.client.transaction import ABORTED_BY_CLOSE, Call, Completion, completion
 from odradek.client.transaction_session import TransactionSession
@@ -121,6 +123,7 @@ class Producer:
         self._session: TransactionSession | None = None
         self._plain: PlainIdentity | None = None
         self._sender: Sender | None = None
+        self._make_future: Callable[[], Acknowledgement] | None = None
         self._is_closed = False
 
     async def __aenter__(self) -> Producer:
@@ -220,13 +223,17 @@ class Producer:
                 f"{topic} has no partition {partition}, but {len(outboxes)}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             )
         now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
-        future: asyncio.Future[RecordMetadata] = sender.loop.create_future()
+        future: Acknowledgement = (self._make_future or sender.loop.create_future)()
         is_batch_full = sender.add(outboxes[partition], key, value, kept, now_ms, future)
         if self._session is not None:
             self._session.sends()
         if is_batch_full:
             await asyncio.sleep(0)  # a batch went out: let answers in, however fast records come
-        return future
+        return cast("asyncio.Future[RecordMetadata]", future)
+
+    def make_futures_with(self, make: Callable[[], Acknowledgement]) -> None:
+        """For clients of other threads: what `send` gives and resolves is made so, while the call runs."""
+        self._make_future = make
 
     async def flush(self) -> None:
         """Returns when everything that was given to `send` is done: written, or failed."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from odradek.client.values import Headers, RecordMetadata
 from protocol.batch_header import HEADER_BYTES, NO_LEADER_EPOCH, NO_SEQUENCE, TRANSACTIONAL, seal_batch
@@ -12,6 +11,15 @@ from protocol.records import append_record
 from protocol.varint import append_varint
 
 LARGEST_SEQUENCE = 2**31 - 1
+
+
+class Acknowledgement(Protocol):
+    """Where the application learns what became of a record: a future of asyncio, or of a thread that waits."""
+
+    def done(self) -> bool: ...
+    def set_result(self, result: RecordMetadata, /) -> None: ...
+    def set_exception(self, exception: BaseException, /) -> None: ...
+    def exception(self) -> BaseException | None: ...
 
 
 class Identity(NamedTuple):
@@ -66,7 +74,7 @@ class ProducerBatch:
         self.buffer = bytearray(HEADER_BYTES)
         self.record_count = 0
         self.size_bytes = HEADER_BYTES  # before compression
-        self.futures: list[asyncio.Future[RecordMetadata]] = []
+        self.futures: list[Acknowledgement] = []
         self.timestamps_ms: list[int] = []
         self.identity = NO_IDENTITY
         self.base_sequence = NO_SEQUENCE
@@ -84,7 +92,7 @@ class ProducerBatch:
         headers: Headers,
         timestamp_ms: int,
         limit_bytes: int,
-        future: asyncio.Future[RecordMetadata],
+        future: Acknowledgement,
     ) -> bool:
         """Whether the record was added: only while the batch stays within `limit_bytes`, but the first one always."""
         count, delta_ms, buffer = self.record_count, timestamp_ms - self.base_timestamp_ms, self.buffer

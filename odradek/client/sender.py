@@ -21,9 +21,9 @@ from odradek.client.produce_exchange import (
     produce_request,
     version_bounds,
 )
-from odradek.client.producer_batch import Identity, ProducerBatch
+from odradek.client.producer_batch import Acknowledgement, Identity, ProducerBatch
 from odradek.client.routes import Routes
-from odradek.client.values import Headers, RecordMetadata, TopicPartition
+from odradek.client.values import Headers, TopicPartition
 from odradek.client.verdicts import Verdict, as_exception, verdict
 from protocol.api_keys import ApiKey
 from protocol.compression import Compression
@@ -108,7 +108,7 @@ class Sender:
         value: bytes | None,
         headers: Headers,
         timestamp_ms: int,
-        future: asyncio.Future[RecordMetadata],
+        future: Acknowledgement,
     ) -> bool:
         """Whether this record has made a batch full."""
         waiting, limit = outbox.waiting, self._rules.batch_size

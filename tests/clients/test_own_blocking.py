@@ -17,12 +17,15 @@ from protocol.errors import ErrorCode
 from tests.support.oracle import REPOSITORY
 
 
+FOR_THEM = {"take_ready", "wait_ready", "make_futures_with"}  # what only the blocking clients call
+
+
 @pytest.mark.parametrize("blocking", [Producer, Consumer, Admin])
 def test_they_take_and_document_what_the_others_do(blocking: type) -> None:
     original = getattr(odradek.client, blocking.__name__)
     assert str(inspect.signature(blocking)) == str(inspect.signature(original))
     for name, method in inspect.getmembers(original, inspect.isfunction):
-        if name.startswith("_") or name in ("take_ready", "wait_ready"):
+        if name.startswith("_") or name in FOR_THEM:
             continue
         there = getattr(blocking, name)
         assert not inspect.iscoroutinefunction(there), name

@@ -12,7 +12,6 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
@@ -180,14 +179,3 @@ def taking(
         return construct
 
     return decorate
-
-
-def settle(theirs: Future[R], ours: asyncio.Future[R]) -> None:
-    """What became of a future of the loop, for the thread that waits."""
-    if theirs.set_running_or_notify_cancel():
-        if ours.cancelled():
-            theirs.set_exception(asyncio.CancelledError())
-        elif (error := ours.exception()) is not None:
-            theirs.set_exception(error)
-        else:
-            theirs.set_result(ours.result())

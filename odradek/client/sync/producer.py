@@ -7,12 +7,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from functools import partial
 from types import TracebackType
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from odradek.client import producer
-from odradek.client.sync.background import Blocking, Work, blocking, settle, taking
+from odradek.client.sync.background import Blocking, Work, blocking, taking
 from odradek.client.values import RecordMetadata
 
 R = TypeVar("R")
@@ -21,19 +20,15 @@ MOST_WAITING_BYTES = 1024 * 1024  # that `send` has taken and the loop has not
 OVERHEAD_BYTES = 100  # of a record, beside key and value
 
 
-class Sending(NamedTuple):
-    topic: str
-    value: bytes | None
-    key: bytes | None
-    partition: int | None
-    timestamp_ms: int | None
-    headers: Iterable[tuple[str, bytes | None]]
-    future: Future[RecordMetadata]
+class Sent(Future[RecordMetadata]):
+    """What became of a record. It cannot be called back."""
 
-    @property
-    def size_bytes(self) -> int:
-        """About."""
-        return OVERHEAD_BYTES + len(self.key or b"") + len(self.value or b"")
+    def cancel(self) -> bool:
+        return False
+
+
+Sending = tuple[int, Sent, str, bytes | None, bytes | None, int | None, int | None, Iterable[tuple[str, bytes | None]]]
+"""About how many bytes, the future, and what `send` takes: topic, value, key, partition, timestamp, headers."""
 
 
 class Producer(Blocking[producer.Producer]):
@@ -54,7 +49,9 @@ class Producer(Blocking[producer.Producer]):
         self._is_passing = False
         self._passing: asyncio.Task[None] | None = None
         self._refused: Exception | None = None
+        self._next = Sent()  # of the record that is being passed on
         super().__init__(make)
+        self._client.make_futures_with(lambda: self._next)
 
     def __enter__(self) -> Producer:
         self.start()
@@ -87,11 +84,11 @@ class Producer(Blocking[producer.Producer]):
         transaction begun) is in the future as well, and is raised again by the next call of this producer other than
         `abort_transaction` and `close`, so that it cannot go unnoticed.
         """
-        future: Future[RecordMetadata] = Future()
-        sending = Sending(topic, value, key, partition, timestamp_ms, headers, future)
+        future = Sent()
+        size_bytes = OVERHEAD_BYTES + len(key or b"") + len(value or b"")
         with self._lock:
-            self._taken_bytes += sending.size_bytes
-        self._sendings.append(sending)
+            self._taken_bytes += size_bytes
+        self._sendings.append((size_bytes, future, topic, value, key, partition, timestamp_ms, headers))
         if not self._is_passing:
             self._is_passing = True
             self._background.call_soon(self._begin_to_pass)
@@ -133,30 +130,25 @@ class Producer(Blocking[producer.Producer]):
             self._passing = asyncio.get_running_loop().create_task(self._pass_on())
 
     async def _pass_on(self) -> None:
+        send, sendings = self._client.send, self._sendings
         try:
             while True:
-                while self._sendings:
-                    await self._pass_one(self._sendings.popleft())
+                while sendings:
+                    size_bytes, self._next, topic, value, key, partition, timestamp_ms, headers = sendings.popleft()
+                    self._passed_bytes += size_bytes
+                    try:
+                        await send(
+                            topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
+                        )
+                    except Exception as error:
+                        self._refused = error
+                        self._next.set_exception(error)
                 self._is_passing = False
-                if not self._sendings:  # or `send` has come between, and saw that somebody is at it
+                if not sendings:  # or `send` has come between, and saw that somebody is at it
                     return
                 self._is_passing = True
         finally:
             self._passing = None
-
-    async def _pass_one(self, sending: Sending) -> None:
-        self._passed_bytes += sending.size_bytes
-        topic, value, key, partition, timestamp_ms, headers, future = sending
-        try:
-            sent = await self._client.send(
-                topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
-            )
-        except Exception as error:
-            self._refused = error
-            if future.set_running_or_notify_cancel():
-                future.set_exception(error)
-        else:
-            sent.add_done_callback(partial(settle, future))
 
 
 async def _nothing() -> None:
