@@ -99,8 +99,10 @@ class World:
         return [f"v{number}" for number in range(self._values - count, self._values)]
 
     def run(self, job: Job) -> None:
+        """To its end, which is the one it was to meet with."""
         self.first.begin(job)
-        self.first.until("ended")
+        status = self.first.until("ended")["status"]
+        assert status == (-signal.SIGKILL if job.deed == "die" else 0), f"{job} ended with status {status}"
 
     def look(self) -> list[Verdict]:
         self.events.append(look(self.database, self.broker.bootstrap))
