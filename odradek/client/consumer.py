@@ -250,7 +250,10 @@ class Consumer:
             count += len(records)
             if count >= max_records:
                 break
-            taken = self._take(max_records - count)
+            try:
+                taken = self._take(max_records - count)
+            except ClientError:  # the next call tells it: what was taken before has to be given
+                break
         return found
 
     def take_ready(self) -> ConsumerRecord | None:
@@ -382,9 +385,9 @@ class Consumer:
         try:
             await asyncio.sleep(0)  # whoever only takes records would leave no time for Fetch and Heartbeat
             while True:
+                self._news.clear()  # what is heard from here on is not to be slept over
                 await self._subscription.keep_up()
                 await self._commit_if_due(loop.time())
-                self._news.clear()
                 taken = self._delivery.take_rest(max_records) or self._take(max_records)
                 if taken is not None:
                     return taken

@@ -272,6 +272,15 @@ async def test_damaged_records_are_told_of_until_the_application_goes_past_them(
         assert await values(consumer, 1) == [b"c"]
 
 
+async def test_what_came_before_damaged_records_is_given_first() -> None:
+    damaged = bytearray(batch(b"a", offset=0) + batch(b"b", offset=1))
+    damaged[-2] ^= 1
+    async with reading(Leader([data(bytes(damaged))])) as consumer:
+        assert [record.value for record in (await consumer.getmany())[T]] == [b"a"]
+        with pytest.raises(ClientError):
+            await consumer.getmany()
+
+
 async def test_a_batch_that_never_comes_whole_is_told_of() -> None:
     leader = Leader([data(batch(b"a" * 100, offset=0)[:-1])])
     async with reading(leader) as consumer:
