@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from broker.clock import LoopTimers, SystemClock
 from broker.control.listener import ControlListener, listen
-from broker.discards import Discards
+from broker.coordinators.producer_ids import ProducerIds
+from broker.coordinators.two_phase import TwoPhaseProducers
 from broker.dispatch import Dispatcher
-from broker.group_commit import AppendFlush, SyncRounds
 from broker.listeners import advertise
 from broker.listening import CannotStart, bind_listener, connection_limits
 from broker.metadata.cluster_metadata import ClusterMetadata
 from broker.metadata.loading import CorruptMetadata
-from broker.partitions import Partitions
-from broker.producer_ids import ProducerIds
+from broker.metadata.topic_creation import GROUP_OFFSETS, TRANSACTION_STATE, TopicCreation
+from broker.partitions.discards import Discards
+from broker.partitions.group_commit import AppendFlush, SyncRounds
+from broker.partitions.registry import Partitions
 from broker.server import Server
-from broker.topic_creation import GROUP_OFFSETS, TRANSACTION_STATE, TopicCreation
-from broker.two_phase import TwoPhaseProducers
 from broker.uuids import random_uuid
 from broker.workers import ThreadWorkers
 from protocol.errors import KafkaError
@@ -34,15 +34,15 @@ from storage.log_directory import Identity, LogDirectory, WrongDirectory
 from storage.tail_cache import TailCache
 
 if TYPE_CHECKING:
-    from broker.config import BrokerConfig
-    from broker.fetch_sessions import FetchSessions
-    from broker.group_coordinator import GroupCoordinator
-    from broker.housekeeping import Housekeeping
+    from broker.configuration.config import BrokerConfig
+    from broker.coordinators.group_coordinator import GroupCoordinator
+    from broker.coordinators.transaction_coordinator import TransactionCoordinator
+    from broker.coordinators.transaction_markers import LocalMarkerWriter
+    from broker.coordinators.verification import Verifier
     from broker.listeners import Listener
     from broker.metadata.image import TopicImage
-    from broker.transaction_coordinator import TransactionCoordinator
-    from broker.transaction_markers import LocalMarkerWriter
-    from broker.verification import Verifier
+    from broker.partitions.fetch_sessions import FetchSessions
+    from broker.partitions.housekeeping import Housekeeping
 
 WORKER_THREADS = 4
 HOUSEKEEPING_AFTER_MS = 500  # so that its import does not stand in the way of the first requests
@@ -128,32 +128,32 @@ class Broker:
     def fetch_sessions(self) -> FetchSessions:
         from random import randint
 
-        from broker.fetch_sessions import MAX_SESSION_ID, FetchSessions
+        from broker.partitions.fetch_sessions import MAX_SESSION_ID, FetchSessions
 
         slots = self.config.max_incremental_fetch_session_cache_slots
         return FetchSessions(slots, lambda: randint(1, MAX_SESSION_ID))
 
     @cached_property
     def groups(self) -> GroupCoordinator:
-        from broker.coordinators import start_groups
+        from broker.coordinators.on_demand import start_groups
 
         return start_groups(self)
 
     @cached_property
     def transactions(self) -> TransactionCoordinator:
-        from broker.coordinators import start_transactions
+        from broker.coordinators.on_demand import start_transactions
 
         return start_transactions(self)
 
     @cached_property
     def markers(self) -> LocalMarkerWriter:
-        from broker.coordinators import make_markers
+        from broker.coordinators.on_demand import make_markers
 
         return make_markers(self)
 
     @cached_property
     def verifier(self) -> Verifier:
-        from broker.coordinators import make_verifier
+        from broker.coordinators.on_demand import make_verifier
 
         return make_verifier(self)
 
@@ -252,8 +252,8 @@ class Broker:
 
     def _start_housekeeping(self) -> None:
         from broker.allocator import keep_freed_memory
-        from broker.chores import chores
-        from broker.housekeeping import Housekeeping
+        from broker.partitions.chores import chores
+        from broker.partitions.housekeeping import Housekeeping
 
         self.housekeeping = Housekeeping(
             chores(self.config, self.log_directory, self.clock, self.timers, self.workers),

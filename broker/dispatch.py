@@ -32,7 +32,7 @@ from protocol.struct import Buffer, Message
 
 if TYPE_CHECKING:
     from broker.broker import Broker
-    from broker.lone_batch import LoneBatch
+    from broker.partitions.lone_batch import LoneBatch
 
 log = logging.getLogger("odradek.dispatch")
 
@@ -51,7 +51,7 @@ class Handler:
 
     `served_from`: older ones are shown but disconnected (Kafka lists Produce 0-2 only for the sake of librdkafka).
     `keeps_frame`: the handler holds on to `records` views after it returned, so the frame's bytes must be its own.
-    `shortcut`: the module with a quicker way for its ordinary requests; see broker/lone_batch.py.
+    `shortcut`: the module with a quicker way for its ordinary requests; see broker/partitions/lone_batch.py.
     `waits_for_others`: its answer may wait for time or other clients, and a broker that stops does not wait with it.
     `call`: the function itself, where it is not to be imported from its place.
     """
@@ -69,7 +69,7 @@ class Handler:
 
 
 HANDLERS: Mapping[ApiKey, Handler] = {
-    ApiKey.PRODUCE: Handler(0, 13, served_from=3, keeps_frame=True, shortcut="broker.lone_batch"),
+    ApiKey.PRODUCE: Handler(0, 13, served_from=3, keeps_frame=True, shortcut="broker.partitions.lone_batch"),
     ApiKey.FETCH: Handler(4, 18, waits_for_others=True),
     ApiKey.LIST_OFFSETS: Handler(1, 11),
     ApiKey.METADATA: Handler(0, 13),

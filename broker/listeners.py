@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from broker.settings import InvalidSetting
+from broker.configuration.settings import InvalidSetting
 
 WILDCARD_HOSTS = frozenset({"", "0.0.0.0", "::"})
 

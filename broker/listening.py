@@ -10,7 +10,7 @@ from broker.limits import ConnectionLimits
 from broker.server import bind
 
 if TYPE_CHECKING:
-    from broker.config import BrokerConfig
+    from broker.configuration.config import BrokerConfig
     from broker.listeners import Listener
 
 

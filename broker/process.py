@@ -18,7 +18,7 @@ from storage.disk import allow_many_open_files
 from storage.log import LogWriteFailed
 
 if TYPE_CHECKING:
-    from broker.config import BrokerConfig
+    from broker.configuration.config import BrokerConfig
 
 __all__ = ["CannotStart", "serve"]
 

@@ -13,10 +13,10 @@ from protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from broker.broker import Broker
+    from broker.coordinators.group_coordinator import GroupCoordinator
+    from broker.coordinators.transaction_coordinator import TransactionCoordinator
     from broker.dispatch import Way
-    from broker.group_coordinator import GroupCoordinator
-    from broker.partition import Partition
-    from broker.transaction_coordinator import TransactionCoordinator
+    from broker.partitions.partition import Partition
 
 CLASSIC = "classic"  # a type of groups
 LATE_AFTER_MS = 5 * 60 * 1000  # beyond transaction.max.timeout.ms, by which the coordinator would have ended it

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.topic_creation import GROUP_OFFSETS, TRANSACTION_STATE
+from broker.metadata.topic_creation import GROUP_OFFSETS, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from broker.broker import Broker

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.authorization import Operation, ResourceType
+from broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from broker.fencing_codes import code_for
 from broker.gather import gather
-from broker.group_coordinator import OFFSETS_TOPIC
 from protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from protocol.messages.add_partitions_to_txn_response import (
 if TYPE_CHECKING:
     from broker.broker import Broker
     from broker.context import RequestContext
+    from broker.coordinators.transaction_coordinator import Codes
     from broker.delayed import Deferred
-    from broker.transaction_coordinator import Codes
     from broker.transactions.entry import TopicPartition
     from protocol.messages.add_partitions_to_txn_request import (
         AddPartitionsToTxnRequest,

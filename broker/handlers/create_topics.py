@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from broker.authorization import CLUSTER_NAME, Operation, ResourceType
 from broker.authorized_operations import is_allowed
-from broker.config_description import Described, effective_topic_settings
+from broker.configuration.config_description import Described, effective_topic_settings
 from broker.delayed import Deferred
 from broker.metadata.topics import NewTopic, TopicResult
 from protocol.errors import ErrorCode, KafkaError

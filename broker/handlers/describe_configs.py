@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from broker.authorization import CLUSTER_NAME, Operation, ResourceType
-from broker.config_description import (
+from broker.configuration.config_description import (
     Described,
     Source,
     chosen,
@@ -20,10 +20,10 @@ from broker.config_description import (
     describe_group,
     describe_topic,
 )
-from broker.loggers import PythonLoggers, level_name
+from broker.configuration.loggers import PythonLoggers, level_name
+from broker.configuration.settings import InvalidSetting
 from broker.metadata.image import ConfigResourceType
 from broker.metadata.topic_names import check_topic_name
-from broker.settings import InvalidSetting
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_configs_response import (
     DescribeConfigsResourceResult,
@@ -65,7 +65,7 @@ def _result(
     is_logger = resource.resource_type == ConfigResourceType.BROKER_LOGGER.value
     documentation: dict[str, str] = {}
     if request.include_documentation and not is_logger:
-        from broker.settings_documentation import documentation_of
+        from broker.configuration.settings_documentation import documentation_of
 
         documentation = documentation_of(ConfigResourceType(resource.resource_type))
     result.configs = [

@@ -20,7 +20,7 @@ from protocol.messages.describe_log_dirs_response import (
 if TYPE_CHECKING:
     from broker.broker import Broker
     from broker.context import RequestContext
-    from broker.partition import Partition
+    from broker.partitions.partition import Partition
     from protocol.messages.describe_log_dirs_request import DescribeLogDirsRequest
 
 

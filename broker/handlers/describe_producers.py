@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.authorization import Operation, ResourceType
+from broker.configuration.settings import InvalidSetting
 from broker.metadata.topic_names import check_topic_name
-from broker.settings import InvalidSetting
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_producers_response import (
     DescribeProducersResponse,

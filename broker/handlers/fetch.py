@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from broker.authorization import Operation, ResourceType
 from broker.delayed import Deferred
-from broker.fetch_sessions import Fetch, FetchPartition, NamedBy, PartitionKey
-from broker.fetch_wait import FetchWait
-from broker.partition_read import (
+from broker.partitions.fetch_sessions import Fetch, FetchPartition, NamedBy, PartitionKey
+from broker.partitions.fetch_wait import FetchWait
+from broker.partitions.partition_read import (
     IsolationLevel,
     PartitionAnswer,
     PartitionRead,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from broker.broker import Broker
     from broker.context import RequestContext
     from broker.metadata.image import MetadataImage
-    from broker.partition import Partition
+    from broker.partitions.partition import Partition
     from broker.workers import Outcome
     from protocol.messages.fetch_request import FetchRequest
     from storage.log import ReadResult

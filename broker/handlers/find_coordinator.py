@@ -16,10 +16,10 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from broker.authorization import CLUSTER_NAME, Operation, ResourceType
+from broker.coordinators.group_coordinator import OFFSETS_TOPIC
+from broker.coordinators.transaction_coordinator import TRANSACTION_STATE
 from broker.delayed import Deferred
-from broker.group_coordinator import OFFSETS_TOPIC
-from broker.topic_creation import internal_topic
-from broker.transaction_coordinator import TRANSACTION_STATE
+from broker.metadata.topic_creation import internal_topic
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.find_coordinator_response import Coordinator, FindCoordinatorResponse
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.config_alteration import alter
+from broker.configuration.config_alteration import alter
 from broker.metadata.config_changes import Change, ResourceChanges, Result
 from protocol.messages.incremental_alter_configs_response import (
     AlterConfigsResourceResponse,

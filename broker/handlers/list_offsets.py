@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from broker.authorization import Operation, ResourceType
 from broker.delayed import Deferred
-from broker.partition_read import NO_EPOCH, IsolationLevel, check_leader_epoch
+from broker.partitions.partition_read import NO_EPOCH, IsolationLevel, check_leader_epoch
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_offsets_response import (
     ListOffsetsPartitionResponse,
@@ -27,7 +27,7 @@ from protocol.messages.list_offsets_response import (
 if TYPE_CHECKING:
     from broker.broker import Broker
     from broker.context import RequestContext
-    from broker.partition import Partition
+    from broker.partitions.partition import Partition
     from broker.workers import Outcome
     from protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest
     from storage.log import TimestampOffset

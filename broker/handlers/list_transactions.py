@@ -44,7 +44,7 @@ def list_transactions(
 def matcher(pattern: str | None) -> Callable[[str], bool] | None:
     if not pattern:
         return None
-    from broker.re2 import InvalidPattern, Pattern  # here: hardly anybody asks for it
+    from broker.patterns.re2 import InvalidPattern, Pattern  # here: hardly anybody asks for it
 
     try:
         return Pattern(pattern).matches

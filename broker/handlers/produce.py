@@ -33,7 +33,7 @@ from storage.validation import (
 if TYPE_CHECKING:
     from broker.broker import Broker
     from broker.context import RequestContext
-    from broker.partition import Partition
+    from broker.partitions.partition import Partition
     from broker.workers import Outcome
     from protocol.messages.produce_request import ProduceRequest, TopicProduceData
     from protocol.struct import Buffer
@@ -76,7 +76,9 @@ def produce(request: ProduceRequest, context: RequestContext, broker: Broker) ->
 def produce_in_transaction(
     request: ProduceRequest, context: RequestContext, broker: Broker
 ) -> Deferred[ProduceResponse]:
-    from broker.transactional_produce import TransactionalProduce  # here: most producers have no transactions
+    from broker.coordinators.transactional_produce import (
+        TransactionalProduce,  # here: most producers have no transactions
+    )
 
     in_hand = ProduceInHand(request.acks, context, broker)
     TransactionalProduce(in_hand, context, broker.verifier).begin(request)

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from broker.authorization import Operation, ResourceType
+from broker.coordinators.group_coordinator import OFFSETS_TOPIC
+from broker.coordinators.shard import COORDINATOR_CODES, RecordsOf
+from broker.coordinators.verification import Operation as Verification
+from broker.coordinators.verification import TransactionalProducer, Unverified, Verdict
 from broker.delayed import Deferred
-from broker.group_coordinator import OFFSETS_TOPIC
-from broker.shard import COORDINATOR_CODES, RecordsOf
-from broker.verification import Operation as Verification
-from broker.verification import TransactionalProducer, Unverified, Verdict
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
 from protocol.messages.txn_offset_commit_response import (

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from broker.authorization import CLUSTER_NAME, Operation, ResourceType
 from broker.authorized_operations import is_allowed
+from broker.coordinators.transaction_markers import Codes, TxnMarker
 from broker.delayed import Deferred
-from broker.transaction_markers import Codes, TxnMarker
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.write_txn_markers_response import (
     WritableTxnMarkerPartitionResult,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from broker.clock import Clock
-from broker.config import BrokerConfig
+from broker.configuration.config import BrokerConfig
 from broker.delayed import Deferred
 from broker.features import METADATA_VERSION, SUPPORTED_FEATURES
 from broker.listeners import Listener

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from broker.config import BrokerConfig
+from broker.configuration.config import BrokerConfig
+from broker.configuration.settings import Kind
 from broker.metadata.config_rules import (
     check_broker_change,
     check_client_metrics,
@@ -20,7 +21,6 @@ from broker.metadata.config_rules import (
 )
 from broker.metadata.decision import Decision
 from broker.metadata.image import ConfigResource, ConfigResourceType, MetadataImage
-from broker.settings import Kind
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.config_record import ConfigRecord
 from protocol.struct import Message

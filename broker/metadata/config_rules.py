@@ -3,13 +3,18 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from broker.config import BrokerConfig
+from broker.configuration.config import BrokerConfig
+from broker.configuration.settings import InvalidSetting, Kind, Setting, Update
+from broker.configuration.settings_table import BROKER_SETTINGS
+from broker.configuration.topic_settings import (
+    CLIENT_METRICS_SETTINGS,
+    GROUP_SETTINGS,
+    TOPIC_SETTINGS,
+    validate_topic_settings,
+)
 from broker.features import ELIGIBLE_LEADER_REPLICAS
 from broker.metadata.image import ConfigResourceType, MetadataImage
 from broker.metadata.topic_names import check_topic_name
-from broker.settings import InvalidSetting, Kind, Setting, Update
-from broker.settings_table import BROKER_SETTINGS
-from broker.topic_settings import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS, validate_topic_settings
 from protocol.errors import ErrorCode, KafkaError
 
 LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]*\..+")

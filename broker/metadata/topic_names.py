@@ -2,7 +2,7 @@
 
 import re
 
-from broker.settings import InvalidSetting
+from broker.configuration.settings import InvalidSetting
 
 MAX_LENGTH = 249
 METADATA_TOPIC = "__cluster_metadata"

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from broker.configuration.settings import InvalidSetting
+from broker.configuration.topic_settings import validate_topic_settings
 from broker.metadata.decision import MAX_RECORDS, Decision
 from broker.metadata.image import ConfigResourceType, MetadataImage, Node, TopicImage
 from broker.metadata.topic_names import METADATA_TOPIC, check_topic_name, collision_key
-from broker.settings import InvalidSetting
-from broker.topic_settings import validate_topic_settings
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.config_record import ConfigRecord
 from protocol.messages.partition_record import PartitionRecord

@@ -9,6 +9,9 @@ from odradek.client.admin import (
     TransactionListing,
 )
 from odradek.client.consumer import Consumer
+from odradek.client.consuming.group_offsets import CommitFailed
+from odradek.client.consuming.offset_lookup import OffsetAndTimestamp
+from odradek.client.consuming.positions import OffsetOutOfRange
 from odradek.client.errors import (
     AbortableError,
     AuthorizationFailed,
@@ -18,9 +21,6 @@ from odradek.client.errors import (
     ProducerFenced,
     RetriableError,
 )
-from odradek.client.group_offsets import CommitFailed
-from odradek.client.offset_lookup import OffsetAndTimestamp
-from odradek.client.positions import OffsetOutOfRange
 from odradek.client.prepared import PreparedTxnState
 from odradek.client.producer import Producer
 from odradek.client.values import (

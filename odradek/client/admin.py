@@ -9,14 +9,14 @@ from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
-from odradek.client.cluster import (
+from odradek.client.errors import STALE_COORDINATOR, ClientError, RetriableError, check, code_of, refusal
+from odradek.client.network.cluster import (
     DEFAULT_REQUEST_TIMEOUT_MS,
     DEFAULT_RETRY_BACKOFF_MAX_MS,
     DEFAULT_RETRY_BACKOFF_MS,
     Cluster,
     CoordinatorType,
 )
-from odradek.client.errors import STALE_COORDINATOR, ClientError, RetriableError, check, code_of, refusal
 from odradek.client.values import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest

@@ -7,22 +7,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 
-from odradek.client.assignors import ASSIGNORS
-from odradek.client.cluster import (
+from odradek.client.consuming.assignors import ASSIGNORS
+from odradek.client.consuming.delivery import Delivery
+from odradek.client.consuming.fetcher import Fetcher, FetchSettings, IsolationLevel
+from odradek.client.consuming.group_member import GroupSettings
+from odradek.client.consuming.group_offsets import CommitFailed, GroupOffsets
+from odradek.client.consuming.offset_lookup import OffsetAndTimestamp, list_offsets
+from odradek.client.consuming.positions import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OffsetReset, Positions
+from odradek.client.consuming.subscription import Callbacks, OnRebalance, Subscription
+from odradek.client.errors import ClientError, IllegalState, RetriableError
+from odradek.client.network.cluster import (
     DEFAULT_METADATA_MAX_AGE_MS,
     DEFAULT_REQUEST_TIMEOUT_MS,
     DEFAULT_RETRY_BACKOFF_MAX_MS,
     DEFAULT_RETRY_BACKOFF_MS,
     Cluster,
 )
-from odradek.client.delivery import Delivery
-from odradek.client.errors import ClientError, IllegalState, RetriableError
-from odradek.client.fetcher import Fetcher, FetchSettings, IsolationLevel
-from odradek.client.group_member import GroupSettings
-from odradek.client.group_offsets import CommitFailed, GroupOffsets
-from odradek.client.offset_lookup import OffsetAndTimestamp, list_offsets
-from odradek.client.positions import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OffsetReset, Positions
-from odradek.client.subscription import Callbacks, OnRebalance, Subscription
 from odradek.client.values import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, TopicPartition
 from protocol.errors import ErrorCode, MalformedMessage
 

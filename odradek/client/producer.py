@@ -10,24 +10,24 @@ from contextlib import suppress
 from types import TracebackType
 from typing import cast
 
-from odradek.client.cluster import (
+from odradek.client.errors import AbortableError, ClientError, IllegalState
+from odradek.client.network.cluster import (
     DEFAULT_METADATA_MAX_AGE_MS,
     DEFAULT_REQUEST_TIMEOUT_MS,
     DEFAULT_RETRY_BACKOFF_MAX_MS,
     DEFAULT_RETRY_BACKOFF_MS,
     Cluster,
 )
-from odradek.client.errors import AbortableError, ClientError, IllegalState
-from odradek.client.outbox import Outbox
-from odradek.client.partitioner import Partitioner, StickyChoice, partition_for_key
-from odradek.client.plain_identity import PlainIdentity
 from odradek.client.prepared import PreparedTxnState
-from odradek.client.producer_batch import Acknowledgement
-from odradek.client.sender import ALL, Sender, SendingRules
-from odradek.client.transaction import ABORTED_BY_CLOSE, Call, Completion, completion
-from odradek.client.transaction_session import TransactionSession
+from odradek.client.producing.outbox import Outbox
+from odradek.client.producing.partitioner import Partitioner, StickyChoice, partition_for_key
+from odradek.client.producing.plain_identity import PlainIdentity
+from odradek.client.producing.producer_batch import Acknowledgement
+from odradek.client.producing.sender import ALL, Sender, SendingRules
+from odradek.client.producing.transaction import ABORTED_BY_CLOSE, Call, Completion, completion
+from odradek.client.producing.transaction_session import TransactionSession
+from odradek.client.producing.verdicts import Verdict
 from odradek.client.values import ConsumerGroupMetadata, Headers, OffsetAndMetadata, RecordMetadata, TopicPartition
-from odradek.client.verdicts import Verdict
 from protocol.compression import Compression
 from protocol.errors import ErrorCode
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from odradek.client import AbortableError, FatalError, TopicPartition
-from odradek.client.cluster import Cluster
+from odradek.client.network.cluster import Cluster
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest

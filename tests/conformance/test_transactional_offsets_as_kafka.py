@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.group_coordinator import OFFSETS_TOPIC
+from broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from broker.groups.records import decode_record
 from protocol.batch_header import batches
 from protocol.messages.offset_commit_value import OffsetCommitValue

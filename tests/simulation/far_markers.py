@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from broker.transaction_markers import MarkerWriter, OnWritten, TxnMarker
+from broker.coordinators.transaction_markers import MarkerWriter, OnWritten, TxnMarker
 from protocol.errors import ErrorCode
 from tests.checker.history import TopicPartition
 from tests.simulation.virtual_time import VirtualTimers

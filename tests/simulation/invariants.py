@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from broker.group_coordinator import OFFSETS_TOPIC
-from broker.partition import Partition
+from broker.coordinators.group_coordinator import OFFSETS_TOPIC
+from broker.partitions.partition import Partition
 from broker.transactions.listing import Filter
 from protocol.batch_header import batches
 from protocol.codec import decode

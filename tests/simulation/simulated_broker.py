@@ -12,28 +12,28 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from broker.chores import chores
-from broker.config import BrokerConfig
+from broker.configuration.config import BrokerConfig
 from broker.context import ConnectionInfo
+from broker.coordinators.group_coordinator import OFFSETS_TOPIC, CoordinatorSettings, GroupCoordinator
+from broker.coordinators.producer_ids import ProducerIds
+from broker.coordinators.shard import ShardLog
+from broker.coordinators.shard_log import PartitionLog
+from broker.coordinators.transaction_coordinator import TRANSACTION_STATE, TransactionCoordinator, TransactionSettings
+from broker.coordinators.transaction_markers import LocalMarkerWriter, MarkerWriter
+from broker.coordinators.two_phase import TwoPhaseProducers
+from broker.coordinators.verification import Verifier
 from broker.dispatch import Dispatcher
 from broker.features import TRANSACTION_VERSION
-from broker.fetch_sessions import FetchSessions
-from broker.group_commit import AppendFlush, SyncRounds
-from broker.group_coordinator import OFFSETS_TOPIC, CoordinatorSettings, GroupCoordinator
-from broker.housekeeping import Housekeeping
 from broker.listeners import Listener
 from broker.metadata.cluster_metadata import ClusterMetadata
 from broker.metadata.image import TopicImage
-from broker.partition import Partition
-from broker.partitions import Partitions
-from broker.producer_ids import ProducerIds
-from broker.shard import ShardLog
-from broker.shard_log import PartitionLog
-from broker.topic_creation import TopicCreation
-from broker.transaction_coordinator import TRANSACTION_STATE, TransactionCoordinator, TransactionSettings
-from broker.transaction_markers import LocalMarkerWriter, MarkerWriter
-from broker.two_phase import TwoPhaseProducers
-from broker.verification import Verifier
+from broker.metadata.topic_creation import TopicCreation
+from broker.partitions.chores import chores
+from broker.partitions.fetch_sessions import FetchSessions
+from broker.partitions.group_commit import AppendFlush, SyncRounds
+from broker.partitions.housekeeping import Housekeeping
+from broker.partitions.partition import Partition
+from broker.partitions.registry import Partitions
 from storage.log_config import LogConfig
 from storage.log_directory import Identity, LogDirectory
 from tests.simulation.virtual_time import Life, VirtualTime, VirtualTimers, VirtualWorkers

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
+from broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from broker.features import TRANSACTION_VERSION
-from broker.group_coordinator import OFFSETS_TOPIC
+from broker.metadata.topic_creation import TRANSACTION_STATE, internal_topic
 from broker.metadata.topics import NewTopic
-from broker.topic_creation import TRANSACTION_STATE, internal_topic
 from broker.transactions.listing import Filter
 from protocol.codec import decode
 from protocol.errors import ErrorCode

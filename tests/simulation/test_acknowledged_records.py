@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from broker.partition import Partition
+from broker.partitions.partition import Partition
 from protocol.errors import KafkaError
 from protocol.records import NewRecord, batches, build_batch, records_of
 from storage.log import Origin

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.shard import RECORDS_BETWEEN_BREAKS
+from broker.coordinators.shard import RECORDS_BETWEEN_BREAKS
 from protocol.errors import ErrorCode, KafkaError
 from tests.support.transactional_clients import ID, Clients
 

@@ -12,7 +12,7 @@ from enum import Enum
 
 import pytest
 
-from broker.topic_creation import TRANSACTION_STATE
+from broker.metadata.topic_creation import TRANSACTION_STATE
 from broker.transactions.entry import LAST_USABLE_EPOCH, Txn
 from broker.transactions.records import encode_record
 from protocol.errors import ErrorCode

@@ -10,7 +10,7 @@ from itertools import count
 
 import pytest
 
-from broker.group_coordinator import OFFSETS_TOPIC
+from broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from protocol.errors import ErrorCode
 from tests.simulation.stage import NO_PAIR, P0, P1, Pair, Stage
 from tests.simulation.transaction_world import NOW_MS

@@ -9,11 +9,11 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
-from broker.config import BrokerConfig
+from broker.configuration.config import BrokerConfig
+from broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from broker.features import TRANSACTION_VERSION
-from broker.group_coordinator import OFFSETS_TOPIC
+from broker.metadata.topic_creation import TRANSACTION_STATE, internal_topic
 from broker.metadata.topics import NewTopic
-from broker.topic_creation import TRANSACTION_STATE, internal_topic
 from broker.transactions.entry import MAX_EPOCH, Txn
 from broker.transactions.listing import Filter
 from broker.transactions.records import encode_record

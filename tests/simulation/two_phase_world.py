@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from broker.config import BrokerConfig
+from broker.configuration.config import BrokerConfig
 from broker.transactions.entry import MAX_EPOCH, NEVER_MS, Txn
 from broker.transactions.tables import TxnState
 from protocol.codec import decode

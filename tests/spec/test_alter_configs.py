@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.config import BrokerConfig
+from broker.configuration.config import BrokerConfig
 from broker.metadata.config_changes import Change, ConfigOperation, ResourceChanges, alter_configs
 from broker.metadata.image import ConfigResourceType, MetadataImage
 from protocol.errors import ErrorCode as E

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from broker.chores import chores
-from broker.housekeeping import Housekeeping
+from broker.partitions.chores import chores
+from broker.partitions.housekeeping import Housekeeping
 from protocol.records import NewRecord, build_batch
 from storage.log import Origin
 from tests.support.broker_scene import NOW_MS, BrokerScene

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from broker.cleaning import AGAIN_MS, LogCleaner, Surroundings
-from broker.housekeeping import Chore, Housekeeping
-from broker.partition import Partition
+from broker.partitions.cleaning import AGAIN_MS, LogCleaner, Surroundings
+from broker.partitions.housekeeping import Chore, Housekeeping
+from broker.partitions.partition import Partition
 from protocol.records import NewRecord, batches, build_batch, records_of
 from storage.checkpoints import decode_offsets
 from storage.log import Origin

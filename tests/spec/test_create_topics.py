@@ -283,7 +283,7 @@ def test_one_refused_topic_does_not_hinder_the_others() -> None:
 
 
 def test_internal_topics_are_made_with_the_settings_for_them() -> None:
-    from broker.topic_creation import internal_topic
+    from broker.metadata.topic_creation import internal_topic
 
     config = config_with(offsets_topic_num_partitions="3", transaction_state_log_segment_bytes="2000000")
     offsets = internal_topic("__consumer_offsets", config)

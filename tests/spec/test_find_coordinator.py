@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from broker.delayed import Deferred
-from broker.group_coordinator import OFFSETS_TOPIC
 from broker.handlers.find_coordinator import find_coordinator
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError

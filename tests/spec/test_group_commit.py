@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from broker.partition import Partition
+from broker.partitions.partition import Partition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import NewRecord, batches, build_batch, read_batch_header
 from storage.log import Origin

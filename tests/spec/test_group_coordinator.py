@@ -8,8 +8,15 @@ from typing import Any
 
 import pytest
 
+from broker.coordinators.group_coordinator import (
+    OFFSETS_TOPIC,
+    CoordinatorSettings,
+    GroupCoordinator,
+    OffsetsTopic,
+    java_hash,
+)
+from broker.coordinators.shard_log import PartitionLog
 from broker.delayed import Deferred
-from broker.group_coordinator import OFFSETS_TOPIC, CoordinatorSettings, GroupCoordinator, OffsetsTopic, java_hash
 from broker.groups.turn import GroupConfig
 from broker.handlers.delete_groups import delete_groups
 from broker.handlers.describe_groups import describe_groups
@@ -22,7 +29,6 @@ from broker.handlers.offset_delete import offset_delete
 from broker.handlers.offset_fetch import offset_fetch
 from broker.handlers.sync_group import sync_group
 from broker.metadata.image import MetadataImage
-from broker.shard_log import PartitionLog
 from protocol.api_keys import ApiKey
 from protocol.compression import Compression
 from protocol.errors import ErrorCode, KafkaError

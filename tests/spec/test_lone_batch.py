@@ -9,7 +9,7 @@ import pytest
 from broker.dispatch import HANDLERS, Dispatcher, Handler
 from broker.handlers.produce import produce
 from broker.limits import ConnectionLimits
-from broker.lone_batch import LoneBatches
+from broker.partitions.lone_batch import LoneBatches
 from broker.server import Server
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode

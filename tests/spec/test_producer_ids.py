@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from broker.producer_ids import BLOCK_SIZE, PREFETCH_AFTER, ProducerIds
+from broker.coordinators.producer_ids import BLOCK_SIZE, PREFETCH_AFTER, ProducerIds
 from protocol.errors import ErrorCode, KafkaError
 from tests.support.clock import ManualTimers
 

@@ -10,14 +10,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from broker.context import AllowAll, ConnectionInfo, RequestContext
+from broker.coordinators.two_phase import TwoPhaseProducers
+from broker.coordinators.verification import AddsPartitions, Verifier
 from broker.delayed import Deferred
-from broker.fetch_sessions import FetchSessions
-from broker.group_commit import AppendFlush, SyncRounds
 from broker.metadata.image import MetadataImage, TopicImage
-from broker.partition import Partition
-from broker.partitions import Partitions
-from broker.two_phase import TwoPhaseProducers
-from broker.verification import AddsPartitions, Verifier
+from broker.partitions.fetch_sessions import FetchSessions
+from broker.partitions.group_commit import AppendFlush, SyncRounds
+from broker.partitions.partition import Partition
+from broker.partitions.registry import Partitions
 from protocol.api_keys import ApiKey
 from protocol.messages.partition_record import PartitionRecord
 from protocol.messages.register_broker_record import BrokerEndpoint, RegisterBrokerRecord

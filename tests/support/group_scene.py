@@ -1,7 +1,7 @@
 """Classic groups on a stage: a core, its log in memory, a clock, and clients that ask and wait. No socket, no loop.
 
-`Scene` does what `broker.shard.Shard` does, in the open: append, replay, settle, arm timers, release replies. Records
-go through their bytes, so that every scene also rehearses what a restart would read.
+`Scene` does what `broker.coordinators.shard.Shard` does, in the open: append, replay, settle, arm timers, release
+replies. Records go through their bytes, so that every scene also rehearses what a restart would read.
 """
 
 from __future__ import annotations

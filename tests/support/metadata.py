@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 
-from broker.config import BrokerConfig, configure
+from broker.configuration.config import BrokerConfig, configure
 from broker.listeners import Listener
 from broker.metadata.cluster_metadata import ClusterMetadata
 from broker.metadata.decision import Decision

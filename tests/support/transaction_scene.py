@@ -1,9 +1,9 @@
 """Transactional ids on a stage: a core, its log in memory, a clock, and producers that ask. No socket, no loop.
 
-`given(*records)` tells the past in the log's own words. The scene does what `broker.shard.Shard` and
-`broker.transaction_coordinator` do, in the open: append, replay, settle, arm timers, release replies, fetch producer
-ids. Markers are not written until the test says what became of them. Records go through their bytes too, so that
-`restarted()` is what a restart would find.
+`given(*records)` tells the past in the log's own words. The scene does what `broker.coordinators.shard.Shard` and
+`broker.coordinators.transaction_coordinator` do, in the open: append, replay, settle, arm timers, release replies,
+fetch producer ids. Markers are not written until the test says what became of them. Records go through their bytes
+too, so that `restarted()` is what a restart would find.
 """
 
 from __future__ import annotations

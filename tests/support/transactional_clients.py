@@ -11,10 +11,10 @@ from importlib import import_module
 from typing import Any
 
 from broker.context import ConnectionInfo, RequestContext
+from broker.coordinators.group_coordinator import OFFSETS_TOPIC
+from broker.coordinators.transaction_coordinator import TRANSACTION_STATE
+from broker.coordinators.verification import Codes, TopicPartition
 from broker.delayed import Deferred
-from broker.group_coordinator import OFFSETS_TOPIC
-from broker.transaction_coordinator import TRANSACTION_STATE
-from broker.verification import Codes, TopicPartition
 from protocol.api_keys import ApiKey
 from protocol.codec import decode, encode
 from protocol.control_records import read_marker

@@ -8,8 +8,8 @@ from functools import partial
 from types import TracebackType
 
 from odradek.client import consumer
+from odradek.client.consuming.subscription import OnRebalance as AsyncOnRebalance
 from odradek.client.errors import IllegalState
-from odradek.client.subscription import OnRebalance as AsyncOnRebalance
 from odradek.client.sync.background import Blocking, blocking, in_a_coroutine, on_the_loop, taking
 from odradek.client.values import ConsumerRecord, TopicPartition
 

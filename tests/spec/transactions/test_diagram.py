@@ -2,7 +2,7 @@
 
 import re
 
-from broker.transaction_diagram import PAGE, allowed, edges, mermaid, with_diagram
+from broker.coordinators.transaction_diagram import PAGE, allowed, edges, mermaid, with_diagram
 from broker.transactions.tables import ROWS, TxnState
 
 
@@ -14,7 +14,7 @@ def test_every_transition_that_the_tables_allow_is_drawn_with_a_reason_and_no_ot
 
 def test_the_page_shows_the_diagram_of_now() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert with_diagram(page) == page, "run: python -m broker.transaction_diagram"
+    assert with_diagram(page) == page, "run: python -m broker.coordinators.transaction_diagram"
 
 
 def test_the_page_explains_every_state_that_is_drawn() -> None:

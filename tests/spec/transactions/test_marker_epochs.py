@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.transaction_markers import Codes, LocalMarkerWriter, TxnMarker
+from broker.coordinators.transaction_markers import Codes, LocalMarkerWriter, TxnMarker
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import NewRecord, build_batch
 from storage.log import Origin

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from broker.coordinators.transaction_coordinator import TRANSACTION_STATE
 from broker.error_replies import error_reply
-from broker.transaction_coordinator import TRANSACTION_STATE
 from broker.transactions.core import MARKER_RETRY_MS
 from protocol.api_keys import ApiKey
 from protocol.codec import decode, encode, is_flexible

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.transaction_coordinator import TransactionSettings
+from broker.coordinators.transaction_coordinator import TransactionSettings
 from broker.transactions.entry import Forgotten
 from broker.transactions.tables import TxnState
 from broker.transactions.turn import TransactionConfig

@@ -3,8 +3,8 @@
 import pytest
 
 from broker.authorization import Operation, ResourceType
+from broker.coordinators.transaction_coordinator import TRANSACTION_STATE
 from broker.dispatch import HANDLERS
-from broker.transaction_coordinator import TRANSACTION_STATE
 from broker.transactions.turn import TransactionConfig
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode

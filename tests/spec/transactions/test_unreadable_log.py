@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from broker.transaction_coordinator import TRANSACTION_STATE
+from broker.coordinators.transaction_coordinator import TRANSACTION_STATE
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.init_producer_id_request import InitProducerIdRequest
 from tests.support.broker_scene import answer_of

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import BrokerConfig, ConfigError, configure, load_config
+from broker.configuration.config import BrokerConfig, ConfigError, configure, load_config
 from broker.listeners import Listener
 
 DAY_MS = 86_400_000

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from broker.housekeeping import NEVER_MS, SLICE_MS, Chore, Housekeeping
+from broker.partitions.housekeeping import NEVER_MS, SLICE_MS, Chore, Housekeeping
 from protocol.errors import ErrorCode, KafkaError
 from tests.support.clock import ManualTimers
 

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from broker.config import BrokerConfig, configure
+from broker.configuration.config import BrokerConfig, configure
 from broker.limits import ConnectionLimits
 from broker.listeners import Listener
 from broker.listening import CannotStart, bind_listener, connection_limits

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from broker.loggers import ROOT, PythonLoggers, alter_levels, level_name
+from broker.configuration.loggers import ROOT, PythonLoggers, alter_levels, level_name
 from broker.metadata.config_changes import Change
 from protocol.errors import ErrorCode, KafkaError
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker.partitions import Partitions
+from broker.partitions.registry import Partitions
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.partition_record import PartitionRecord
 from protocol.messages.topic_record import TopicRecord

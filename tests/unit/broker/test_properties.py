@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.properties import parse_properties, settings_of_environment
+from broker.configuration.properties import parse_properties, settings_of_environment
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from broker.coordinators.shard import RETRY_TIMER_MS, RecordFormat, Shard
 from broker.delayed import Deferred
-from broker.shard import RETRY_TIMER_MS, RecordFormat, Shard
 from protocol.control_records import marker_batch
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from protocol.records import NewRecord, build_batch, read_batch_header, records_of

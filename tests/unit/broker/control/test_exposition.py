@@ -23,9 +23,9 @@ from broker.control.measures import (
     partition_measure,
 )
 from broker.control.readiness import readiness
+from broker.coordinators.verification import Operation, TransactionalProducer, Unverified
 from broker.dispatch import MOST_BITS
-from broker.partition import Partition
-from broker.verification import Operation, TransactionalProducer, Unverified
+from broker.partitions.partition import Partition
 from protocol.errors import ErrorCode
 from protocol.records import NewRecord, build_batch
 from storage.log import Origin

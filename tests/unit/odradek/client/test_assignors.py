@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.client.assignors import (
+from odradek.client.consuming.assignors import (
     Assignor,
     assign_in_turn,
     assign_ranges,

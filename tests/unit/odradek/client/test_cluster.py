@@ -7,8 +7,8 @@ from itertools import chain, repeat
 
 import pytest
 
-from odradek.client.cluster import Cluster, CoordinatorType, Leader, parse_addresses
 from odradek.client.errors import ClientError, FatalError, RetriableError
+from odradek.client.network.cluster import Cluster, CoordinatorType, Leader, parse_addresses
 from odradek.client.values import TopicPartition
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode

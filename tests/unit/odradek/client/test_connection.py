@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from odradek.client.connection import Connection
 from odradek.client.errors import ClientError, RetriableError
+from odradek.client.network.connection import Connection
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.end_txn_request import EndTxnRequest

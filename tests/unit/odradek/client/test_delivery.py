@@ -1,6 +1,6 @@
 """Records are given one by one, and it is known at any moment which are not."""
 
-from odradek.client.delivery import Delivery
+from odradek.client.consuming.delivery import Delivery
 from odradek.client.values import ConsumerRecord, TopicPartition
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.client.fetched import FetchedRecords
+from odradek.client.consuming.fetched import FetchedRecords
 from odradek.client.values import TopicPartition
 from protocol.control_records import marker_batch
 from protocol.errors import MalformedMessage

@@ -1,7 +1,7 @@
 """One partition's batches: what may be sent after which answer, and under which sequence."""
 
-from odradek.client.outbox import Gap, Outbox
-from odradek.client.producer_batch import LARGEST_SEQUENCE, Identity, ProducerBatch
+from odradek.client.producing.outbox import Gap, Outbox
+from odradek.client.producing.producer_batch import LARGEST_SEQUENCE, Identity, ProducerBatch
 from odradek.client.values import TopicPartition
 
 FIRST, NEXT = Identity(7, 0), Identity(7, 1)

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from odradek.client.partitioner import StickyChoice, murmur2, partition_for_key
+from odradek.client.producing.partitioner import StickyChoice, murmur2, partition_for_key
 
 
 # The values of Kafka's own unit test, by the bytes of the key.

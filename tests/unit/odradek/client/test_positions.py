@@ -2,9 +2,8 @@
 
 import pytest
 
-from odradek.client.errors import ClientError, IllegalState
-from odradek.client.fetched import FetchedRecords
-from odradek.client.positions import (
+from odradek.client.consuming.fetched import FetchedRecords
+from odradek.client.consuming.positions import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     OffsetOutOfRange,
@@ -12,6 +11,7 @@ from odradek.client.positions import (
     Positions,
     Stage,
 )
+from odradek.client.errors import ClientError, IllegalState
 from odradek.client.values import OffsetAndMetadata, TopicPartition
 from protocol.records import NewRecord, build_batch
 

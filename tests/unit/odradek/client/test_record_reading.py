@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.client.record_reading import records_in
+from odradek.client.consuming.record_reading import records_in
 from odradek.client.values import ConsumerRecord
 from protocol.batch_header import HEADER_BYTES, pack_batch, read_batch_header
 from protocol.compression import Compression

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from odradek.client.cluster import Cluster
 from odradek.client.errors import AbortableError, ClientError, FatalError, ProducerFenced, RetriableError
+from odradek.client.network.cluster import Cluster
 from odradek.client.prepared import PreparedTxnState
-from odradek.client.producer_batch import Identity
-from odradek.client.transaction import Call, TxnState
-from odradek.client.transaction_session import TransactionSession
+from odradek.client.producing.producer_batch import Identity
+from odradek.client.producing.transaction import Call, TxnState
+from odradek.client.producing.transaction_session import TransactionSession
 from odradek.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode

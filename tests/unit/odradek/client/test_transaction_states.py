@@ -4,7 +4,7 @@ import pytest
 
 from odradek.client.errors import IllegalState
 from odradek.client.prepared import PreparedTxnState
-from odradek.client.transaction import (
+from odradek.client.producing.transaction import (
     NEXT,
     Call,
     Completion,
@@ -13,7 +13,7 @@ from odradek.client.transaction import (
     completion,
     next_state,
 )
-from odradek.client.verdicts import Verdict
+from odradek.client.producing.verdicts import Verdict
 from protocol.errors import ErrorCode
 
 S = TxnState

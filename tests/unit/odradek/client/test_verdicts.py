@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.client.errors import AbortableError, AuthorizationFailed, ClientError, ProducerFenced, RetriableError
-from odradek.client.verdicts import Verdict, as_exception, verdict
+from odradek.client.producing.verdicts import Verdict, as_exception, verdict
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 

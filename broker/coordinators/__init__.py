@@ -1,0 +1,1 @@
+"""The shells around the cores of groups and transactions: their logs, timers, markers and producer ids."""

@@ -1,0 +1,78 @@
+"""The coordinators of a broker, made when they are first needed: their modules are a third of all that a start imports.
+
+Each is made by the first request that asks for it, or as soon as the broker listens if its topic holds something.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.coordinators.group_coordinator import CoordinatorSettings, GroupCoordinator
+from broker.coordinators.shard_log import PartitionLog
+from broker.coordinators.transaction_coordinator import TransactionCoordinator, TransactionSettings
+from broker.coordinators.transaction_markers import LocalMarkerWriter
+from broker.coordinators.verification import Verifier
+from broker.features import TRANSACTION_VERSION
+from broker.metadata.topic_creation import GROUP_OFFSETS, TRANSACTION_STATE
+from broker.uuids import hex_text, random_uuid
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from broker.coordinators.shard import ShardLog
+
+
+def start_groups(broker: Broker) -> GroupCoordinator:
+    image = broker.metadata.image
+    groups = GroupCoordinator(
+        CoordinatorSettings.of(broker.config),
+        broker.clock,
+        broker.timers,
+        open_log=lambda index: _log(broker, GROUP_OFFSETS, index),
+        spawn=broker.spawn,
+        new_uuid=lambda: hex_text(random_uuid()),
+        topic_exists=lambda topic_id: topic_id in image.topics_by_id,
+    )
+    groups.start(_partition_count(broker, GROUP_OFFSETS))
+    return groups
+
+
+def make_markers(broker: Broker) -> LocalMarkerWriter:
+    return LocalMarkerWriter(broker.partitions, broker.groups, broker.clock)
+
+
+def start_transactions(broker: Broker) -> TransactionCoordinator:
+    image = broker.metadata.image
+    transactions = TransactionCoordinator(
+        TransactionSettings.of(broker.config),
+        broker.clock,
+        broker.timers,
+        open_log=lambda index: _log(broker, TRANSACTION_STATE, index),
+        coordinator_epoch=lambda index: image.topics[TRANSACTION_STATE].partitions[index].leader_epoch,
+        marker_writer=broker.markers,
+        producer_ids=broker.producer_ids,
+        transaction_version=lambda: image.features.get(TRANSACTION_VERSION, 0),
+        partition_exists=image.has_partition,
+        spawn=broker.spawn,
+        two_phase=broker.two_phase,
+    )
+    transactions.start(_partition_count(broker, TRANSACTION_STATE))
+    return transactions
+
+
+def make_verifier(broker: Broker) -> Verifier:
+    topics = broker.metadata.image.topics
+    return Verifier(
+        broker.config,
+        broker.clock,
+        broker.timers,
+        coordinator=lambda: broker.transactions if TRANSACTION_STATE in topics else None,
+    )
+
+
+def _log(broker: Broker, topic: str, index: int) -> ShardLog:
+    return PartitionLog(broker.partitions.get(topic, index), broker.workers)
+
+
+def _partition_count(broker: Broker, name: str) -> int | None:
+    topic = broker.metadata.image.topics.get(name)
+    return None if topic is None else len(topic.partitions)

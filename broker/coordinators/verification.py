@@ -1,0 +1,282 @@
+"""Before records of a transaction are written, its coordinator is asked whether they are part of it (KIP-890).
+
+    partition: open here? then write    else: take a guard → ask the coordinator → write with the guard
+
+What is asked, and what is made of the answer, depends on what the producer's client understands: the tables. Where the
+guards live and what takes them away: `storage/verification.py`. Source: transactions-behaviour 2.7, 2.8, 4.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum, auto
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from broker.delayed import Deferred
+from protocol.errors import ErrorCode, KafkaError
+from storage.verification import NO_GUARD, VerificationGuard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from broker.clock import Clock, Timers
+    from broker.partitions.partition import Partition
+    from protocol.batch_header import BatchHeader
+
+E = ErrorCode
+TopicPartition = tuple[str, int]
+
+
+class Operation(Enum):
+    """What the client of a Produce or TxnOffsetCommit can do, and so what the coordinator is asked for it."""
+
+    DEFAULT = auto()  # has added its partitions, and does not know TRANSACTION_ABORTABLE
+    GENERIC = auto()  # has added its partitions
+    ADD = auto()  # relies on being added (transaction.version 2)
+
+    @property
+    def adds(self) -> bool:
+        return self is Operation.ADD
+
+    @classmethod
+    def of_produce(cls, version: int) -> Operation:
+        return _operation(version, generic_since=11, add_since=12)
+
+    @classmethod
+    def of_txn_offset_commit(cls, version: int) -> Operation:
+        return _operation(version, generic_since=4, add_since=5)
+
+
+def _operation(version: int, *, generic_since: int, add_since: int) -> Operation:
+    if version >= add_since:
+        return Operation.ADD
+    return Operation.GENERIC if version >= generic_since else Operation.DEFAULT
+
+
+# What the coordinator answers → what it means for the batch; codes that are not named stay as they are.
+MEANING: Mapping[Operation, Mapping[ErrorCode, ErrorCode]] = {
+    Operation.DEFAULT: {E.TRANSACTION_ABORTABLE: E.INVALID_TXN_STATE, E.PRODUCER_FENCED: E.INVALID_PRODUCER_EPOCH},
+    Operation.GENERIC: {E.PRODUCER_FENCED: E.INVALID_PRODUCER_EPOCH},
+    Operation.ADD: {E.PRODUCER_FENCED: E.INVALID_PRODUCER_EPOCH},
+}
+RETRIED_SOON = E.CONCURRENT_TRANSACTIONS  # the transaction before is about to be complete
+
+
+class TransactionalProducer(NamedTuple):
+    """Who writes, as it says itself."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+class Unverified(NamedTuple):
+    """A batch that wants to be written. base_sequence: None where it is the broker's own."""
+
+    partition: Partition
+    base_sequence: int | None
+
+
+Verdict = VerificationGuard | KafkaError | None
+"""What to append the batch with; or why it is refused. None: nobody asks for a guard."""
+
+Verdicts = Mapping[TopicPartition, Verdict]
+Codes = Mapping[TopicPartition, ErrorCode]
+
+
+class VerificationSettings(Protocol):
+    """Read at each use: the first one changes while the broker runs."""
+
+    @property
+    def transaction_partition_verification_enable(self) -> bool: ...
+    @property
+    def add_partitions_to_txn_retry_backoff_ms(self) -> int: ...
+    @property
+    def add_partitions_to_txn_retry_backoff_max_ms(self) -> int: ...
+    @property
+    def request_timeout_ms(self) -> int: ...
+
+
+class AddsPartitions(Protocol):
+    """The transaction coordinator, asked as by AddPartitionsToTxn v4 and later. It answers, whatever happens."""
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+        *,
+        verify_only: bool,
+        asked_version: int,
+    ) -> Codes | Deferred[Codes]: ...
+
+
+class Verifier:
+    def __init__(
+        self,
+        settings: VerificationSettings,
+        clock: Clock,
+        timers: Timers,
+        *,
+        coordinator: Callable[[], AddsPartitions | None],
+    ) -> None:
+        """coordinator: that of transactional ids; None while there is none to be asked."""
+        self.settings = settings
+        self.clock = clock
+        self.timers = timers
+        self.coordinator = coordinator
+        # For who looks at metrics: questions to the coordinator that have been answered, how long all of them took,
+        # and partitions for which the answer was no.
+        self.answered = self.answered_ms = self.failed = 0
+
+    def asks_for(self, operation: Operation) -> bool:
+        return operation.adds or self.settings.transaction_partition_verification_enable
+
+    def verified_at_once(
+        self, transactional_id: str, header: BatchHeader, partition: Partition, operation: Operation
+    ) -> VerificationGuard | None:
+        """What to append a batch with. Raises KafkaError, for whatever reason there is no yes now: `verify` tells it,
+        and loses nothing by asking again."""
+        adds = operation.adds
+        is_enabled = self.settings.transaction_partition_verification_enable
+        if not adds and not is_enabled:
+            return None
+        pair = header.producer_id, header.producer_epoch
+        now_ms = self.clock.now_ms()
+        guard = partition.log.begin_verification(*pair, header.base_sequence, supports_epoch_bump=adds, now_ms=now_ms)
+        if guard is not NO_GUARD:
+            coordinator = self.coordinator()
+            if coordinator is None:
+                raise KafkaError(E.COORDINATOR_NOT_AVAILABLE)
+            key = partition.topic, partition.index
+            codes = coordinator.add_partitions(
+                transactional_id, *pair, (key,), verify_only=not adds, asked_version=2 if adds else 0
+            )
+            if isinstance(codes, Deferred):
+                raise KafkaError(RETRIED_SOON)
+            if codes[key] is not E.NONE:
+                raise KafkaError(codes[key])
+            self.answered += 1
+            self.answered_ms += self.clock.now_ms() - now_ms
+        return guard if is_enabled else None
+
+    def verify(
+        self,
+        producer: TransactionalProducer,
+        batches: Sequence[Unverified],
+        operation: Operation,
+        then: Callable[[Verdicts], None],
+        *,
+        waits_for_the_last: bool,
+    ) -> None:
+        """Calls `then`, mostly at once, with a verdict for each batch's partition.
+
+        waits_for_the_last  whether ADD asks again for a while, when the producer's last transaction is not complete yet
+        """
+        if not self.asks_for(operation):
+            then({(each.partition.topic, each.partition.index): None for each in batches})
+            return
+        Asking(self, producer, batches, operation, then, may_repeat=waits_for_the_last and operation.adds).ask()
+
+
+class Asking:
+    """One verification, from the first question to the verdicts."""
+
+    __slots__ = (
+        "_asked_ms",
+        "_batches",
+        "_guards",
+        "_may_repeat",
+        "_operation",
+        "_producer",
+        "_refused",
+        "_since_ms",
+        "_then",
+        "_verifier",
+    )
+
+    def __init__(
+        self,
+        verifier: Verifier,
+        producer: TransactionalProducer,
+        batches: Sequence[Unverified],
+        operation: Operation,
+        then: Callable[[Verdicts], None],
+        *,
+        may_repeat: bool,
+    ) -> None:
+        self._verifier = verifier
+        self._producer = producer
+        self._batches = batches
+        self._operation = operation
+        self._then = then
+        self._may_repeat = may_repeat
+        self._since_ms = verifier.clock.now_ms()
+        self._guards: dict[TopicPartition, VerificationGuard] = {}
+        self._refused: dict[TopicPartition, KafkaError] = {}
+
+    def ask(self) -> None:
+        """Also when it is repeated: meanwhile a transaction may have been opened here, or its producer fenced."""
+        self._guards, self._refused = {}, {}
+        for partition, base_sequence in self._batches:
+            key = partition.topic, partition.index
+            try:
+                self._guards[key] = partition.log.begin_verification(
+                    self._producer.producer_id,
+                    self._producer.producer_epoch,
+                    base_sequence,
+                    supports_epoch_bump=self._operation.adds,
+                    now_ms=self._verifier.clock.now_ms(),
+                )
+            except KafkaError as fenced:
+                self._refused[key] = fenced
+        unknown = [key for key, guard in self._guards.items() if guard is not NO_GUARD]
+        if not unknown:
+            self._end({})
+            return
+        self._asked_ms = self._verifier.clock.now_ms()
+        coordinator = self._verifier.coordinator()
+        if coordinator is None:
+            self._answered(dict.fromkeys(unknown, E.COORDINATOR_NOT_AVAILABLE))
+            return
+        answer = coordinator.add_partitions(
+            *self._producer,
+            unknown,
+            verify_only=not self._operation.adds,
+            asked_version=2 if self._operation.adds else 0,
+        )
+        if isinstance(answer, Deferred):
+            answer.when_done(self._came)
+        else:
+            self._answered(answer)
+
+    def _came(self, answer: Deferred[Codes]) -> None:
+        codes = answer.outcome()
+        assert isinstance(codes, Mapping), "the coordinator answers with codes, whatever happens"
+        self._answered(codes)
+
+    def _answered(self, codes: Codes) -> None:
+        verifier = self._verifier
+        verifier.answered += 1
+        verifier.answered_ms += verifier.clock.now_ms() - self._asked_ms
+        verifier.failed += sum(code is not E.NONE for code in codes.values())
+        if self._may_repeat and RETRIED_SOON in codes.values():
+            settings = self._verifier.settings
+            window_ms = min(settings.add_partitions_to_txn_retry_backoff_max_ms, settings.request_timeout_ms)
+            if self._verifier.clock.now_ms() - self._since_ms < window_ms:
+                self._verifier.timers.after(settings.add_partitions_to_txn_retry_backoff_ms, self.ask)
+                return
+        self._end(codes)
+
+    def _end(self, codes: Codes) -> None:
+        meaning = MEANING[self._operation]
+        is_enabled = self._verifier.settings.transaction_partition_verification_enable
+        verdicts: dict[TopicPartition, Verdict] = {**self._refused}
+        for key, guard in self._guards.items():
+            code = codes.get(key, E.NONE)
+            if code is E.NONE:
+                verdicts[key] = guard if is_enabled else None
+            else:
+                verdicts[key] = KafkaError(meaning.get(code, code))
+        self._then(verdicts)

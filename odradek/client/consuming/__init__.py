@@ -1,0 +1,1 @@
+"""What a consumer consists of: positions, fetches, records, and its part in a group."""

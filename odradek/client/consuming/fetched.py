@@ -1,0 +1,151 @@
+"""What one Fetch brought of one partition, given out piece by piece; of transactions only the committed ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heapify, heappop
+
+from odradek.client.consuming.record_reading import records_in
+from odradek.client.values import ConsumerRecord, TopicPartition
+from protocol.batch_header import HEADER_BYTES, BatchHeader, batch_size_at, crc_ok, read_batch_header
+from protocol.control_records import ControlType, control_type
+from protocol.errors import MalformedMessage
+from protocol.messages.fetch_response import AbortedTransaction
+from protocol.records import records_of
+from protocol.struct import Buffer
+
+
+class AbortedFilter:
+    """Which batches of a fetched stretch of log belong to aborted transactions.
+
+    The broker says with each answer which transactions that reach into it were aborted: by producer id, and the offset
+    of their first record. A transaction's batches are those of its producer from there to its ABORT marker.
+    To be asked about every batch, in the order of the log.
+    """
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._coming = [(each.first_offset, each.producer_id) for each in aborted]
+        heapify(self._coming)
+        self._open: set[int] = set()  # producer ids, within their aborted transaction
+
+    def hides(self, header: BatchHeader, marker: ControlType | None) -> bool:
+        """marker   the type of a control batch"""
+        if not header.has_producer_id:
+            return False
+        while self._coming and self._coming[0][0] <= header.last_offset:
+            self._open.add(heappop(self._coming)[1])
+        if marker is ControlType.ABORT:
+            self._open.discard(header.producer_id)
+            return True
+        return header.is_transactional and header.producer_id in self._open
+
+
+class FetchedRecords:
+    """The records at and above an offset in what was fetched, batch by batch, opened no sooner than they are wanted."""
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        records: Buffer,
+        offset: int,
+        *,
+        aborted: Iterable[AbortedTransaction] | None,
+        checks_crcs: bool = True,
+    ) -> None:
+        """offset    of the first record that is wanted: a batch that has it may begin before
+        aborted   None: records of aborted and of open transactions are wanted too (read_uncommitted)
+
+        Raises MalformedMessage for records that cannot even be told apart.
+        """
+        self._topic_partition = topic_partition
+        self._records = memoryview(records)
+        self._batches = _whole_batches(self._records)
+        self._following = 0  # the place in the list of the batch to be opened next
+        self._batch_end = offset
+        self._aborted = None if aborted is None else AbortedFilter(aborted)
+        self._checks_crcs = checks_crcs
+        self._left: list[ConsumerRecord] = []  # of the batch that was opened last
+        self._given = 0  # how many of these were given
+        self.next_offset = offset  # what is taken next; past the batches without records for the application
+        self.leader_epoch: int | None = None  # of the batch that was opened last
+        self.end_offset = offset
+        if self._batches:
+            self.end_offset = max(offset, read_batch_header(self._records, self._batches[-1]).next_offset)
+        self.size_bytes = len(self._records)
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Not even the first batch came as a whole."""
+        return bool(self._records) and not self._batches
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self._given == len(self._left) and self._following == len(self._batches)
+
+    def take(self, max_records: int) -> list[ConsumerRecord]:
+        """Up to so many of the next records of one batch; none only when nothing is left.
+
+        Raises MalformedMessage for damaged ones: `next_offset` then says where.
+        """
+        while self._given == len(self._left):
+            if self._following == len(self._batches):
+                self.next_offset = self.end_offset
+                return []
+            position = self._batches[self._following]
+            header = read_batch_header(self._records, position)
+            self._left, self._given = self._open(position, header), 0
+            self._batch_end = header.next_offset
+            self._following += 1
+            self.leader_epoch = header.leader_epoch if header.leader_epoch >= 0 else None
+            if not self._left:
+                self.next_offset = max(self.next_offset, header.next_offset)
+        if self._given == 0 and len(self._left) <= max_records:
+            taken = self._left
+        else:
+            taken = self._left[self._given : self._given + max_records]
+        self._given += len(taken)
+        if self._given == len(self._left):  # compaction may have taken the batch's last offsets
+            self.next_offset = max(taken[-1].offset + 1, self._batch_end)
+        else:
+            self.next_offset = taken[-1].offset + 1
+        return taken
+
+    def _open(self, position: int, header: BatchHeader) -> list[ConsumerRecord]:
+        """The batch's records that the application is to see."""
+        if header.next_offset <= self.next_offset:
+            self._is_hidden(position, header)
+            return []
+        if self._checks_crcs and not crc_ok(self._records, position, header.size_bytes):
+            raise MalformedMessage(f"the batch at offset {header.base_offset} does not have the CRC that it carries")
+        if self._is_hidden(position, header):
+            return []
+        topic, partition = self._topic_partition
+        found = records_in(self._records[position : position + header.size_bytes], header, topic, partition)
+        if header.base_offset < self.next_offset:
+            found = [record for record in found if record.offset >= self.next_offset]
+        return found
+
+    def _is_hidden(self, position: int, header: BatchHeader) -> bool:
+        """Of an aborted transaction, or what brokers write among the records."""
+        marker = self._marker(position) if header.is_control else None
+        return (self._aborted is not None and self._aborted.hides(header, marker)) or header.is_control
+
+    def _marker(self, position: int) -> ControlType | None:
+        for record in records_of(self._records, position):
+            return control_type(record.key)
+        return None  # compaction has emptied it
+
+
+def _whole_batches(records: memoryview) -> list[int]:
+    """Where they begin. The last one may be cut short, and is left out then. Raises MalformedMessage."""
+    found: list[int] = []
+    position = 0
+    while position + HEADER_BYTES <= len(records):
+        size_bytes = batch_size_at(records, position)
+        if size_bytes < HEADER_BYTES:
+            raise MalformedMessage(f"a batch of {size_bytes} bytes, less than its header")
+        if position + size_bytes > len(records):
+            break
+        found.append(position)
+        position += size_bytes
+    return found

@@ -1,0 +1,370 @@
+"""Fetches ahead of the application, and looks up positions, in tasks that live while there is something to do."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from odradek.client.consuming.fetched import FetchedRecords
+from odradek.client.consuming.offset_lookup import NO_EPOCH, ask_epoch_ends, ask_offsets
+from odradek.client.consuming.positions import Assigned, Positions, Stage
+from odradek.client.errors import RETRIABLE, STALE_METADATA, ClientError, RetriableError, check, code_of, refusal
+from odradek.client.network.cluster import Cluster
+from odradek.client.values import OffsetAndMetadata, TopicPartition
+from protocol.errors import ErrorCode, MalformedMessage
+from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.fetch_response import FetchResponse, PartitionData
+from protocol.struct import ZERO_UUID
+
+# Two, so that a partition that begins to want records need not wait until a Fetch for others comes back.
+CHANNELS = ("fetch", "fetch too")
+NAMES_TOPICS = 12  # Fetch names topics up to this version, and gives their ids from the next one on
+FULL_FETCHES = 2  # a partition is asked for more until this many full answers are in hand
+
+Committed = Mapping[TopicPartition, OffsetAndMetadata | None]
+
+
+class IsolationLevel(Enum):
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSettings:
+    """By Kafka's names, in bytes and ms."""
+
+    isolation_level: IsolationLevel
+    min_bytes: int
+    max_bytes: int
+    max_wait_ms: int
+    max_partition_bytes: int
+    check_crcs: bool
+
+
+class Fetcher:
+    """`wake` starts whatever is to be done now. Finding something for the application calls `news`."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        positions: Positions,
+        settings: FetchSettings,
+        *,
+        committed: Callable[[list[TopicPartition]], Awaitable[Committed]] | None,
+        news: Callable[[], None],
+    ) -> None:
+        """committed   asks what the group has committed; None without a group"""
+        self._cluster = cluster
+        self._positions = positions
+        self._settings = settings
+        self._committed = committed
+        self._news = news
+        self._fetches: dict[tuple[int, str], asyncio.Task[None]] = {}  # by node and channel
+        self._lookup: asyncio.Task[None] | None = None
+        self._watched: frozenset[str] = frozenset()
+        self._error: BaseException | None = None  # about a topic, or a mistake here: the application has to be told
+        self._is_closed = False
+
+    def wake(self) -> None:
+        """To be called when positions, pauses or what is in hand have changed."""
+        if self._is_closed:
+            return
+        for node_id in self._hungry():
+            for channel in CHANNELS:
+                if (node_id, channel) not in self._fetches:
+                    self._fetches[node_id, channel] = self._spawn(self._fetch(node_id, channel))
+                    break
+        if self._lookup is None and self._has_to_look_up():
+            self._lookup = self._spawn(self._look_up())
+
+    def watch(self, topics: frozenset[str]) -> None:
+        """Look for those that do not exist until they do, and tell it as news."""
+        self._watched = topics
+        self.wake()
+
+    def error(self) -> BaseException | None:
+        """What is wrong beside the partitions, once: it is tried again after that."""
+        error, self._error = self._error, None
+        return error
+
+    async def close(self) -> None:
+        self._is_closed = True
+        tasks = [*self._fetches.values(), *([self._lookup] if self._lookup is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._error = error
+            self._news()
+
+    # Fetching.
+
+    def _hungry(self) -> dict[int, list[Assigned]]:
+        """Partitions that want records, by the node that leads them."""
+        found: dict[int, list[Assigned]] = {}
+        most_bytes = FULL_FETCHES * self._settings.max_partition_bytes
+        for assigned in self._positions.hungry(most_bytes, self._settings.max_bytes):
+            leader = self._cluster.leader(assigned.topic_partition)
+            if leader is None or leader.node_id is None:
+                continue
+            assigned.led_in(leader.leader_epoch)
+            if assigned.stage is Stage.READY:
+                found.setdefault(leader.node_id, []).append(assigned)
+        return found
+
+    async def _fetch(self, node_id: int, channel: str) -> None:
+        """One Fetch after the other from this node while some partition there wants records."""
+        failures = 0
+        try:
+            while asked := self._hungry().get(node_id):
+                is_patient = not self._positions.has_plenty(FULL_FETCHES * self._settings.max_partition_bytes)
+                for assigned in asked:
+                    assigned.is_asked = True
+                try:
+                    stale, brought_any = await self._ask(node_id, channel, asked, is_patient=is_patient)
+                except RetriableError:
+                    stale, brought_any = {each.topic_partition.topic for each in asked}, False
+                except ClientError as error:
+                    stale, brought_any = set(), True
+                    for assigned in asked:
+                        assigned.error = error
+                    self._news()
+                finally:
+                    for assigned in asked:
+                        assigned.is_asked = False
+                if stale:
+                    failures += 1
+                    await self._cluster.pause(failures)
+                    with suppress(RetriableError):
+                        await self._cluster.refresh(stale)
+                    continue
+                failures = 0
+                await asyncio.sleep(0)  # the application gets its records before more are asked for
+                if not is_patient and not brought_any:
+                    return  # the application has enough to do, and calls when it has taken some
+        except asyncio.CancelledError:
+            self._is_closed = True  # by `close`, or because the loop ends: nothing is to be begun any more
+            raise
+        finally:
+            del self._fetches[node_id, channel]
+            if not self._is_closed:
+                asyncio.get_running_loop().call_soon(self._wake_unless_idle)
+
+    def _wake_unless_idle(self) -> None:
+        """Leaders may have changed while a Fetch was out; an impatient one that brought nothing waits for a take."""
+        if not self._positions.has_plenty(FULL_FETCHES * self._settings.max_partition_bytes):
+            self.wake()
+
+    async def _ask(
+        self, node_id: int, channel: str, asked: list[Assigned], *, is_patient: bool
+    ) -> tuple[set[str], bool]:
+        """One Fetch. Gives the topics about which the cluster is to be asked again, and whether records came."""
+        connection = await self._cluster.connection(node_id, channel)
+        ids = {each.topic_partition.topic: self._topic_id(each.topic_partition.topic) for each in asked}
+        has_ids = ZERO_UUID not in ids.values()
+        version = connection.version(FetchRequest, None if has_ids else NAMES_TOPICS)
+        offsets = {each.topic_partition: each.fetch_offset for each in asked}
+        request = self._request(asked, ids, is_patient=is_patient)
+        timeout_ms = self._settings.max_wait_ms + self._cluster.request_timeout_ms
+        answer = await connection.send(request, version, FetchResponse, timeout_ms=timeout_ms)
+        check(answer.error_code, "Fetch")
+        names = {topic_id: topic for topic, topic_id in ids.items()}
+        by_partition = {each.topic_partition: each for each in asked}
+        stale: set[str] = set()
+        brought_any = False
+        for told in answer.responses:
+            topic = told.topic if version <= NAMES_TOPICS else names.get(told.topic_id, "")
+            for data in told.partitions:
+                assigned = by_partition.get(TopicPartition(topic, data.partition_index))
+                if assigned is None or self._positions.find(assigned.topic_partition) is not assigned:
+                    continue
+                if assigned.fetch_offset != offsets[assigned.topic_partition]:
+                    continue  # the application has gone elsewhere meanwhile
+                if self._take_in(assigned, data):
+                    stale.add(topic)
+                brought_any |= bool(data.records)
+        return stale, brought_any
+
+    def _topic_id(self, topic: str) -> bytes:
+        known = self._cluster.known_topic(topic)
+        return ZERO_UUID if known is None else known.topic_id
+
+    def _request(self, asked: list[Assigned], ids: Mapping[str, bytes], *, is_patient: bool) -> FetchRequest:
+        topics: dict[str, FetchTopic] = {}
+        for assigned in asked:
+            topic, partition = assigned.topic_partition
+            if topic not in topics:
+                topics[topic] = FetchTopic(topic=topic, topic_id=ids[topic], partitions=[])
+            topics[topic].partitions.append(
+                FetchPartition(
+                    partition=partition,
+                    current_leader_epoch=NO_EPOCH if assigned.validated_epoch is None else assigned.validated_epoch,
+                    fetch_offset=assigned.fetch_offset,
+                    partition_max_bytes=self._settings.max_partition_bytes,
+                )
+            )
+        return FetchRequest(
+            max_wait_ms=self._settings.max_wait_ms if is_patient else 0,
+            min_bytes=self._settings.min_bytes,
+            max_bytes=self._settings.max_bytes,
+            isolation_level=self._settings.isolation_level.value,
+            topics=list(topics.values()),
+        )
+
+    def _take_in(self, assigned: Assigned, data: PartitionData) -> bool:
+        """What one partition got; True when it is to be asked for again after a pause, and a look at who leads it."""
+        topic, partition = assigned.topic_partition
+        code = code_of(data.error_code)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            if assigned.fetched:
+                return True  # once these are taken
+            self._positions.lose(assigned)
+        elif code in RETRIABLE:
+            return True
+        elif code is not ErrorCode.NONE:
+            assigned.error = refusal(code, f"records of {topic}-{partition}")
+        elif data.records:
+            assert not isinstance(data.records, list)
+            is_committed_only = self._settings.isolation_level is IsolationLevel.READ_COMMITTED
+            aborted = (data.aborted_transactions or []) if is_committed_only else None
+            try:
+                fetched = FetchedRecords(
+                    assigned.topic_partition,
+                    data.records,
+                    assigned.fetch_offset,
+                    aborted=aborted,
+                    checks_crcs=self._settings.check_crcs,
+                )
+            except MalformedMessage as error:
+                assigned.error = ClientError(f"records of {topic}-{partition}: {error}", ErrorCode.CORRUPT_MESSAGE)
+            else:
+                if fetched.is_cut_short:
+                    told = f"a batch of {topic}-{partition} at {assigned.fetch_offset} is larger than a Fetch may bring"
+                    assigned.error = ClientError(told, ErrorCode.RECORD_LIST_TOO_LARGE)
+                else:
+                    assigned.fetched.append(fetched)
+        else:
+            return False
+        self._news()
+        return False
+
+    # Looking up.
+
+    def _has_to_look_up(self) -> bool:
+        if self._error is not None:
+            return False
+        now_s = time.monotonic()
+        return (
+            bool(self._cluster.stale_topics(now_s))
+            or bool(self._missing_topics())
+            or any(
+                each.error is None and (each.stage is not Stage.READY or self._is_leaderless(each))
+                for each in self._positions
+            )
+        )
+
+    def _missing_topics(self) -> set[str]:
+        return {topic for topic in self._watched if self._cluster.known_topic(topic) is None}
+
+    def _is_leaderless(self, assigned: Assigned) -> bool:
+        leader = self._cluster.leader(assigned.topic_partition)
+        return leader is None or leader.node_id is None
+
+    async def _look_up(self) -> None:
+        failures = 0
+        try:
+            while self._has_to_look_up():
+                before = self._open_questions()
+                try:
+                    await self._look_up_once()
+                except RetriableError:
+                    pass
+                except ClientError as error:
+                    self._error = error
+                    return
+                self.wake()  # for what is known by now
+                failures = failures + 1 if self._open_questions() == before else 0
+                if failures:
+                    await self._cluster.pause(failures)
+        finally:
+            self._lookup = None
+            self._news()
+
+    def _open_questions(self) -> set[object]:
+        return self._missing_topics() | {
+            (each.topic_partition, each.stage, self._is_leaderless(each))
+            for each in self._positions
+            if each.stage is not Stage.READY or self._is_leaderless(each)
+        }
+
+    async def _look_up_once(self) -> None:
+        topics = self._missing_topics() | set(self._cluster.stale_topics(time.monotonic()))
+        topics |= {each.topic_partition.topic for each in self._positions if self._is_leaderless(each)}
+        if known := {topic for topic in topics if self._cluster.known_topic(topic) is not None}:
+            await self._cluster.refresh(known)
+        for topic in topics - known:
+            with suppress(RetriableError):
+                await self._cluster.topic(topic, timeout_ms=0)
+        if wanted := [each.topic_partition for each in self._positions.wanting(Stage.COMMITTED_WANTED)]:
+            assert self._committed is not None
+            for partition, offset in (await self._committed(wanted)).items():
+                self._positions.committed(partition, offset)
+        await self._reset(self._positions.wanting(Stage.RESET_WANTED))
+        await self._validate(self._positions.wanting(Stage.VALIDATION_WANTED))
+
+    async def _reset(self, wanted: list[Assigned]) -> None:
+        timestamps = {each.topic_partition: each.reset_to for each in wanted if each.reset_to is not None}
+        for each in wanted:
+            if each.reset_to is None:
+                self._positions.lose(each)
+        if not timestamps:
+            return
+        level = self._settings.isolation_level.value
+        stale: set[str] = set()
+        for partition, found in (await ask_offsets(self._cluster, timestamps, isolation_level=level)).items():
+            assigned = self._positions.find(partition)
+            if (
+                assigned is None
+                or assigned.stage is not Stage.RESET_WANTED
+                or assigned.reset_to != timestamps.get(partition)
+            ):
+                continue
+            if found.code is ErrorCode.NONE:
+                assigned.seek(found.offset, found.leader_epoch)
+            elif found.code in RETRIABLE:
+                stale |= {partition.topic} if found.code in STALE_METADATA else set()
+            else:
+                assigned.error = refusal(found.code, f"the offsets of {partition.topic}-{partition.partition}")
+        if stale:
+            await self._cluster.refresh(stale)
+
+    async def _validate(self, wanted: list[Assigned]) -> None:
+        """KIP-320: does the leader's log have the record before the position?"""
+        epochs = {each.topic_partition: each.leader_epoch for each in wanted if each.leader_epoch is not None}
+        if not epochs:
+            return
+        stale: set[str] = set()
+        for partition, end in (await ask_epoch_ends(self._cluster, epochs)).items():
+            assigned = self._positions.find(partition)
+            if assigned is None or assigned.leader_epoch != epochs.get(partition):
+                continue
+            if end.code is ErrorCode.NONE:
+                self._positions.validated(assigned, end.current_epoch, end.leader_epoch, end.end_offset)
+            elif end.code in RETRIABLE:
+                stale.add(partition.topic)
+            else:
+                assigned.error = refusal(end.code, f"the log of {partition.topic}-{partition.partition}")
+        if stale:
+            await self._cluster.refresh(stale)

@@ -1,0 +1,131 @@
+"""The offsets that a group has committed: reading and writing them at its coordinator."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+
+from odradek.client.errors import STALE_COORDINATOR, ClientError, RetriableError, code_of, refusal
+from odradek.client.network.cluster import Cluster, CoordinatorType
+from odradek.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from protocol.errors import ErrorCode
+from protocol.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from protocol.messages.offset_commit_response import OffsetCommitResponse
+from protocol.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestTopic
+from protocol.messages.offset_fetch_response import OffsetFetchResponse
+
+COMMIT_NAMES_TOPICS = 9  # later versions give topic ids
+FETCH_OF_ONE_GROUP = 7
+NO_EPOCH = -1
+
+Committed = dict[TopicPartition, OffsetAndMetadata | None]
+
+
+class CommitFailed(ClientError):
+    """The group has gone on without this member, so others read its partitions now: nothing was committed."""
+
+
+EXPELLED = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
+
+
+class GroupOffsets:
+    def __init__(self, cluster: Cluster, group_id: str, *, timeout_ms: float) -> None:
+        """timeout_ms   how long calls go on trying what fails in passing"""
+        self._cluster = cluster
+        self._group_id = group_id
+        self._timeout_s = timeout_ms / 1000
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: ConsumerGroupMetadata) -> None:
+        """Raises RetriableError, CommitFailed, or ClientError for what is refused for other reasons."""
+        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for (topic, partition), (offset, metadata, leader_epoch) in offsets.items():
+            topics.setdefault(topic, []).append(
+                OffsetCommitRequestPartition(
+                    partition_index=partition,
+                    committed_offset=offset,
+                    committed_leader_epoch=NO_EPOCH if leader_epoch is None else leader_epoch,
+                    committed_metadata=metadata,
+                )
+            )
+        request = OffsetCommitRequest(
+            group_id=self._group_id,
+            generation_id_or_member_epoch=member.generation_id,
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            topics=[OffsetCommitRequestTopic(name=topic, partitions=each) for topic, each in topics.items()],
+        )
+        ends_at, failures = time.monotonic() + self._timeout_s, 0
+        while True:
+            try:
+                answer = await self._cluster.ask_coordinator(
+                    self._group_id,
+                    CoordinatorType.GROUP,
+                    request,
+                    OffsetCommitResponse,
+                    max_version=COMMIT_NAMES_TOPICS,
+                )
+                codes = {code_of(each.error_code) for topic in answer.topics for each in topic.partitions}
+                self._raise_first(codes - {ErrorCode.NONE}, "the commit of offsets")
+                return
+            except RetriableError as error:
+                if error.code is ErrorCode.REBALANCE_IN_PROGRESS or time.monotonic() > ends_at:
+                    raise
+            failures += 1
+            await self._cluster.pause(failures)
+
+    async def committed(self, partitions: Collection[TopicPartition]) -> Committed:
+        """None for a partition for which nothing was committed. Raises RetriableError when the time is over."""
+        ends_at, failures = time.monotonic() + self._timeout_s, 0
+        while True:
+            try:
+                return await self.committed_now(partitions)
+            except RetriableError:
+                if time.monotonic() > ends_at:
+                    raise
+            failures += 1
+            await self._cluster.pause(failures)
+
+    async def committed_now(self, partitions: Collection[TopicPartition]) -> Committed:
+        """One attempt. Offsets that a transaction is about to commit are waited for (KIP-447): RetriableError."""
+        topics: dict[str, list[int]] = {}
+        for topic, partition in partitions:
+            topics.setdefault(topic, []).append(partition)
+        request = OffsetFetchRequest(
+            group_id=self._group_id,
+            topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=each) for topic, each in topics.items()],
+            require_stable=True,
+        )
+        answer = await self._cluster.ask_coordinator(
+            self._group_id, CoordinatorType.GROUP, request, OffsetFetchResponse, max_version=FETCH_OF_ONE_GROUP
+        )
+        codes = {code_of(each.error_code) for topic in answer.topics for each in topic.partitions}
+        self._raise_first((codes | {code_of(answer.error_code)}) - {ErrorCode.NONE}, "the committed offsets")
+        found: Committed = dict.fromkeys(partitions)
+        for topic_told in answer.topics:
+            for each in topic_told.partitions:
+                if each.committed_offset >= 0:
+                    found[TopicPartition(topic_told.name, each.partition_index)] = OffsetAndMetadata(
+                        each.committed_offset,
+                        each.metadata or "",
+                        each.committed_leader_epoch if each.committed_leader_epoch >= 0 else None,
+                    )
+        return found
+
+    def _raise_first(self, codes: set[ErrorCode], what: str) -> None:
+        """What does not pass comes first."""
+        if codes & STALE_COORDINATOR:
+            self._cluster.forget_coordinator(self._group_id, CoordinatorType.GROUP)
+        text = f"{what} of the group {self._group_id!r}"
+        if expelled := codes & EXPELLED:
+            code = expelled.pop()
+            raise CommitFailed(f"{text}: {code.name}: this member is not in the group any more", code)
+        if ErrorCode.REBALANCE_IN_PROGRESS in codes:
+            code = ErrorCode.REBALANCE_IN_PROGRESS
+            raise RetriableError(f"{text}: the group rebalances: read on, then commit", code)
+        errors = sorted((refusal(code, text) for code in codes), key=lambda error: error.is_retriable)
+        if errors:
+            raise errors[0]

@@ -1,0 +1,380 @@
+"""The brokers of a cluster, what they lead, and who coordinates what; found from any of them, and found again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
+from odradek.client.errors import RETRIABLE, ClientError, RetriableError, check, code_of, refusal
+from odradek.client.network.backoff import Backoff
+from odradek.client.network.connection import Connection
+from odradek.client.values import TopicPartition
+from protocol.errors import ErrorCode
+from protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from protocol.messages.find_coordinator_response import FindCoordinatorResponse
+from protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from protocol.messages.metadata_response import MetadataResponse, MetadataResponseTopic
+from protocol.struct import Message
+
+M = TypeVar("M", bound=Message)
+
+DEFAULT_PORT = 9092
+DEFAULT_REQUEST_TIMEOUT_MS = 30_000
+DEFAULT_RETRY_BACKOFF_MS = 100
+DEFAULT_RETRY_BACKOFF_MAX_MS = 1_000
+DEFAULT_METADATA_MAX_AGE_MS = 300_000
+ONE_KEY = 3  # FindCoordinator asks for one key up to this version
+MAIN = ""  # the channel of short requests
+TRANSACTION_VERSION = "transaction.version"
+
+
+class CoordinatorType(Enum):
+    GROUP = 0
+    TRANSACTION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    node_id: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """node_id is None where a partition has no leader at the moment; leader_epoch where the broker does not say."""
+
+    node_id: int | None
+    leader_epoch: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """`leaders` by the index of the partition; a partition the broker left out has none."""
+
+    topic: str
+    topic_id: bytes
+    leaders: tuple[Leader, ...]
+
+
+class Cluster:
+    """To be started and closed. One connection to each broker, opened when it is first needed, and another for each
+    `channel` that a caller names: brokers answer the requests of one connection in their order, so what may wait at
+    the broker for long (Fetch, JoinGroup) is not to stand before what must not (Heartbeat)."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str],
+        *,
+        client_id: str,
+        request_timeout_ms: float = DEFAULT_REQUEST_TIMEOUT_MS,
+        retry_backoff_ms: float = DEFAULT_RETRY_BACKOFF_MS,
+        retry_backoff_max_ms: float = DEFAULT_RETRY_BACKOFF_MAX_MS,
+        metadata_max_age_ms: float = DEFAULT_METADATA_MAX_AGE_MS,
+        allow_auto_create_topics: bool = True,
+    ) -> None:
+        """bootstrap_servers: `host:port`, several as a sequence or with commas. Raises ValueError for anything else."""
+        self._bootstrap = parse_addresses(bootstrap_servers)
+        self._client_id = client_id
+        self.request_timeout_ms = request_timeout_ms
+        self._allow_auto_create_topics = allow_auto_create_topics
+        self._metadata_max_age_s = metadata_max_age_ms / 1000
+        self.backoff = Backoff(retry_backoff_ms, max(retry_backoff_ms, retry_backoff_max_ms))
+        self.cluster_id: str | None = None
+        self._nodes: dict[int, Node] = {}
+        self._topics: dict[str, TopicMetadata] = {}
+        self._learnt_at: dict[str, float] = {}
+        self._coordinators: dict[tuple[CoordinatorType, str], int] = {}
+        self._connections: dict[tuple[str, int, str], Connection] = {}  # by host, port, channel
+        self._opening: dict[tuple[str, int, str], asyncio.Task[Connection]] = {}
+        self._features_epoch = -1
+        self._features: dict[str, int] = {}
+        self._is_closed = False
+
+    async def start(self) -> None:
+        """Learn of the brokers, from the first bootstrap server that answers. Raises RetriableError."""
+        self._is_closed = False
+        await self.refresh(())
+
+    async def close(self) -> None:
+        """Close every connection; what waits for an answer gets a RetriableError."""
+        self._is_closed = True
+        for task in self._opening.values():
+            task.cancel()
+        await asyncio.gather(*self._opening.values(), return_exceptions=True)
+        connections = list(self._connections.values())
+        for connection in connections:
+            connection.close()
+        await asyncio.gather(*(connection.closed() for connection in connections))
+
+    # Asking.
+
+    async def ask(
+        self,
+        request: Message,
+        answer: type[M],
+        *,
+        node_id: int | None = None,
+        max_version: int | None = None,
+        min_version: int = 0,
+        timeout_ms: float | None = None,
+        channel: str = MAIN,
+    ) -> M:
+        """The answer of this broker, or of any (on the main channel). Raises RetriableError for a lost connection or no
+        answer in time (by default in `request_timeout_ms`); error codes in the answer are the caller's to look at."""
+        connection = await (self._any() if node_id is None else self.connection(node_id, channel))
+        return await connection.ask(
+            request, answer, max_version=max_version, min_version=min_version, timeout_ms=timeout_ms
+        )
+
+    async def ask_coordinator(
+        self,
+        key: str,
+        kind: CoordinatorType,
+        request: Message,
+        answer: type[M],
+        *,
+        max_version: int | None = None,
+        min_version: int = 0,
+        timeout_ms: float | None = None,
+        channel: str = MAIN,
+        find_timeout_ms: float = DEFAULT_REQUEST_TIMEOUT_MS,
+    ) -> M:
+        """`ask` the coordinator of this key. When its connection is lost it is looked for again the next time.
+
+        find_timeout_ms   how long to look for it; with 0 once
+        """
+        node_id = await self.coordinator(key, kind, timeout_ms=find_timeout_ms)
+        try:
+            return await self.ask(
+                request,
+                answer,
+                node_id=node_id,
+                max_version=max_version,
+                min_version=min_version,
+                timeout_ms=timeout_ms,
+                channel=channel,
+            )
+        except RetriableError:
+            self.forget_coordinator(key, kind)
+            raise
+
+    async def pause(self, failures: int) -> None:
+        """Wait after so many failures in a row, at least one."""
+        await asyncio.sleep(self.backoff.delay_s(failures))
+
+    @property
+    def node_ids(self) -> list[int]:
+        return sorted(self._nodes)
+
+    @property
+    def transaction_version(self) -> int:
+        """The finalised level of the feature; 0 where the broker does not say."""
+        return self._features.get(TRANSACTION_VERSION, 0)
+
+    # Metadata.
+
+    async def refresh(self, topics: Iterable[str] | None = None, *, allow_auto_create: bool | None = None) -> None:
+        """Ask about these topics, or about all that were asked for before. What is wrong with a topic is not raised
+        here; `topic` does. Raises RetriableError when no broker answers."""
+        names = list(self._topics) if topics is None else list(topics)
+        for topic in await self._ask_metadata(names, allow_auto_create):
+            self._learn(topic)
+
+    async def topic(self, name: str, *, timeout_ms: float = DEFAULT_REQUEST_TIMEOUT_MS) -> TopicMetadata:
+        """Asked for until it exists (it may be created by that), or the time is over: then RetriableError. Raises
+        ClientError at once for a name that is not allowed or may not be seen."""
+        known = self._topics.get(name)
+        if known is not None:
+            return known
+        ends_at = time.monotonic() + timeout_ms / 1000
+        failures = 0
+        while True:
+            error: ClientError
+            try:
+                answer = await self._ask_for_topic(name)
+                code = code_of(answer.error_code)
+                if code is ErrorCode.NONE:
+                    return self._topics[name]
+                error = refusal(code, f"the topic {name!r}")
+            except RetriableError as lost:
+                error = lost
+            if not error.is_retriable or time.monotonic() >= ends_at:
+                raise error
+            failures += 1
+            await self.pause(failures)
+
+    async def partitions(self, topic: str, *, timeout_ms: float = DEFAULT_REQUEST_TIMEOUT_MS) -> int:
+        """How many partitions the topic has; raises as `topic`."""
+        return len((await self.topic(topic, timeout_ms=timeout_ms)).leaders)
+
+    def known_topic(self, topic: str) -> TopicMetadata | None:
+        """What was last heard of it, without asking."""
+        return self._topics.get(topic)
+
+    def leader(self, partition: TopicPartition) -> Leader | None:
+        """Who led it when last asked; None where nothing is known of the partition."""
+        known = self._topics.get(partition.topic)
+        if known is None or partition.partition >= len(known.leaders):
+            return None
+        return known.leaders[partition.partition]
+
+    def stale_topics(self, now_s: float) -> list[str]:
+        """Topics last heard of more than `metadata_max_age_ms` before `now_s` (of time.monotonic)."""
+        return [topic for topic, at in self._learnt_at.items() if now_s - at > self._metadata_max_age_s]
+
+    def forget_topics(self, topics: Collection[str]) -> None:
+        for topic in topics:
+            self._topics.pop(topic, None)
+            self._learnt_at.pop(topic, None)
+
+    # Coordinators.
+
+    async def coordinator(
+        self, key: str, kind: CoordinatorType, *, timeout_ms: float = DEFAULT_REQUEST_TIMEOUT_MS
+    ) -> int:
+        """The node that coordinates this group or transactional id. Raises RetriableError after `timeout_ms` without
+        one, ClientError at once for a refusal that does not pass."""
+        known = self._coordinators.get((kind, key))
+        if known is not None:
+            return known
+        request = FindCoordinatorRequest(key=key, key_type=kind.value)
+        ends_at = time.monotonic() + timeout_ms / 1000
+        failures = 0
+        while True:
+            try:
+                answer = await self.ask(request, FindCoordinatorResponse, max_version=ONE_KEY)
+                what = f"the coordinator of the {kind.name.lower()} {key!r}"
+                check(answer.error_code, what, answer.error_message)
+            except RetriableError:
+                if time.monotonic() >= ends_at:
+                    raise
+                failures += 1
+                await self.pause(failures)
+                continue
+            self._nodes.setdefault(answer.node_id, Node(answer.node_id, answer.host, answer.port))
+            self._coordinators[kind, key] = answer.node_id
+            return answer.node_id
+
+    def forget_coordinator(self, key: str, kind: CoordinatorType) -> None:
+        self._coordinators.pop((kind, key), None)
+
+    # Connections.
+
+    def open_connection(self, node_id: int) -> Connection | None:
+        """The main connection to this broker if there is one at the moment."""
+        node = self._nodes.get(node_id)
+        connection = None if node is None else self._connections.get((node.host, node.port, MAIN))
+        return connection if connection is not None and connection.is_open else None
+
+    async def connection(self, node_id: int, channel: str = MAIN) -> Connection:
+        """The connection to this broker, opened if need be. Raises RetriableError."""
+        node = self._nodes.get(node_id)
+        if node is None:
+            raise RetriableError(f"nothing is known of a broker {node_id}", ErrorCode.BROKER_NOT_AVAILABLE)
+        return await self._connect(node.host, node.port, channel)
+
+    async def _any(self) -> Connection:
+        for (_, _, channel), connection in self._connections.items():
+            if channel == MAIN and connection.is_open:
+                return connection
+        failures: list[str] = []
+        addresses = dict.fromkeys([*((node.host, node.port) for node in self._nodes.values()), *self._bootstrap])
+        for host, port in addresses:
+            try:
+                return await self._connect(host, port)
+            except RetriableError as error:
+                failures.append(str(error))
+        raise RetriableError("; ".join(failures), ErrorCode.BROKER_NOT_AVAILABLE)
+
+    async def _connect(self, host: str, port: int, channel: str = MAIN) -> Connection:
+        """One attempt at a time for each address, whoever waits for it; a caller that is cancelled leaves it be."""
+        address = (host, port, channel)
+        connection = self._connections.get(address)
+        if connection is not None and connection.is_open:
+            return connection
+        if self._is_closed:
+            raise RetriableError("the client is closed")
+        task = self._opening.get(address)
+        if task is None:
+            task = self._opening[address] = asyncio.get_running_loop().create_task(self._open(address))
+            task.add_done_callback(_look_at_the_error)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():  # by `close`, not the caller
+                raise RetriableError("the client is closed") from None
+            raise
+
+    async def _open(self, address: tuple[str, int, str]) -> Connection:
+        try:
+            host, port, _ = address
+            connection = await Connection.open(
+                host, port, client_id=self._client_id, request_timeout_ms=self.request_timeout_ms
+            )
+        finally:
+            del self._opening[address]
+        self._connections[address] = connection
+        if connection.versions.features_epoch >= self._features_epoch:
+            self._features_epoch = connection.versions.features_epoch
+            self._features = dict(connection.versions.features)
+        return connection
+
+    async def _ask_for_topic(self, name: str) -> MetadataResponseTopic:
+        for topic in await self._ask_metadata([name], None):
+            if topic.name == name:
+                self._learn(topic)
+                return topic
+        raise RetriableError(f"the broker said nothing of the topic {name!r}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    async def _ask_metadata(self, names: list[str], allow_auto_create: bool | None) -> list[MetadataResponseTopic]:
+        allowed = self._allow_auto_create_topics if allow_auto_create is None else allow_auto_create
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=allowed
+        )
+        answer = await self.ask(request, MetadataResponse)
+        self._nodes = {broker.node_id: Node(broker.node_id, broker.host, broker.port) for broker in answer.brokers}
+        self.cluster_id = answer.cluster_id
+        return answer.topics
+
+    def _learn(self, topic: MetadataResponseTopic) -> None:
+        """Errors of a topic that pass leave in place what was known of it."""
+        name = topic.name or ""
+        if topic.error_code != 0:
+            if code_of(topic.error_code) not in RETRIABLE:
+                self.forget_topics((name,))
+            return
+        leaders = [Leader(None, None)] * (1 + max((each.partition_index for each in topic.partitions), default=-1))
+        for each in topic.partitions:
+            leaders[each.partition_index] = Leader(
+                each.leader_id if each.leader_id >= 0 else None,
+                each.leader_epoch if each.leader_epoch >= 0 else None,
+            )
+        self._topics[name] = TopicMetadata(name, topic.topic_id, tuple(leaders))
+        self._learnt_at[name] = time.monotonic()
+
+
+def parse_addresses(servers: str | Sequence[str]) -> list[tuple[str, int]]:
+    """`host`, `host:port` or `[::1]:port` each. Raises ValueError."""
+    texts = servers.split(",") if isinstance(servers, str) else servers
+    addresses = []
+    for text in filter(None, (text.strip() for text in texts)):
+        host, separator, port = text.rpartition(":")
+        if not separator or text.endswith("]"):
+            host, port = text, str(DEFAULT_PORT)
+        if not port.isdecimal() or not host:
+            raise ValueError(f"{text!r} is not the address of a broker: it takes host:port")
+        addresses.append((host.strip("[]"), int(port)))
+    if not addresses:
+        raise ValueError("no address of a broker was given")
+    return addresses
+
+
+def _look_at_the_error(task: asyncio.Task[Connection]) -> None:
+    """Whoever waited has it already; asyncio would print one that nobody waited for."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,211 @@
+"""One partition's batches, from the first record until the broker has answered, in the order of their records.
+
+Decides what may be sent and what an answer means for the batches around it; sends nothing, knows no clock. The rules:
+
+* The sequence of a batch is given to it when it is first sent and stays, so that the broker knows a repetition.
+* When a batch has to go again, nothing more goes out until all that is under way has been answered; then the batches
+  go again in their order, and new ones wait until these are answered: a broker knows only the last five again.
+* Where sequences cannot go on, those that wait are numbered from 0 in a new producer epoch, under which the broker
+  refuses whatever of the old one may still be on its way. That is so behind a batch that was refused for good while
+  others had followed it already: there is a gap, so none of them is written. It may be so behind a batch that may or
+  may not have been written and will not be sent again, because its time was over: what follows it shows which.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum, auto
+
+from odradek.client.producing.producer_batch import NO_IDENTITY, Identity, ProducerBatch
+from odradek.client.values import TopicPartition
+from protocol.errors import ErrorCode
+
+NONE = -1
+SEQUENCE_LOST = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
+
+
+class Gap(Enum):
+    """What the broker's complaint about a sequence means."""
+
+    SENT_TOO_EARLY = auto()  # something before it is yet to come: send it again
+    WRITTEN_BEFORE = auto()  # something behind it is written, so it is as well
+    REAL = auto()  # the broker and this client do not agree any more on what was written
+
+
+class Outbox:
+    """`in_flight` and `waiting` together are all unanswered batches, oldest first; only the last may be open."""
+
+    def __init__(self, partition: TopicPartition, *, is_idempotent: bool, first_alone: bool) -> None:
+        """first_alone: wait for the first answer of each identity before there are two batches under way. A partition
+        that knows nothing of a producer takes any sequence from it, so a second batch might be written although the
+        first was not. With transaction.version 2 the broker prevents it."""
+        self.partition = partition
+        self.in_flight: deque[ProducerBatch] = deque()
+        self.waiting: deque[ProducerBatch] = deque()
+        self.identity = NO_IDENTITY
+        self.retry_at = 0.0  # seconds on the loop's clock
+        self._is_idempotent = is_idempotent
+        self._first_alone = first_alone
+        self._orders = 0
+        self._next_sequence = 0
+        self._written_to = 0  # the sequence behind the last batch that is known to be written
+        self._last_written = NONE  # the order of that batch
+        self._is_known = False  # whether the broker has taken a batch of this identity
+        self._is_halted = False  # something has to go again
+        self._unresolved = NONE  # the order of the last batch that was given up without its fate being known
+        self._broken = NONE  # the order of the first batch that the broker will not take in this epoch
+
+    def open_batch(self, created_at: float, timestamp_ms: int) -> ProducerBatch:
+        if self.waiting:
+            self.waiting[-1].is_closed = True
+        batch = ProducerBatch(self._orders, created_at, timestamp_ms)
+        self._orders += 1
+        self.waiting.append(batch)
+        return batch
+
+    def needs_new_epoch(self, identity: Identity) -> bool:
+        """Nothing is under way, and what waits cannot follow on what the broker has: see `begin_epoch`. Under another
+        identity than before, what has no sequence yet begins anew by itself."""
+        has_sequence = bool(self.waiting) and self.waiting[0].has_sequence
+        if self.in_flight or (identity != self.identity and not has_sequence):
+            return False
+        # A batch with a sequence has to try: if what was given up was written, its sequence is right.
+        return self._broken != NONE or (self._unresolved != NONE and not has_sequence)
+
+    def next_to_send(self, identity: Identity) -> ProducerBatch | None:
+        """The oldest batch if it may go now, without taking it: see `sent`. Whether it has waited long enough to be
+        sent is the caller's to decide."""
+        if not self.waiting or self.needs_new_epoch(identity):
+            return None
+        if self.in_flight:
+            if (
+                self._is_halted
+                or self._broken != NONE
+                or (self._first_alone and self._is_idempotent and not self._is_known)
+            ):
+                return None
+        else:
+            self._is_halted = False
+        batch = self.waiting[0]
+        if batch.has_sequence or not self._is_idempotent:
+            return batch
+        if identity != self.identity:  # a transaction has ended, or the epoch was bumped for another partition
+            return None if self.in_flight else batch
+        goes_again = any(other.attempts > 1 for other in self.in_flight)
+        return None if goes_again or self._unresolved != NONE else batch
+
+    def sent(self, batch: ProducerBatch, identity: Identity) -> None:
+        """It is the one that `next_to_send` gave."""
+        self.waiting.popleft()
+        if self._is_idempotent and not batch.has_sequence:
+            if identity != self.identity:
+                self._restart(identity)
+            batch.number(identity, self._next_sequence)
+            self._next_sequence = batch.end_sequence
+        batch.is_closed = True
+        batch.attempts += 1
+        self.in_flight.append(batch)
+
+    def written(self, batch: ProducerBatch) -> None:
+        self.in_flight.remove(batch)
+        self.retry_at = 0.0
+        self._is_known = True
+        if batch.order > self._last_written:
+            self._last_written = batch.order
+            self._written_to = batch.end_sequence
+        # The broker takes no batch without those before it.
+        if batch.order > self._unresolved:
+            self._unresolved = NONE
+        if batch.order > self._broken:
+            self._broken = NONE
+
+    def returned(self, batch: ProducerBatch, retry_at: float, *, was_lost: bool = False) -> None:
+        """It has to go again, not before `retry_at`; one that was given up meanwhile does not.
+
+        was_lost   with its connection: it may still arrive, at any time
+        """
+        self.in_flight.remove(batch)
+        self._is_halted = True
+        if batch.is_done:
+            self._leave_unresolved(batch)
+            return
+        batch.may_come_late = batch.may_come_late or was_lost
+        self.retry_at = max(self.retry_at, retry_at)
+        at = 0
+        while at < len(self.waiting) and self.waiting[at].order < batch.order:
+            at += 1
+        self.waiting.insert(at, batch)
+
+    def refused(self, batch: ProducerBatch) -> None:
+        """The broker has not written it now, and it will not be sent again."""
+        self.in_flight.remove(batch)
+        if not batch.has_sequence:
+            return
+        if batch.attempts > 1:  # it may have been written the first time
+            self._leave_unresolved(batch)
+        elif batch.end_sequence == self._next_sequence:
+            self._next_sequence = batch.base_sequence
+        else:
+            self._break(batch)
+
+    def given_up(self, batch: ProducerBatch) -> None:
+        """Its futures have failed. One that is under way stays until it is answered."""
+        if batch in self.in_flight:
+            return
+        self.waiting.remove(batch)
+        self._leave_unresolved(batch)
+
+    def broken_at(self, batch: ProducerBatch, retry_at: float) -> None:
+        """`gap` found that it is real: the batch, and all behind it, is to be sent in a new epoch."""
+        self.returned(batch, retry_at)
+        self._break(batch)
+
+    def discard_waiting(self) -> list[ProducerBatch]:
+        """Take out all that is not under way; what was sent before may have been written."""
+        discarded = list(self.waiting)
+        self.waiting.clear()
+        for batch in discarded:
+            self._leave_unresolved(batch)
+        return discarded
+
+    def gap(self, batch: ProducerBatch) -> Gap:
+        """What it means that the broker calls the sequence of this batch (in flight) wrong."""
+        if batch.order < self._last_written:
+            return Gap.WRITTEN_BEFORE
+        if batch.base_sequence == self._written_to:
+            return Gap.REAL
+        earlier_is_missing = self._broken != NONE or any(
+            other.order < batch.order for others in (self.in_flight, self.waiting) for other in others
+        )
+        return Gap.SENT_TOO_EARLY if earlier_is_missing else Gap.REAL
+
+    def begin_epoch(self, identity: Identity) -> list[ProducerBatch]:
+        """Number what waits from 0 in a new epoch; only when nothing is under way.
+
+        Returns batches that are not to be sent again: should one that was given up arrive after all, and a copy of
+        theirs behind it, they would be written before the new epoch begins.
+        """
+        assert not self.in_flight
+        lost = []
+        if self._unresolved != NONE:
+            lost = [batch for batch in self.waiting if batch.may_come_late]
+            self.waiting = deque(batch for batch in self.waiting if not batch.may_come_late)
+        self._restart(identity)
+        for batch in self.waiting:
+            if batch.has_sequence:
+                batch.number(identity, self._next_sequence)
+                self._next_sequence = batch.end_sequence
+        return lost
+
+    def _restart(self, identity: Identity) -> None:
+        self.identity = identity
+        self._next_sequence = self._written_to = 0
+        self._is_known = False
+        self._unresolved = self._last_written = self._broken = NONE
+
+    def _break(self, batch: ProducerBatch) -> None:
+        self._broken = batch.order if self._broken == NONE else min(self._broken, batch.order)
+
+    def _leave_unresolved(self, batch: ProducerBatch) -> None:
+        if batch.has_sequence:
+            self._unresolved = max(self._unresolved, batch.order)

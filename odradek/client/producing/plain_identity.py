@@ -1,0 +1,98 @@
+"""The producer id of an idempotent producer without transactions, and its epochs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from odradek.client.errors import ClientError, RetriableError, code_of
+from odradek.client.network.cluster import Cluster
+from odradek.client.producing.producer_batch import NO_IDENTITY, Identity
+from odradek.client.producing.verdicts import Verdict, as_exception, verdict
+from odradek.client.values import TopicPartition
+from protocol.api_keys import ApiKey
+from protocol.messages.init_producer_id_request import InitProducerIdRequest
+from protocol.messages.init_producer_id_response import InitProducerIdResponse
+
+LARGEST_EPOCH = 2**15 - 1
+IGNORED_TIMEOUT_MS = 2**31 - 1  # without a transactional id no transaction can time out
+
+
+class PlainIdentity:
+    """Without idempotence there is none, and none is needed.
+
+    A new epoch is not asked for: nobody else can have the id of a producer without a transactional id, so the producer
+    counts up by itself, and asks for a new id when the epochs are used up (KIP-360).
+    """
+
+    is_transaction_v2 = False
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        is_idempotent: bool,
+        on_error: Callable[[ClientError], None],
+        on_progress: Callable[[], None],
+    ) -> None:
+        self._cluster = cluster
+        self._on_error = on_error
+        self._on_progress = on_progress
+        self.identity: Identity | None = None if is_idempotent else NO_IDENTITY
+        self.error: ClientError | None = None
+        self._acquiring: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Ask for an id, if one is needed; batches wait until it is there."""
+        if self.identity is None and self._acquiring is None and self.error is None:
+            self._acquiring = asyncio.get_running_loop().create_task(self._acquire())
+
+    async def close(self) -> None:
+        if self._acquiring is not None:
+            self._acquiring.cancel()
+            await asyncio.wait([self._acquiring])
+
+    def admits(self, _partition: TopicPartition) -> bool:
+        return True
+
+    def failed(self, verdict: Verdict, error: ClientError) -> None:
+        if verdict is Verdict.FATAL and self.error is None:
+            self.error = error
+            self._on_error(error)
+
+    def sequence_lost(self, _partition: TopicPartition, identity: Identity) -> Identity | None:
+        if self.identity != identity:  # another partition has brought a new epoch already
+            return self.identity
+        if identity.producer_epoch == LARGEST_EPOCH:
+            self.identity = None
+            self.start()
+        else:
+            self.identity = Identity(identity.producer_id, identity.producer_epoch + 1)
+        return self.identity
+
+    async def _acquire(self) -> None:
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=IGNORED_TIMEOUT_MS)
+        failures = 0
+        try:
+            while True:
+                try:
+                    answer = await self._cluster.ask(request, InitProducerIdResponse)
+                except RetriableError:
+                    decided = Verdict.RETRY
+                except ClientError as error:
+                    self.failed(Verdict.FATAL, error)
+                    return
+                else:
+                    code = code_of(answer.error_code)
+                    decided = verdict(ApiKey.INIT_PRODUCER_ID, code, is_transactional=False)
+                    if decided is Verdict.FINE:
+                        self.identity = Identity(answer.producer_id, answer.producer_epoch)
+                        return
+                    if decided is not Verdict.RETRY:
+                        self.failed(decided, as_exception(decided, code, f"no producer id: {code.name}"))
+                        return
+                failures += 1
+                await self._cluster.pause(failures)
+        finally:
+            self._acquiring = None
+            self._on_progress()

@@ -1,0 +1,408 @@
+"""Carries batches from the outboxes to the leaders of their partitions, and brings the answers back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from odradek.client.errors import STALE_METADATA, AbortableError, ClientError, RetriableError, code_of
+from odradek.client.network.cluster import Cluster
+from odradek.client.network.connection import Connection
+from odradek.client.producing.backlog import Backlog
+from odradek.client.producing.outbox import SEQUENCE_LOST, Gap, Outbox
+from odradek.client.producing.produce_exchange import (
+    answers_by_partition,
+    base_offset,
+    explanation,
+    log_append_time_ms,
+    produce_request,
+    version_bounds,
+)
+from odradek.client.producing.producer_batch import Acknowledgement, Identity, ProducerBatch
+from odradek.client.producing.routes import Routes
+from odradek.client.producing.verdicts import Verdict, as_exception, verdict
+from odradek.client.values import Headers, TopicPartition
+from protocol.api_keys import ApiKey
+from protocol.compression import Compression
+from protocol.errors import ErrorCode
+from protocol.messages.produce_request import ProduceRequest
+from protocol.messages.produce_response import ProduceResponse
+
+ALL = -1  # acks
+
+
+@dataclass(frozen=True, slots=True)
+class SendingRules:
+    acks: int
+    compression: Compression
+    batch_size: int  # bytes, of records before they are compressed
+    linger_s: float
+    max_in_flight: int  # requests on one connection
+    max_request_size: int  # bytes
+    delivery_timeout_s: float
+    request_timeout_ms: float
+    metadata_max_age_s: float
+    is_idempotent: bool
+    transactional_id: str | None
+
+
+class Permission(Protocol):
+    """Who the batches come from, and whether they may go."""
+
+    @property
+    def identity(self) -> Identity | None:
+        """None while there is none, though one is needed."""
+
+    @property
+    def is_transaction_v2(self) -> bool: ...
+
+    def admits(self, partition: TopicPartition) -> bool:
+        """Whether batches may go to this partition now; if not, the sender is woken when they may."""
+
+    def failed(self, verdict: Verdict, error: ClientError) -> None:
+        """A batch got this verdict: ABORT or FATAL."""
+
+    def sequence_lost(self, partition: TopicPartition, identity: Identity) -> Identity | None:
+        """Records of this identity were given up, and nobody knows whether they were written. Under whom the partition
+        begins anew; None if it cannot, or not yet."""
+
+
+class Sender:
+    """Everything happens on the event loop, most of it in `_pump`, which sends whatever may be sent now."""
+
+    def __init__(self, cluster: Cluster, rules: SendingRules, permission: Permission) -> None:
+        self._cluster = cluster
+        self._rules = rules
+        self._permission = permission
+        self.loop = asyncio.get_running_loop()
+        self._topics: dict[str, list[Outbox]] = {}
+        self._busy: dict[Outbox, None] = {}  # with batches that wait to be sent
+        self._requests: dict[Connection, int] = {}  # how many are under way
+        self._routes = Routes(
+            cluster, self._topics.keys(), max_age_s=rules.metadata_max_age_s, on_change=self._routes_changed
+        )
+        self._wake: asyncio.TimerHandle | None = None
+        self._wakes_at = 0.0
+        self._is_pumping_soon = False
+        self._rejects: ClientError | None = None
+        self.backlog = Backlog()
+
+    # For the producer.
+
+    def outboxes(self, topic: str) -> list[Outbox] | None:
+        """By the index of the partition; None for a topic that has to be asked for first: see `learn`."""
+        return self._topics.get(topic)
+
+    async def learn(self, topic: str, timeout_ms: float) -> list[Outbox]:
+        """Raises RetriableError if nothing can be learnt of the topic in time, ClientError for a wrong name."""
+        await self._cluster.topic(topic, timeout_ms=timeout_ms)
+        return self._grow(topic)
+
+    def add(
+        self,
+        outbox: Outbox,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        timestamp_ms: int,
+        future: Acknowledgement,
+    ) -> bool:
+        """Whether this record has made a batch full."""
+        waiting, limit = outbox.waiting, self._rules.batch_size
+        if waiting:
+            batch = waiting[-1]
+            if not batch.is_closed:
+                before = batch.size_bytes
+                if batch.append(key, value, headers, timestamp_ms, limit, future):
+                    self.backlog.buffered_bytes += batch.size_bytes - before
+                    return False
+        batch = outbox.open_batch(self.loop.time(), timestamp_ms)
+        try:
+            batch.append(key, value, headers, timestamp_ms, limit, future)
+        except BaseException:  # what is not bytes
+            waiting.pop()
+            raise
+        self._busy[outbox] = None
+        self.backlog.opened(outbox, batch)
+        if len(waiting) > 1:
+            self._pump()
+            return True
+        if self._rules.linger_s <= 0:
+            self.pump_soon()
+        else:
+            self._wake_at(batch.created_at + self._rules.linger_s)
+        return False
+
+    async def flush(self) -> None:
+        """Returns when every batch that is there now is settled, well or not."""
+        unsettled = self.backlog.unsettled(batch for outbox in self._all_outboxes() for batch in outbox.in_flight)
+        if unsettled:
+            finished = self.backlog.flush(unsettled)
+            self._pump()
+            await finished
+
+    def discard(self, error: ClientError) -> None:
+        """Fail what is not under way, and from now on what would have to be sent again; until `accept`."""
+        self._rejects = error
+        for outbox in self._all_outboxes():
+            for batch in outbox.discard_waiting():
+                self._fail(batch, error)
+                self.backlog.settled(batch)
+        self._busy.clear()
+
+    def accept(self) -> None:
+        self._rejects = None
+
+    def needs_new_epoch(self, identity: Identity) -> bool:
+        """Whether there are sequences of this identity that cannot go on."""
+        return any(outbox.needs_new_epoch(identity) for outbox in self._all_outboxes())
+
+    async def close(self) -> None:
+        """Stop; what is not done is failed."""
+        self.discard(RetriableError("the producer was closed"))
+        if self._wake is not None:
+            self._wake.cancel()
+        await self._routes.close()
+
+    def pump_soon(self) -> None:
+        if not self._is_pumping_soon:
+            self._is_pumping_soon = True
+            self.loop.call_soon(self._pump)
+
+    # Sending.
+
+    def _pump(self) -> None:
+        self._is_pumping_soon = False
+        now = self.loop.time()
+        self._give_up(now)
+        identity = self._permission.identity
+        if identity is None:
+            return
+        by_leader: dict[int, list[Outbox]] = {}
+        oldest = self.backlog.oldest()
+        wake_at = None if oldest is None else oldest[1].created_at + self._rules.delivery_timeout_s
+        for outbox in list(self._busy):
+            if not outbox.waiting:
+                del self._busy[outbox]
+                continue
+            if outbox.needs_new_epoch(identity):
+                anew = self._permission.sequence_lost(outbox.partition, outbox.identity)
+                if anew is None:
+                    return
+                identity = anew
+                self._begin_epoch(outbox, identity)
+                if not outbox.waiting:
+                    continue
+            due_at = self._due_at(outbox)
+            if due_at > now:
+                wake_at = due_at if wake_at is None else min(wake_at, due_at)
+                continue
+            leader = self._routes.leader(outbox.partition)
+            if leader is not None and self._permission.admits(outbox.partition):
+                by_leader.setdefault(leader, []).append(outbox)
+        if wake_at is not None:
+            self._wake_at(wake_at)
+        for node_id, outboxes in by_leader.items():
+            connection = self._routes.connection(node_id)
+            if connection is not None:
+                self._send_all(connection, outboxes, identity, now)
+
+    def _due_at(self, outbox: Outbox) -> float:
+        """When its oldest batch may go, in seconds on the loop's clock."""
+        head = outbox.waiting[0]
+        if head.attempts:
+            return outbox.retry_at
+        if head.is_closed or self.backlog.is_flushing:
+            return outbox.retry_at
+        return max(outbox.retry_at, head.created_at + self._rules.linger_s)
+
+    def _send_all(self, connection: Connection, outboxes: list[Outbox], identity: Identity, now: float) -> None:
+        while outboxes and self._requests.get(connection, 0) < self._rules.max_in_flight:
+            chosen: list[tuple[Outbox, ProducerBatch]] = []
+            size_bytes = 0
+            for outbox in outboxes:
+                batch = outbox.next_to_send(identity)
+                if batch is None or (chosen and size_bytes + batch.size_bytes > self._rules.max_request_size):
+                    continue
+                outbox.sent(batch, identity)
+                size_bytes += batch.size_bytes
+                chosen.append((outbox, batch))
+            if not chosen:
+                return
+            self._send(connection, chosen)
+            outboxes = [outbox for outbox in outboxes if outbox.waiting and self._due_at(outbox) <= now]
+
+    def _send(self, connection: Connection, batches: list[tuple[Outbox, ProducerBatch]]) -> None:
+        rules = self._rules
+        is_transactional = rules.transactional_id is not None
+        request = produce_request(
+            [
+                (outbox.partition, batch.seal(rules.compression, is_transactional=is_transactional))
+                for outbox, batch in batches
+            ],
+            transactional_id=rules.transactional_id,
+            acks=rules.acks,
+            timeout_ms=int(rules.request_timeout_ms),
+        )
+        oldest, newest = version_bounds(
+            is_transactional=is_transactional, is_transaction_v2=self._permission.is_transaction_v2
+        )
+        try:
+            version = connection.version(ProduceRequest, newest, oldest)
+            if rules.acks == 0:
+                connection.send_unanswered(request, version)
+                for outbox, batch in batches:
+                    self._written(outbox, batch, None, None)
+                return
+            reply = connection.send(request, version, ProduceResponse)
+        except ClientError as error:
+            for outbox, batch in batches:
+                self._not_written(outbox, batch, error.code or ErrorCode.NETWORK_EXCEPTION, str(error))
+            return
+        self._requests[connection] = self._requests.get(connection, 0) + 1
+        reply.add_done_callback(partial(self._answered, connection, batches))
+
+    # Answers.
+
+    def _answered(
+        self,
+        connection: Connection,
+        batches: list[tuple[Outbox, ProducerBatch]],
+        reply: asyncio.Future[ProduceResponse],
+    ) -> None:
+        under_way = self._requests[connection] - 1
+        if under_way:
+            self._requests[connection] = under_way
+        else:
+            del self._requests[connection]
+        lost = reply.exception()
+        answers = {} if lost is not None else answers_by_partition(reply.result())
+        for outbox, batch in batches:
+            answer = answers.get(outbox.partition)
+            if lost is not None:
+                self._not_written(outbox, batch, ErrorCode.NETWORK_EXCEPTION, str(lost), was_lost=True)
+            elif answer is None:
+                self._not_written(outbox, batch, ErrorCode.NETWORK_EXCEPTION, "the broker left out this partition")
+            elif answer.error_code == 0:
+                self._written(outbox, batch, base_offset(answer), log_append_time_ms(answer))
+            elif answer.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER.value:
+                self._written(outbox, batch, None, None)
+            else:
+                self._not_written(outbox, batch, code_of(answer.error_code), explanation(answer))
+        self._pump()
+
+    def _written(self, outbox: Outbox, batch: ProducerBatch, first_offset: int | None, time_ms: int | None) -> None:
+        outbox.written(batch)
+        if not batch.is_done:
+            batch.succeed(*outbox.partition, first_offset, time_ms)
+            self.backlog.done(batch)
+        self.backlog.settled(batch)
+
+    def _not_written(
+        self, outbox: Outbox, batch: ProducerBatch, code: ErrorCode, text: str, *, was_lost: bool = False
+    ) -> None:
+        """Not by what is known: with a lost connection it may have been."""
+        topic, index = outbox.partition
+        batch.last_error = text
+        if code in STALE_METADATA:
+            self._routes.refresh()
+        is_transactional = self._rules.transactional_id is not None
+        decided = verdict(ApiKey.PRODUCE, code, is_transactional=is_transactional)
+        if code in SEQUENCE_LOST and self._rules.is_idempotent:
+            match outbox.gap(batch):
+                case Gap.WRITTEN_BEFORE:
+                    self._written(outbox, batch, None, None)
+                    return
+                case Gap.SENT_TOO_EARLY:
+                    decided = Verdict.RETRY
+                case Gap.REAL if not is_transactional:
+                    outbox.broken_at(batch, self.loop.time())
+                    self._requeued(outbox, batch)
+                    return
+        if decided is Verdict.RETRY:
+            retry_at = self.loop.time() + self._cluster.backoff.delay_s(batch.attempts)
+            outbox.returned(batch, retry_at, was_lost=was_lost)
+            self._requeued(outbox, batch)
+            return
+        outbox.refused(batch)
+        error = as_exception(decided, code, f"a batch of {batch.record_count} records for {topic}-{index}: {text}")
+        self._fail(batch, error)
+        self.backlog.settled(batch)
+        if decided is not Verdict.REFUSED:
+            self._permission.failed(decided, error)
+
+    def _requeued(self, outbox: Outbox, batch: ProducerBatch) -> None:
+        if batch.is_done:  # it was given up while it was under way
+            self.backlog.settled(batch)
+        elif self._rejects is not None:
+            outbox.given_up(batch)
+            self._fail(batch, self._rejects)
+            self.backlog.settled(batch)
+        else:
+            self._busy[outbox] = None
+
+    def _begin_epoch(self, outbox: Outbox, identity: Identity) -> None:
+        topic, index = outbox.partition
+        error = RetriableError(
+            f"records for {topic}-{index} were given up, and these behind them may be lost with them"
+        )
+        for batch in outbox.begin_epoch(identity):
+            self._fail(batch, error)
+            self.backlog.settled(batch)
+
+    def _give_up(self, now: float) -> None:
+        """Batches older than the delivery timeout fail, also those under way."""
+        while (oldest := self.backlog.oldest()) is not None:
+            outbox, batch = oldest
+            if batch.created_at + self._rules.delivery_timeout_s > now:
+                return
+            topic, index = outbox.partition
+            text = f"no answer to {batch.record_count} records for {topic}-{index}"
+            text += f" in {self._rules.delivery_timeout_s:g} s{f': {batch.last_error}' if batch.last_error else ''}"
+            outbox.given_up(batch)
+            self._fail(batch, RetriableError(text, ErrorCode.REQUEST_TIMED_OUT))
+            if batch not in outbox.in_flight:
+                self.backlog.settled(batch)
+            if self._rules.transactional_id is not None:
+                self._permission.failed(Verdict.ABORT, AbortableError(text, ErrorCode.REQUEST_TIMED_OUT))
+
+    def _fail(self, batch: ProducerBatch, error: ClientError) -> None:
+        if not batch.is_done:
+            batch.fail(error)
+            self.backlog.done(batch)
+
+    # What is known.
+
+    def _routes_changed(self) -> None:
+        for topic in self._topics:
+            self._grow(topic)
+        self.pump_soon()
+
+    def _grow(self, topic: str) -> list[Outbox]:
+        """As many outboxes as the topic has partitions by what is known of it."""
+        outboxes = self._topics.setdefault(topic, [])
+        known = self._cluster.known_topic(topic)
+        first_alone = not self._permission.is_transaction_v2
+        for index in range(len(outboxes), 0 if known is None else len(known.leaders)):
+            partition = TopicPartition(topic, index)
+            outboxes.append(Outbox(partition, is_idempotent=self._rules.is_idempotent, first_alone=first_alone))
+        return outboxes
+
+    def _all_outboxes(self) -> Iterable[Outbox]:
+        for outboxes in self._topics.values():
+            yield from outboxes
+
+    def _wake_at(self, when: float) -> None:
+        if self._wake is not None:
+            if not self._wake.cancelled() and self.loop.time() < self._wakes_at <= when:
+                return
+            self._wake.cancel()
+        self._wake = self.loop.call_at(when, self._woken)
+        self._wakes_at = when  # uvloop's handle of a time that has passed does not know it
+
+    def _woken(self) -> None:
+        self._wake = None  # uvloop wakes a little early: then the same time is waited for again
+        self._pump()

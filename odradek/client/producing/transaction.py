@@ -1,0 +1,111 @@
+"""The states of a transactional producer and the calls that each of them allows (KIP-98, KIP-939).
+
+What did not fit into the table: where something is prepared, `complete` means commit or abort, by the state that it is
+given; see `completion`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+
+from odradek.client.errors import IllegalState
+from odradek.client.prepared import PreparedTxnState
+from odradek.client.producing.verdicts import Verdict
+from protocol.errors import ErrorCode
+
+
+class TxnState(Enum):
+    UNINITIALIZED = auto()
+    INITIALIZING = auto()
+    READY = auto()
+    NOTHING_KEPT = auto()  # initialised to complete what was prepared, and there was nothing
+    IN_TRANSACTION = auto()
+    PREPARING = auto()  # no more records; what was sent is being flushed
+    PREPARED = auto()
+    COMMITTING = auto()
+    ABORTING = auto()
+    ABORTABLE_ERROR = auto()
+    FATAL_ERROR = auto()
+
+
+class Call(Enum):
+    INIT = "init_transactions"
+    BEGIN = "begin_transaction"
+    SEND = "send"
+    SEND_OFFSETS = "send_offsets_to_transaction"
+    FLUSH = "flush"
+    PREPARE = "prepare_transaction"
+    COMMIT = "commit_transaction"
+    ABORT = "abort_transaction"
+    COMPLETE = "complete_transaction"
+
+
+S, C = TxnState, Call
+
+# A call that did not come to its end, because its time was over or because it was cancelled, may be made again.
+NEXT: Mapping[TxnState, Mapping[Call, TxnState]] = {
+    S.UNINITIALIZED: {C.INIT: S.INITIALIZING},
+    S.INITIALIZING: {C.INIT: S.INITIALIZING},
+    S.READY: {C.BEGIN: S.IN_TRANSACTION, C.FLUSH: S.READY},
+    S.NOTHING_KEPT: {C.BEGIN: S.IN_TRANSACTION, C.FLUSH: S.NOTHING_KEPT, C.COMPLETE: S.READY},
+    S.IN_TRANSACTION: {
+        C.SEND: S.IN_TRANSACTION,
+        C.SEND_OFFSETS: S.IN_TRANSACTION,
+        C.FLUSH: S.IN_TRANSACTION,
+        C.PREPARE: S.PREPARING,
+        C.COMMIT: S.COMMITTING,
+        C.ABORT: S.ABORTING,
+    },
+    S.PREPARING: {C.PREPARE: S.PREPARING, C.ABORT: S.ABORTING},
+    S.PREPARED: {C.COMMIT: S.COMMITTING, C.ABORT: S.ABORTING},
+    S.COMMITTING: {C.COMMIT: S.COMMITTING},
+    S.ABORTING: {C.ABORT: S.ABORTING},
+    S.ABORTABLE_ERROR: {C.ABORT: S.ABORTING},
+    S.FATAL_ERROR: {},
+}
+
+# Where a failed batch or request can still turn a transaction into one that has to be aborted.
+UNDECIDED = frozenset({S.INITIALIZING, S.IN_TRANSACTION, S.PREPARING, S.PREPARED, S.COMMITTING})
+# Where `close` aborts, unless the transaction is or was prepared: then only its owner may.
+ABORTED_BY_CLOSE = frozenset({S.IN_TRANSACTION, S.PREPARING, S.ABORTABLE_ERROR})
+
+
+class Completion(Enum):
+    COMMIT = auto()
+    ABORT = auto()
+    NOTHING = auto()  # there is no transaction: nothing is asked of the broker
+
+
+def next_state(state: TxnState, call: Call) -> TxnState:
+    """Where the call leads. Raises IllegalState for one that the state does not allow."""
+    allowed = NEXT[state].get(call)
+    if allowed is None:
+        raise IllegalState(f"{call.value} is not allowed in state {state.name}")
+    return allowed
+
+
+def after_error(state: TxnState, verdict: Verdict) -> TxnState:
+    """Where the verdict on a batch or a request leads."""
+    if verdict is Verdict.FATAL:
+        return S.FATAL_ERROR
+    if verdict is Verdict.ABORT and state in UNDECIDED:
+        return S.ABORTABLE_ERROR
+    return state
+
+
+def completion(state: TxnState, prepared: PreparedTxnState, given: PreparedTxnState) -> Completion:
+    """What `complete_transaction(given)` does: commit if `given` names the prepared transaction, else abort.
+
+    Called again after it did not come to its end, it must decide as before. Raises IllegalState (INVALID_TXN_STATE)
+    where nothing is prepared. Source: KIP-939, KafkaProducer API changes.
+    """
+    if state is S.NOTHING_KEPT:
+        return Completion.NOTHING
+    decided = Completion.COMMIT if given == prepared else Completion.ABORT
+    if state is S.PREPARED or (state, decided) in (
+        (S.COMMITTING, Completion.COMMIT),
+        (S.ABORTING, Completion.ABORT),
+    ):
+        return decided
+    raise IllegalState(f"no transaction is prepared, the state is {state.name}", ErrorCode.INVALID_TXN_STATE)

@@ -1,0 +1,361 @@
+"""What a transactional producer asks its coordinators, and the state that their answers leave it in."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from odradek.client.errors import (
+    STALE_COORDINATOR,
+    AbortableError,
+    ClientError,
+    FatalError,
+    IllegalState,
+    RetriableError,
+    code_of,
+)
+from odradek.client.network.backoff import Backoff
+from odradek.client.network.cluster import Cluster, CoordinatorType
+from odradek.client.prepared import PreparedTxnState
+from odradek.client.producing.producer_batch import Identity
+from odradek.client.producing.transaction import Call, TxnState, after_error, next_state
+from odradek.client.producing.transaction_requests import (
+    add_partitions,
+    commit_offsets,
+    error_of_offsets,
+    error_of_partitions,
+)
+from odradek.client.producing.verdicts import Verdict, as_exception, verdict
+from odradek.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
+from protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
+from protocol.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
+from protocol.messages.end_txn_request import EndTxnRequest
+from protocol.messages.end_txn_response import EndTxnResponse
+from protocol.messages.init_producer_id_request import InitProducerIdRequest
+from protocol.messages.init_producer_id_response import InitProducerIdResponse
+from protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
+from protocol.struct import Message
+
+M = TypeVar("M", bound=Message)
+
+TRANSACTION_V2 = 2  # of the feature transaction.version
+# The versions that go with it: KIP-890 part 2.
+END_TXN_V2, TXN_OFFSET_COMMIT_V2 = 5, 5
+ADD_PARTITIONS_OF_CLIENTS = 3  # from 4 on it is a request between brokers
+TWO_PHASE_COMMIT = 6  # InitProducerId since KIP-939
+NO_PRODUCER_ID = -1
+# A coordinator is done with the transaction before within milliseconds.
+CONCURRENT_BACKOFF_MS = 20
+
+
+class TransactionSession:
+    """One per producer. Its calls are made one at a time."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        transactional_id: str,
+        *,
+        two_phase_commit: bool,
+        transaction_timeout_ms: int,
+        max_block_ms: float,
+        request_timeout_ms: float,
+        on_error: Callable[[ClientError], None],
+        on_progress: Callable[[], None],
+    ) -> None:
+        """on_error: the transaction, or the producer, is lost. on_progress: more batches may go."""
+        self._cluster = cluster
+        self._transactional_id = transactional_id
+        self._two_phase_commit = two_phase_commit
+        self._transaction_timeout_ms = transaction_timeout_ms
+        self._max_block_s = max_block_ms / 1000
+        self._request_timeout_ms = request_timeout_ms
+        self._on_error = on_error
+        self._on_progress = on_progress
+        self._concurrent = Backoff(min(CONCURRENT_BACKOFF_MS, cluster.backoff.first_ms), cluster.backoff.most_ms)
+        self.state = TxnState.UNINITIALIZED
+        self.error: ClientError | None = None
+        self.identity: Identity | None = None
+        self.prepared = PreparedTxnState()
+        self.is_transaction_v2 = False
+        self.has_begun = False  # whether the coordinator may know of a transaction that has to be ended
+        self._added: set[TopicPartition] = set()
+        self._to_add: set[TopicPartition] = set()
+        self._adding: asyncio.Task[None] | None = None
+        self._asking = asyncio.Lock()  # offsets of one task are not sent while another ends the transaction
+
+    def enter(self, call: Call) -> None:
+        """Go where the call leads. Raises IllegalState; after an error that has not been dealt with, that error."""
+        try:
+            self.state = next_state(self.state, call)
+        except IllegalState as illegal:
+            if self.error is None:
+                raise
+            raise type(self.error)(f"{illegal}: {self.error}", self.error.code) from self.error
+
+    def failed(self, verdict: Verdict, error: ClientError) -> None:
+        """What became of a batch or a request of this transaction."""
+        before, self.state = self.state, after_error(self.state, verdict)
+        if self.state is not before:
+            self.error = error
+            self._on_error(error)
+
+    def raise_error(self) -> None:
+        """Raises what `failed` was told, if it ended the transaction."""
+        if self.error is not None and self.state in (TxnState.ABORTABLE_ERROR, TxnState.FATAL_ERROR):
+            raise type(self.error)(str(self.error), self.error.code) from self.error
+
+    async def close(self) -> None:
+        if self._adding is not None:
+            self._adding.cancel()
+            await asyncio.wait([self._adding])
+
+    # Initialising.
+
+    async def init(self, *, keep_prepared: bool) -> None:
+        """After it `state` is READY, or PREPARED with `prepared` set; NOTHING_KEPT if there was nothing to keep."""
+        needs_version = TWO_PHASE_COMMIT if keep_prepared or self._two_phase_commit else 0
+        self.is_transaction_v2 = self._cluster.transaction_version >= TRANSACTION_V2
+        if needs_version and not self.is_transaction_v2:
+            error = FatalError(
+                "two-phase commit takes transaction.version 2, in which no two transactions have the same name",
+                ErrorCode.UNSUPPORTED_VERSION,
+            )
+            self.failed(Verdict.FATAL, error)
+            raise error
+        answer = await self._init_producer_id(needs_version, keep_prepared=keep_prepared)
+        self.identity = Identity(answer.producer_id, answer.producer_epoch)
+        if answer.ongoing_txn_producer_id != NO_PRODUCER_ID:
+            self.prepared = PreparedTxnState(answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
+            self.has_begun = True
+            self.state = TxnState.PREPARED
+        else:
+            self.state = TxnState.NOTHING_KEPT if keep_prepared else TxnState.READY
+
+    async def _init_producer_id(
+        self, needs_version: int, *, keep_prepared: bool = False, expected: Identity | None = None
+    ) -> InitProducerIdResponse:
+        producer_id, producer_epoch = expected or Identity(-1, -1)
+        request = InitProducerIdRequest(
+            transactional_id=self._transactional_id,
+            transaction_timeout_ms=self._transaction_timeout_ms,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            enable2_pc=self._two_phase_commit,
+            keep_prepared_txn=keep_prepared,
+        )
+        return await self._ask(
+            ApiKey.INIT_PRODUCER_ID,
+            request,
+            InitProducerIdResponse,
+            lambda answer: answer.error_code,
+            min_version=needs_version,
+        )
+
+    async def prepare(self) -> PreparedTxnState:
+        """Of a transaction whose records are flushed. One in which nothing was sent does not exist for the coordinator,
+        and the next one will have the same producer epoch: so it has no name."""
+        async with self._asking:
+            self.raise_error()
+            assert self.identity is not None
+            self.prepared = PreparedTxnState(*self.identity) if self.has_begun else PreparedTxnState()
+            self.state = TxnState.PREPARED
+            return self.prepared
+
+    # Adding partitions and offsets.
+
+    def sequence_lost(self, partition: TopicPartition, identity: Identity) -> Identity | None:
+        topic, index = partition
+        text = f"records for {topic}-{index} were given up, and nobody knows whether they were written"
+        self.failed(Verdict.ABORT, AbortableError(text))
+        return None
+
+    def sends(self) -> None:
+        """A record is about to be sent: from here on the broker may open the transaction by itself."""
+        if self.is_transaction_v2:
+            self.has_begun = True
+
+    def admits(self, partition: TopicPartition) -> bool:
+        """Whether batches may go to this partition. With transaction.version 2 the broker adds it by itself."""
+        if self.is_transaction_v2 or partition in self._added:
+            return True
+        if self.state in (TxnState.IN_TRANSACTION, TxnState.PREPARING, TxnState.COMMITTING):
+            self._to_add.add(partition)
+            if self._adding is None:
+                self._adding = asyncio.get_running_loop().create_task(self._add_partitions())
+        return False
+
+    async def _add_partitions(self) -> None:
+        assert self.identity is not None
+        try:
+            while self._to_add:
+                partitions, self._to_add = self._to_add, set()
+                await self._ask(
+                    ApiKey.ADD_PARTITIONS_TO_TXN,
+                    add_partitions(self._transactional_id, self.identity, partitions),
+                    AddPartitionsToTxnResponse,
+                    error_of_partitions,
+                    max_version=ADD_PARTITIONS_OF_CLIENTS,
+                )
+                self._added |= partitions
+                self.has_begun = True
+        except RetriableError as error:  # its time is over
+            self.failed(Verdict.ABORT, AbortableError(str(error), error.code))
+        except ClientError:
+            pass  # `failed` has been told
+        finally:
+            self._adding = None
+            self._on_progress()
+
+    async def send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+    ) -> None:
+        """Raises AbortableError also when there is no answer in time: the offsets may be in the transaction or not. So
+        it is when the call is cancelled, and the transaction has to be aborted."""
+        if not offsets:
+            return
+        self.sends()
+        try:
+            async with self._asking:
+                if not self.is_transaction_v2:
+                    await self._add_offsets(group.group_id)
+                await self._commit_offsets(offsets, group)
+        except RetriableError as error:
+            lost = AbortableError(str(error), error.code)
+            self.failed(Verdict.ABORT, lost)
+            raise lost from error
+        except asyncio.CancelledError:
+            self.failed(Verdict.ABORT, AbortableError("sending offsets to the transaction was cancelled"))
+            raise
+
+    async def _add_offsets(self, group_id: str) -> None:
+        assert self.identity is not None
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self._transactional_id,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.producer_epoch,
+            group_id=group_id,
+        )
+        await self._ask(ApiKey.ADD_OFFSETS_TO_TXN, request, AddOffsetsToTxnResponse, lambda answer: answer.error_code)
+        self.has_begun = True
+
+    async def _commit_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+    ) -> None:
+        assert self.identity is not None
+        await self._ask(
+            ApiKey.TXN_OFFSET_COMMIT,
+            commit_offsets(self._transactional_id, self.identity, offsets, group),
+            TxnOffsetCommitResponse,
+            error_of_offsets,
+            kind=CoordinatorType.GROUP,
+            key=group.group_id,
+            max_version=TXN_OFFSET_COMMIT_V2 if self.is_transaction_v2 else TXN_OFFSET_COMMIT_V2 - 1,
+            min_version=TXN_OFFSET_COMMIT_V2 if self.is_transaction_v2 else 0,
+        )
+
+    # Ending.
+
+    async def end(self, *, committed: bool, needs_new_epoch: Callable[[Identity], bool]) -> None:
+        """READY afterwards. Nothing is asked when the coordinator cannot know of a transaction.
+
+        needs_new_epoch   whether sequences of this identity cannot go on; with transaction.version 2 they never do
+        """
+        async with self._asking:
+            self.raise_error()  # of what was still being asked
+            await self._end(committed, needs_new_epoch)
+
+    async def _end(self, committed: bool, needs_new_epoch: Callable[[Identity], bool]) -> None:
+        if self._adding is not None:
+            await asyncio.wait([self._adding])
+        if self.identity is None:  # what has to be aborted is that nothing could be initialised
+            self.error = None
+            self.state = TxnState.UNINITIALIZED
+            return
+        if self.has_begun:
+            request = EndTxnRequest(
+                transactional_id=self._transactional_id,
+                producer_id=self.identity.producer_id,
+                producer_epoch=self.identity.producer_epoch,
+                committed=committed,
+            )
+            answer = await self._ask(
+                ApiKey.END_TXN,
+                request,
+                EndTxnResponse,
+                lambda answer: answer.error_code,
+                max_version=END_TXN_V2 if self.is_transaction_v2 else END_TXN_V2 - 1,
+                min_version=END_TXN_V2 if self.is_transaction_v2 else 0,
+                is_aborting=not committed,
+            )
+            if self.is_transaction_v2:
+                self.identity = Identity(answer.producer_id, answer.producer_epoch)
+        if not self.is_transaction_v2 and needs_new_epoch(self.identity):
+            bumped = await self._init_producer_id(0, expected=self.identity)
+            self.identity = Identity(bumped.producer_id, bumped.producer_epoch)
+        self._added.clear()
+        self._to_add.clear()
+        self.has_begun = False
+        self.error = None
+        self.prepared = PreparedTxnState()
+        self.state = TxnState.READY
+
+    # Asking.
+
+    async def _ask(
+        self,
+        api: ApiKey,
+        request: Message,
+        answer: type[M],
+        error_code: Callable[[M], int],
+        *,
+        kind: CoordinatorType = CoordinatorType.TRANSACTION,
+        key: str | None = None,
+        max_version: int | None = None,
+        min_version: int = 0,
+        is_aborting: bool = False,
+    ) -> M:
+        """Until it is done. Raises RetriableError when that takes longer than `max_block_ms`: then nobody knows; what
+        else it raises `failed` has been told."""
+        key = self._transactional_id if key is None else key
+        ends_at = time.monotonic() + self._max_block_s
+        failures = 0
+        while True:
+            code = ErrorCode.NONE
+            try:
+                answered = await self._cluster.ask_coordinator(
+                    key,
+                    kind,
+                    request,
+                    answer,
+                    max_version=max_version,
+                    min_version=min_version,
+                    timeout_ms=min(self._request_timeout_ms, max(1.0, (ends_at - time.monotonic()) * 1000)),
+                    find_timeout_ms=0,
+                )
+                code = code_of(error_code(answered))
+                if code is ErrorCode.NONE:
+                    return answered
+                text = f"{api.name} for {key!r}: {code.name}"
+                decided = verdict(api, code, is_transactional=True, is_aborting=is_aborting)
+            except RetriableError as lost:
+                code, text, decided = lost.code or ErrorCode.NETWORK_EXCEPTION, str(lost), Verdict.RETRY
+            except ClientError as refused:  # no common version, or no coordinator for us
+                code, text = refused.code or ErrorCode.UNKNOWN_SERVER_ERROR, str(refused)
+                decided = verdict(ApiKey.FIND_COORDINATOR, code, is_transactional=True)
+            error = as_exception(decided, code, text)
+            if decided is not Verdict.RETRY:
+                self.failed(decided, error)
+                raise error
+            if code in STALE_COORDINATOR:
+                self._cluster.forget_coordinator(key, kind)
+            if time.monotonic() >= ends_at:
+                raise error
+            failures += 1
+            backoff = self._concurrent if code is ErrorCode.CONCURRENT_TRANSACTIONS else self._cluster.backoff
+            await asyncio.sleep(backoff.delay_s(failures))
