@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.coordinators.verification import Operation, TransactionalProducer, Unverified, Verdicts
-from broker.handlers.produce import NotVerified, ProduceInHand
+from broker.partitions.produce_in_hand import NotVerified, ProduceInHand
 from protocol.errors import ErrorCode, KafkaError
 from storage.validation import RefusedRecords, only_batch
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from broker.groups.classic import ClassicGroup
 from broker.groups.describe import describe_classic, describe_missing, listed_classic, listed_modern, selects
 from broker.groups.join import NO_MEMBER_ID, Joiner, join, refused
+from broker.groups.member import Token
 from broker.groups.membership import heartbeat_verdict, leave_group, sync_group
 from broker.groups.modern import GROUP_TYPE_OF_RECORD, ModernGroup
 from broker.groups.offset_requests import (
@@ -42,7 +43,6 @@ from broker.groups.turn import (
     Timer,
     TimerKey,
     TimerKind,
-    Token,
     Turn,
 )
 from protocol.errors import ErrorCode, KafkaError

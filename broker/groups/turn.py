@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from broker.groups.member import Token
 from protocol.messages.join_group_response import JoinGroupResponse
 from protocol.messages.sync_group_response import SyncGroupResponse
 from protocol.struct import Message
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-
-Token = object
-"""Stands for a client that waits; the core only keeps it and hands it back. The shell knows what it is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,31 @@ A write to the page cache costs less than a thread hop, so it stays on the loop;
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from broker.partitions.fetch_wait import FetchWait
 from broker.workers import Outcome, Workers
 
 if TYPE_CHECKING:
-    from broker.partitions.partition import Partition
-    from storage.log import SyncTicket
+    from storage.log import Log, SyncTicket
 
 PARALLEL_SYNCS = 4
+
+
+class Dirty(Protocol):
+    """A partition with batches that are not written."""
+
+    def write(self, woken: list[FetchWait]) -> None:
+        """Adds the parked fetches that may now have enough."""
+
+
+class Unsynced(Protocol):
+    """A partition for whose fdatasync somebody waits."""
+
+    @property
+    def log(self) -> Log: ...
+
+    def sync_ended(self, ticket: SyncTicket) -> None: ...
 
 
 class AppendFlush:
@@ -27,9 +42,9 @@ class AppendFlush:
     def __init__(self, soon: Callable[[Callable[[], None]], object]) -> None:
         """`soon` runs an action after those that the loop has in hand: `loop.call_soon`."""
         self._soon = soon
-        self._dirty: list[Partition] = []
+        self._dirty: list[Dirty] = []
 
-    def add(self, partition: Partition) -> None:
+    def add(self, partition: Dirty) -> None:
         """Once per partition and tick: the partition knows whether it is in the list."""
         if not self._dirty:
             self._soon(self.flush)
@@ -55,10 +70,10 @@ class SyncRounds:
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
-        self._asked: dict[Partition, None] = {}
+        self._asked: dict[Unsynced, None] = {}
         self._running = 0
 
-    def add(self, partition: Partition) -> None:
+    def add(self, partition: Unsynced) -> None:
         self._asked[partition] = None
         if not self._running:
             self._begin()
@@ -70,7 +85,7 @@ class SyncRounds:
             share = [(partition, partition.log.start_sync()) for partition in asked[first::PARALLEL_SYNCS]]
             self._workers.run(lambda share=share: run_syncs(share), self._share_ended)  # type: ignore[misc]
 
-    def _share_ended(self, outcome: Outcome[list[tuple[Partition, SyncTicket]]]) -> None:
+    def _share_ended(self, outcome: Outcome[list[tuple[Unsynced, SyncTicket]]]) -> None:
         for partition, ticket in outcome.result():
             partition.sync_ended(ticket)
         self._running -= 1  # only now: a log is synced by one round at a time
@@ -78,7 +93,7 @@ class SyncRounds:
             self._begin()
 
 
-def run_syncs(share: list[tuple[Partition, SyncTicket]]) -> list[tuple[Partition, SyncTicket]]:
+def run_syncs(share: list[tuple[Unsynced, SyncTicket]]) -> list[tuple[Unsynced, SyncTicket]]:
     for _, ticket in share:
         ticket.run()
     return share

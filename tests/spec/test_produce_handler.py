@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from broker.delayed import NO_RESPONSE, CloseConnection
-from broker.handlers.produce import ADMIN_CLIENT_ID, produce
+from broker.handlers.produce import produce
+from broker.partitions.produce_in_hand import ADMIN_CLIENT_ID
 from protocol.api_keys import ApiKey
 from protocol.codec import decode, encode
 from protocol.errors import ErrorCode, KafkaError
