@@ -215,6 +215,16 @@ class World:
     def living(self) -> list[Client]:
         return [client for client in self.clients if client.is_alive and not client.is_busy]
 
+    @property
+    def busy_in_force(self) -> set[str]:
+        """Member ids of the busy ones that no rebalance has passed by: where those who join again are no leader, and
+        want what they wanted before, there is none."""
+        return {
+            client.member_id
+            for client in self.clients
+            if client.is_alive and client.is_busy and client.generation == self.generation
+        }
+
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_groups_hold_together_and_nobody_is_stuck(seed: int) -> None:
@@ -231,6 +241,7 @@ def test_groups_hold_together_and_nobody_is_stuck(seed: int) -> None:
         shares = [client.assignment for client in world.living]
         assert len(set(shares)) == len(shares), "two members have the same share"
         members = {member.member_id for member in world.scene.describe().members}
-        assert members == {client.member_id for client in world.living}, "somebody dead is still in"
+        living = {client.member_id for client in world.living}
+        assert living <= members <= living | world.busy_in_force, "somebody dead is still in"
     except AssertionError as failure:
         raise AssertionError("\n".join([*world.trace, str(failure)])) from failure
