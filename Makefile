@@ -26,9 +26,9 @@ run: .make/run
 
 setup: .make/dev
 
-# One process per core, each with whole files: tests of a file share a broker.
+# One process per core, each with whole files: tests of a file share a broker. A test that hangs says where.
 test: .make/dev
-	$(RUN) -m pytest --numprocesses auto --dist loadfile $(ARGS)
+	$(RUN) -m pytest --numprocesses auto --dist loadfile --timeout 180 $(ARGS)
 
 check: .make/dev
 	$(VENV)/bin/ruff check .

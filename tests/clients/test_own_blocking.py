@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future
 
 import pytest
@@ -111,6 +112,15 @@ def test_a_call_from_the_loop_s_own_thread_is_refused_instead_of_hanging(bootstr
         assert isinstance(told.result(20), IllegalState)
 
 
+@pytest.fixture
+def ctrl_c_is_heard() -> Iterator[None]:
+    """It is not by itself where a shell runs the tests in its background: there SIGINT is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c_is_heard")
 def test_ctrl_c_ends_a_call_that_waits_and_the_consumer_can_be_used_on(bootstrap: str, topic: str) -> None:
     with Consumer(bootstrap_servers=bootstrap) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
