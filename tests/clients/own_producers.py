@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from odradek.client import Producer, RetriableError
+from odradek.client import Producer, RetriableError, TopicPartition
+from protocol.api_keys import ApiKey
+from tests.clients.admin import create_topic
 from tests.clients.speakers import wait_for
-from tests.clients.test_transactions import is_decided
+from tests.clients.test_transactions import is_decided, offset_becomes
 from tests.clients.transactions import confluent_values
 from tests.support.broker_process import Broker
+from tests.support.flaky_proxy import FlakyProxy
 
 TWO_PHASE: dict[str, object] = {"transaction.two.phase.commit.enable": "true"}
 
@@ -57,3 +61,25 @@ async def again_and_again(call: Callable[[], Awaitable[object]]) -> None:
 async def killed_and_started(broker: Broker) -> None:
     await asyncio.to_thread(broker.kill9)
     await asyncio.to_thread(broker.start)
+
+
+async def two_transactions_with_a_fault(proxy: FlakyProxy, api: ApiKey, fault: str, *, commit: bool) -> None:
+    """The proxy "loses" one answer to `api`, or "drops" one request, in the first of two transactions; the producer
+    asks again, and nobody sees anything of it. commit: the first one too."""
+    topic, group = create_topic(proxy.bootstrap, f"{fault}-{api.name}"), uuid.uuid4().hex
+    setattr(proxy, fault, lambda key, _version, seen: key == api.value and seen == 0)
+    async with a_transactional(proxy.bootstrap, uuid.uuid4().hex) as producer:
+        for last in (False, True):
+            await producer.begin_transaction()
+            await producer.send(topic, b"last" if last else b"first")
+            await producer.send_offsets_to_transaction({TopicPartition(topic, 0): 20 if last else 10}, group)
+            await producer.flush()
+            if last or commit:
+                await producer.commit_transaction()
+            else:
+                await producer.abort_transaction()
+    assert [*proxy.lost, *proxy.dropped] == [api.value]
+    proxy.forget()
+    assert await committed(proxy.bootstrap, topic) == ([b"first"] if commit else []) + [b"last"]
+    assert await written(proxy.bootstrap, topic) == [b"first", b"last"]
+    await asyncio.to_thread(offset_becomes, proxy.bootstrap, group, topic, 20)

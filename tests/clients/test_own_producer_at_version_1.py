@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from odradek.client import AbortableError, FatalError, TopicPartition
+from odradek.client import AbortableError, FatalError
 from odradek.client.network.cluster import Cluster
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
@@ -16,8 +16,13 @@ from protocol.messages.update_features_request import FeatureUpdateKey, UpdateFe
 from protocol.messages.update_features_response import UpdateFeaturesResponse
 from tests.clients.admin import create_topic
 from tests.clients.conftest import SETTINGS
-from tests.clients.own_producers import TWO_PHASE, a_producer, a_transactional, committed, written
-from tests.clients.test_transactions import offset_becomes
+from tests.clients.own_producers import (
+    TWO_PHASE,
+    a_producer,
+    a_transactional,
+    committed,
+    two_transactions_with_a_fault,
+)
 from tests.support.broker_process import new_broker
 from tests.support.flaky_proxy import FlakyProxy
 
@@ -85,23 +90,7 @@ async def test_partitions_are_added_before_records_go_there(proxy: FlakyProxy) -
 async def test_each_request_of_a_transaction_is_asked_again(
     proxy: FlakyProxy, api: ApiKey, fault: str, commit: bool
 ) -> None:
-    topic, group = create_topic(proxy.bootstrap, f"{fault}-{api.name}"), new_id()
-    setattr(proxy, fault, lambda key, _version, seen: key == api.value and seen == 0)
-    async with a_transactional(proxy.bootstrap, new_id()) as producer:
-        for last in (False, True):
-            await producer.begin_transaction()
-            await producer.send(topic, b"last" if last else b"first")
-            await producer.send_offsets_to_transaction({TopicPartition(topic, 0): 20 if last else 10}, group)
-            await producer.flush()
-            if last or commit:
-                await producer.commit_transaction()
-            else:
-                await producer.abort_transaction()
-    assert [*proxy.lost, *proxy.dropped] == [api.value]
-    proxy.forget()
-    assert await committed(proxy.bootstrap, topic) == ([b"first"] if commit else []) + [b"last"]
-    assert await written(proxy.bootstrap, topic) == [b"first", b"last"]
-    await asyncio.to_thread(offset_becomes, proxy.bootstrap, group, topic, 20)
+    await two_transactions_with_a_fault(proxy, api, fault, commit=commit)
 
 
 async def test_after_a_refused_record_the_next_transaction_has_a_new_epoch(proxy: FlakyProxy) -> None:

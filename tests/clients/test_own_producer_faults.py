@@ -32,6 +32,7 @@ from tests.clients.own_producers import (
     again_and_again,
     committed,
     killed_and_started,
+    two_transactions_with_a_fault,
     written,
 )
 from tests.clients.test_transactions import committed_offset, offset_becomes
@@ -144,23 +145,7 @@ async def test_what_cannot_be_delivered_in_time_fails_and_the_producer_goes_on(s
 async def test_each_request_of_a_transaction_is_asked_again(
     proxy: FlakyProxy, api: ApiKey, fault: str, commit: bool
 ) -> None:
-    topic, group = create_topic(proxy.bootstrap, f"{fault}-{api.name}"), new_id()
-    setattr(proxy, fault, lambda key, _version, seen: key == api.value and seen == 0)
-    async with a_transactional(proxy.bootstrap, new_id()) as producer:
-        for last in (False, True):
-            await producer.begin_transaction()
-            await producer.send(topic, b"last" if last else b"first")
-            await producer.send_offsets_to_transaction({TopicPartition(topic, 0): 20 if last else 10}, group)
-            await producer.flush()
-            if last or commit:
-                await producer.commit_transaction()
-            else:
-                await producer.abort_transaction()
-    assert [*proxy.lost, *proxy.dropped] == [api.value]
-    proxy.forget()
-    assert await committed(proxy.bootstrap, topic) == ([b"first"] if commit else []) + [b"last"]
-    assert await written(proxy.bootstrap, topic) == [b"first", b"last"]
-    await asyncio.to_thread(offset_becomes, proxy.bootstrap, group, topic, 20)
+    await two_transactions_with_a_fault(proxy, api, fault, commit=commit)
 
 
 async def test_end_txn_that_arrives_twice_does_not_touch_the_next_transaction(proxy: FlakyProxy) -> None:
