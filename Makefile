@@ -37,7 +37,7 @@ check: .make/dev
 	$(RUN) -m pytest tests/unit/test_import_rules.py
 
 sim: .make/dev
-	$(if $(SEED),SEED=$(SEED),SEEDS=$(or $(SEEDS),200)) $(RUN) -m pytest tests/simulation $(ARGS)
+	$(if $(SEED),SEED=$(SEED),SEEDS=$(or $(SEEDS),200)) $(RUN) -m pytest --numprocesses auto tests/simulation $(ARGS)
 
 soak: .make/dev
 	RECORDS=$${RECORDS:-100000} $(if $(SEED),SEED=$(SEED)) $(RUN) -m pytest -s tests/crash/test_exactly_once_copy.py $(ARGS)
