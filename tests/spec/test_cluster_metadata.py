@@ -11,27 +11,19 @@ from broker.delayed import Deferred
 from broker.metadata.config_changes import Change, ResourceChanges, alter_configs
 from broker.metadata.decision import Decision
 from broker.metadata.image import DEFAULT_BROKER, MetadataImage, TopicImage
-from broker.metadata.loading import CorruptMetadata, Loader
-from broker.metadata.records import FRAME_VERSION, PassedOver, decode_record, encode_record, record_batch
+from broker.metadata.loading import CorruptMetadata
 from broker.metadata.snapshots import bootstrap_snapshot
 from broker.metadata.strays import strays
 from broker.metadata.topics import MorePartitions, NewTopic, create_partitions, delete_topics
 from broker.workers import Outcome
-from protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from protocol.messages.abort_transaction_record import AbortTransactionRecord
-from protocol.messages.begin_transaction_record import BeginTransactionRecord
-from protocol.messages.end_transaction_record import EndTransactionRecord
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.feature_level_record import FeatureLevelRecord
 from protocol.messages.partition_change_record import PartitionChangeRecord
 from protocol.messages.partition_record import PartitionRecord
-from protocol.messages.producer_ids_record import ProducerIdsRecord
-from protocol.messages.register_broker_record import RegisterBrokerRecord
 from protocol.messages.topic_record import TopicRecord
-from protocol.records import NewRecord, build_batch
-from protocol.struct import Message
 from storage.disk import Disk
 from tests.support.fake_disk import FakeDisk, Fault
-from tests.support.metadata import DATA, DIRECTORY_ID, FEATURES, NODE, Running, create, image_with
+from tests.support.metadata import DATA, DIRECTORY_ID, FEATURES, NODE, Running, create, image_with, topic_records
 
 LEADER_CHANGE, BOOTSTRAP = 1, 3 + len(FEATURES)  # records at the log's beginning: begin, features, min ISR, end
 METADATA = f"{DATA}/__cluster_metadata-0"
@@ -241,22 +233,6 @@ def with_parked_syncs() -> tuple[Running, Parked]:
     return Running(FakeDisk(), workers=workers), workers
 
 
-def topic_records(name: str) -> list[Message]:
-    topic_id = name.encode().ljust(16, b"_")
-    return [
-        TopicRecord(name=name, topic_id=topic_id),
-        PartitionRecord(
-            partition_id=0,
-            topic_id=topic_id,
-            replicas=[1],
-            isr=[1],
-            leader=1,
-            leader_epoch=0,
-            directories=[NODE.directory_id],
-        ),
-    ]
-
-
 def test_nothing_is_visible_or_answered_before_it_is_synced() -> None:
     running, workers = with_parked_syncs()
     answer = running.metadata.commit(topic_records("t"))
@@ -426,77 +402,6 @@ def test_a_failed_sync_ends_all_changes_and_reads_go_on(caplog: pytest.LogCaptur
     with pytest.raises(KafkaError):
         running.metadata.commit(topic_records("later")).outcome()
     assert list(running.metadata.image.topics) == ["t"]
-
-
-# Records and batches
-
-
-def load(image: MetadataImage, *records: Message) -> Loader:
-    loader = Loader(image)
-    loader.load([record_batch(records, 30, 1, leader_epoch=1)])
-    return loader
-
-
-def test_records_of_a_transaction_count_when_it_ends() -> None:
-    image = MetadataImage()
-    loader = load(image, BeginTransactionRecord(name="x"), *topic_records("t"))
-    assert (loader.is_in_transaction, list(image.topics)) == (True, [])
-    image = MetadataImage()
-    load(image, BeginTransactionRecord(name="x"), *topic_records("t"), EndTransactionRecord())
-    assert list(image.topics) == ["t"]
-
-
-def test_records_of_an_aborted_transaction_do_not_count() -> None:
-    image = MetadataImage()
-    load(
-        image,
-        BeginTransactionRecord(name="x"),
-        *topic_records("gone"),
-        AbortTransactionRecord(reason="y"),
-        *topic_records("t"),
-    )
-    assert list(image.topics) == ["t"]
-
-
-def test_a_record_of_an_unknown_type_or_version_is_passed_over_and_named() -> None:
-    image = MetadataImage()
-    loader = Loader(image)
-    unknown = [bytes((FRAME_VERSION, 99, 0)), bytes((FRAME_VERSION, 3, 9, 1, 2))]
-    batch = build_batch([NewRecord(None, value, 1) for value in unknown], leader_epoch=1)
-    loader.load([batch])
-    assert loader.not_understood == {(99, 0), (3, 9)}
-    assert image.next_offset == 2
-
-
-def test_a_record_without_use_here_is_known_all_the_same() -> None:
-    assert decode_record(bytes((FRAME_VERSION, 20, 0, 0))) == PassedOver(20, 0, is_known=True)
-
-
-@pytest.mark.parametrize(
-    "value", [b"", b"\x01", b"\x00\x02\x00", b"\x01\x02\x00\x05ab", b"\x01\xff\xff\xff\xff\xff\xff"]
-)
-def test_bytes_that_are_no_record_are_refused(value: bytes) -> None:
-    with pytest.raises(MalformedMessage):
-        decode_record(value)
-
-
-def test_a_log_that_contradicts_itself_is_not_started_on() -> None:
-    with pytest.raises(CorruptMetadata, match="offset 1"):
-        load(MetadataImage(), ProducerIdsRecord(next_producer_id=5), topic_records("t")[1])
-
-
-@pytest.mark.parametrize(
-    ("metadata_version", "partition", "broker"), [(7, 0, 1), (8, 0, 2), (17, 1, 3), (23, 2, 3), (30, 2, 4), (33, 2, 4)]
-)
-def test_records_are_written_in_the_version_that_the_clusters_level_knows(
-    metadata_version: int, partition: int, broker: int
-) -> None:
-    record = topic_records("t")[1]
-    assert isinstance(record, PartitionRecord)
-    if partition == 0:
-        record.directories = []
-    assert encode_record(record, metadata_version)[2] == partition
-    assert encode_record(RegisterBrokerRecord(broker_id=1), metadata_version)[2] == broker
 
 
 def test_the_ids_of_node_and_directory_come_from_the_data_directory() -> None:

@@ -11,7 +11,9 @@ from broker.metadata.decision import Decision
 from broker.metadata.image import MetadataImage, Node
 from broker.metadata.topics import NewTopic, TopicDefaults, TopicResult, create_topics
 from broker.workers import Workers, WorkersHere
+from protocol.messages.partition_record import PartitionRecord
 from protocol.messages.register_broker_record import RegisterBrokerRecord
+from protocol.messages.topic_record import TopicRecord
 from protocol.struct import Message
 from storage.disk import Disk
 from storage.log_directory import Identity, LogDirectory
@@ -94,3 +96,20 @@ class Running:
     def stop(self) -> None:
         self.metadata.close()
         self.directory.close(broker_epoch=self.metadata.broker_epoch)
+
+
+def topic_records(name: str) -> list[Message]:
+    """What the log says of a topic of one partition."""
+    topic_id = name.encode().ljust(16, b"_")
+    return [
+        TopicRecord(name=name, topic_id=topic_id),
+        PartitionRecord(
+            partition_id=0,
+            topic_id=topic_id,
+            replicas=[1],
+            isr=[1],
+            leader=1,
+            leader_epoch=0,
+            directories=[NODE.directory_id],
+        ),
+    ]

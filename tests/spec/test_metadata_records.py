@@ -1,0 +1,85 @@
+"""Records of the metadata log, one by one and in batches: which count, which are passed over, which are refused."""
+
+import pytest
+
+from broker.metadata.image import MetadataImage
+from broker.metadata.loading import CorruptMetadata, Loader
+from broker.metadata.records import FRAME_VERSION, PassedOver, decode_record, encode_record, record_batch
+from protocol.errors import MalformedMessage
+from protocol.messages.abort_transaction_record import AbortTransactionRecord
+from protocol.messages.begin_transaction_record import BeginTransactionRecord
+from protocol.messages.end_transaction_record import EndTransactionRecord
+from protocol.messages.partition_record import PartitionRecord
+from protocol.messages.producer_ids_record import ProducerIdsRecord
+from protocol.messages.register_broker_record import RegisterBrokerRecord
+from protocol.records import NewRecord, build_batch
+from protocol.struct import Message
+from tests.support.metadata import topic_records
+
+
+def load(image: MetadataImage, *records: Message) -> Loader:
+    loader = Loader(image)
+    loader.load([record_batch(records, 30, 1, leader_epoch=1)])
+    return loader
+
+
+def test_records_of_a_transaction_count_when_it_ends() -> None:
+    image = MetadataImage()
+    loader = load(image, BeginTransactionRecord(name="x"), *topic_records("t"))
+    assert (loader.is_in_transaction, list(image.topics)) == (True, [])
+    image = MetadataImage()
+    load(image, BeginTransactionRecord(name="x"), *topic_records("t"), EndTransactionRecord())
+    assert list(image.topics) == ["t"]
+
+
+def test_records_of_an_aborted_transaction_do_not_count() -> None:
+    image = MetadataImage()
+    load(
+        image,
+        BeginTransactionRecord(name="x"),
+        *topic_records("gone"),
+        AbortTransactionRecord(reason="y"),
+        *topic_records("t"),
+    )
+    assert list(image.topics) == ["t"]
+
+
+def test_a_record_of_an_unknown_type_or_version_is_passed_over_and_named() -> None:
+    image = MetadataImage()
+    loader = Loader(image)
+    unknown = [bytes((FRAME_VERSION, 99, 0)), bytes((FRAME_VERSION, 3, 9, 1, 2))]
+    batch = build_batch([NewRecord(None, value, 1) for value in unknown], leader_epoch=1)
+    loader.load([batch])
+    assert loader.not_understood == {(99, 0), (3, 9)}
+    assert image.next_offset == 2
+
+
+def test_a_record_without_use_here_is_known_all_the_same() -> None:
+    assert decode_record(bytes((FRAME_VERSION, 20, 0, 0))) == PassedOver(20, 0, is_known=True)
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"\x01", b"\x00\x02\x00", b"\x01\x02\x00\x05ab", b"\x01\xff\xff\xff\xff\xff\xff"]
+)
+def test_bytes_that_are_no_record_are_refused(value: bytes) -> None:
+    with pytest.raises(MalformedMessage):
+        decode_record(value)
+
+
+def test_a_log_that_contradicts_itself_is_not_started_on() -> None:
+    with pytest.raises(CorruptMetadata, match="offset 1"):
+        load(MetadataImage(), ProducerIdsRecord(next_producer_id=5), topic_records("t")[1])
+
+
+@pytest.mark.parametrize(
+    ("metadata_version", "partition", "broker"), [(7, 0, 1), (8, 0, 2), (17, 1, 3), (23, 2, 3), (30, 2, 4), (33, 2, 4)]
+)
+def test_records_are_written_in_the_version_that_the_clusters_level_knows(
+    metadata_version: int, partition: int, broker: int
+) -> None:
+    record = topic_records("t")[1]
+    assert isinstance(record, PartitionRecord)
+    if partition == 0:
+        record.directories = []
+    assert encode_record(record, metadata_version)[2] == partition
+    assert encode_record(RegisterBrokerRecord(broker_id=1), metadata_version)[2] == broker
