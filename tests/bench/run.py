@@ -96,7 +96,12 @@ def measure(measurement: Measurement, subjects: Sequence[Subject], results: Resu
             for subject in subjects:
                 if turn < (measurement.kafka_rounds if subject.name == KAFKA else measurement.rounds):
                     say(subject.name)
-                    results.add(measurement, subject.name, measurement.measure(subject, share))
+                    try:
+                        results.add(measurement, subject.name, measurement.measure(subject, share))
+                    except RuntimeError as error:
+                        if subject.name != KAFKA:
+                            raise
+                        say(f"failed ({error})")  # our own figures are still worth having
             if measurement.baseline is not None and turn < measurement.rounds:
                 say(BASELINE)
                 with suppress(NoCompiler):  # of a row that itself can be measured without
