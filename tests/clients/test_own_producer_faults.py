@@ -148,6 +148,32 @@ async def test_each_request_of_a_transaction_is_asked_again(
     await two_transactions_with_a_fault(proxy, api, fault, commit=commit)
 
 
+@pytest.mark.parametrize("api", [ApiKey.PRODUCE, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN], ids=lambda api: api.name)
+@pytest.mark.parametrize("commit_first", [True, False], ids=["commit", "abort"])
+async def test_a_request_that_arrives_long_after_it_was_given_up_touches_no_later_transaction(
+    proxy: FlakyProxy, api: ApiKey, commit_first: bool
+) -> None:
+    topic, group, kept = create_topic(proxy.bootstrap, f"late-{api.name}"), new_id(), 0
+    proxy.holds = lambda key, _version, seen: key == api.value and seen == 0
+    async with a_transactional(proxy.bootstrap, new_id(), request_timeout_ms=300) as producer:
+        for number in count(1):
+            was_late = bool(proxy.delivered_late)
+            await producer.begin_transaction()
+            await producer.send(topic, b"%d" % number)
+            await producer.send_offsets_to_transaction({TopicPartition(topic, 0): number}, group)
+            await producer.flush()
+            if (number % 2 == 1) == commit_first:
+                await producer.commit_transaction()
+                kept = number
+            else:
+                await producer.abort_transaction()
+            if was_late:
+                break
+    first = 1 if commit_first else 2
+    assert await committed(proxy.bootstrap, topic) == [b"%d" % each for each in range(first, kept + 1, 2)]
+    await asyncio.to_thread(offset_becomes, proxy.bootstrap, group, topic, kept)
+
+
 async def test_end_txn_that_arrives_twice_does_not_touch_the_next_transaction(proxy: FlakyProxy) -> None:
     topic = create_topic(proxy.bootstrap, "end-twice")
     async with a_transactional(proxy.bootstrap, new_id()) as producer:

@@ -1,4 +1,4 @@
-"""A TCP proxy that loses requests and answers, repeats them and cuts connections, to see what clients' retries do."""
+"""A TCP proxy that loses, repeats and delays requests, loses answers and cuts connections: what do clients' retries do?"""
 
 import socket
 import threading
@@ -29,12 +29,18 @@ def _read_frame(connection: socket.socket) -> bytes:
     return head + _read_exactly(connection, int.from_bytes(head))
 
 
+def _read_to_the_end(connection: socket.socket) -> None:
+    while connection.recv(1 << 18):
+        pass
+
+
 class FlakyProxy:
     """Forwards whole frames to `target`. When `loses` says so, the request is delivered, and once the broker has
     answered it the answer is thrown away and the connection closed: the client cannot know what became of it.
 
     `drops` closes the connection before the request is delivered. `repeats` delivers a request twice, and the client
-    gets the second answer.
+    gets the second answer. `holds` delivers a request `late_by_s` later over a connection of its own, and the client
+    hears nothing; what comes behind it on its connection is not answered either.
 
     A client must see this proxy as the broker's address, so the broker has to advertise it: pass
     `advertised.listeners` with `proxy.port`, which is known before the broker starts.
@@ -44,10 +50,13 @@ class FlakyProxy:
         self.loses: Rule = loses or _nothing
         self.drops: Rule = _nothing
         self.repeats: Rule = _nothing
+        self.holds: Rule = _nothing
+        self.late_by_s = 1.0
         self.target: tuple[str, int] | None = None
         self.lost: list[int] = []  # API keys of the answers that were lost
         self.dropped: list[int] = []  # API keys of the requests that were not delivered
         self.repeated: list[int] = []
+        self.delivered_late: list[int] = []  # API keys of requests that were held, and have been answered by now
         self.cuts = 0  # connections closed by `cut_all`
         self._seen: dict[int, int] = {}
         self._lock = threading.Lock()
@@ -75,8 +84,9 @@ class FlakyProxy:
     def forget(self) -> None:
         """Lose nothing any more, and count anew."""
         with self._lock:
-            self.loses = self.drops = self.repeats = _nothing
-            self.lost, self.dropped, self.repeated, self._seen, self.cuts = [], [], [], {}, 0
+            self.loses = self.drops = self.repeats = self.holds = _nothing
+            self.lost, self.dropped, self.repeated, self.delivered_late = [], [], [], []
+            self._seen, self.cuts = {}, 0
 
     def cut_all(self) -> None:
         """Close every connection that is open now."""
@@ -121,6 +131,7 @@ class FlakyProxy:
                         doomed.append(int.from_bytes(frame[8:12]))
                         self.lost.append(key)
                     is_dropped, is_repeated = self.drops(key, version, seen), self.repeats(key, version, seen)
+                    is_held = self.holds(key, version, seen)
                     if is_dropped:
                         self.dropped.append(key)
                     if is_repeated:
@@ -128,10 +139,22 @@ class FlakyProxy:
                         self.repeated.append(key)
                 if is_dropped:
                     break
+                if is_held:
+                    threading.Timer(self.late_by_s, self._deliver_late, (key, frame)).start()
+                    _read_to_the_end(client)
+                    break
                 broker.sendall(frame * 2 if is_repeated else frame)
             self._end(client, broker)
         except OSError:
             self._end(client, broker)
+
+    def _deliver_late(self, key: int, frame: bytes) -> None:
+        assert self.target is not None
+        with suppress(OSError), socket.create_connection(self.target) as broker:
+            broker.sendall(frame)
+            _read_frame(broker)
+            with self._lock:
+                self.delivered_late.append(key)
 
     def _answers(self, client: socket.socket, broker: socket.socket, doomed: list[int], doubled: list[int]) -> None:
         try:
