@@ -55,9 +55,3 @@ def append_varint(out: bytearray, value: int) -> None:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
-
-
-def varint_bytes(value: int) -> int:
-    """How many bytes `append_varint` writes."""
-    value = value << 1 if value >= 0 else ~(value << 1)
-    return max(1, (value.bit_length() + 6) // 7)
