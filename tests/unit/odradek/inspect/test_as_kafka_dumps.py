@@ -15,7 +15,7 @@ from tests.support.oracle import IS_THERE, directories, dump, dump_kinds, needs_
 
 NAMES = directories() if IS_THERE else []
 CLEAN = [name for name in NAMES if not name.startswith("unclean")]
-STOPPED = [name for name in CLEAN if not name.endswith("killed")]  # so that indexes do not end in zeros
+UNEDITED = [name for name in NAMES if name != "unclean-torn"]  # the tool dies of that one's torn segments
 FIXED_KINDS = ("index", "timeindex", "txnindex", "snapshot")
 DECODED_KINDS = ("transaction-state", "offsets", "share-group-state", "metadata", "metadata-snapshot")
 FIELD = re.compile(r"(?P<name>\w+): (?:OptionalLong\[(?P<optional>\d+)\]|(?P<value>\S+))")
@@ -51,7 +51,7 @@ def test_nothing_in_a_directory_of_kafka_is_unknown_or_damaged(name: str, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [(name, kind) for name in STOPPED for kind in dump_kinds(name) if kind in FIXED_KINDS]
+    ("name", "kind"), [(name, kind) for name in UNEDITED for kind in dump_kinds(name) if kind in FIXED_KINDS]
 )
 def test_indexes_and_snapshots_hold_what_the_tool_prints(name: str, kind: str, tmp_path: Path) -> None:
     directory = unpack(name, tmp_path)
@@ -59,6 +59,8 @@ def test_indexes_and_snapshots_hold_what_the_tool_prints(name: str, kind: str, t
         if "-delete/" in path:  # preallocated zeros, which the tool prints as entries
             continue
         theirs = [numbers(line) for line in lines if re.match(r"(offset|timestamp|version|producerId): ", line)]
+        # Kafka preallocates the indexes of active segments: where nothing else is in one, the tool prints one entry.
+        theirs = [found for found in theirs if "0" not in (found.get("position"), found.get("timestamp"))]
         ours = [shown_as_by_the_tool(entry) for entry in entries(directory / path) if entry.kind != "producer snapshot"]
         for row, found in zip(ours, theirs, strict=True):
             common = row.keys() & found.keys()
