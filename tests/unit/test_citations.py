@@ -1,0 +1,80 @@
+"""Code, tests and docs cite the rule book and one another: whatever they point at exists."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DOCS = REPOSITORY / "docs"
+CODE = ("schemas", "protocol", "storage", "broker", "odradek", "tests", "examples")
+
+CITATION = re.compile(r"docs/spec/[\w-]+\.md(?:#[\w-]*)?")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+EXPLICIT_ANCHOR = re.compile(r'<a id="([^"]+)"></a>')
+HEADING = re.compile(r"#+ (.*)")
+
+
+def pages() -> Iterator[Path]:
+    yield from sorted(REPOSITORY.glob("*.md"))
+    yield from sorted(DOCS.rglob("*.md"))
+
+
+def code_files() -> Iterator[Path]:
+    for folder in CODE:
+        yield from sorted((REPOSITORY / folder).rglob("*.py"))
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """What can follow `#` in a link to this page: its explicit anchors, and those that GitHub makes of headings."""
+    text = without_code(page.read_text())
+    found = set(EXPLICIT_ANCHOR.findall(text))
+    for line in text.splitlines():
+        if heading := HEADING.fullmatch(line):
+            words = EXPLICIT_ANCHOR.sub("", heading[1]).strip().lower()
+            found.add(re.sub(r"[^\w\- ]", "", words).replace(" ", "-"))
+    return frozenset(found)
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def missing(target: str, page: Path) -> bool:
+    """Whether a link in `page` leads nowhere. `target` is relative to the page: a file, `#anchor`, or both."""
+    path, _, anchor = target.partition("#")
+    file = page.parent / path if path else page
+    return not file.exists() or (anchor != "" and anchor not in anchors(file))
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(REPOSITORY))
+
+
+@pytest.mark.parametrize("page", list(pages()), ids=named)
+def test_each_link_of_a_page_leads_somewhere(page: Path) -> None:
+    links = LINK.findall(without_code(page.read_text()))
+    relative = [link for link in links if not link.startswith(("https://", "http://"))]
+    assert [link for link in relative if missing(link, page)] == []
+
+
+def test_each_cited_section_of_the_rule_book_exists() -> None:
+    cited = {
+        (named(file), citation) for file in (*code_files(), *pages()) for citation in CITATION.findall(file.read_text())
+    }
+    root = REPOSITORY / "README.md"
+    assert sorted((file, citation) for file, citation in cited if missing(citation, root)) == []
+
+
+def test_each_numbered_section_of_the_rule_book_has_the_anchor_of_its_number() -> None:
+    for page in sorted((DOCS / "spec").glob("*.md")):
+        for number in re.findall(r"^#+ (\d+(?:\.\d+)*)\.? ", without_code(page.read_text()), flags=re.MULTILINE):
+            assert f"s{number.replace('.', '-')}" in anchors(page), f"{named(page)} {number}"
+
+
+@pytest.mark.parametrize("target", ["no-such-page.md", "transactions.md#s99", "#no-such-heading", "../groups.md#s1"])
+def test_a_link_that_leads_nowhere_is_found(target: str) -> None:
+    assert missing(target, DOCS / "spec" / "README.md")
