@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Container, Iterator
 from typing import TYPE_CHECKING
 
-from broker.metadata.topic_names import INTERNAL_TOPICS, METADATA_TOPIC
+from broker.metadata.topic_names import INTERNAL_TOPICS
 from broker.partitions.group_commit import AppendFlush, SyncRounds
 from broker.partitions.partition import Partition
 from protocol.errors import ErrorCode, KafkaError
@@ -94,10 +94,6 @@ class Partitions:
         """Open the logs of all partitions that metadata places here."""
         for topic in self._image.topics.values():
             self.topic_created(topic)
-        strays = self._found - self._by_name.keys() - self.offline - {(METADATA_TOPIC, 0)}
-        if strays:  # left alone: a directory may hold the only copy of records that somebody misses
-            names = ", ".join(f"{topic}-{index}" for topic, index in sorted(strays))
-            logger.warning("metadata knows nothing of these directories, which take up space for nothing: %s", names)
 
     def topic_created(self, topic: TopicImage) -> None:
         """The topic can be written to on return. Also for a topic that has grown."""
@@ -154,12 +150,8 @@ class Partitions:
 
     def _log(self, key: tuple[str, int], topic_id: bytes, config: LogConfig) -> Log:
         now_ms = self._clock.now_ms()
-        if key in self._found:
-            stored_id = self._log_directory.topic_id_of(*key)
-            if stored_id is None or stored_id == topic_id:
-                return self._log_directory.open_log(*key, topic_id, config, now_ms=now_ms)
-            logger.warning("%s-%d: its directory belongs to a deleted topic of that name", *key)
-            self._remove(key, config.file_delete_delay_ms)
+        if key in self._found:  # of this very topic: directories of others were set aside (broker/metadata/strays.py)
+            return self._log_directory.open_log(*key, topic_id, config, now_ms=now_ms)
         log = self._log_directory.create_log(*key, topic_id, config, now_ms=now_ms)
         self._found.add(key)
         return log

@@ -1,6 +1,5 @@
 """The registry of partitions follows metadata: what it creates, opens, refuses and takes away."""
 
-import logging
 from dataclasses import replace
 
 import pytest
@@ -104,17 +103,6 @@ def test_a_topic_made_anew_under_an_old_name_begins_empty(scene: BrokerScene) ->
     assert after.log.log_end_offset == 0
 
 
-def test_a_directory_of_a_deleted_topic_of_the_same_name_is_not_taken_for_the_new_one(disk: FakeDisk) -> None:
-    """The process may have died between the commit of the deletion and the renaming of the directory."""
-    first = BrokerScene(disk, "/data")
-    first.topic("t")
-    after = BrokerScene(disk.after_kill(), "/data")
-    after.topic("other")  # so that ids differ
-    topic = after.topic("t")
-    assert [path.startswith("/data/t-0.") for path, _ in after.discarded] == [True]
-    assert after.partitions.get("t", 0).log.topic_id == topic.topic_id
-
-
 def test_a_restart_opens_what_metadata_names(scene: BrokerScene, disk: FakeDisk) -> None:
     scene.topic("t", 3)
     after = restarted(scene, disk)
@@ -138,19 +126,6 @@ def test_a_log_that_cannot_be_made_is_offline(scene: BrokerScene, disk: FakeDisk
     disk.fail(1, Fault.ENOSPC)
     scene.topic("t")
     assert refusal(scene.partitions, "t") is E.KAFKA_STORAGE_ERROR
-
-
-def test_directories_that_metadata_does_not_know_are_left_alone_and_named(
-    scene: BrokerScene, disk: FakeDisk, caplog: pytest.LogCaptureFixture
-) -> None:
-    scene.topic("stray")
-    scene.topic("known")
-    del scene.image.topics["stray"]
-    with caplog.at_level(logging.WARNING):
-        after = restarted(scene, disk)
-    assert "stray-0" in caplog.text
-    assert "known-0" not in caplog.text
-    assert after.log_directory.partitions().count(("stray", 0)) == 1
 
 
 def test_changed_settings_reach_the_log_and_what_is_asked_of_batches(scene: BrokerScene) -> None:
