@@ -311,13 +311,13 @@ class Dispatcher:
 
     def error_answer(self, error: Exception, request: Message, context: RequestContext) -> Message:
         """What the client is told when its whole request failed."""
-        from broker.error_replies import error_reply  # here: most brokers live long without it
+        from broker.error_replies import code_for, error_reply  # here: most brokers live long without it
 
         match error:
             case CloseConnection():
                 raise error
             case KafkaError():
-                code, message = error.code, error.message
+                code, message = code_for(context.api_key, context.api_version, error.code), error.message
             case _:
                 log.error("bug while answering %r with %r", context, request, exc_info=error)
                 code, message = ErrorCode.UNKNOWN_SERVER_ERROR, None

@@ -18,6 +18,23 @@ from protocol.struct import Message
 # (request, version, code as on the wire, message) -> response
 ErrorReply: TypeAlias = Callable[[Any, int, int, str | None], Message]
 
+# A code that is younger than its API → the first version that knows it, and what older ones are told in its place.
+# Source: transactions-behaviour 2.0, 2.7; DeleteTopics as Kafka 4.3.1 answers it.
+YOUNGER_CODES: Mapping[tuple[ApiKey, ErrorCode], tuple[int, ErrorCode]] = {
+    (ApiKey.INIT_PRODUCER_ID, ErrorCode.PRODUCER_FENCED): (4, ErrorCode.INVALID_PRODUCER_EPOCH),
+    (ApiKey.ADD_PARTITIONS_TO_TXN, ErrorCode.PRODUCER_FENCED): (2, ErrorCode.INVALID_PRODUCER_EPOCH),
+    (ApiKey.ADD_OFFSETS_TO_TXN, ErrorCode.PRODUCER_FENCED): (2, ErrorCode.INVALID_PRODUCER_EPOCH),
+    (ApiKey.END_TXN, ErrorCode.PRODUCER_FENCED): (2, ErrorCode.INVALID_PRODUCER_EPOCH),
+    (ApiKey.TXN_OFFSET_COMMIT, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS): (2, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    (ApiKey.DELETE_TOPICS, ErrorCode.TOPIC_DELETION_DISABLED): (3, ErrorCode.INVALID_REQUEST),
+}
+
+
+def code_for(api_key: ApiKey, version: int, code: ErrorCode) -> ErrorCode:
+    """`code` as this version of the API spells it."""
+    since, before = YOUNGER_CODES.get((api_key, code), (0, code))
+    return code if version >= since else before
+
 
 def error_reply(api_key: ApiKey, version: int, request: Message, code: ErrorCode, message: str | None) -> Message:
     """The response that says `code` for all of `request`; `message` where the API has a field for it."""
@@ -370,69 +387,6 @@ def _describe_topic_partitions(request: Any, version: int, code: int, message: s
     )
 
 
-def _add_partitions_to_txn(request: Any, version: int, code: int, message: str | None) -> Message:
-    """Before version 4 there is no place at the top."""
-    from protocol.messages.add_partitions_to_txn_response import (
-        AddPartitionsToTxnPartitionResult,
-        AddPartitionsToTxnResponse,
-        AddPartitionsToTxnTopicResult,
-    )
-
-    if version >= 4:
-        return AddPartitionsToTxnResponse(error_code=code)
-    return AddPartitionsToTxnResponse(
-        results_by_topic_v3_and_below=[
-            AddPartitionsToTxnTopicResult(
-                name=topic.name,
-                results_by_partition=[
-                    AddPartitionsToTxnPartitionResult(partition_index=partition, partition_error_code=code)
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.v3_and_below_topics
-        ]
-    )
-
-
-def _write_txn_markers(request: Any, version: int, code: int, message: str | None) -> Message:
-    from protocol.messages.write_txn_markers_response import (
-        WritableTxnMarkerPartitionResult,
-        WritableTxnMarkerResult,
-        WritableTxnMarkerTopicResult,
-        WriteTxnMarkersResponse,
-    )
-
-    return WriteTxnMarkersResponse(
-        markers=[
-            WritableTxnMarkerResult(
-                producer_id=marker.producer_id,
-                topics=[
-                    WritableTxnMarkerTopicResult(
-                        name=topic.name,
-                        partitions=[
-                            WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
-                            for index in topic.partition_indexes
-                        ],
-                    )
-                    for topic in marker.topics
-                ],
-            )
-            for marker in request.markers
-        ]
-    )
-
-
-def _describe_transactions(request: Any, version: int, code: int, message: str | None) -> Message:
-    from protocol.messages.describe_transactions_response import DescribeTransactionsResponse, TransactionState
-
-    return DescribeTransactionsResponse(
-        transaction_states=[
-            TransactionState(transactional_id=transactional_id, error_code=code)
-            for transactional_id in request.transactional_ids
-        ]
-    )
-
-
 # The other APIs have one error code for the whole response.
 ERROR_REPLIES: Mapping[ApiKey, ErrorReply] = {
     **TRANSACTION_ERROR_REPLIES,
@@ -450,14 +404,11 @@ ERROR_REPLIES: Mapping[ApiKey, ErrorReply] = {
     ApiKey.DELETE_RECORDS: _delete_records,
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
-    ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions_to_txn,
-    ApiKey.WRITE_TXN_MARKERS: _write_txn_markers,
     ApiKey.DESCRIBE_CONFIGS: _describe_configs,
     ApiKey.ALTER_CONFIGS: _alter_configs,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
     ApiKey.CREATE_PARTITIONS: _create_partitions,
     ApiKey.DELETE_GROUPS: _delete_groups,
     ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
-    ApiKey.DESCRIBE_TRANSACTIONS: _describe_transactions,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
 }

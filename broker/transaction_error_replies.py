@@ -1,4 +1,4 @@
-"""As `broker.error_replies`, for the APIs of transactions."""
+"""What the transaction APIs answer when the whole request failed; `broker.error_replies` has the other APIs."""
 
 from __future__ import annotations
 

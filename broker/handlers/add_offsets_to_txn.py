@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from broker.authorization import Operation, ResourceType
 from broker.coordinators.group_coordinator import OFFSETS_TOPIC
-from broker.fencing_codes import code_for
 from broker.gather import gather
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ def add_offsets_to_txn(
     context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
     partition = (OFFSETS_TOPIC, broker.groups.partition_for(request.group_id))
-
     codes = broker.transactions.add_partitions(
         request.transactional_id,
         request.producer_id,
@@ -36,10 +35,10 @@ def add_offsets_to_txn(
         verify_only=False,
         asked_version=0,
     )
-    return gather(
-        [codes],
-        lambda _, error: {partition: error.code},
-        lambda answers: AddOffsetsToTxnResponse(
-            error_code=code_for(context.api_key, context.api_version, answers[0][partition]).value
-        ),
-    )
+    return gather([codes], lambda _, error: {partition: error.code}, lambda answers: answer(answers[0][partition]))
+
+
+def answer(code: ErrorCode) -> AddOffsetsToTxnResponse:
+    if code is not ErrorCode.NONE:
+        raise KafkaError(code)
+    return AddOffsetsToTxnResponse()

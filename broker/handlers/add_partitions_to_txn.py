@@ -12,7 +12,6 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from broker.authorization import CLUSTER_NAME, Operation, ResourceType
-from broker.fencing_codes import code_for
 from broker.gather import gather
 from broker.metadata.topic_names import INTERNAL_TOPICS
 from protocol.errors import ErrorCode, KafkaError
@@ -53,23 +52,30 @@ def for_a_producer(
     context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
     refused = refusals(topics, broker) | forbidden(topics, context)
     if refused:
-        codes: Codes | Deferred[Codes] = only_refused(topics, refused)
-    else:
-        codes = broker.transactions.add_partitions(
-            transactional_id,
-            request.v3_and_below_producer_id,
-            request.v3_and_below_producer_epoch,
-            partitions_of(topics),
-            verify_only=False,
-            asked_version=0,
+        return AddPartitionsToTxnResponse(
+            results_by_topic_v3_and_below=topic_results(topics, only_refused(topics, refused))
         )
+    codes = broker.transactions.add_partitions(
+        transactional_id,
+        request.v3_and_below_producer_id,
+        request.v3_and_below_producer_epoch,
+        partitions_of(topics),
+        verify_only=False,
+        asked_version=0,
+    )
     return gather(
         [codes],
         lambda _, error: dict.fromkeys(partitions_of(topics), error.code),
-        lambda answers: AddPartitionsToTxnResponse(
-            results_by_topic_v3_and_below=topic_results(topics, answers[0], context)
-        ),
+        lambda answers: answer_of_coordinator(topics, answers[0]),
     )
+
+
+def answer_of_coordinator(topics: list[AddPartitionsToTxnTopic], codes: Codes) -> AddPartitionsToTxnResponse:
+    """All partitions were added or none: raises why not."""
+    for code in codes.values():
+        if code is not ErrorCode.NONE:
+            raise KafkaError(code)
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topic_results(topics, codes))
 
 
 def for_leaders(
@@ -84,7 +90,7 @@ def for_leaders(
         lambda answers: AddPartitionsToTxnResponse(
             results_by_transaction=[
                 AddPartitionsToTxnResult(
-                    transactional_id=each.transactional_id, topic_results=topic_results(each.topics, codes, context)
+                    transactional_id=each.transactional_id, topic_results=topic_results(each.topics, codes)
                 )
                 for each, codes in zip(transactions, answers, strict=True)
             ]
@@ -137,9 +143,7 @@ def partitions_of(topics: list[AddPartitionsToTxnTopic]) -> list[TopicPartition]
     return [(topic.name, partition) for topic in topics for partition in topic.partitions]
 
 
-def topic_results(
-    topics: list[AddPartitionsToTxnTopic], codes: Codes, context: RequestContext
-) -> list[AddPartitionsToTxnTopicResult]:
+def topic_results(topics: list[AddPartitionsToTxnTopic], codes: Codes) -> list[AddPartitionsToTxnTopicResult]:
     """One for each topic, one in it for each partition, however often they are named: as Kafka answers."""
     named: dict[str, dict[int, None]] = {}
     for topic in topics:
@@ -150,7 +154,7 @@ def topic_results(
             results_by_partition=[
                 AddPartitionsToTxnPartitionResult(
                     partition_index=partition,
-                    partition_error_code=code_for(context.api_key, context.api_version, codes[name, partition]).value,
+                    partition_error_code=codes[name, partition].value,
                 )
                 for partition in partitions
             ],

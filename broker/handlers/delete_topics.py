@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from protocol.messages.delete_topics_request import DeleteTopicsRequest
 
 TOPIC_IDS_SINCE = 6
-ERROR_SINCE = 3  # before, Kafka said INVALID_REQUEST where deletion is disabled
 
 Wish = tuple[str | None, bytes]
 
@@ -32,8 +31,7 @@ def delete_topics(
     request: DeleteTopicsRequest, context: RequestContext, broker: Broker
 ) -> Deferred[DeleteTopicsResponse]:
     if not broker.config.delete_topic_enable:
-        since_then = context.api_version >= ERROR_SINCE
-        raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED if since_then else ErrorCode.INVALID_REQUEST)
+        raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
     wishes: list[Wish]
     if context.api_version >= TOPIC_IDS_SINCE:
         wishes = [(topic.name, topic.topic_id) for topic in request.topics]

@@ -10,8 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.authorization import Operation, ResourceType
-from broker.fencing_codes import code_for
-from protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from broker.broker import Broker
@@ -27,8 +25,4 @@ def end_txn(
     request: EndTxnRequest, context: RequestContext, broker: Broker
 ) -> EndTxnResponse | Deferred[EndTxnResponse]:
     context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
-    try:
-        return broker.transactions.end_txn(request, asked_version=2 if context.api_version >= BUMPS_SINCE else 0)
-    except KafkaError as error:
-        code = code_for(context.api_key, context.api_version, error.code)
-        raise KafkaError(code, error.message) from error
+    return broker.transactions.end_txn(request, asked_version=2 if context.api_version >= BUMPS_SINCE else 0)

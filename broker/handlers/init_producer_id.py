@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from broker.authorization import CLUSTER_NAME, Operation, ResourceType
 from broker.delayed import Deferred
-from broker.fencing_codes import code_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.init_producer_id_response import InitProducerIdResponse
 
@@ -39,11 +38,7 @@ def init_producer_id(
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if transactional_id is None:
         return for_idempotence(broker)
-    try:
-        return broker.transactions.init_producer_id(request)
-    except KafkaError as error:
-        code = code_for(context.api_key, context.api_version, error.code)
-        raise KafkaError(code, error.message) from error
+    return broker.transactions.init_producer_id(request)
 
 
 def for_idempotence(broker: Broker) -> Deferred[InitProducerIdResponse]:

@@ -17,6 +17,8 @@ from broker.coordinators.shard import COORDINATOR_CODES, RecordsOf
 from broker.coordinators.verification import Operation as Verification
 from broker.coordinators.verification import TransactionalProducer, Unverified, Verdict
 from broker.delayed import Deferred
+from broker.error_replies import code_for
+from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
 from protocol.messages.txn_offset_commit_response import (
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from broker.metadata.image import MetadataImage
     from storage.verification import VerificationGuard
 
-LOAD_IN_PROGRESS_SINCE = 2
 # What a verification or the log says → what a client of the group's coordinator can make use of.
 ANSWERS: Mapping[ErrorCode, ErrorCode] = {
     **COORDINATOR_CODES,
@@ -143,9 +144,7 @@ class TransactionalCommit:
 
     def _refuse(self, refusal: KafkaError) -> None:
         """The group's refusal is about what was left to ask it; the other partitions keep their own codes."""
-        code = ANSWERS.get(refusal.code, refusal.code)
-        if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and self._version < LOAD_IN_PROGRESS_SINCE:
-            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        code = code_for(ApiKey.TXN_OFFSET_COMMIT, self._version, ANSWERS.get(refusal.code, refusal.code))
         answers = TxnOffsetCommitResponse(topics=[refused(topic, code) for topic in self._request.topics])
         self.reply.resolve(merged(self._response, answers))
 

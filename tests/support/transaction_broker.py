@@ -17,6 +17,7 @@ from broker.coordinators.shard_log import PartitionLog
 from broker.coordinators.transaction_coordinator import TRANSACTION_STATE, TransactionCoordinator, TransactionSettings
 from broker.coordinators.transaction_markers import LocalMarkerWriter, MarkerWriter, OnWritten, TxnMarker
 from broker.delayed import Deferred
+from broker.error_replies import code_for, error_reply
 from broker.groups.turn import GroupConfig
 from broker.handlers.add_offsets_to_txn import add_offsets_to_txn
 from broker.handlers.add_partitions_to_txn import add_partitions_to_txn
@@ -225,6 +226,15 @@ class TransactionBroker(BrokerScene):
         self.settle()
         message = answer_of(reply)
         return decode(kind, version, encode(message, version))
+
+    def answer_or_refusal(self, request: Message, version: int, kind: type[M]) -> M:
+        """As the client gets it: the dispatcher answers a request that failed as a whole, too."""
+        try:
+            return self.answer(request, version, kind)
+        except KafkaError as error:
+            api_key = ApiKey(request.API_KEY)
+            refusal = error_reply(api_key, version, request, code_for(api_key, version, error.code), error.message)
+            return decode(kind, version, encode(refusal, version))
 
     def open_transaction(self, pair: tuple[int, int], *partitions: tuple[str, int]) -> None:
         """Records of the producer, as a leader appends them once they are verified."""

@@ -158,14 +158,14 @@ class Clients(TransactionBroker):
             v3_and_below_producer_epoch=pair[1],
             v3_and_below_topics=[AddPartitionsToTxnTopic(name=topic, partitions=list(indexes or (0,)))],
         )
-        answer = self.answer(request, 3, AddPartitionsToTxnResponse)
+        answer = self.answer_or_refusal(request, 3, AddPartitionsToTxnResponse)
         return ErrorCode(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
 
     def add_offsets(self, pair: Pair, *, group: str = GROUP, transactional_id: str = ID) -> ErrorCode:
         request = AddOffsetsToTxnRequest(
             transactional_id=transactional_id, producer_id=pair[0], producer_epoch=pair[1], group_id=group
         )
-        return ErrorCode(self.answer(request, 3, AddOffsetsToTxnResponse).error_code)
+        return ErrorCode(self.answer_or_refusal(request, 3, AddOffsetsToTxnResponse).error_code)
 
     def send(
         self,

@@ -85,7 +85,7 @@ def add(
         v3_and_below_producer_epoch=pair[1],
         v3_and_below_topics=topics(**partitions),
     )
-    return codes(scene.answer(request, version, AddPartitionsToTxnResponse).results_by_topic_v3_and_below)
+    return codes(scene.answer_or_refusal(request, version, AddPartitionsToTxnResponse).results_by_topic_v3_and_below)
 
 
 def entry(
@@ -183,7 +183,7 @@ def test_scenario_011_old_versions_have_another_word_for_fenced(version: int, co
     request = InitProducerIdRequest(
         transactional_id="pay", transaction_timeout_ms=60_000, producer_id=8, producer_epoch=0
     )
-    assert refusal(scene, request, version) is code
+    assert scene.answer_or_refusal(request, version, InitProducerIdResponse).error_code == code.value
     assert state(scene) == "Ongoing"
 
 
@@ -235,9 +235,9 @@ def test_scenario_021_old_versions_have_another_word_for_fenced(version: int, co
     offsets = AddOffsetsToTxnRequest(
         transactional_id="pay", producer_id=fenced[0], producer_epoch=fenced[1], group_id="g"
     )
-    assert scene.answer(offsets, version, AddOffsetsToTxnResponse).error_code == code.value
+    assert scene.answer_or_refusal(offsets, version, AddOffsetsToTxnResponse).error_code == code.value
     end = EndTxnRequest(transactional_id="pay", producer_id=fenced[0], producer_epoch=fenced[1], committed=True)
-    assert refusal(scene, end, version) is code
+    assert scene.answer_or_refusal(end, version, EndTxnResponse).error_code == code.value
 
 
 def test_scenario_025_each_transaction_of_a_batch_succeeds_or_fails_alone() -> None:

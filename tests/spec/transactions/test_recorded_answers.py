@@ -5,15 +5,12 @@ from collections.abc import Iterator
 import pytest
 
 from broker.coordinators.transaction_coordinator import TRANSACTION_STATE
-from broker.error_replies import error_reply
 from broker.transactions.core import MARKER_RETRY_MS
-from protocol.api_keys import ApiKey
-from protocol.codec import decode, encode, is_flexible
-from protocol.errors import ErrorCode, KafkaError
+from protocol.codec import decode, is_flexible
+from protocol.errors import ErrorCode
 from protocol.frames import read_request_header
 from protocol.messages import request_class, response_class
 from protocol.struct import Message
-from tests.support.broker_scene import answer_of
 from tests.support.oracle import Exchange, exchanges, needs_oracle
 from tests.support.transaction_broker import TransactionBroker
 
@@ -44,11 +41,7 @@ def ask(scene: TransactionBroker, exchange: Exchange) -> Message:
     _, position = read_request_header(memoryview(exchange.request))
     kind = request_class(exchange.key)
     request = decode(kind, exchange.version, exchange.request, position)
-    try:
-        reply = answer_of(scene.ask(request, exchange.version))
-    except KafkaError as error:
-        reply = error_reply(ApiKey(exchange.key), exchange.version, request, error.code, error.message)
-    return decode(response_class(exchange.key), exchange.version, encode(reply, exchange.version))
+    return scene.answer_or_refusal(request, exchange.version, response_class(exchange.key))
 
 
 def answered(exchange: Exchange) -> Message:

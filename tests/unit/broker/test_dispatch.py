@@ -10,12 +10,15 @@ import pytest
 from broker.context import RequestContext
 from broker.delayed import Deferred
 from broker.dispatch import HANDLERS, Answer, Handler
-from broker.error_replies import error_reply
+from broker.error_replies import ERROR_REPLIES, code_for, error_reply
+from broker.transaction_error_replies import TRANSACTION_ERROR_REPLIES
 from protocol.api_keys import ApiKey
 from protocol.codec import decode, encode
 from protocol.errors import ErrorCode, KafkaError
 from protocol.frames import request_bytes
 from protocol.messages import request_class, response_class
+from protocol.messages.end_txn_request import EndTxnRequest
+from protocol.messages.end_txn_response import EndTxnResponse
 from protocol.messages.heartbeat_request import HeartbeatRequest
 from protocol.messages.heartbeat_response import HeartbeatResponse
 from protocol.messages.list_groups_request import ListGroupsRequest
@@ -58,6 +61,39 @@ async def test_a_refusal_that_comes_later_is_answered_alike() -> None:
     peer.ask(HEARTBEAT, 4)
     deferred.fail(KafkaError(ErrorCode.NOT_COORDINATOR))
     assert peer.answer(ApiKey.HEARTBEAT, 4).error_code == ErrorCode.NOT_COORDINATOR.value
+
+
+@pytest.mark.parametrize("is_parked", [False, True])
+@pytest.mark.parametrize(("version", "code"), [(1, ErrorCode.INVALID_PRODUCER_EPOCH), (2, ErrorCode.PRODUCER_FENCED)])
+async def test_a_code_that_is_younger_than_its_api_has_another_word_in_older_versions(
+    version: int, code: ErrorCode, is_parked: bool
+) -> None:
+    fenced = KafkaError(ErrorCode.PRODUCER_FENCED)
+
+    def end_txn(request: EndTxnRequest, context: RequestContext, broker: object) -> Answer:
+        if not is_parked:
+            raise fenced
+        deferred: Deferred[EndTxnResponse] = Deferred()
+        deferred.fail(fenced)
+        return deferred
+
+    peer = Peer(server_with({ApiKey.END_TXN: Handler(0, 5, call=end_txn)}))
+    peer.ask(EndTxnRequest(transactional_id="pay"), version)
+    assert peer.answer(ApiKey.END_TXN, version).error_code == code.value
+
+
+@pytest.mark.parametrize(
+    ("api_key", "code", "since", "before"),
+    [
+        (ApiKey.INIT_PRODUCER_ID, ErrorCode.PRODUCER_FENCED, 4, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (ApiKey.DELETE_TOPICS, ErrorCode.TOPIC_DELETION_DISABLED, 3, ErrorCode.INVALID_REQUEST),
+        (ApiKey.DELETE_TOPICS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_each_version_is_told_the_codes_that_it_knows(
+    api_key: ApiKey, code: ErrorCode, since: int, before: ErrorCode
+) -> None:
+    assert [code_for(api_key, version, code) for version in (since - 1, since)] == [before, code]
 
 
 async def test_a_bug_is_logged_with_its_request_and_answered_as_unknown_server_error(
@@ -171,6 +207,10 @@ async def test_an_unknown_version_of_api_versions_is_answered_in_version_0(
     peer.send(framed(bytes.fromhex(request_frame)))
     assert [frame.hex() for frame in peer.frames()] == [response_frame]
     assert not peer.is_disconnected
+
+
+def test_an_error_reply_of_a_transaction_api_stands_in_one_place() -> None:
+    assert {key: ERROR_REPLIES[key] for key in TRANSACTION_ERROR_REPLIES} == TRANSACTION_ERROR_REPLIES
 
 
 # Had no place for an error of the whole request yet.
