@@ -19,7 +19,7 @@ from protocol.struct import Message
 ErrorReply: TypeAlias = Callable[[Any, int, int, str | None], Message]
 
 # A code that is younger than its API → the first version that knows it, and what older ones are told in its place.
-# Source: transactions-behaviour 2.0, 2.7; DeleteTopics as Kafka 4.3.1 answers it.
+# Source: docs/spec/transactions.md#s2-0, #s2-7; DeleteTopics as Kafka 4.3.1 answers it.
 YOUNGER_CODES: Mapping[tuple[ApiKey, ErrorCode], tuple[int, ErrorCode]] = {
     (ApiKey.INIT_PRODUCER_ID, ErrorCode.PRODUCER_FENCED): (4, ErrorCode.INVALID_PRODUCER_EPOCH),
     (ApiKey.ADD_PARTITIONS_TO_TXN, ErrorCode.PRODUCER_FENCED): (2, ErrorCode.INVALID_PRODUCER_EPOCH),

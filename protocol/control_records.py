@@ -1,7 +1,8 @@
 """Control batches: what the broker writes between clients' records, and clients skip.
 
 A control record's key says its kind: int16 version (0), int16 type. A transaction's end is a marker (ABORT or COMMIT);
-the rest belongs to the KRaft metadata log. Source: transactions-behaviour 4.8; Kafka's metadata log as dumped.
+the rest belongs to the KRaft metadata log. Source: docs/spec/transactions.md#s4-8;
+Kafka's metadata log as dumped.
 """
 
 import struct

@@ -7,7 +7,11 @@ from enum import Enum
 
 
 class ErrorCode(Enum):
-    """What a response says went wrong; the value is the int16 on the wire."""
+    """What a response says went wrong; the value is the int16 on the wire.
+
+    The whole table of Kafka, including codes of services that Odradek does not offer and codes that only older brokers
+    return. The latter are marked, because clients still have to understand them.
+    """
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -56,7 +60,7 @@ class ErrorCode(Enum):
     UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
     POLICY_VIOLATION = 44
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
-    DUPLICATE_SEQUENCE_NUMBER = 46
+    DUPLICATE_SEQUENCE_NUMBER = 46  # never returned: an old duplicate is out of order, docs/spec/transactions.md#s4-5
     INVALID_PRODUCER_EPOCH = 47
     INVALID_TXN_STATE = 48
     INVALID_PRODUCER_ID_MAPPING = 49
@@ -69,7 +73,7 @@ class ErrorCode(Enum):
     KAFKA_STORAGE_ERROR = 56
     LOG_DIR_NOT_FOUND = 57
     SASL_AUTHENTICATION_FAILED = 58
-    UNKNOWN_PRODUCER_ID = 59
+    UNKNOWN_PRODUCER_ID = 59  # never returned: accepted or out of order, docs/spec/transactions.md#s4-5
     REASSIGNMENT_IN_PROGRESS = 60
     DELEGATION_TOKEN_AUTH_DISABLED = 61
     DELEGATION_TOKEN_NOT_FOUND = 62
@@ -100,7 +104,7 @@ class ErrorCode(Enum):
     INVALID_RECORD = 87
     UNSTABLE_OFFSET_COMMIT = 88
     THROTTLING_QUOTA_EXCEEDED = 89
-    PRODUCER_FENCED = 90
+    PRODUCER_FENCED = 90  # never by Produce, which returns INVALID_PRODUCER_EPOCH: docs/spec/transactions.md#s4-5
     RESOURCE_NOT_FOUND = 91
     DUPLICATE_RESOURCE = 92
     UNACCEPTABLE_CREDENTIAL = 93

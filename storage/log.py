@@ -112,7 +112,7 @@ class Log(ReadableLog):
         """Before the coordinator is asked about a transaction: what to append its batch with, if the answer is yes.
 
         sequence             the batch's first; None where the batch is the broker's own
-        supports_epoch_bump  the question adds the partition (4.6)
+        supports_epoch_bump  the question adds the partition (docs/spec/transactions.md#s4-6)
         returns              NO_GUARD when the transaction is open here: nobody needs to be asked
         raises               INVALID_PRODUCER_EPOCH for a producer that was fenced here
         """
@@ -138,8 +138,8 @@ class Log(ReadableLog):
 
         batch                 exactly one, validated, offsets from 0; belongs to the log from now on
         header                that of `batch`, where the caller has it
-        transaction_version   of the request that brought a marker (4.8)
-        guard                 what `begin_verification` gave; None where verification is switched off (4.3, 4.6)
+        transaction_version   of the request that brought a marker (#s4-8)
+        guard                 what `begin_verification` gave; None where verification is switched off (#s4-3)
         raises                KafkaError, and then nothing has changed
         """
         if self.offline_reason is not None:

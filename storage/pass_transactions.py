@@ -1,7 +1,7 @@
 """The transactions that one pass of compaction walks through, batch by batch, from the oldest segment to the newest.
 
 One object serves a whole pass: a transaction may begin in one segment and end in a later one. Source:
-transactions-behaviour 7.
+docs/spec/transactions.md#s7.
 """
 
 from collections import deque

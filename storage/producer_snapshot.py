@@ -1,6 +1,6 @@
 """The bytes of `<offset>.snapshot`: a partition's producers as all records below that offset left them.
 
-Layout: docs/formats/producer-snapshot.md. Source: transactions-behaviour 4.11.
+Layout: docs/formats/producer-snapshot.md. Source: docs/spec/transactions.md#s4-11.
 """
 
 import struct

@@ -1,8 +1,9 @@
 """What a partition knows of its producers: epochs, the last five batches of each, open transactions.
 
-Pure: `ProducerStates` decides and remembers, the log writes. Source: transactions-behaviour 4.1-4.5, 4.8, 4.9, 4.12.
-Entries are values replaced as a whole, so that taking back a batch that could not be written is putting back the old
-entry, and a snapshot is a copy of the table.
+Pure: `ProducerStates` decides and remembers, the log writes. Entries are values replaced as a whole, so that taking
+back a batch that could not be written is putting back the old entry, and a snapshot is a copy of the table.
+
+Source: docs/spec/transactions.md#s4-1 to #s4-5, #s4-8, #s4-9, #s4-12.
 """
 
 from bisect import insort
@@ -119,7 +120,10 @@ def check_epoch(entry: ProducerEntry | None, producer_id: int, producer_epoch: i
 def check_guard(
     entry: ProducerEntry | None, header: BatchHeader, verification: Verification | None, guard: VerificationGuard
 ) -> None:
-    """Raises KafkaError unless this transactional batch belongs to a transaction that the coordinator knows (4.3 b)."""
+    """Raises KafkaError unless this transactional batch belongs to a transaction that the coordinator knows.
+
+    Source: #s4-3, row b.
+    """
     if has_open_transaction(entry, header.producer_epoch):
         return
     check_epoch(entry, header.producer_id, header.producer_epoch)
@@ -145,7 +149,7 @@ def check_data(
 
 
 def check_sequence(entry: ProducerEntry | None, header: BatchHeader, verification: Verification | None) -> None:
-    """The table of 4.4, in its order. Raises OUT_OF_ORDER_SEQUENCE_NUMBER."""
+    """The table of #s4-4, in its order. Raises OUT_OF_ORDER_SEQUENCE_NUMBER."""
     sequence = header.base_sequence
     if verification is not None:
         if verification.supports_epoch_bump and sequence != 0 and (entry is None or not entry.batches):
@@ -172,7 +176,7 @@ def _out_of_order(header: BatchHeader, reason: str) -> KafkaError:
 
 
 def check_marker(entry: ProducerEntry | None, marker: Marker, transaction_version: int) -> None:
-    """The table of 4.8. Raises KafkaError if the marker may not be written."""
+    """The table of #s4-8. Raises KafkaError if the marker may not be written."""
     if entry is None:
         return
     epoch, stored = marker.producer_epoch, entry.producer_epoch

@@ -1,6 +1,6 @@
 """The transaction index of one segment: the aborted transactions whose ABORT marker it holds.
 
-Kafka's bytes: docs/formats/transaction-index.md. Source: transactions-behaviour 4.10.
+Kafka's bytes: docs/formats/transaction-index.md. Source: docs/spec/transactions.md#s4-10.
 """
 
 import struct

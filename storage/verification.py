@@ -1,10 +1,10 @@
-"""Which producers one partition has asked the transaction coordinator about: guards, transactions-behaviour 4.6.
+"""Which producers one partition has asked the transaction coordinator about: the verification guards.
 
 A transactional batch may be written while its transaction is open here, or with the guard of a question that the
 coordinator answered with yes. A marker takes the guard away: between the answer and the append the transaction may have
 ended and another one begun, and then the batch belongs to neither.
 
-Memory of the leader only: a restart forgets all guards, and producers ask anew.
+Memory of the leader only: a restart forgets all guards, and producers ask anew. Source: docs/spec/transactions.md#s4-6.
 """
 
 from typing import NamedTuple

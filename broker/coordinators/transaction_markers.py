@@ -60,7 +60,10 @@ class MarkerWriter(Protocol):
 
 
 class LocalMarkerWriter:
-    """The partitions of this broker: what the leader does with WriteTxnMarkers. Source: transactions-behaviour 2.6."""
+    """The partitions of this broker: what the leader does with WriteTxnMarkers.
+
+    Source: docs/spec/transactions.md#s2-6.
+    """
 
     def __init__(self, partitions: Partitions, groups: GroupCoordinator, clock: Clock) -> None:
         self._partitions = partitions

@@ -1,7 +1,7 @@
 """Produce with transactional batches: all of them are verified together before any batch of the request is written.
 
 In Kafka's order: what can be told from the batch's header, one producer for all, the coordinator's word, and only then
-what the log and the records have to say. Source: transactions-behaviour 2.8.
+what the log and the records have to say. Source: docs/spec/transactions.md#s2-8.
 """
 
 from __future__ import annotations

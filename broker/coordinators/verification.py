@@ -3,7 +3,7 @@
     partition: open here? then write    else: take a guard → ask the coordinator → write with the guard
 
 What is asked, and what is made of the answer, depends on what the producer's client understands: the tables. Where the
-guards live and what takes them away: `storage/verification.py`. Source: transactions-behaviour 2.7, 2.8, 4.6.
+guards live and what takes them away: `storage/verification.py`. Source: docs/spec/transactions.md#s2-7, #s2-8, #s4-6.
 """
 
 from __future__ import annotations

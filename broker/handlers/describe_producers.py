@@ -1,6 +1,6 @@
 """DescribeProducers (key 61), version 0: what partitions remember of their idempotent and transactional producers.
 
-Needs READ on each topic. Source: KIP-664; transactions-behaviour 2.9.
+Needs READ on each topic. Source: KIP-664; docs/spec/transactions.md#s2-9.
 """
 
 from __future__ import annotations

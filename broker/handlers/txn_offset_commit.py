@@ -3,7 +3,7 @@
 v2: leader epochs. v3: flexible; member, instance and generation are checked where they are given. v4:
 TRANSACTION_ABORTABLE is understood. v5: adds the group's partition to the transaction. Needs WRITE on the transactional
 id, READ on the group and each topic. Answered when the offsets are recorded; they count once the marker is written.
-Source: transactions-behaviour 2.7.
+Source: docs/spec/transactions.md#s2-7.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """AddPartitionsToTxn, AddOffsetsToTxn and what partition leaders ask for clients: who takes part in a transaction.
 
-Source: transactions-behaviour 2.3, 2.4, 3.7.
+Source: docs/spec/transactions.md#s2-3, #s2-4, #s3-7.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""EndTxn: whether a transaction commits or aborts, decided once. Source: transactions-behaviour 2.5, 3.7."""
+"""EndTxn: whether a transaction commits or aborts, decided once.
+
+Source: docs/spec/transactions.md#s2-5, #s3-7.
+"""
 
 from __future__ import annotations
 

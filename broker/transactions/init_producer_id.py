@@ -1,6 +1,6 @@
 """InitProducerId for a transactional id: who owns it from now on, under which producer id and epoch.
 
-Source: transactions-behaviour 2.2, 3.2 to 3.4.
+Source: docs/spec/transactions.md#s2-2, #s3-2 to #s3-4.
 """
 
 from __future__ import annotations

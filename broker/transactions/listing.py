@@ -1,4 +1,7 @@
-"""DescribeTransactions and ListTransactions: what people are told. Source: transactions-behaviour 2.10, 2.11."""
+"""DescribeTransactions and ListTransactions: the entries of the coordinator, as administrators see them.
+
+Source: docs/spec/transactions.md#s2-10, #s2-11.
+"""
 
 from __future__ import annotations
 

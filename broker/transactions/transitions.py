@@ -1,4 +1,6 @@
-"""What an entry is after each step: the rows of transactions-behaviour 1.6, and the arithmetic of epochs (3.5, 5.3).
+"""What an entry is after each step, and the arithmetic of epochs.
+
+Source: docs/spec/transactions.md#s1-6 (a row for each step), #s3-5, #s5-3.
 
 Each returns the entry as it is to be recorded. `transaction_version` is the cluster's finalised level: at level 0 a
 record cannot say under which version its step was taken, so everything is then a step of version 0.
@@ -74,8 +76,8 @@ def added(
 
 
 def kept(txn: Txn, *, now_ms: int, new_producer_id: int | None) -> Txn:
-    """Left open for a new owner, with a pair of its own (K1, K2). The pair of the records stays: it is the name under
-    which the coordinator outside has noted the transaction. So do its timeout and its partitions.
+    """Left open for a new owner, with a pair of its own (#s3-5, K1 and K2). The pair of the records stays: it is the
+    name under which the coordinator outside has noted the transaction. So do its timeout and its partitions.
 
     raises  ProducerIdNeeded
     """
@@ -114,10 +116,10 @@ def prepared_0(txn: Txn, state: TxnState, now_ms: int) -> Txn:
 
 
 def prepared_2(txn: Txn, state: TxnState, now_ms: int, new_producer_id: int | None) -> Txn:
-    """Decided with the epoch bumped, and with the next producer id laid down where epochs are used up (K3 to K5).
+    """Decided with the epoch bumped, and with the next producer id recorded where epochs are used up.
 
     Markers have the epoch after that of the records. If the transaction was kept, its owner goes on from its own pair:
-    bumped even so, since the owner's request may be on its way twice.
+    bumped even so, since the owner's request may be on its way twice. Source: #s3-5, K3 to K5.
     raises  ProducerIdNeeded
     """
     producer_id, producer_epoch = txn.client_pair
@@ -156,7 +158,7 @@ def fenced(txn: Txn, *, now_ms: int, transaction_version: int, new_producer_id: 
 
 
 def completed(txn: Txn, *, now_ms: int, transaction_version: int) -> Txn:
-    """All markers are written (K6)."""
+    """All markers are written (#s3-5, K6)."""
     producer_id, producer_epoch = answered_pair(txn)
     previous = txn.previous_producer_id  # Kafka wrote none before 4.3
     return txn._replace(

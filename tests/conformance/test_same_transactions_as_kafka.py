@@ -36,7 +36,7 @@ SETTINGS: dict[str, object] = {
 LEVELS = (2, 1, 0)
 SCRIPTS: dict[LevelScript, int] = {**transactions_script.SCRIPTS, **transactional_partitions_script.SCRIPTS}
 # By API key: the first version that speaks for transaction.version 2. At level 0 Kafka cannot write what it asks for,
-# and leaves the transactional id busy for ever (specification 2.12); ours does what an older version would have done.
+# and leaves the transactional id blocked (docs/spec/transactions.md#s2-12); Odradek answers as an older version would.
 NEW_PROTOCOL = {0: 12, 24: 4, 26: 5, 28: 5}
 HARDLY_AT_LOWER_LEVELS = {0, 1, 2}  # partitions do not know the level: the first and the last version will do
 

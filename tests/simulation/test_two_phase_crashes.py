@@ -2,6 +2,7 @@
 
 No flush setting asks for fsync here; what survives does so because an external coordinator relies on it. That one is
 played by the test: it has noted the pair of the transaction and its decision, and goes by its notes after the crash.
+Scenarios: docs/spec/transactions.md#s8-8.
 """
 
 from collections.abc import Callable, Iterator

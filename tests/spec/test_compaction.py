@@ -1,4 +1,7 @@
-"""Log compaction: what survives, what is taken when, and what must never be lost by it. transactions-behaviour 7."""
+"""Log compaction: what survives, what is removed when, and what compaction must never lose.
+
+Rules: docs/spec/transactions.md#s7; scenarios: #s8-9.
+"""
 
 from dataclasses import replace
 

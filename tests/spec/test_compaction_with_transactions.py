@@ -1,4 +1,7 @@
-"""Compaction of logs with transactions and idempotent producers: what goes when, what is kept for whose sake."""
+"""Compaction of logs with transactions and idempotent producers: what is removed when, and why other records stay.
+
+Rules: docs/spec/transactions.md#s7; scenarios: #s8-9.
+"""
 
 from dataclasses import replace
 from random import Random

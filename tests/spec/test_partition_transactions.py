@@ -1,6 +1,6 @@
 """Markers, the last stable offset and the transaction index of one partition.
 
-Rules and numbered scenarios: transactions-behaviour 4.8-4.10, 8.5, 8.6.
+Rules: docs/spec/transactions.md#s4-8 to #s4-10; scenarios: #s8-5, #s8-6.
 """
 
 import pytest
@@ -21,7 +21,7 @@ def index_entries(given: LogOnDisk) -> list[AbortedTxn]:
     return [entry for segment in given.log.segments for entry in segment.txn_index.entries()]
 
 
-# --- which markers are written (4.8)
+# --- which markers are written (#s4-8)
 
 
 def test_a_marker_of_an_older_epoch_is_refused() -> None:
@@ -104,7 +104,7 @@ def test_the_same_marker_delivered_twice_is_written_twice() -> None:
     assert index_entries(given) == [], "the second one ends nothing"
 
 
-# --- last stable offset (4.9)
+# --- last stable offset (#s4-9)
 
 
 def test_scenario_089_the_last_stable_offset_is_the_start_of_the_oldest_open_transaction() -> None:
@@ -174,7 +174,7 @@ def test_read_committed_is_given_nothing_of_an_open_transaction() -> None:
     assert given.log.read(0, max_bytes=1000, end_offset=bound) == ReadResult([], 0, 0)
 
 
-# --- transaction index (4.10)
+# --- transaction index (#s4-10)
 
 
 def test_scenario_092_commits_and_markers_without_data_leave_no_entry() -> None:

@@ -1,4 +1,7 @@
-"""No two producers ever get the same id, restarts and failures of the metadata log included."""
+"""No two producers ever get the same id, also across restarts and failures of the metadata log.
+
+Rules: docs/spec/transactions.md#s6; scenarios: #s8-9.
+"""
 
 from collections.abc import Callable
 

@@ -1,6 +1,6 @@
 """Idempotence in one partition: what is accepted, what is a duplicate, what is refused, what is forgotten.
 
-Rules and numbered scenarios: transactions-behaviour 4.1-4.5, 4.11, 4.12, 8.5, 8.6.
+Rules: docs/spec/transactions.md#s4-1 to #s4-5, #s4-11, #s4-12; scenarios: #s8-5, #s8-6.
 """
 
 import pytest
@@ -16,7 +16,7 @@ INT_MAX = 2**31 - 1
 DAY_MS = 24 * 60 * 60 * 1000
 PID = 7
 
-# --- sequence arithmetic (4.1)
+# --- sequence arithmetic (#s4-1)
 
 
 @pytest.mark.parametrize(("sequence", "by", "result"), [(0, 1, 1), (INT_MAX, 1, 0), (INT_MAX - 1, 4, 2), (5, 0, 5)])
@@ -33,7 +33,7 @@ def test_what_follows_a_sequence(last: int, following: int, is_next: bool) -> No
     assert follows(last, following) == is_next
 
 
-# --- sequence rules (4.4)
+# --- sequence rules (#s4-4)
 
 
 def test_scenario_077_a_producer_without_state_may_begin_anywhere() -> None:
@@ -135,7 +135,7 @@ def test_records_without_a_producer_id_are_nobodys_business() -> None:
     assert given.log.producers() == []
 
 
-# --- duplicates (4.2)
+# --- duplicates (#s4-2)
 
 
 def six_batches() -> LogOnDisk:
@@ -191,7 +191,7 @@ def test_a_batch_that_is_staged_but_not_written_is_known_already() -> None:
     assert given.log.log_end_offset == 3
 
 
-# --- transactions (4.3 e, f)
+# --- transactions (#s4-3, rows e and f)
 
 
 def test_scenario_082_a_plain_batch_within_a_transaction_is_refused() -> None:
@@ -222,7 +222,7 @@ def test_a_refused_batch_changes_nothing() -> None:
     assert given.log.last_stable_offset == given.log.log_end_offset == 1
 
 
-# --- snapshots and restarts (4.11)
+# --- snapshots and restarts (#s4-11)
 
 
 def test_scenario_087_after_a_clean_restart_only_the_last_batch_is_known() -> None:
@@ -322,7 +322,7 @@ def test_after_a_crash_the_producers_are_written_down_again_with_the_next_sync()
     assert [entry.last_sequence for entry in entries] == [5]
 
 
-# --- expiry (4.12)
+# --- expiry (#s4-12)
 
 
 def test_scenario_097_an_idle_producer_is_forgotten_after_its_time_counted_in_record_time() -> None:

@@ -12,6 +12,8 @@ DOCS = REPOSITORY / "docs"
 CODE = ("schemas", "protocol", "storage", "broker", "odradek", "tests", "examples")
 
 CITATION = re.compile(r"docs/spec/[\w-]+\.md(?:#[\w-]*)?")
+CITED_PAGE = re.compile(r"docs/spec/[\w-]+\.md")
+SECTION = re.compile(r"#(s\d+(?:-\d+)*)\b")  # of a page that the same file cites by its path
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 EXPLICIT_ANCHOR = re.compile(r'<a id="([^"]+)"></a>')
 HEADING = re.compile(r"#+ (.*)")
@@ -69,12 +71,29 @@ def test_each_cited_section_of_the_rule_book_exists() -> None:
     assert sorted((file, citation) for file, citation in cited if missing(citation, root)) == []
 
 
+def test_a_section_cited_without_a_path_is_one_of_a_page_that_the_file_cites() -> None:
+    nowhere = []
+    for file in code_files():
+        text = file.read_text()
+        cited = [REPOSITORY / page for page in set(CITED_PAGE.findall(text))]
+        known = frozenset().union(*(anchors(page) for page in cited if page.exists()))
+        nowhere += [f"{named(file)}: #{section}" for section in SECTION.findall(text) if section not in known]
+    assert nowhere == []
+
+
+def test_rules_are_cited_by_their_place_in_the_repository() -> None:
+    by_title = [named(file) for file in (*code_files(), *pages()) if re.search(r"-behaviour \d", file.read_text())]
+    assert by_title == [], "cite docs/spec/<page>.md#s<section>"
+
+
 def test_each_numbered_section_of_the_rule_book_has_the_anchor_of_its_number() -> None:
     for page in sorted((DOCS / "spec").glob("*.md")):
         for number in re.findall(r"^#+ (\d+(?:\.\d+)*)\.? ", without_code(page.read_text()), flags=re.MULTILINE):
             assert f"s{number.replace('.', '-')}" in anchors(page), f"{named(page)} {number}"
 
 
-@pytest.mark.parametrize("target", ["no-such-page.md", "transactions.md#s99", "#no-such-heading", "../groups.md#s1"])
+@pytest.mark.parametrize(
+    "target", ["no-such-page.md", "transactions.md#no-section", "#no-such-heading", "../groups.md#no-heading"]
+)
 def test_a_link_that_leads_nowhere_is_found(target: str) -> None:
     assert missing(target, DOCS / "spec" / "README.md")

@@ -1,56 +1,92 @@
-"""docs/scenarios.md: each numbered scenario has tests that carry its number, and the page names them.
+"""docs/scenarios.md: each numbered scenario of the rule book has tests that carry its number, and the page names them.
 
-The page is written from the tests: `python -m tests.unit.test_scenarios_page`.
+A test that is called `test_scenario_012_…` tells scenario 12 of the page of docs/spec that its file cites first. The
+page is written from the tests: `python -m tests.unit.test_scenarios_page`.
 """
 
 import re
 from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "docs" / "scenarios.md"
+RULE_BOOK = TESTS.parent / "docs" / "spec"
+# Page of the rule book → the section whose subsections list its scenarios.
+CHAPTERS = {"transactions": 8, "consumer-groups": 15, "share-groups": 7}
+# The pages that have a test for every scenario. The others list the tests they have so far.
+COMPLETE = ("transactions",)
+
+CITED_PAGE = re.compile(r"docs/spec/([\w-]+)\.md")
 NUMBERED = re.compile(r"^ *(?:async )?def (test_scenarios?_((?:\d{3}_(?:and_)?)+)\w+)", re.MULTILINE)
-
-SECTIONS = {
-    "InitProducerId": range(1, 18),
-    "Adding partitions and offsets": range(18, 35),
-    "EndTxn": range(35, 53),
-    "Crashes and markers": range(53, 71),
-    "Produce, sequences, guard": range(71, 89),
-    "Last stable offset, index, snapshots": range(89, 99),
-    "Timers": range(99, 109),
-    "Participation in two-phase commit (KIP-939)": range(109, 131),
-    "Compaction, producer ids, features": range(131, 141),
-}
+SUBSECTION = re.compile(r'### (\d+)\.(\d+) (.*) <a id="(.*)"></a>')
+SCENARIO = re.compile(r"(?:(\d+)\. |\| (\d+) \|)")  # an item of a list, or a row of a table
 HOW_TO_RENEW = "python -m tests.unit.test_scenarios_page writes the page anew"
-HEAD = """# Scenarios of transactions, and their tests
+HEAD = """# Scenarios and their tests
 
-The scenarios are those of the specification of transactions that this broker is built to, by number. A test says in
-its name which one it tells. Whatever order events come in, beyond these: `tests/simulation/test_transactions.py` and
-`tests/simulation/test_transaction_crashes.py`.
+The scenarios are those of the [rule book](spec/README.md), by number. The name of a test says which one it tells.
+Every scenario of the transactions has a test. Beyond these scenarios, `tests/simulation/test_transactions.py` and
+`tests/simulation/test_transaction_crashes.py` try arbitrary orders of events.
 
-Written by `python -m tests.unit.test_scenarios_page`. Tests fail when a scenario has no test, or no row here, and when
-a row names a test that does not exist.
+Written by `python -m tests.unit.test_scenarios_page`. Tests fail when a scenario of a complete chapter has no test, or
+no row here, and when a row names a test that does not exist.
 """
 
 
-def numbered_tests() -> dict[int, list[tuple[str, str]]]:
-    """Scenario → (file, name) of its tests, in order."""
-    found: defaultdict[int, list[tuple[str, str]]] = defaultdict(list)
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A subsection of the rule book that lists scenarios."""
+
+    page: str
+    title: str
+    anchor: str
+    numbers: tuple[int, ...]
+
+
+Numbered = dict[tuple[str, int], list[tuple[str, str]]]
+
+
+def sections(page: str) -> Iterator[Section]:
+    text = (RULE_BOOK / f"{page}.md").read_text()
+    _, *parts = re.split(r"^(?=##)", text, flags=re.MULTILINE)
+    for part in parts:
+        head, *lines = part.splitlines()
+        if (heading := SUBSECTION.fullmatch(head)) and int(heading[1]) == CHAPTERS[page]:
+            found = (SCENARIO.match(line) for line in lines)
+            if numbers := tuple(int(match[1] or match[2]) for match in found if match):
+                yield Section(page, heading[3], heading[4], numbers)
+
+
+def numbered_tests() -> Numbered:
+    """(page of the rule book, scenario) → (file, name) of its tests, in order."""
+    found: Numbered = defaultdict(list)
     for path in sorted(TESTS.rglob("test_*.py")):
-        for name, numbers in NUMBERED.findall(path.read_text()):
+        text = path.read_text()
+        if path == Path(__file__) or not (tests := NUMBERED.findall(text)):
+            continue
+        file = path.relative_to(TESTS).as_posix()
+        cited = CITED_PAGE.search(text)
+        assert cited is not None, f"{file} has numbered scenarios and cites no page of docs/spec"
+        for name, numbers in tests:
             for number in re.findall(r"\d{3}", numbers):
-                found[int(number)].append((path.relative_to(TESTS).as_posix(), name))
-    return found
+                found[cited[1], int(number)].append((file, name))
+    return dict(found)
 
 
 def page() -> str:
     found = numbered_tests()
     parts = [HEAD]
-    for section, numbers in SECTIONS.items():
-        parts.append(f"\n## {section}\n\n| no. | test | file |\n|---|---|---|\n")
-        for number in numbers:
-            parts += [f"| {number} | {sentence(name)} | `{path}` |\n" for path, name in found.get(number, ())]
+    for section in (section for page in CHAPTERS for section in sections(page)):
+        rows = [
+            f"| {number} | {sentence(name)} | `{file}` |\n"
+            for number in section.numbers
+            for file, name in found.get((section.page, number), ())
+        ]
+        if rows:
+            chapter = section.page.replace("-", " ").capitalize()
+            parts.append(f"\n## {chapter}: [{section.title}](spec/{section.page}.md#{section.anchor})\n\n")
+            parts += ["| no. | test | file |\n|---|---|---|\n", *rows]
     return "".join(parts)
 
 
@@ -58,18 +94,26 @@ def sentence(name: str) -> str:
     return re.sub(r"^test_scenarios?_(?:\d{3}_(?:and_)?)+", "", name).replace("_", " ")
 
 
-def test_every_scenario_has_a_test() -> None:
-    wanted = {number for numbers in SECTIONS.values() for number in numbers}
+def test_every_scenario_of_a_complete_chapter_has_a_test() -> None:
+    wanted = {(page, number) for page in COMPLETE for section in sections(page) for number in section.numbers}
+    assert len(wanted) >= 140
     assert sorted(wanted - numbered_tests().keys()) == []
 
 
 def test_no_test_carries_the_number_of_a_scenario_that_does_not_exist() -> None:
-    known = {number for numbers in SECTIONS.values() for number in numbers}
-    assert numbered_tests().keys() <= known
+    known = {(page, number) for page in CHAPTERS for section in sections(page) for number in section.numbers}
+    assert sorted(numbered_tests().keys() - known) == []
 
 
-def rows(text: str) -> set[str]:
-    return {line for line in text.splitlines() if re.match(r"\| \d+ \|", line)}
+def rows(text: str) -> set[tuple[str, str]]:
+    """(page of the rule book, row) for each row of the tables."""
+    found, cited = set(), ""
+    for line in text.splitlines():
+        if heading := re.match(r"## .*\(spec/([\w-]+)\.md", line):
+            cited = heading[1]
+        elif re.match(r"\| \d+ \|", line):
+            found.add((cited, line))
+    return found
 
 
 def test_the_page_names_no_test_that_does_not_exist() -> None:
@@ -77,8 +121,8 @@ def test_the_page_names_no_test_that_does_not_exist() -> None:
 
 
 def test_the_page_has_a_row_for_every_scenario() -> None:
-    numbers = {int(row.split()[1]) for row in rows(PAGE.read_text())}
-    assert numbered_tests().keys() - numbers == set(), HOW_TO_RENEW
+    listed = {(cited, int(row.split()[1])) for cited, row in rows(PAGE.read_text())}
+    assert numbered_tests().keys() - listed == set(), HOW_TO_RENEW
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Adding partitions and offsets: scenarios 20 to 30, as far as they are decided by the coordinator."""
+"""Adding partitions and offsets, as far as the coordinator decides it.
+
+Rules: docs/spec/transactions.md#s2-3, #s2-4; scenarios 20 to 30: #s8-2.
+"""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""The coordinator at work on real partitions: scenarios that need logs, markers and producer ids together."""
+"""The coordinator on real partitions: scenarios that need logs, markers and producer ids together.
+
+Scenarios: docs/spec/transactions.md#s8.
+"""
 
 from collections.abc import Callable, Coroutine
 from typing import Any

@@ -1,4 +1,7 @@
-"""EndTxn: scenarios 35 to 52. `commit5` is EndTxn of version 5 (KIP-890), `commit4` that of older clients."""
+"""EndTxn. `commit5` is EndTxn of version 5 (KIP-890), `commit4` that of older clients.
+
+Rules: docs/spec/transactions.md#s2-5; scenarios 35 to 52: #s8-3.
+"""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""`transaction.version` and how it is changed: scenario 138; known trouble of Kafka at level 0 that ours has not."""
+"""`transaction.version` and how it is changed, with a defect of Kafka at level 0 that Odradek does not have.
+
+Rules: docs/spec/transactions.md#s2-12; scenario 138: #s8-9.
+"""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""The transaction APIs as clients see them: versions, permissions, what is refused in part."""
+"""The transaction APIs as clients see them: versions, permissions, partial refusals.
+
+Rules: docs/spec/transactions.md#s2; scenarios: #s8-1 to #s8-3.
+"""
 
 from typing import Any
 

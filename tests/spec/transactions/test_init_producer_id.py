@@ -1,4 +1,7 @@
-"""InitProducerId: scenarios 1 to 17 of the transaction specification, as far as they are decided by the coordinator."""
+"""InitProducerId, as far as the coordinator decides it.
+
+Rules: docs/spec/transactions.md#s2-2; scenarios 1 to 17: #s8-1.
+"""
 
 import pytest
 

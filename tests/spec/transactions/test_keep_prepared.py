@@ -1,7 +1,9 @@
-"""KIP-939 in the coordinator: scenarios 109 to 130, as far as they are decided there.
+"""KIP-939, as far as the coordinator decides it.
 
 A producer with Enable2Pc holds a transaction until its own coordinator, outside, has decided. Whoever recovers it asks
 for it to be kept and gets a pair (producer id, epoch) of its own, with which it may do one thing: end it.
+
+Rules: docs/spec/transactions.md#s3; scenarios 109 to 130: #s8-8.
 """
 
 import pytest
@@ -260,7 +262,7 @@ def test_scenario_124_keeping_gives_a_transaction_with_a_timeout_no_more_time() 
 
 
 def test_scenario_124_a_commit_that_comes_after_the_abort_never_happens() -> None:
-    # INVALID_TXN_STATE in the specification; the loser of this race is told what it is told without keeping.
+    # INVALID_TXN_STATE in the rule book (#s3-7); the loser of this race is told what it is told without keeping.
     scene = two_phase(kept(timeout_ms=TIMEOUT_MS))
     scene.advance(TIMEOUT_MS + 1)
     scene.time_out()
@@ -410,7 +412,7 @@ def test_a_recovery_that_cannot_be_recorded_has_not_happened(record: Txn) -> Non
 
 
 @pytest.mark.parametrize(
-    "record", [opened((PID, LAST)), kept((PID, LAST), by=(73, MAX))], ids=["first (K1)", "further (K2)"]
+    "record", [opened((PID, LAST)), kept((PID, LAST), by=(73, MAX))], ids=["first (#s3-5, K1)", "further (#s3-5, K2)"]
 )
 def test_without_a_producer_id_at_hand_nothing_is_kept_anew(record: Txn) -> None:
     scene = two_phase(record)

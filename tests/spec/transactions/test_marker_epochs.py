@@ -1,4 +1,7 @@
-"""What a leader makes of a marker: scenarios 58 to 61 and 69 (spec 4.8)."""
+"""What a partition leader does with a marker, by its epoch.
+
+Rules: docs/spec/transactions.md#s4-8; scenarios 58 to 61 and 69: #s8-4.
+"""
 
 import pytest
 

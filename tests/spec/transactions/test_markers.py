@@ -1,4 +1,7 @@
-"""From a decision to its end: scenarios 53 to 57, 62 to 68 as the coordinator sees them."""
+"""From PREPARE_COMMIT or PREPARE_ABORT to the end of the transaction, as the coordinator sees it.
+
+Rules: docs/spec/transactions.md#s1-8; scenarios 53 to 57 and 62 to 68: #s8-4.
+"""
 
 import pytest
 

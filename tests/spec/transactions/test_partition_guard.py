@@ -1,6 +1,6 @@
 """The guard of a partition: no transactional data that the coordinator does not know to be part of the transaction.
 
-Rules and numbered scenarios: transactions-behaviour 4.3, 4.4, 4.6, 8.5. On the log alone: who asks whom is in
+Rules: docs/spec/transactions.md#s4-3, #s4-4, #s4-6; scenarios: #s8-5. On the log alone: who asks whom is in
 test_partition_produce.py.
 """
 

@@ -1,6 +1,6 @@
-"""TxnOffsetCommit, versions 0-5: a group's offsets that count when the transaction is committed, and else never.
+"""TxnOffsetCommit, versions 0-5: a group's offsets, which count only if the transaction is committed.
 
-Rules and numbered scenarios: transactions-behaviour 2.6, 2.7, 8.2, 8.4.
+Rules: docs/spec/transactions.md#s2-6, #s2-7; scenarios: #s8-2, #s8-4.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Who reads what of transactions: Fetch, ListOffsets and DescribeProducers, at every version.
+"""What readers see of transactions: Fetch, ListOffsets and DescribeProducers, at every version.
 
-Rules and numbered scenarios: transactions-behaviour 2.9, 4.9, 4.12, 8.6.
+Rules: docs/spec/transactions.md#s2-9, #s4-9, #s4-12; scenarios: #s8-6.
 """
 
 from __future__ import annotations

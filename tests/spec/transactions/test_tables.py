@@ -1,4 +1,4 @@
-"""The grids say what the specification's tables say, and leave no state without a row."""
+"""The grids say what the tables of docs/spec/transactions.md#s2 and #s3 say, and leave no state without a row."""
 
 import pytest
 

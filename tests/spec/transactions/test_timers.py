@@ -1,4 +1,7 @@
-"""What time does: scenarios 99 to 106. Transactions that are open for too long, ids that nobody uses."""
+"""Timers: transactions that are open for too long, transactional ids that expire.
+
+Rules: docs/spec/transactions.md#s5-1; scenarios 99 to 106: #s8-7.
+"""
 
 import pytest
 

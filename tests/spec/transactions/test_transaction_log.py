@@ -1,4 +1,7 @@
-"""The records of `__transaction_state`: Kafka's bytes (spec 1.5), and scenario 107: what a loader makes of them."""
+"""The records of `__transaction_state`: Kafka's bytes, and what the loader makes of them.
+
+Rules: docs/spec/transactions.md#s1-5; scenario 107: #s8-7.
+"""
 
 from pathlib import Path
 

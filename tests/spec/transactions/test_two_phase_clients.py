@@ -1,4 +1,7 @@
-"""KIP-939 as clients meet it: InitProducerId v6, permissions, and Produce beside a kept transaction."""
+"""KIP-939 as clients see it: InitProducerId v6, permissions, and Produce beside a kept transaction.
+
+Rules: docs/spec/transactions.md#s3-1, #s3-7; scenarios: #s8-8.
+"""
 
 import pytest
 

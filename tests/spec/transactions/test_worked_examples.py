@@ -1,4 +1,4 @@
-"""Scenario 116: the worked examples of KIP-939, step by step, with what is recorded at each.
+"""The worked examples of KIP-939, step by step, with what is recorded at each: docs/spec/transactions.md#s3-6.
 
 A: the epochs of an ordinary transaction are used up. B: both pairs of a kept one are. C: one recovery and one end, from
 wherever the pairs may stand, and the end's retry. Each step is what the bytes of its record say, read back.
