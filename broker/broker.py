@@ -11,22 +11,22 @@ from collections.abc import Coroutine
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from broker.clock import LoopTimers, SystemClock
+from broker.api.dispatch import Dispatcher
+from broker.configuration.listeners import advertise
 from broker.control.listener import ControlListener, listen
 from broker.coordinators.producer_ids import ProducerIds
 from broker.coordinators.two_phase import TwoPhaseProducers
-from broker.dispatch import Dispatcher
-from broker.listeners import advertise
-from broker.listening import CannotStart, bind_listener, connection_limits
 from broker.metadata.cluster_metadata import ClusterMetadata
 from broker.metadata.loading import CorruptMetadata
 from broker.metadata.topic_creation import GROUP_OFFSETS, TRANSACTION_STATE, TopicCreation
+from broker.network.listening import CannotStart, bind_listener, connection_limits
+from broker.network.server import Server
 from broker.partitions.discards import Discards
 from broker.partitions.group_commit import AppendFlush, SyncRounds
 from broker.partitions.registry import Partitions
-from broker.server import Server
-from broker.uuids import random_uuid
-from broker.workers import ThreadWorkers
+from broker.runtime.clock import LoopTimers, SystemClock
+from broker.runtime.uuids import random_uuid
+from broker.runtime.workers import ThreadWorkers
 from protocol.errors import KafkaError
 from storage.checkpoints import topic_id_text
 from storage.disk import DirectoryInUse, RealDisk
@@ -35,13 +35,13 @@ from storage.tail_cache import TailCache
 
 if TYPE_CHECKING:
     from broker.configuration.config import BrokerConfig
+    from broker.configuration.listeners import Listener
     from broker.coordinators.group_coordinator import GroupCoordinator
     from broker.coordinators.transaction_coordinator import TransactionCoordinator
     from broker.coordinators.transaction_markers import LocalMarkerWriter
     from broker.coordinators.verification import Verifier
-    from broker.listeners import Listener
+    from broker.fetch.sessions import FetchSessions
     from broker.metadata.image import TopicImage
-    from broker.partitions.fetch_sessions import FetchSessions
     from broker.partitions.housekeeping import Housekeeping
 
 WORKER_THREADS = 4
@@ -128,7 +128,7 @@ class Broker:
     def fetch_sessions(self) -> FetchSessions:
         from random import randint
 
-        from broker.partitions.fetch_sessions import MAX_SESSION_ID, FetchSessions
+        from broker.fetch.sessions import MAX_SESSION_ID, FetchSessions
 
         slots = self.config.max_incremental_fetch_session_cache_slots
         return FetchSessions(slots, lambda: randint(1, MAX_SESSION_ID))
@@ -251,9 +251,9 @@ class Broker:
         self.producer_ids = ProducerIds(self.metadata, self.timers)
 
     def _start_housekeeping(self) -> None:
-        from broker.allocator import keep_freed_memory
         from broker.partitions.chores import chores
         from broker.partitions.housekeeping import Housekeeping
+        from broker.runtime.allocator import keep_freed_memory
 
         self.housekeeping = Housekeeping(
             chores(self.config, self.log_directory, self.clock, self.timers, self.workers),

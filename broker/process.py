@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker.broker import Broker
-from broker.listening import CannotStart
+from broker.network.listening import CannotStart
 from storage.disk import allow_many_open_files
 from storage.log import LogWriteFailed
 

@@ -1,4 +1,4 @@
-"""Kafka's API keys. Which of them are served, and in which versions, is said by `broker.dispatch`."""
+"""Kafka's API keys. Which of them are served, and in which versions, is said by `broker.api.dispatch`."""
 
 from enum import Enum
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from broker.configuration.listeners import Listener, advertise, parse_listeners, parse_protocol_map
 from broker.configuration.properties import parse_properties, settings_of_environment
 from broker.configuration.settings import InvalidSetting, Update
 from broker.configuration.settings_table import BROKER_SETTINGS
 from broker.configuration.topic_settings import HOUR_MS, MINUTE_MS, TOPIC_SETTINGS, TOPIC_SYNONYMS
-from broker.listeners import Listener, advertise, parse_listeners, parse_protocol_map
 
 if TYPE_CHECKING:
     from storage.log_config import LogConfig
@@ -194,7 +194,7 @@ class BrokerConfig:
         return Path((self.log_dirs or self.log_dir)[0])
 
     def advertised(self, bound_ports: Mapping[str, int], host_name: Callable[[], str]) -> tuple[Listener, ...]:
-        """What clients are told, once listener `name` is bound to `bound_ports[name]`; see `broker.listeners`."""
+        """What clients are told, once listener `name` is bound to `bound_ports[name]` (listeners.py)."""
         return advertise(self.serving, self._advertised, bound_ports, host_name)
 
     @property

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from broker.authorization import CLUSTER_NAME, Operation, ResourceType
+from broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
 from broker.configuration.loggers import PythonLoggers, alter_levels
-from broker.delayed import Deferred
 from broker.metadata.config_changes import ResourceChanges, Result, alter_configs, check_changes, this_node
 from broker.metadata.decision import Decision
 from broker.metadata.image import ConfigResourceType
+from broker.runtime.delayed import Deferred
 from protocol.errors import KafkaError
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
     from broker.metadata.image import MetadataImage
 
 M = TypeVar("M")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 if TYPE_CHECKING:
     from broker.broker import Broker
     from broker.configuration.config import BrokerConfig
-    from broker.workers import Outcome
+    from broker.runtime.workers import Outcome
 
 log = logging.getLogger("odradek.control")
 

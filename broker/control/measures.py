@@ -1,5 +1,5 @@
 """What metrics say, as plain numbers. Collected on the loop, at the moment when somebody asks: nothing is kept for it
-but the counters of requests (`broker.dispatch.Way`), of bytes, of connections and of verifications."""
+but the counters of requests (`broker.api.dispatch.Way`), of bytes, of connections and of verifications."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from broker.transactions.listing import Filter
 from protocol.errors import KafkaError
 
 if TYPE_CHECKING:
+    from broker.api.dispatch import Way
     from broker.broker import Broker
     from broker.coordinators.group_coordinator import GroupCoordinator
     from broker.coordinators.transaction_coordinator import TransactionCoordinator
-    from broker.dispatch import Way
     from broker.partitions.partition import Partition
 
 CLASSIC = "classic"  # a type of groups

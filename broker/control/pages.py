@@ -16,7 +16,7 @@ from broker.control.readiness import readiness
 
 if TYPE_CHECKING:
     from broker.broker import Broker
-    from broker.workers import Outcome
+    from broker.runtime.workers import Outcome
 
 SHUTDOWN_TIMEOUT_S = 1.0
 INDEX = "/metrics  for Prometheus\n/healthz  whether the broker runs\n/readyz   whether all coordinators are loaded\n"

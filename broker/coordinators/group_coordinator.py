@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from broker.clock import Clock, TimerHandle, Timers
 from broker.coordinators.shard import RecordFormat, Shard, ShardLog
 from broker.groups.core import GroupCore
 from broker.groups.records import decode_record, encode_record
 from broker.groups.turn import GroupConfig
+from broker.runtime.clock import Clock, TimerHandle, Timers
 from protocol.compression import Compression
 from protocol.errors import ErrorCode, KafkaError
 

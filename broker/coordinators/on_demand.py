@@ -12,9 +12,9 @@ from broker.coordinators.shard_log import PartitionLog
 from broker.coordinators.transaction_coordinator import TransactionCoordinator, TransactionSettings
 from broker.coordinators.transaction_markers import LocalMarkerWriter
 from broker.coordinators.verification import Verifier
-from broker.features import TRANSACTION_VERSION
+from broker.metadata.supported_features import TRANSACTION_VERSION
 from broker.metadata.topic_creation import GROUP_OFFSETS, TRANSACTION_STATE
-from broker.uuids import hex_text, random_uuid
+from broker.runtime.uuids import hex_text, random_uuid
 
 if TYPE_CHECKING:
     from broker.broker import Broker

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from broker.clock import Timers
+from broker.runtime.clock import Timers
 from protocol.errors import ErrorCode, KafkaError
 
 BLOCK_SIZE = 1000

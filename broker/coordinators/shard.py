@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
-from broker.clock import Clock, TimerHandle, Timers
-from broker.delayed import Deferred
+from broker.runtime.clock import Clock, TimerHandle, Timers
+from broker.runtime.delayed import Deferred
 from protocol.batch_header import BatchHeader, batches
 from protocol.compression import Compression
 from protocol.control_records import read_marker

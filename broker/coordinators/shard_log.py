@@ -10,7 +10,7 @@ from storage.log import Origin
 
 if TYPE_CHECKING:
     from broker.partitions.partition import Partition
-    from broker.workers import Outcome, Workers
+    from broker.runtime.workers import Outcome, Workers
     from protocol.errors import KafkaError
     from storage.verification import VerificationGuard
 

@@ -17,8 +17,8 @@ from broker.configuration.settings import TimePerPrefix
 from broker.coordinators.group_coordinator import java_hash
 from broker.coordinators.shard import OutcomeLike, RecordFormat, Shard, ShardLog
 from broker.coordinators.transaction_markers import MarkerSender, MarkerWriter
-from broker.delayed import Deferred
-from broker.gather import gather
+from broker.runtime.delayed import Deferred
+from broker.runtime.gather import gather
 from broker.transactions.core import TransactionCore
 from broker.transactions.init_producer_id import check_request, timeout_ms
 from broker.transactions.records import decode_record, encode_record, record_headers, revive
@@ -26,10 +26,10 @@ from broker.transactions.turn import MarkersOwed, Moment, ProducerIdNeeded, Tran
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker.clock import Clock, TimerHandle, Timers
     from broker.configuration.config import BrokerConfig
     from broker.coordinators.producer_ids import OnProducerId
     from broker.coordinators.two_phase import TwoPhaseProducers
+    from broker.runtime.clock import Clock, TimerHandle, Timers
     from broker.transactions.entry import TopicPartition
     from broker.transactions.listing import Filter
     from protocol.messages.describe_transactions_response import TransactionState

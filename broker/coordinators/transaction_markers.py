@@ -21,9 +21,9 @@ from protocol.errors import ErrorCode, KafkaError
 from storage.log import Origin
 
 if TYPE_CHECKING:
-    from broker.clock import Clock
     from broker.coordinators.group_coordinator import GroupCoordinator
     from broker.partitions.registry import Partitions
+    from broker.runtime.clock import Clock
     from broker.transactions.turn import MarkersOwed
 
 logger = logging.getLogger("odradek.transactions")

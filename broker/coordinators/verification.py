@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from broker.delayed import Deferred
+from broker.runtime.delayed import Deferred
 from protocol.errors import ErrorCode, KafkaError
 from storage.verification import NO_GUARD, VerificationGuard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from broker.clock import Clock, Timers
     from broker.partitions.partition import Partition
+    from broker.runtime.clock import Clock, Timers
     from protocol.batch_header import BatchHeader
 
 E = ErrorCode

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.authorization import Operation, ResourceType
+from broker.api.authorization import Operation, ResourceType
 from broker.coordinators.group_coordinator import OFFSETS_TOPIC
-from broker.gather import gather
+from broker.runtime.gather import gather
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
-    from broker.delayed import Deferred
+    from broker.runtime.delayed import Deferred
     from protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from broker.authorization import CLUSTER_NAME, Operation, ResourceType
-from broker.gather import gather
+from broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
 from broker.metadata.topic_names import INTERNAL_TOPICS
+from broker.runtime.gather import gather
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.add_partitions_to_txn_response import (
     AddPartitionsToTxnPartitionResult,
@@ -23,10 +23,10 @@ from protocol.messages.add_partitions_to_txn_response import (
 )
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
     from broker.coordinators.transaction_coordinator import Codes
-    from broker.delayed import Deferred
+    from broker.runtime.delayed import Deferred
     from broker.transactions.entry import TopicPartition
     from protocol.messages.add_partitions_to_txn_request import (
         AddPartitionsToTxnRequest,

@@ -13,9 +13,9 @@ from broker.metadata.config_changes import Change, ConfigOperation, ResourceChan
 from protocol.messages.alter_configs_response import AlterConfigsResourceResponse, AlterConfigsResponse
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
-    from broker.delayed import Deferred
+    from broker.runtime.delayed import Deferred
     from protocol.messages.alter_configs_request import AlterConfigsRequest
 
 

@@ -2,7 +2,7 @@
 
 v1: throttle time. v3: flexible, the client tells its name and version, the answer its features. v4 (KIP-1022): may show
 features whose lowest level is 0, which older clients refuse to read, so they are not shown to them.
-A version that is not served is answered by `broker.dispatch` (KIP-511). Needs no permission.
+A version that is not served is answered by `broker.api.dispatch` (KIP-511). Needs no permission.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from broker.context import RequestContext
-from broker.dispatch import HANDLERS
-from broker.features import SUPPORTED_FEATURES
+from broker.api.context import RequestContext
+from broker.api.dispatch import HANDLERS
+from broker.metadata.supported_features import SUPPORTED_FEATURES
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.api_versions_request import ApiVersionsRequest
 from protocol.messages.api_versions_response import (

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.authorization import Operation, ResourceType
-from broker.authorized_operations import is_allowed
-from broker.delayed import Deferred
+from broker.api.authorization import Operation, ResourceType
+from broker.api.authorized_operations import is_allowed
 from broker.metadata.decision import Decision
 from broker.metadata.topics import MorePartitions
 from broker.metadata.topics import create_partitions as decide
+from broker.runtime.delayed import Deferred
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions_response import CreatePartitionsResponse, CreatePartitionsTopicResult
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
     from broker.metadata.image import MetadataImage
     from protocol.messages.create_partitions_request import CreatePartitionsRequest
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.authorization import CLUSTER_NAME, Operation, ResourceType
-from broker.authorized_operations import is_allowed
+from broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
+from broker.api.authorized_operations import is_allowed
 from broker.configuration.config_description import Described, effective_topic_settings
-from broker.delayed import Deferred
 from broker.metadata.topics import NewTopic, TopicResult
+from broker.runtime.delayed import Deferred
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_topics_response import (
     CreatableTopicConfigs,
@@ -22,8 +22,8 @@ from protocol.messages.create_topics_response import (
 )
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
     from protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 
 BROKER_DEFAULT = -1

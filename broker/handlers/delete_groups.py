@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.authorization import Operation, ResourceType
-from broker.gather import gather
+from broker.api.authorization import Operation, ResourceType
+from broker.runtime.gather import gather
 from protocol.errors import KafkaError
 from protocol.messages.delete_groups_response import DeletableGroupResult, DeleteGroupsResponse
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
-    from broker.delayed import Deferred
+    from broker.runtime.delayed import Deferred
     from protocol.messages.delete_groups_request import DeleteGroupsRequest
 
 

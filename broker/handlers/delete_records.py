@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.authorization import Operation, ResourceType
+from broker.api.authorization import Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_records_response import (
     DeleteRecordsPartitionResult,
@@ -17,8 +17,8 @@ from protocol.messages.delete_records_response import (
 )
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
     from protocol.messages.delete_records_request import DeleteRecordsRequest
 
 HIGH_WATERMARK = -1

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.authorization import Operation, ResourceType
-from broker.authorized_operations import is_allowed
-from broker.delayed import Deferred
+from broker.api.authorization import Operation, ResourceType
+from broker.api.authorized_operations import is_allowed
 from broker.metadata.topics import DeletedTopic
 from broker.metadata.topics import delete_topics as decide
+from broker.runtime.delayed import Deferred
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
 from protocol.struct import ZERO_UUID
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
     from protocol.messages.delete_topics_request import DeleteTopicsRequest
 
 TOPIC_IDS_SINCE = 6

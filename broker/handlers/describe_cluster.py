@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.authorization import CLUSTER_NAME, ResourceType
-from broker.authorized_operations import NOT_ASKED_FOR, authorized_operations
+from broker.api.authorization import CLUSTER_NAME, ResourceType
+from broker.api.authorized_operations import NOT_ASKED_FOR, authorized_operations
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_cluster_response import DescribeClusterBroker, DescribeClusterResponse
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
     from protocol.messages.describe_cluster_request import DescribeClusterRequest
 
 BROKERS, CONTROLLERS = 1, 2

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from broker.authorization import CLUSTER_NAME, Operation, ResourceType
+from broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
 from broker.configuration.config_description import (
     Described,
     Source,
@@ -33,8 +33,8 @@ from protocol.messages.describe_configs_response import (
 )
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
     from protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
 
 UNKNOWN_KIND = 0

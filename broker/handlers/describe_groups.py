@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.authorization import Operation, ResourceType
-from broker.authorized_operations import authorized_operations
+from broker.api.authorization import Operation, ResourceType
+from broker.api.authorized_operations import authorized_operations
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_groups_response import DescribedGroup, DescribeGroupsResponse
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
     from protocol.messages.describe_groups_request import DescribeGroupsRequest
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.authorization import CLUSTER_NAME, Operation, ResourceType
+from broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
 from protocol.errors import KafkaError
 from protocol.messages.describe_log_dirs_response import (
     DescribeLogDirsPartition,
@@ -18,8 +18,8 @@ from protocol.messages.describe_log_dirs_response import (
 )
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
     from broker.partitions.partition import Partition
     from protocol.messages.describe_log_dirs_request import DescribeLogDirsRequest
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.authorization import Operation, ResourceType
+from broker.api.authorization import Operation, ResourceType
 from broker.configuration.settings import InvalidSetting
 from broker.metadata.topic_names import check_topic_name
 from protocol.errors import ErrorCode, KafkaError
@@ -19,8 +19,8 @@ from protocol.messages.describe_producers_response import (
 )
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
     from protocol.messages.describe_producers_request import DescribeProducersRequest
     from storage.producer_state import ProducerEntry
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.authorization import Operation, ResourceType
-from broker.authorized_operations import authorized_operations, is_allowed
+from broker.api.authorization import Operation, ResourceType
+from broker.api.authorized_operations import authorized_operations, is_allowed
 from broker.metadata.topic_names import INTERNAL_TOPICS, is_valid_topic_name
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_topic_partitions_response import (
@@ -21,8 +21,8 @@ from protocol.messages.describe_topic_partitions_response import (
 )
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
     from broker.metadata.image import PartitionImage, TopicImage
     from protocol.messages.describe_topic_partitions_request import DescribeTopicPartitionsRequest
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.authorization import Operation, ResourceType
-from broker.authorized_operations import is_allowed
+from broker.api.authorization import Operation, ResourceType
+from broker.api.authorized_operations import is_allowed
 from protocol.errors import KafkaError
 from protocol.messages.describe_transactions_response import DescribeTransactionsResponse, TransactionState
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
     from protocol.messages.describe_transactions_request import DescribeTransactionsRequest
 
 

@@ -13,11 +13,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.authorization import Operation, ResourceType
-from broker.delayed import Deferred
-from broker.partitions.fetch_sessions import Fetch, FetchPartition, NamedBy, PartitionKey
-from broker.partitions.fetch_wait import FetchWait
-from broker.partitions.partition_read import (
+from broker.api.authorization import Operation, ResourceType
+from broker.fetch.partition_read import (
     IsolationLevel,
     PartitionAnswer,
     PartitionRead,
@@ -25,16 +22,19 @@ from broker.partitions.partition_read import (
     has_nothing_new,
     unknown_partition,
 )
+from broker.fetch.sessions import Fetch, FetchPartition, NamedBy, PartitionKey
+from broker.fetch.wait import FetchWait
+from broker.runtime.delayed import Deferred
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, LeaderIdAndEpoch, NodeEndpoint
 from storage.disk import WouldBlock
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
     from broker.metadata.image import MetadataImage
     from broker.partitions.partition import Partition
-    from broker.workers import Outcome
+    from broker.runtime.workers import Outcome
     from protocol.messages.fetch_request import FetchRequest
     from storage.log import ReadResult
 

@@ -15,17 +15,17 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from broker.authorization import CLUSTER_NAME, Operation, ResourceType
+from broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
 from broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from broker.coordinators.transaction_coordinator import TRANSACTION_STATE
-from broker.delayed import Deferred
 from broker.metadata.topic_creation import internal_topic
+from broker.runtime.delayed import Deferred
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.find_coordinator_response import Coordinator, FindCoordinatorResponse
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
     from protocol.messages.find_coordinator_request import FindCoordinatorRequest
 
 SEVERAL_KEYS_SINCE = 4

@@ -15,9 +15,9 @@ from protocol.messages.incremental_alter_configs_response import (
 )
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
-    from broker.delayed import Deferred
+    from broker.runtime.delayed import Deferred
     from protocol.messages.incremental_alter_configs_request import IncrementalAlterConfigsRequest
 
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.authorization import CLUSTER_NAME, Operation, ResourceType
-from broker.delayed import Deferred
+from broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
+from broker.runtime.delayed import Deferred
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.init_producer_id_response import InitProducerIdResponse
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
     from protocol.messages.init_producer_id_request import InitProducerIdRequest
 
 NONE = -1

@@ -11,14 +11,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.authorization import Operation, ResourceType
-from broker.delayed import Deferred, NoResponse
+from broker.api.authorization import Operation, ResourceType
 from broker.groups.join import Joiner, join_refusal
+from broker.runtime.delayed import Deferred, NoResponse
 from protocol.messages.join_group_response import JoinGroupResponse
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
     from protocol.messages.join_group_request import JoinGroupRequest
 
 NULL_PROTOCOL_NAME_SINCE = 7

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.authorization import Operation, ResourceType
+from broker.api.authorization import Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
 from protocol.messages.leave_group_response import LeaveGroupResponse
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
-    from broker.delayed import Deferred
+    from broker.runtime.delayed import Deferred
 
 SEVERAL_MEMBERS_SINCE = 3
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.authorization import CLUSTER_NAME, Operation, ResourceType
+from broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
 from broker.metadata.image import ConfigResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_config_resources_response import ConfigResource, ListConfigResourcesResponse
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
     from broker.metadata.image import MetadataImage
     from protocol.messages.list_config_resources_request import ListConfigResourcesRequest
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.authorization import CLUSTER_NAME, Operation, ResourceType
-from broker.authorized_operations import is_allowed
+from broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
+from broker.api.authorized_operations import is_allowed
 from protocol.messages.list_groups_response import ListGroupsResponse
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
     from protocol.messages.list_groups_request import ListGroupsRequest
 
 

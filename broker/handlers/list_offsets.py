@@ -14,9 +14,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.authorization import Operation, ResourceType
-from broker.delayed import Deferred
-from broker.partitions.partition_read import NO_EPOCH, IsolationLevel, check_leader_epoch
+from broker.api.authorization import Operation, ResourceType
+from broker.fetch.partition_read import NO_EPOCH, IsolationLevel, check_leader_epoch
+from broker.runtime.delayed import Deferred
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_offsets_response import (
     ListOffsetsPartitionResponse,
@@ -25,10 +25,10 @@ from protocol.messages.list_offsets_response import (
 )
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
     from broker.partitions.partition import Partition
-    from broker.workers import Outcome
+    from broker.runtime.workers import Outcome
     from protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest
     from storage.log import TimestampOffset
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.authorization import Operation, ResourceType
-from broker.authorized_operations import is_allowed
+from broker.api.authorization import Operation, ResourceType
+from broker.api.authorized_operations import is_allowed
 from broker.transactions.listing import Filter, states_of
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_transactions_response import ListTransactionsResponse
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
     from protocol.messages.list_transactions_request import ListTransactionsRequest
 
 

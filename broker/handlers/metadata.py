@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.authorization import CLUSTER_NAME, Operation, ResourceType
-from broker.authorized_operations import NOT_ASKED_FOR, authorized_operations, is_allowed
+from broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
+from broker.api.authorized_operations import NOT_ASKED_FOR, authorized_operations, is_allowed
 from broker.metadata.topic_names import INTERNAL_TOPICS, is_valid_topic_name
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.metadata_response import (
@@ -27,8 +27,8 @@ from protocol.messages.metadata_response import (
 from protocol.struct import ZERO_UUID
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
     from broker.metadata.image import PartitionImage, TopicImage
     from protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.authorization import Operation, ResourceType
+from broker.api.authorization import Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_commit_request import (
     OffsetCommitRequest,
@@ -24,10 +24,10 @@ from protocol.messages.offset_commit_response import (
 )
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
-    from broker.delayed import Deferred
     from broker.metadata.image import MetadataImage
+    from broker.runtime.delayed import Deferred
 
 TOPIC_IDS_SINCE = 10
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.authorization import Operation, ResourceType
+from broker.api.authorization import Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_delete_request import OffsetDeleteRequest, OffsetDeleteRequestTopic
 from protocol.messages.offset_delete_response import (
@@ -19,9 +19,9 @@ from protocol.messages.offset_delete_response import (
 )
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
-    from broker.delayed import Deferred
+    from broker.runtime.delayed import Deferred
 
 
 def offset_delete(

@@ -11,8 +11,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.authorization import Operation, ResourceType
-from broker.gather import gather
+from broker.api.authorization import Operation, ResourceType
+from broker.runtime.gather import gather
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_fetch_request import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from protocol.messages.offset_fetch_response import (
@@ -26,10 +26,10 @@ from protocol.messages.offset_fetch_response import (
 from protocol.struct import ZERO_UUID
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
-    from broker.delayed import Deferred
     from broker.metadata.image import MetadataImage
+    from broker.runtime.delayed import Deferred
     from protocol.messages.offset_fetch_request import OffsetFetchRequest
 
 SEVERAL_GROUPS_SINCE = 8

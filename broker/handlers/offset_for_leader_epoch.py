@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.authorization import Operation, ResourceType
-from broker.partitions.partition_read import NO_EPOCH, check_leader_epoch
+from broker.api.authorization import Operation, ResourceType
+from broker.fetch.partition_read import NO_EPOCH, check_leader_epoch
 from protocol.errors import KafkaError
 from protocol.messages.offset_for_leader_epoch_response import (
     EpochEndOffset,
@@ -18,8 +18,8 @@ from protocol.messages.offset_for_leader_epoch_response import (
 )
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
     from protocol.messages.offset_for_leader_epoch_request import OffsetForLeaderEpochRequest, OffsetForLeaderPartition
 
 

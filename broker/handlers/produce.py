@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.authorization import Operation, ResourceType
-from broker.partitions.produce_in_hand import ProduceInHand
+from broker.api.authorization import Operation, ResourceType
+from broker.produce.request import ProduceInHand
 from protocol.errors import ErrorCode, KafkaError
 from storage.validation import is_first_batch_transactional
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
-    from broker.delayed import Deferred
+    from broker.runtime.delayed import Deferred
     from protocol.messages.produce_request import ProduceRequest
     from protocol.messages.produce_response import ProduceResponse
 
@@ -40,7 +40,7 @@ def produce_in_transaction(
     request: ProduceRequest, context: RequestContext, broker: Broker
 ) -> Deferred[ProduceResponse]:
     # Here: most producers have no transactions.
-    from broker.coordinators.transactional_produce import TransactionalProduce
+    from broker.produce.transactional import TransactionalProduce
 
     in_hand = ProduceInHand(request.acks, context, broker)
     TransactionalProduce(in_hand, context, broker.verifier).begin(request)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.authorization import Operation, ResourceType
-from broker.delayed import Deferred
+from broker.api.authorization import Operation, ResourceType
+from broker.runtime.delayed import Deferred
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.sync_group_response import SyncGroupResponse
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
     from protocol.messages.sync_group_request import SyncGroupRequest
 
 NAMES_PROTOCOL_SINCE = 5

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from broker.authorization import Operation, ResourceType
+from broker.api.authorization import Operation, ResourceType
+from broker.api.error_replies import code_for
 from broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from broker.coordinators.shard import COORDINATOR_CODES, RecordsOf
 from broker.coordinators.verification import Operation as Verification
 from broker.coordinators.verification import TransactionalProducer, Unverified, Verdict
-from broker.delayed import Deferred
-from broker.error_replies import code_for
+from broker.runtime.delayed import Deferred
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
@@ -28,8 +28,8 @@ from protocol.messages.txn_offset_commit_response import (
 )
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
     from broker.metadata.image import MetadataImage
     from storage.verification import VerificationGuard
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.authorization import CLUSTER_NAME, Operation, ResourceType
-from broker.delayed import Deferred
+from broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
 from broker.metadata.decision import Decision
 from broker.metadata.features import FeatureUpdate
 from broker.metadata.features import update_features as decide
+from broker.runtime.delayed import Deferred
 from protocol.messages.update_features_response import UpdatableFeatureResult, UpdateFeaturesResponse
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
     from broker.metadata.image import MetadataImage
     from protocol.messages.update_features_request import UpdateFeaturesRequest
 

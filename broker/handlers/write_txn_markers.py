@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from broker.authorization import CLUSTER_NAME, Operation, ResourceType
-from broker.authorized_operations import is_allowed
+from broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
+from broker.api.authorized_operations import is_allowed
 from broker.coordinators.transaction_markers import Codes, TxnMarker
-from broker.delayed import Deferred
+from broker.runtime.delayed import Deferred
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.write_txn_markers_response import (
     WritableTxnMarkerPartitionResult,
@@ -23,8 +23,8 @@ from protocol.messages.write_txn_markers_response import (
 )
 
 if TYPE_CHECKING:
+    from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.context import RequestContext
     from protocol.messages.write_txn_markers_request import WritableTxnMarker, WriteTxnMarkersRequest
 
 

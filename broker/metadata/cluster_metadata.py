@@ -12,11 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from broker.clock import Clock
 from broker.configuration.config import BrokerConfig
-from broker.delayed import Deferred
-from broker.features import METADATA_VERSION, SUPPORTED_FEATURES
-from broker.listeners import Listener
+from broker.configuration.listeners import Listener
 from broker.metadata.decision import MAX_RECORDS, Decision
 from broker.metadata.image import DEFAULT_BROKER, ConfigResourceType, MetadataImage, Node, TopicImage
 from broker.metadata.loading import CorruptMetadata, Loader
@@ -33,8 +30,11 @@ from broker.metadata.registration import (
 )
 from broker.metadata.snapshots import BOOTSTRAP, bootstrap_snapshot, is_complete, records_in, snapshots_among
 from broker.metadata.strays import strays
+from broker.metadata.supported_features import METADATA_VERSION, SUPPORTED_FEATURES
 from broker.metadata.topic_names import METADATA_TOPIC
-from broker.workers import Outcome, Workers
+from broker.runtime.clock import Clock
+from broker.runtime.delayed import Deferred
+from broker.runtime.workers import Outcome, Workers
 from protocol.control_records import leader_change_batch
 from protocol.errors import KafkaError
 from protocol.messages.abort_transaction_record import AbortTransactionRecord

@@ -12,8 +12,8 @@ from broker.configuration.topic_settings import (
     TOPIC_SETTINGS,
     validate_topic_settings,
 )
-from broker.features import ELIGIBLE_LEADER_REPLICAS
 from broker.metadata.image import ConfigResourceType, MetadataImage
+from broker.metadata.supported_features import ELIGIBLE_LEADER_REPLICAS
 from broker.metadata.topic_names import check_topic_name
 from protocol.errors import ErrorCode, KafkaError
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from broker.features import ELIGIBLE_LEADER_REPLICAS, METADATA_VERSION, SUPPORTED_FEATURES
 from broker.metadata.decision import Decision
 from broker.metadata.image import DEFAULT_BROKER, MetadataImage
+from broker.metadata.supported_features import ELIGIBLE_LEADER_REPLICAS, METADATA_VERSION, SUPPORTED_FEATURES
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.config_record import ConfigRecord
 from protocol.messages.feature_level_record import FeatureLevelRecord

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.features import METADATA_VERSION
+from broker.metadata.supported_features import METADATA_VERSION
 from protocol.struct import Message
 
 if TYPE_CHECKING:

@@ -2,10 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 
-from broker.features import ELIGIBLE_LEADER_REPLICAS, METADATA_VERSION, SUPPORTED_FEATURES, TRANSACTION_VERSION
-from broker.listeners import Listener
+from broker.configuration.listeners import Listener
 from broker.metadata.image import DEFAULT_BROKER, MetadataImage, Node
 from broker.metadata.records import METADATA_VERSION_4_3
+from broker.metadata.supported_features import (
+    ELIGIBLE_LEADER_REPLICAS,
+    METADATA_VERSION,
+    SUPPORTED_FEATURES,
+    TRANSACTION_VERSION,
+)
 from protocol.messages.begin_transaction_record import BeginTransactionRecord
 from protocol.messages.broker_registration_change_record import BrokerRegistrationChangeRecord
 from protocol.messages.config_record import ConfigRecord

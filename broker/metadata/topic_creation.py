@@ -14,10 +14,10 @@ from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from broker.configuration.config import BrokerConfig
-    from broker.delayed import Deferred
     from broker.metadata.cluster_metadata import ClusterMetadata
     from broker.metadata.image import MetadataImage
     from broker.metadata.topics import NewTopic, TopicResult
+    from broker.runtime.delayed import Deferred
 
 log = logging.getLogger("odradek.metadata")
 

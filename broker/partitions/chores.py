@@ -16,10 +16,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from broker.clock import Clock, Timers
 from broker.partitions.cleaning import LogCleaner, Surroundings
 from broker.partitions.housekeeping import Chore
-from broker.workers import Outcome, Workers
+from broker.runtime.clock import Clock, Timers
+from broker.runtime.workers import Outcome, Workers
 
 if TYPE_CHECKING:
     from broker.configuration.config import BrokerConfig

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from broker.clock import Clock, Timers
-from broker.workers import Outcome, Workers
+from broker.runtime.clock import Clock, Timers
+from broker.runtime.workers import Outcome, Workers
 from storage.checkpoints import TopicPartition
 from storage.cleanable import Cleanable, cleanable, filthiest
 from storage.cleaner import UNCLEANABLE, CleanerPass

@@ -6,8 +6,8 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.clock import Timers
-from broker.workers import Outcome, Workers
+from broker.runtime.clock import Timers
+from broker.runtime.workers import Outcome, Workers
 from storage.log_directory import remove_directory_tree
 
 if TYPE_CHECKING:

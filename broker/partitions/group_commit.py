@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from broker.partitions.fetch_wait import FetchWait
-from broker.workers import Outcome, Workers
+from broker.fetch.wait import FetchWait
+from broker.runtime.workers import Outcome, Workers
 
 if TYPE_CHECKING:
     from storage.log import Log, SyncTicket

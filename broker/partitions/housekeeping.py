@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from broker.clock import Clock, TimerHandle, Timers
+from broker.runtime.clock import Clock, TimerHandle, Timers
 from protocol.errors import KafkaError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Container
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.partitions.fetch_wait import FetchWait
+from broker.fetch.wait import FetchWait
 from broker.partitions.group_commit import AppendFlush, SyncRounds
 from protocol.errors import ErrorCode, KafkaError
 

@@ -16,8 +16,8 @@ from broker.partitions.partition import Partition
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker.clock import Clock
     from broker.metadata.image import MetadataImage, PartitionImage, TopicImage
+    from broker.runtime.clock import Clock
     from storage.log import Log
     from storage.log_config import LogConfig
     from storage.log_directory import LogDirectory

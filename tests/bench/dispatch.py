@@ -7,10 +7,10 @@ import asyncio
 import time
 from typing import cast
 
+from broker.api.context import ConnectionInfo
+from broker.api.dispatch import Dispatcher, Handler
 from broker.broker import Broker
-from broker.clock import SystemClock
-from broker.context import ConnectionInfo
-from broker.dispatch import Dispatcher, Handler
+from broker.runtime.clock import SystemClock
 from protocol.api_keys import ApiKey
 from protocol.frames import request_bytes
 from protocol.messages.heartbeat_request import HeartbeatRequest

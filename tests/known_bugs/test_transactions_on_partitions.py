@@ -3,7 +3,7 @@
 import pytest
 
 from broker.coordinators.group_coordinator import OFFSETS_TOPIC
-from broker.delayed import Deferred
+from broker.runtime.delayed import Deferred
 from protocol.errors import ErrorCode
 from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from tests.support.broker_scene import NOW_MS, answer_of

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.delayed import Deferred
+from broker.runtime.delayed import Deferred
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn_request import (
     AddPartitionsToTxnRequest,

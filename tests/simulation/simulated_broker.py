@@ -12,8 +12,10 @@ from itertools import count
 from random import Random
 from typing import Any
 
+from broker.api.context import ConnectionInfo
+from broker.api.dispatch import Dispatcher
 from broker.configuration.config import BrokerConfig
-from broker.context import ConnectionInfo
+from broker.configuration.listeners import Listener
 from broker.coordinators.group_coordinator import OFFSETS_TOPIC, CoordinatorSettings, GroupCoordinator
 from broker.coordinators.producer_ids import ProducerIds
 from broker.coordinators.shard import ShardLog
@@ -22,14 +24,12 @@ from broker.coordinators.transaction_coordinator import TRANSACTION_STATE, Trans
 from broker.coordinators.transaction_markers import LocalMarkerWriter, MarkerWriter
 from broker.coordinators.two_phase import TwoPhaseProducers
 from broker.coordinators.verification import Verifier
-from broker.dispatch import Dispatcher
-from broker.features import TRANSACTION_VERSION
-from broker.listeners import Listener
+from broker.fetch.sessions import FetchSessions
 from broker.metadata.cluster_metadata import ClusterMetadata
 from broker.metadata.image import TopicImage
+from broker.metadata.supported_features import TRANSACTION_VERSION
 from broker.metadata.topic_creation import TopicCreation
 from broker.partitions.chores import chores
-from broker.partitions.fetch_sessions import FetchSessions
 from broker.partitions.group_commit import AppendFlush, SyncRounds
 from broker.partitions.housekeeping import Housekeeping
 from broker.partitions.partition import Partition

@@ -11,7 +11,7 @@ from typing import Any
 
 from broker.configuration.config import BrokerConfig
 from broker.coordinators.group_coordinator import OFFSETS_TOPIC
-from broker.features import TRANSACTION_VERSION
+from broker.metadata.supported_features import TRANSACTION_VERSION
 from broker.metadata.topic_creation import TRANSACTION_STATE, internal_topic
 from broker.metadata.topics import NewTopic
 from broker.transactions.entry import MAX_EPOCH, Txn

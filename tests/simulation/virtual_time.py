@@ -6,7 +6,7 @@ from itertools import count
 from random import Random
 from typing import Any, TypeVar
 
-from broker.workers import Outcome, outcome_of
+from broker.runtime.workers import Outcome, outcome_of
 
 T = TypeVar("T")
 Action = Callable[[], None]

@@ -6,7 +6,7 @@ from random import Random
 from broker.coordinators.shard import ShardLog
 from broker.coordinators.transaction_coordinator import TransactionCoordinator
 from broker.coordinators.transaction_markers import MarkerWriter, OnWritten, TxnMarker
-from broker.delayed import Deferred
+from broker.runtime.delayed import Deferred
 from broker.transactions.core import TransactionCore
 from broker.transactions.entry import Txn
 from broker.transactions.records import decode_record

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from broker.delayed import Deferred
 from broker.metadata.config_changes import Change, ResourceChanges, alter_configs
 from broker.metadata.decision import Decision
 from broker.metadata.image import DEFAULT_BROKER, MetadataImage, TopicImage
@@ -15,7 +14,8 @@ from broker.metadata.loading import CorruptMetadata
 from broker.metadata.snapshots import bootstrap_snapshot
 from broker.metadata.strays import strays
 from broker.metadata.topics import MorePartitions, NewTopic, create_partitions, delete_topics
-from broker.workers import Outcome
+from broker.runtime.delayed import Deferred
+from broker.runtime.workers import Outcome
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.feature_level_record import FeatureLevelRecord
 from protocol.messages.partition_change_record import PartitionChangeRecord

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from broker.delayed import Deferred
 from broker.handlers.fetch import fetch
 from broker.metadata.image import TopicImage
+from broker.runtime.delayed import Deferred
 from protocol.api_keys import ApiKey
 from protocol.codec import decode, encode
 from protocol.control_records import marker_batch

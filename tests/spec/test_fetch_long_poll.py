@@ -1,6 +1,6 @@
 """A fetch that finds too little waits: for enough bytes, for its time to be over, or for its client to leave."""
 
-from broker.partitions.fetch_wait import FetchWait
+from broker.fetch.wait import FetchWait
 from tests.support.clock import ManualTimers
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from broker.partitions.fetch_sessions import (
+from broker.fetch.sessions import (
     EVICTION_MS,
     FINAL_EPOCH,
     INITIAL_EPOCH,

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from broker.coordinators.group_coordinator import OFFSETS_TOPIC
-from broker.delayed import Deferred
 from broker.handlers.find_coordinator import find_coordinator
+from broker.runtime.delayed import Deferred
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.find_coordinator_request import FindCoordinatorRequest

@@ -16,7 +16,6 @@ from broker.coordinators.group_coordinator import (
     java_hash,
 )
 from broker.coordinators.shard_log import PartitionLog
-from broker.delayed import Deferred
 from broker.groups.turn import GroupConfig
 from broker.handlers.delete_groups import delete_groups
 from broker.handlers.describe_groups import describe_groups
@@ -29,6 +28,7 @@ from broker.handlers.offset_delete import offset_delete
 from broker.handlers.offset_fetch import offset_fetch
 from broker.handlers.sync_group import sync_group
 from broker.metadata.image import MetadataImage
+from broker.runtime.delayed import Deferred
 from protocol.api_keys import ApiKey
 from protocol.compression import Compression
 from protocol.errors import ErrorCode, KafkaError

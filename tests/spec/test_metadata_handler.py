@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from broker.authorized_operations import NOT_ASKED_FOR
+from broker.api.authorized_operations import NOT_ASKED_FOR
 from broker.handlers.describe_topic_partitions import describe_topic_partitions
 from broker.handlers.metadata import metadata
 from protocol.api_keys import ApiKey

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from broker.dispatch import Dispatcher
-from broker.limits import ConnectionLimits
-from broker.server import Server
+from broker.api.dispatch import Dispatcher
+from broker.network.limits import ConnectionLimits
+from broker.network.server import Server
 from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic

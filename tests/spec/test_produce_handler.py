@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from broker.delayed import NO_RESPONSE, CloseConnection
 from broker.handlers.produce import produce
-from broker.partitions.produce_in_hand import ADMIN_CLIENT_ID
+from broker.produce.request import ADMIN_CLIENT_ID
+from broker.runtime.delayed import NO_RESPONSE, CloseConnection
 from protocol.api_keys import ApiKey
 from protocol.codec import decode, encode
 from protocol.errors import ErrorCode, KafkaError

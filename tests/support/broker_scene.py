@@ -9,15 +9,15 @@ from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
-from broker.context import AllowAll, ConnectionInfo, RequestContext
+from broker.api.context import AllowAll, ConnectionInfo, RequestContext
 from broker.coordinators.two_phase import TwoPhaseProducers
 from broker.coordinators.verification import AddsPartitions, Verifier
-from broker.delayed import Deferred
+from broker.fetch.sessions import FetchSessions
 from broker.metadata.image import MetadataImage, TopicImage
-from broker.partitions.fetch_sessions import FetchSessions
 from broker.partitions.group_commit import AppendFlush, SyncRounds
 from broker.partitions.partition import Partition
 from broker.partitions.registry import Partitions
+from broker.runtime.delayed import Deferred
 from protocol.api_keys import ApiKey
 from protocol.messages.partition_record import PartitionRecord
 from protocol.messages.register_broker_record import BrokerEndpoint, RegisterBrokerRecord

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from broker.workers import Outcome
+from broker.runtime.workers import Outcome
 
 T = TypeVar("T")
 

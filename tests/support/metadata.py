@@ -5,12 +5,12 @@ from itertools import count
 from typing import Any
 
 from broker.configuration.config import BrokerConfig, configure
-from broker.listeners import Listener
+from broker.configuration.listeners import Listener
 from broker.metadata.cluster_metadata import ClusterMetadata
 from broker.metadata.decision import Decision
 from broker.metadata.image import MetadataImage, Node
 from broker.metadata.topics import NewTopic, TopicDefaults, TopicResult, create_topics
-from broker.workers import Workers, WorkersHere
+from broker.runtime.workers import Workers, WorkersHere
 from protocol.messages.partition_record import PartitionRecord
 from protocol.messages.register_broker_record import RegisterBrokerRecord
 from protocol.messages.topic_record import TopicRecord

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
-from broker.clock import Clock
-from broker.connection import Connection
-from broker.dispatch import Dispatcher, Handler
-from broker.limits import ConnectionLimits
-from broker.server import Server
+from broker.api.dispatch import Dispatcher, Handler
+from broker.network.connection import Connection
+from broker.network.limits import ConnectionLimits
+from broker.network.server import Server
+from broker.runtime.clock import Clock
 from protocol.api_keys import ApiKey
 from protocol.codec import decode
 from protocol.frames import request_bytes

@@ -9,15 +9,14 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from itertools import count
 from typing import Any, TypeVar
 
-from broker.authorization import Operation, ResourceType
-from broker.context import ConnectionInfo, RequestContext
+from broker.api.authorization import Operation, ResourceType
+from broker.api.context import ConnectionInfo, RequestContext
+from broker.api.error_replies import code_for, error_reply
 from broker.coordinators.group_coordinator import OFFSETS_TOPIC, CoordinatorSettings, GroupCoordinator, OffsetsTopic
 from broker.coordinators.producer_ids import OnProducerId, ProducerIds
 from broker.coordinators.shard_log import PartitionLog
 from broker.coordinators.transaction_coordinator import TRANSACTION_STATE, TransactionCoordinator, TransactionSettings
 from broker.coordinators.transaction_markers import LocalMarkerWriter, MarkerWriter, OnWritten, TxnMarker
-from broker.delayed import Deferred
-from broker.error_replies import code_for, error_reply
 from broker.groups.turn import GroupConfig
 from broker.handlers.add_offsets_to_txn import add_offsets_to_txn
 from broker.handlers.add_partitions_to_txn import add_partitions_to_txn
@@ -27,6 +26,7 @@ from broker.handlers.init_producer_id import init_producer_id
 from broker.handlers.list_transactions import list_transactions
 from broker.handlers.write_txn_markers import write_txn_markers
 from broker.metadata.image import TopicImage
+from broker.runtime.delayed import Deferred
 from broker.transactions.turn import TransactionConfig
 from protocol.api_keys import ApiKey
 from protocol.codec import decode, encode

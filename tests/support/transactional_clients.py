@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
 
-from broker.context import ConnectionInfo, RequestContext
+from broker.api.context import ConnectionInfo, RequestContext
 from broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from broker.coordinators.transaction_coordinator import TRANSACTION_STATE
 from broker.coordinators.verification import Codes, TopicPartition
-from broker.delayed import Deferred
+from broker.runtime.delayed import Deferred
 from protocol.api_keys import ApiKey
 from protocol.codec import decode, encode
 from protocol.control_records import read_marker

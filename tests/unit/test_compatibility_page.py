@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from broker.dispatch import HANDLERS
+from broker.api.dispatch import HANDLERS
 from tests.support.oracle import ORACLE, needs_oracle
 
 PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker.coordinators.transaction_coordinator import TRANSACTION_STATE
-from broker.delayed import Deferred
+from broker.runtime.delayed import Deferred
 from broker.transactions.core import MARKER_RETRY_MS
 from broker.transactions.listing import Filter
 from protocol.control_records import marker_batch

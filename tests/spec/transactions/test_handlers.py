@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.authorization import CLUSTER_NAME, Operation, ResourceType
+from broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
 from broker.coordinators.transaction_coordinator import TRANSACTION_STATE
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest

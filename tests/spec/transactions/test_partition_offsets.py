@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.authorization import Operation, ResourceType
+from broker.api.authorization import Operation, ResourceType
 from broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from broker.groups.turn import CoordinatorRecord
 from broker.handlers.txn_offset_commit import ANSWERS

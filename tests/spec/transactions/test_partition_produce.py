@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.coordinators.transactional_produce import ANSWERS
 from broker.coordinators.verification import MEANING, Operation
+from broker.produce.transactional import ANSWERS
 from protocol.errors import ErrorCode
 from protocol.records import NewRecord, build_batch
 from storage.validation import CHEAP_RECORDS

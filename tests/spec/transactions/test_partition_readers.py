@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.workers import Outcome
+from broker.runtime.workers import Outcome
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records_request import (
     DeleteRecordsPartition,

@@ -5,9 +5,9 @@ Rules: docs/spec/transactions.md#s3-1, #s3-7; scenarios: #s8-8.
 
 import pytest
 
-from broker.authorization import Operation, ResourceType
+from broker.api.authorization import Operation, ResourceType
+from broker.api.dispatch import HANDLERS
 from broker.coordinators.transaction_coordinator import TRANSACTION_STATE
-from broker.dispatch import HANDLERS
 from broker.transactions.turn import TransactionConfig
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode

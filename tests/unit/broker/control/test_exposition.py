@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from broker.api.dispatch import MOST_BITS
 from broker.broker import Broker
 from broker.control.exposition import exposition
 from broker.control.measures import (
@@ -24,7 +25,6 @@ from broker.control.measures import (
 )
 from broker.control.readiness import readiness
 from broker.coordinators.verification import Operation, TransactionalProducer, Unverified
-from broker.dispatch import MOST_BITS
 from broker.partitions.partition import Partition
 from protocol.errors import ErrorCode
 from protocol.records import NewRecord, build_batch

@@ -1,0 +1,1 @@
+"""What every API shares: the request context, authorization, dispatch and error replies."""

@@ -1,0 +1,1 @@
+"""Fetch: sessions, reads of partitions and waiting for more."""

@@ -1,0 +1,70 @@
+"""Long poll: a fetch that found too little is parked; appends or its own timer wake it, its client's end drops it.
+
+A parked fetch counts the bytes that appends bring instead of reading again at each of them. The count is an upper bound
+(what a `read_committed` consumer may see can be less), so being woken is a reason to look, not an answer.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from broker.runtime.clock import Timers
+
+
+class ParkingPlace(Protocol):
+    """Where a fetch waits for appends: a partition."""
+
+    def park(self, wait: "FetchWait") -> None: ...
+    def unpark(self, wait: "FetchWait") -> None: ...
+
+
+class FetchWait:
+    """One parked fetch, from parking to `end`.
+
+    `look` runs when enough bytes may be there; it either ends the wait or names what is `still_missing`.
+    `time_is_over` runs at most once, `max_wait_ms` after parking; nothing runs after `end`.
+    """
+
+    __slots__ = ("_is_woken", "_look", "_missing_bytes", "_places", "_time_is_over", "_timer")
+
+    def __init__(
+        self,
+        places: Sequence[ParkingPlace],
+        *,
+        missing_bytes: int,
+        max_wait_ms: int,
+        timers: Timers,
+        look: Callable[[], None],
+        time_is_over: Callable[[], None],
+    ) -> None:
+        self._places = places
+        self._missing_bytes = missing_bytes
+        self._is_woken = False
+        self._look = look
+        self._time_is_over = time_is_over
+        for place in places:
+            place.park(self)
+        self._timer = timers.after(max_wait_ms, self._timer_fired)
+
+    def appended(self, size_bytes: int) -> bool:
+        """Count bytes that became readable at one place; True once when that may be enough, until `look` ran."""
+        self._missing_bytes -= size_bytes
+        if self._missing_bytes > 0 or self._is_woken:
+            return False
+        self._is_woken = True
+        return True
+
+    def wake(self) -> None:
+        """Look again: after `appended` said so, or because a place changed in another way (deleted, offline)."""
+        self._look()
+
+    def still_missing(self, size_bytes: int) -> None:
+        self._missing_bytes = size_bytes
+        self._is_woken = False
+
+    def end(self) -> None:
+        self._timer.cancel()
+        for place in self._places:
+            place.unpark(self)
+
+    def _timer_fired(self) -> None:
+        self._time_is_over()

@@ -1,0 +1,1 @@
+"""Produce: the fast path of ordinary requests, the general request, and what transactions add."""

@@ -1,0 +1,244 @@
+"""The Produce that most requests are: one batch for one partition, with nothing unusual about it.
+
+It takes a short way, from its bytes to the log and back to bytes, since a general request costs twice as much CPU.
+Whatever is unusual or wrong with a request is left to the general way (handlers/produce.py), which finds out what it
+is: so this way refuses nothing, and there is nothing to keep alike but the answers to batches that were written. A
+question to the transaction coordinator, if its answer is not yes or does not come at once, is asked again there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct as Packing
+from struct import error as PackingError
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker.api.context import AllowAll
+from broker.coordinators.verification import Operation
+from protocol.api_keys import ApiKey
+from protocol.errors import KafkaError
+from protocol.frames import response_chunks
+from protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from storage.log import Origin
+from storage.validation import ALWAYS_CHEAP_BYTES, accept_usual
+
+if TYPE_CHECKING:
+    from broker.api.dispatch import Dispatcher, Way
+    from broker.partitions.partition import Partition
+    from protocol.struct import Buffer
+    from storage.log import Appended
+
+OLDEST_VERSION, TOPIC_IDS_SINCE = 9, 13  # the oldest flexible version
+# A request begins, behind the client id, with the header's tags and the size of the transactional id. What follows it:
+# acks, timeout, count of topics, size of the topic's name. Counts and sizes are one more than they count, 0 is null.
+ACKS_TO_NAME, ACKS_TO_ID = Packing(">hiBB"), Packing(">hiBx")
+CLIENT_ID_AT = 10
+TOPIC_AT = 7  # behind the transactional id
+NONE, ONE = 0, 2
+MOST_IN_ONE_BYTE = 127
+COUNT_AND_INDEX_BYTES = 1 + 4
+NO_TAGS = bytes(3)  # of partition, topic and request
+CORRELATION_ID_AT = 4  # in an answer, behind its length
+CORRELATION_ID = Packing(">i")
+# What differs between the answers for one partition: base offset, log append time, log start offset.
+NUMBERS = Packing(">qqq")
+NO_OFFSET = NO_TIMESTAMP = -1
+MOST_PLACES = 100_000
+
+
+def shortcut(way: Way, dispatcher: Dispatcher) -> LoneBatches | None:
+    """For this version of Produce; None where all requests have to go the general way."""
+    if way.version < OLDEST_VERSION or not isinstance(dispatcher.authorizer, AllowAll):
+        return None
+    return LoneBatches(way, dispatcher)
+
+
+class Place(NamedTuple):
+    """A partition as requests of one version name it, and the answer for it, but for its numbers."""
+
+    partition: Partition
+    answer: bytes
+    numbers_at: int
+
+
+class LoneBatches:
+    def __init__(self, way: Way, dispatcher: Dispatcher) -> None:
+        self.way = way
+        self._broker = dispatcher.broker
+        self._now_ms = dispatcher.now_ms
+        self._has_ids = way.version >= TOPIC_IDS_SINCE
+        self._acks_to_topic = ACKS_TO_ID if self._has_ids else ACKS_TO_NAME
+        self._operation = Operation.of_produce(way.version)
+        self._places: dict[bytes, Place] = {}  # by the bytes from the topic to the partition index
+
+    def begin(self, frame: Buffer, correlation_id: int, client_id_size: int) -> LoneBatch | None:
+        """None where anything is unusual or wrong; then nothing has happened, but that the coordinator was asked."""
+        at = CLIENT_ID_AT + client_id_size if client_id_size > 0 else CLIENT_ID_AT
+        try:
+            tags, id_size = frame[at], frame[at + 1]
+            id_at = at + 2
+            at = id_at + id_size - 1 if id_size else id_at
+            if self._has_ids:
+                acks, _, topics = self._acks_to_topic.unpack_from(frame, at)
+                topic_size = 16
+            else:
+                acks, _, topics, topic_size = self._acks_to_topic.unpack_from(frame, at)
+            start = at + TOPIC_AT
+            end = start + topic_size + COUNT_AND_INDEX_BYTES
+            records_size = frame[end]
+            records_at = end + 1
+            if records_size > MOST_IN_ONE_BYTE:
+                records_size += (frame[records_at] - 1) * 128
+                records_at += 1
+                if frame[records_at - 1] > MOST_IN_ONE_BYTE:
+                    records_size += (frame[records_at] - 1) * 16384
+                    records_at += 1
+        except (PackingError, IndexError):
+            return None
+        records_end = records_at + records_size - 1
+        if (
+            tags
+            or id_size > MOST_IN_ONE_BYTE
+            or topics != ONE
+            or topic_size > MOST_IN_ONE_BYTE
+            or (acks != -1 and acks != 1)
+            or not 0 < records_size <= ALWAYS_CHEAP_BYTES
+            or frame[records_end:] != NO_TAGS
+        ):
+            return None
+        key = bytes(frame[start:end])
+        place = self._places.get(key)
+        if place is None or place.partition.is_deleted:
+            place = self._find(key)
+            if place is None:
+                return None
+        records = memoryview(frame)[records_at:records_end]
+        partition, now_ms = place.partition, self._now_ms()
+        header = accept_usual(records, partition.rules, now_ms)
+        if header is None or header.is_transactional is (id_size == NONE):
+            return None
+        staged = LoneBatch(self, place, correlation_id, len(frame))
+        try:
+            guard = None
+            if id_size:
+                transactional_id = str(frame[id_at:at], "utf-8")
+                guard = self._broker.verifier.verified_at_once(transactional_id, header, partition, self._operation)
+            staged.appended = partition.append(
+                records, origin=Origin.CLIENT, now_ms=now_ms, on_done=staged.written, header=header, guard=guard
+            )
+        except (KafkaError, UnicodeDecodeError):
+            return None
+        staged.log_start_offset = partition.log.log_start_offset
+        return staged
+
+    def _find(self, key: bytes) -> Place | None:
+        """Looks once, and keeps what it found."""
+        if key[-COUNT_AND_INDEX_BYTES] != ONE:
+            return None
+        index = int.from_bytes(key[-4:], "big", signed=True)
+        named = key[:-COUNT_AND_INDEX_BYTES]
+        partitions = self._broker.partitions
+        try:
+            partition = (
+                partitions.get_by_id(named, index) if self._has_ids else partitions.get(str(named[1:], "utf-8"), index)
+            )
+        except (KafkaError, UnicodeDecodeError):
+            return None
+        if partition.is_internal:  # these ask who writes to them
+            return None
+        if len(self._places) >= MOST_PLACES:  # names of deleted topics, it seems
+            self._places.clear()
+        place = self._places[key] = Place(partition, *answer_form(self.way.version, partition))
+        return place
+
+
+class LoneBatch:
+    """A batch in its partition's next write; then its answer. What a connection sees of a parked request."""
+
+    __slots__ = (
+        "_batches",
+        "_correlation_id",
+        "_error",
+        "_on_done",
+        "_place",
+        "appended",
+        "is_done",
+        "log_start_offset",
+        "parked_s",
+        "size_bytes",
+        "started_s",
+    )
+
+    overlapping_key = ApiKey.PRODUCE.value
+    waits_for_others = False
+    appended: Appended
+    log_start_offset: int
+    started_s: float  # as of Exchange
+    parked_s: float
+
+    def __init__(self, batches: LoneBatches, place: Place, correlation_id: int, size_bytes: int) -> None:
+        self._batches = batches
+        self._place = place
+        self._correlation_id = correlation_id
+        self._error: KafkaError | None = None
+        self._on_done: Callable[[object], None] | None = None
+        self.is_done = False
+        self.size_bytes = size_bytes  # of the frame
+
+    def written(self, error: KafkaError | None) -> None:
+        self._error = error
+        self.is_done = True
+        action, self._on_done = self._on_done, None
+        if action is not None:
+            action(self)
+
+    def when_done(self, action: Callable[[object], None]) -> None:
+        if self.is_done:
+            action(self)
+        else:
+            self._on_done = action
+
+    def abandon(self) -> None:
+        self._on_done = None
+
+    def chunks(self) -> list[Buffer]:
+        """The answer, as the codec would encode it."""
+        way = self._batches.way
+        now_s = perf_counter()
+        way.remote_s += now_s - self.parked_s
+        way.answered_in[int((now_s - self.started_s) * 1e6).bit_length()] += 1
+        place, appended = self._place, self.appended
+        if self._error is not None:
+            refused = PartitionProduceResponse(
+                index=place.partition.index, error_code=self._error.code.value, base_offset=NO_OFFSET
+            )
+            return response_chunks(way.key, way.version, self._correlation_id, response(place.partition, refused))
+        time_ms = appended.log_append_time_ms
+        answer = bytearray(place.answer)
+        CORRELATION_ID.pack_into(answer, CORRELATION_ID_AT, self._correlation_id)
+        NUMBERS.pack_into(
+            answer,
+            place.numbers_at,
+            appended.base_offset,
+            NO_TIMESTAMP if time_ms is None else time_ms,
+            self.log_start_offset,
+        )
+        return [answer]
+
+
+def answer_form(version: int, partition: Partition) -> tuple[bytes, int]:
+    """An answer for the partition, and where its numbers stand."""
+    placeholder = (2**63 - 1, 2**63 - 2, 2**63 - 3)
+    base_offset, time_ms, log_start_offset = placeholder
+    answer = PartitionProduceResponse(
+        index=partition.index, base_offset=base_offset, log_append_time_ms=time_ms, log_start_offset=log_start_offset
+    )
+    frame = b"".join(response_chunks(ApiKey.PRODUCE.value, version, 0, response(partition, answer)))
+    return frame, frame.rindex(NUMBERS.pack(*placeholder))
+
+
+def response(partition: Partition, answer: PartitionProduceResponse) -> ProduceResponse:
+    """Versions that do not name the topic leave the name out, and the others its id."""
+    topic = TopicProduceResponse(name=partition.topic, topic_id=partition.topic_id, partition_responses=[answer])
+    return ProduceResponse(responses=[topic])

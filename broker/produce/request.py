@@ -1,0 +1,218 @@
+"""One Produce on its way: its batches are checked and staged, and counted until the last of them is done.
+
+Which requests come here, and what has to be asked before, is said by handlers/produce.py and, for transactions, by
+transactional.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from broker.api.authorization import Operation, ResourceType
+from broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.produce_response import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from storage.log import Origin
+from storage.validation import Accepted, RefusedRecords, check_produced, is_cheap
+
+if TYPE_CHECKING:
+    from broker.api.context import RequestContext
+    from broker.broker import Broker
+    from broker.partitions.partition import Partition
+    from broker.runtime.workers import Outcome
+    from protocol.messages.produce_request import TopicProduceData
+    from protocol.struct import Buffer
+    from storage.verification import VerificationGuard
+
+    TakeRecords = Callable[[Partition, Buffer | None, PartitionProduceResponse], None]
+
+TOPIC_IDS_SINCE = 13
+NO_OFFSET = -1
+NO_TIMESTAMP = -1
+ACKS = frozenset({-1, 0, 1})
+ADMIN_CLIENT_ID = "__admin_client"  # the one that Kafka lets write into internal topics
+# Of the log itself, or met before it was asked: with these Kafka does not tell where the log starts.
+WITHOUT_LOG_START = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+    }
+)
+
+
+class NotVerified(KafkaError):
+    """Refused before the log was asked; the client is told `message` too."""
+
+
+class ProduceInHand:
+    """One Produce, from its first batch to its answer: counts the partitions that are not done.
+
+    Batches are checked here when that is cheap, else in a thread; then the reply does not overlap with later requests
+    of the connection, so that batches of one producer are staged in the order of its requests.
+    """
+
+    __slots__ = ("_acks", "_answers", "_broker", "_context", "_failed", "_undone", "reply")
+
+    def __init__(self, acks: int, context: RequestContext, broker: Broker) -> None:
+        self.reply: Deferred[ProduceResponse] = Deferred(overlaps=True)
+        self._acks = acks
+        self._context = context
+        self._broker = broker
+        self._answers: list[TopicProduceResponse] = []
+        self._failed = False
+        self._undone = 1  # the request itself, until all of its batches are under way
+
+    def take(self, topic: TopicProduceData, take_records: TakeRecords) -> None:
+        """`take_records` is given each batch with its place, and raises KafkaError to have it refused."""
+        answers: list[PartitionProduceResponse] = []
+        self._answers.append(
+            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+        )
+        for data in topic.partition_data:
+            answer = PartitionProduceResponse(index=data.index, base_offset=NO_OFFSET)
+            answers.append(answer)
+            partition = None
+            try:
+                partition = find_partition(topic, data.index, self._context, self._broker)
+                take_records(partition, data.records, answer)
+            except KafkaError as refusal:
+                self.refuse(answer, refusal, None if partition is None else log_start_offset(partition, refusal))
+
+    def write_unguarded(self, partition: Partition, records: Buffer | None, answer: PartitionProduceResponse) -> None:
+        self._take_records(partition, records, answer, None)
+
+    def write(
+        self,
+        partition: Partition,
+        records: Buffer | None,
+        answer: PartitionProduceResponse,
+        guard: VerificationGuard | None,
+    ) -> None:
+        """For a batch that had to wait. Raises nothing: a refusal is in the answer."""
+        try:
+            if partition.is_deleted:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            self._take_records(partition, records, answer, guard)
+        except KafkaError as refusal:
+            self.refuse(answer, refusal, log_start_offset(partition, refusal))
+
+    def one_done(self) -> None:
+        self._undone -= 1
+        if self._undone:
+            return
+        if self._acks != 0:
+            self.reply.resolve(ProduceResponse(responses=self._answers))
+        elif self._failed:
+            self.reply.fail(CloseConnection("an error of a Produce with acks=0 can be told in no other way"))
+        else:
+            self.reply.resolve(NO_RESPONSE)
+
+    def _take_records(
+        self,
+        partition: Partition,
+        records: Buffer | None,
+        answer: PartitionProduceResponse,
+        guard: VerificationGuard | None,
+    ) -> None:
+        if records is None:  # Kafka never answers this
+            raise RefusedRecords(ErrorCode.INVALID_RECORD, "no records", found_by_log=False)
+        context, rules = self._context, partition.rules
+        if is_cheap(records, rules):
+            accepted = check_produced(records, rules, context.now_ms, context.api_version)
+            self._stage(partition, accepted, answer, guard)
+            return
+        self.reply.overlaps = False
+        self._undone += 1
+        check = partial(check_produced, records, rules, context.now_ms, context.api_version)
+        self._broker.workers.run(check, partial(self._checked, partition, answer, guard))
+
+    def _checked(
+        self,
+        partition: Partition,
+        answer: PartitionProduceResponse,
+        guard: VerificationGuard | None,
+        outcome: Outcome[Accepted],
+    ) -> None:
+        try:
+            self._stage(partition, outcome.result(), answer, guard)
+        except KafkaError as refusal:
+            self.refuse(answer, refusal, log_start_offset(partition, refusal))
+        self.one_done()
+
+    def _stage(
+        self,
+        partition: Partition,
+        accepted: Accepted,
+        answer: PartitionProduceResponse,
+        guard: VerificationGuard | None,
+    ) -> None:
+        if self._acks not in ACKS:
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+        if partition.is_internal and self._context.client_id != ADMIN_CLIENT_ID:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        appended = partition.append(
+            accepted.batch,
+            origin=Origin.CLIENT,
+            now_ms=self._context.now_ms,
+            on_done=partial(self._appended, answer),
+            header=accepted.header,
+            guard=guard,
+        )
+        self._undone += 1
+        answer.base_offset = appended.base_offset
+        answer.log_start_offset = partition.log.log_start_offset
+        if appended.log_append_time_ms is not None:
+            answer.log_append_time_ms = appended.log_append_time_ms
+
+    def _appended(self, answer: PartitionProduceResponse, error: KafkaError | None) -> None:
+        if error is not None:
+            self.refuse(answer, error, None)
+        self.one_done()
+
+    def refuse(self, answer: PartitionProduceResponse, refusal: KafkaError, log_start_offset: int | None) -> None:
+        self._failed = True
+        refuse(answer, refusal, log_start_offset)
+
+
+def refuse(answer: PartitionProduceResponse, refusal: KafkaError, log_start_offset: int | None) -> None:
+    answer.error_code = refusal.code.value
+    answer.base_offset = NO_OFFSET
+    answer.log_append_time_ms = NO_TIMESTAMP
+    answer.log_start_offset = NO_OFFSET if log_start_offset is None else log_start_offset
+    if isinstance(refusal, RefusedRecords):
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=batch_index, batch_index_error_message=message)
+            for batch_index, message in refusal.record_errors
+        ]
+        answer.error_message = refusal.message
+    elif isinstance(refusal, NotVerified):
+        answer.error_message = refusal.message
+
+
+def find_partition(topic: TopicProduceData, index: int, context: RequestContext, broker: Broker) -> Partition:
+    """Raises KafkaError, also where the client may not write to the topic."""
+    if context.api_version >= TOPIC_IDS_SINCE:
+        partition = broker.partitions.get_by_id(topic.topic_id, index)
+        context.require(Operation.WRITE, ResourceType.TOPIC, partition.topic)
+        return partition
+    context.require(Operation.WRITE, ResourceType.TOPIC, topic.name)
+    return broker.partitions.get(topic.name, index)
+
+
+def log_start_offset(partition: Partition, refusal: KafkaError) -> int | None:
+    """Where the log starts, told with those errors that Kafka's log finds, and not with others."""
+    if refusal.code in WITHOUT_LOG_START or (isinstance(refusal, RefusedRecords) and not refusal.found_by_log):
+        return None
+    return partition.log.log_start_offset

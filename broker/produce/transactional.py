@@ -1,0 +1,121 @@
+"""Produce with transactional batches: all of them are verified together before any batch of the request is written.
+
+In Kafka's order: what can be told from the batch's header, one producer for all, the coordinator's word, and only then
+what the log and the records have to say. Source: docs/spec/transactions.md#s2-8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker.coordinators.verification import Operation, TransactionalProducer, Unverified, Verdicts
+from broker.produce.request import NotVerified, ProduceInHand
+from protocol.errors import ErrorCode, KafkaError
+from storage.validation import RefusedRecords, only_batch
+
+if TYPE_CHECKING:
+    from broker.api.context import RequestContext
+    from broker.coordinators.verification import Verifier
+    from broker.partitions.partition import Partition
+    from protocol.batch_header import BatchHeader
+    from protocol.messages.produce_request import ProduceRequest
+    from protocol.messages.produce_response import PartitionProduceResponse
+    from protocol.struct import Buffer
+
+E = ErrorCode
+
+# What the producer is told of a verification that failed: a code that every client tries again without asking for
+# metadata. Only who relies on being added (ADD) knows that CONCURRENT_TRANSACTIONS passes.
+NOT_VERIFIABLE = frozenset(
+    {E.NETWORK_EXCEPTION, E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR}
+)
+ANSWERS: Mapping[Operation, Mapping[ErrorCode, ErrorCode]] = {
+    Operation.DEFAULT: dict.fromkeys(NOT_VERIFIABLE | {E.CONCURRENT_TRANSACTIONS}, E.NOT_ENOUGH_REPLICAS),
+    Operation.GENERIC: dict.fromkeys(NOT_VERIFIABLE | {E.CONCURRENT_TRANSACTIONS}, E.NOT_ENOUGH_REPLICAS),
+    Operation.ADD: dict.fromkeys(NOT_VERIFIABLE, E.NOT_ENOUGH_REPLICAS),
+}
+
+
+class Held(NamedTuple):
+    """A batch that waits for the verification of its request. header: None where it is not transactional."""
+
+    partition: Partition
+    records: Buffer | None
+    answer: PartitionProduceResponse
+    header: BatchHeader | None
+
+
+class TransactionalProduce:
+    def __init__(self, in_hand: ProduceInHand, context: RequestContext, verifier: Verifier) -> None:
+        self._in_hand = in_hand
+        self._version = context.api_version
+        self._verifier = verifier
+        self._held: list[Held] = []
+        self._operation = Operation.of_produce(context.api_version)
+
+    def begin(self, request: ProduceRequest) -> None:
+        """Raises KafkaError where the request as a whole is refused; then nothing was asked or written."""
+        in_hand = self._in_hand
+        for topic in request.topic_data:
+            in_hand.take(topic, self._hold)
+        assert request.transactional_id is not None
+        producers = {
+            TransactionalProducer(request.transactional_id, each.header.producer_id, each.header.producer_epoch)
+            for each in self._held
+            if each.header is not None
+        }
+        if len(producers) > 1:
+            raise KafkaError(E.INVALID_PRODUCER_ID_MAPPING)
+        batches = [
+            Unverified(each.partition, each.header.base_sequence) for each in self._held if each.header is not None
+        ]
+        if not batches:
+            self._verified({})
+            return
+        is_done = False
+
+        def verified(verdicts: Verdicts) -> None:
+            nonlocal is_done
+            is_done = True
+            self._verified(verdicts)
+
+        self._verifier.verify(producers.pop(), batches, self._operation, verified, waits_for_the_last=True)
+        if not is_done:
+            in_hand.reply.overlaps = False  # the producer's next request must not overtake this one
+
+    def _hold(self, partition: Partition, records: Buffer | None, answer: PartitionProduceResponse) -> None:
+        if records is None:
+            self._held.append(Held(partition, records, answer, None))
+            return
+        header = only_batch(records, self._version)
+        if not header.is_transactional:
+            self._held.append(Held(partition, records, answer, None))
+            return
+        if not header.has_producer_id:
+            # Kafka asks nobody, and writes it; no marker could ever end that transaction.
+            raise RefusedRecords(E.INVALID_RECORD, "transactional records without a producer id")
+        if partition.is_internal:
+            # Kafka adds the partition to the transaction first, and refuses the batch afterwards.
+            raise KafkaError(E.INVALID_TOPIC_EXCEPTION)
+        self._held.append(Held(partition, records, answer, header))
+
+    def _verified(self, verdicts: Verdicts) -> None:
+        in_hand = self._in_hand
+        for partition, records, answer, _ in self._held:
+            verdict = verdicts.get((partition.topic, partition.index))
+            if isinstance(verdict, KafkaError):
+                in_hand.refuse(answer, self._told(verdict), None)
+            else:
+                in_hand.write(partition, records, answer, verdict)
+        in_hand.one_done()
+
+    def _told(self, refusal: KafkaError) -> KafkaError:
+        code = ANSWERS[self._operation].get(refusal.code, refusal.code)
+        # Clients show these texts to people, so they are Kafka's.
+        if code is not refusal.code:
+            text = "Unable to verify the partition has been added to the transaction. Underlying error: "
+            return NotVerified(code, text + refusal.code.name)
+        if code is E.INVALID_TXN_STATE:
+            return NotVerified(code, "Partition was not added to the transaction")
+        return refusal

@@ -1,0 +1,1 @@
+"""Clock, threads, parked replies: what every part of the broker runs on."""

@@ -1,0 +1,281 @@
+"""From a frame to its handler and back: what is answered, what is refused, and where Kafka just hangs up."""
+
+import asyncio
+import logging
+import re
+from importlib import import_module
+
+import pytest
+
+from broker.api.context import RequestContext
+from broker.api.dispatch import HANDLERS, Answer, Handler
+from broker.api.error_replies import ERROR_REPLIES, code_for, error_reply
+from broker.api.transaction_error_replies import TRANSACTION_ERROR_REPLIES
+from broker.runtime.delayed import Deferred
+from protocol.api_keys import ApiKey
+from protocol.codec import decode, encode
+from protocol.errors import ErrorCode, KafkaError
+from protocol.frames import request_bytes
+from protocol.messages import request_class, response_class
+from protocol.messages.end_txn_request import EndTxnRequest
+from protocol.messages.end_txn_response import EndTxnResponse
+from protocol.messages.heartbeat_request import HeartbeatRequest
+from protocol.messages.heartbeat_response import HeartbeatResponse
+from protocol.messages.list_groups_request import ListGroupsRequest
+from protocol.messages.list_groups_response import ListGroupsResponse
+from protocol.struct import Message, Struct
+from tests.support.clock import ManualClock
+from tests.support.peer import Peer, server_with
+
+HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+
+
+def list_groups(request: ListGroupsRequest, context: RequestContext, broker: object) -> ListGroupsResponse:
+    return ListGroupsResponse()
+
+
+def refused(code: ErrorCode) -> Handler:
+    def heartbeat(request: HeartbeatRequest, context: RequestContext, broker: object) -> HeartbeatResponse:
+        raise KafkaError(code)
+
+    return Handler(0, 4, call=heartbeat)
+
+
+def framed(data: bytes) -> bytes:
+    return len(data).to_bytes(4, "big") + data
+
+
+async def test_a_refusal_is_answered_in_the_form_of_its_api() -> None:
+    peer = Peer(server_with({ApiKey.HEARTBEAT: refused(ErrorCode.UNKNOWN_MEMBER_ID)}))
+    peer.ask(HEARTBEAT, 4)
+    assert peer.answer(ApiKey.HEARTBEAT, 4) == HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID.value)
+
+
+async def test_a_refusal_that_comes_later_is_answered_alike() -> None:
+    deferred: Deferred[HeartbeatResponse] = Deferred()
+
+    def heartbeat(request: HeartbeatRequest, context: RequestContext, broker: object) -> Answer:
+        return deferred
+
+    peer = Peer(server_with({ApiKey.HEARTBEAT: Handler(0, 4, call=heartbeat)}))
+    peer.ask(HEARTBEAT, 4)
+    deferred.fail(KafkaError(ErrorCode.NOT_COORDINATOR))
+    assert peer.answer(ApiKey.HEARTBEAT, 4).error_code == ErrorCode.NOT_COORDINATOR.value
+
+
+@pytest.mark.parametrize("is_parked", [False, True])
+@pytest.mark.parametrize(("version", "code"), [(1, ErrorCode.INVALID_PRODUCER_EPOCH), (2, ErrorCode.PRODUCER_FENCED)])
+async def test_a_code_that_is_younger_than_its_api_has_another_word_in_older_versions(
+    version: int, code: ErrorCode, is_parked: bool
+) -> None:
+    fenced = KafkaError(ErrorCode.PRODUCER_FENCED)
+
+    def end_txn(request: EndTxnRequest, context: RequestContext, broker: object) -> Answer:
+        if not is_parked:
+            raise fenced
+        deferred: Deferred[EndTxnResponse] = Deferred()
+        deferred.fail(fenced)
+        return deferred
+
+    peer = Peer(server_with({ApiKey.END_TXN: Handler(0, 5, call=end_txn)}))
+    peer.ask(EndTxnRequest(transactional_id="pay"), version)
+    assert peer.answer(ApiKey.END_TXN, version).error_code == code.value
+
+
+@pytest.mark.parametrize(
+    ("api_key", "code", "since", "before"),
+    [
+        (ApiKey.INIT_PRODUCER_ID, ErrorCode.PRODUCER_FENCED, 4, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (ApiKey.DELETE_TOPICS, ErrorCode.TOPIC_DELETION_DISABLED, 3, ErrorCode.INVALID_REQUEST),
+        (ApiKey.DELETE_TOPICS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_each_version_is_told_the_codes_that_it_knows(
+    api_key: ApiKey, code: ErrorCode, since: int, before: ErrorCode
+) -> None:
+    assert [code_for(api_key, version, code) for version in (since - 1, since)] == [before, code]
+
+
+async def test_a_bug_is_logged_with_its_request_and_answered_as_unknown_server_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def heartbeat(request: HeartbeatRequest, context: RequestContext, broker: object) -> HeartbeatResponse:
+        raise IndexError("no such member")
+
+    peer = Peer(server_with({ApiKey.HEARTBEAT: Handler(0, 4, call=heartbeat)}))
+    with caplog.at_level(logging.ERROR):
+        peer.ask(HEARTBEAT, 4, correlation_id=77)
+    assert peer.answer(ApiKey.HEARTBEAT, 4).error_code == ErrorCode.UNKNOWN_SERVER_ERROR.value
+    assert "HEARTBEAT v4 correlation_id=77" in caplog.text
+    assert "no such member" in caplog.text
+
+
+async def test_a_response_that_its_version_cannot_carry_is_a_bug_too_and_answered() -> None:
+    def heartbeat(request: HeartbeatRequest, context: RequestContext, broker: object) -> HeartbeatResponse:
+        return HeartbeatResponse(error_code=1_000_000)
+
+    peer = Peer(server_with({ApiKey.HEARTBEAT: Handler(0, 4, call=heartbeat)}))
+    peer.ask(HEARTBEAT, 4)
+    assert peer.answer(ApiKey.HEARTBEAT, 4).error_code == ErrorCode.UNKNOWN_SERVER_ERROR.value
+
+
+async def test_a_coroutine_is_answered_when_it_ends() -> None:
+    gate = asyncio.Event()
+
+    async def heartbeat(request: HeartbeatRequest, context: RequestContext, broker: object) -> HeartbeatResponse:
+        await gate.wait()
+        return HeartbeatResponse(throttle_time_ms=5)
+
+    peer = Peer(server_with({ApiKey.HEARTBEAT: Handler(0, 4, call=heartbeat)}))
+    peer.ask(HEARTBEAT, 4)
+    await asyncio.sleep(0)
+    assert peer.frames() == []
+    gate.set()
+    for _ in range(4):
+        await asyncio.sleep(0)
+    assert peer.answer(ApiKey.HEARTBEAT, 4).throttle_time_ms == 5
+
+
+async def test_a_handler_is_told_who_asks_and_when() -> None:
+    seen: list[RequestContext] = []
+
+    def heartbeat(request: HeartbeatRequest, context: RequestContext, broker: object) -> HeartbeatResponse:
+        seen.append(context)
+        return HeartbeatResponse()
+
+    handlers = {ApiKey.HEARTBEAT: Handler(0, 4, call=heartbeat)}
+    peer = Peer(server_with(handlers, clock=ManualClock(1_700_000_000_000)), host="192.0.2.7")
+    peer.ask(HEARTBEAT, 3, correlation_id=9)
+    (context,) = seen
+    assert (context.api_key, context.api_version, context.correlation_id) == (ApiKey.HEARTBEAT, 3, 9)
+    assert (context.client_id, context.client_host, context.now_ms) == ("test", "192.0.2.7", 1_700_000_000_000)
+    assert (context.principal, context.client_software_name) == ("User:ANONYMOUS", "unknown")
+
+
+async def test_bytes_behind_a_request_are_ignored_as_kafka_does() -> None:
+    peer = Peer(server_with({ApiKey.LIST_GROUPS: Handler(0, 5, call=list_groups)}))
+    frame = request_bytes(ListGroupsRequest(), 5, 1, "rdkafka")[4:]
+    peer.send(framed(frame + b"\x00\x00\x00"))
+    assert peer.correlation_ids() == [1]
+
+
+async def test_every_shortened_request_disconnects() -> None:
+    server = server_with({ApiKey.HEARTBEAT: refused(ErrorCode.NONE)})
+    frame = request_bytes(HEARTBEAT, 4, 1, "test")[4:]
+    for end in range(len(frame)):
+        peer = Peer(server)
+        peer.send(framed(frame[:end]))
+        assert peer.is_disconnected, f"{end} of {len(frame)} bytes"
+        assert peer.frames() == []
+
+
+@pytest.mark.parametrize("api_key", [-1, 4, 13, 93, 999, 32767])
+async def test_an_api_that_is_not_served_disconnects(api_key: int) -> None:
+    peer = Peer(server_with({ApiKey.HEARTBEAT: refused(ErrorCode.NONE)}))
+    peer.send(framed(api_key.to_bytes(2, "big", signed=True) + bytes(16)))
+    assert peer.is_disconnected
+    assert peer.frames() == []
+
+
+@pytest.mark.parametrize("version", [-1, 5, 99, 32767])
+async def test_a_version_that_is_not_served_disconnects(version: int) -> None:
+    peer = Peer(server_with({ApiKey.HEARTBEAT: refused(ErrorCode.NONE)}))
+    peer.send(framed((12).to_bytes(2, "big") + version.to_bytes(2, "big", signed=True) + bytes(16)))
+    assert peer.is_disconnected
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+async def test_a_version_that_is_shown_but_not_served_disconnects(version: int) -> None:
+    peer = Peer(server_with({ApiKey.PRODUCE: Handler(0, 13, served_from=3, call=list_groups)}))
+    peer.send(framed((0).to_bytes(2, "big") + version.to_bytes(2, "big") + bytes(16)))
+    assert peer.is_disconnected
+
+
+@pytest.mark.parametrize(
+    ("request_frame", "response_frame"),
+    [  # as recorded from Kafka 4.3.1
+        ("0012ffff0000000a000570726f6265000670726f6265023100", "0000000a002300000001001200000004"),
+        ("0012000500000007000570726f6265000670726f6265023100", "00000007002300000001001200000004"),
+        ("0012006300000008000570726f6265000670726f6265023100", "00000008002300000001001200000004"),
+        ("00127fff00000009000570726f6265000670726f6265023100", "00000009002300000001001200000004"),
+    ],
+)
+async def test_an_unknown_version_of_api_versions_is_answered_in_version_0(
+    request_frame: str, response_frame: str
+) -> None:
+    peer = Peer(server_with({ApiKey.API_VERSIONS: Handler(0, 4)}))
+    peer.send(framed(bytes.fromhex(request_frame)))
+    assert [frame.hex() for frame in peer.frames()] == [response_frame]
+    assert not peer.is_disconnected
+
+
+def test_an_error_reply_of_a_transaction_api_stands_in_one_place() -> None:
+    assert {key: ERROR_REPLIES[key] for key in TRANSACTION_ERROR_REPLIES} == TRANSACTION_ERROR_REPLIES
+
+
+# Had no place for an error of the whole request yet.
+SILENT = {(ApiKey.DESCRIBE_LOG_DIRS, 1), (ApiKey.DESCRIBE_LOG_DIRS, 2)}
+
+
+def filled(struct: Struct) -> Struct:
+    """With one element in every array, so that a reply has something to say."""
+    module = vars(import_module(type(struct).__module__))
+    for name, annotation in type(struct).__init__.__annotations__.items():
+        element = re.match(r"list\[(\w+)\]", str(annotation))
+        if element is None:
+            continue
+        simple = {"str": "name", "int": 7}
+        kind = element[1]
+        setattr(struct, name, [simple[kind] if kind in simple else filled(module[kind]())])
+    return struct
+
+
+def codes_in(struct: Struct) -> set[int]:
+    codes = set()
+    for name in struct.__slots__:
+        value = getattr(struct, name)
+        if name in ("error_code", "partition_error_code"):
+            codes.add(value)
+        for element in value if isinstance(value, list) else [value]:
+            if isinstance(element, Struct):
+                codes |= codes_in(element)
+    return codes
+
+
+def versions_of(api_key: ApiKey) -> range:
+    handler = HANDLERS[api_key]
+    return range(max(handler.min_version, handler.served_from), handler.max_version + 1)
+
+
+@pytest.mark.parametrize("api_key", HANDLERS)
+def test_every_served_api_can_say_that_all_of_a_request_failed_in_every_version(api_key: ApiKey) -> None:
+    for version in versions_of(api_key):
+        request = filled(request_class(api_key.value)())
+        assert isinstance(request, Message)
+        reply = error_reply(api_key, version, request, ErrorCode.UNKNOWN_SERVER_ERROR, "because")
+        read = decode(response_class(api_key.value), version, encode(reply, version))
+        expected = set() if (api_key, version) in SILENT else {ErrorCode.UNKNOWN_SERVER_ERROR.value}
+        assert codes_in(read) - {ErrorCode.NONE.value} == expected, f"version {version}"
+
+
+async def test_requests_are_counted_by_version_and_refusals_by_their_code() -> None:
+    server = server_with({ApiKey.HEARTBEAT: refused(ErrorCode.UNKNOWN_MEMBER_ID)})
+    peer = Peer(server)
+    for version in (3, 4, 4):
+        peer.ask(HEARTBEAT, version)
+    frame_bytes = len(request_bytes(HEARTBEAT, 4, 0, "test")) - 4
+    counted = {way.version: (way.requests, way.request_bytes) for way in server.dispatcher.ways}
+    assert (counted[3][0], counted[4]) == (1, (2, 2 * frame_bytes))
+    assert server.dispatcher.errors == {(ApiKey.HEARTBEAT, ErrorCode.UNKNOWN_MEMBER_ID): 3}
+
+
+async def test_the_time_of_a_parked_request_is_counted_when_it_is_answered() -> None:
+    deferred: Deferred[HeartbeatResponse] = Deferred()
+    server = server_with({ApiKey.HEARTBEAT: Handler(0, 4, call=lambda *_: deferred)})
+    peer = Peer(server)
+    peer.ask(HEARTBEAT, 4)
+    (way,) = server.dispatcher.ways
+    assert (way.requests, way.remote_s) == (1, 0)
+    assert way.local_s > 0
+    deferred.resolve(HeartbeatResponse())
+    assert way.remote_s > 0

@@ -1,0 +1,363 @@
+"""The shell around a coordinator core: decide, append, replay, settle, reply, in this order or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from broker.coordinators.shard import RETRY_TIMER_MS, RecordFormat, Shard
+from broker.runtime.delayed import Deferred
+from protocol.control_records import marker_batch
+from protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from protocol.records import NewRecord, build_batch, read_batch_header, records_of
+from storage.verification import VerificationGuard
+from tests.support.clock import ManualClock, ManualTimers
+
+FULL = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no space left")
+
+
+class Log:
+    """A `ShardLog` in memory; `synced` answers who waits for the disk."""
+
+    def __init__(self, *batches: bytearray) -> None:
+        self.batches = list(batches)
+        self.end_offset = 0
+        self.max_batch_bytes = 1_000_000
+        self.failure: KafkaError | None = None
+        self.waits_for_sync = False
+        self._waiting: list[Callable[[KafkaError | None], None]] = []
+
+    def append(self, batch: bytearray, now_ms: int, guard: VerificationGuard | None = None) -> int:
+        if self.failure is not None:
+            raise self.failure
+        base_offset = self.end_offset
+        self.batches.append(batch)
+        self.end_offset += read_batch_header(batch).record_count
+        return base_offset
+
+    def when_durable(self, action: Callable[[KafkaError | None], None], *, must_sync: bool = False) -> None:
+        if self.waits_for_sync or must_sync:
+            self._waiting.append(action)
+        else:
+            action(None)
+
+    def synced(self, failure: KafkaError | None = None) -> None:
+        waiting, self._waiting = self._waiting, []
+        for action in waiting:
+            action(failure)
+
+    async def read(self) -> AsyncIterator[bytes]:
+        for batch in self.batches:
+            yield bytes(batch)
+
+    def words(self) -> list[str]:
+        return [record.value.decode() for batch in self.batches for record in records_of(batch) if record.value]
+
+
+@dataclass(frozen=True)
+class Said:
+    """An outcome: words to record, and whom to answer what."""
+
+    response: str | None = None
+    records: tuple[str, ...] = ()
+    replies: tuple[Reply, ...] = ()
+    timers: tuple[Timer, ...] = ()
+    may_split: bool = False
+    must_sync: bool = False
+
+
+@dataclass(frozen=True)
+class Reply:
+    token: Deferred[str]
+    message: str
+
+
+@dataclass(frozen=True)
+class Timer:
+    key: str
+    delay_ms: int | None
+
+
+class Core:
+    """Remembers what was replayed; says what it is told to say."""
+
+    def __init__(self) -> None:
+        self.words: list[tuple[str, int, int]] = []
+        self.markers: list[tuple[int, bool]] = []
+        self.settled = 0
+        self.fired: list[str] = []
+        self.on_fire = Said()
+        self.parked: list[Deferred[str]] = []
+        self.breaks_at: str | None = None
+
+    def replay(self, record: str, record_offset: int, producer_id: int) -> None:
+        if record == self.breaks_at:
+            raise RuntimeError("a bug")
+        self.words.append((record, record_offset, producer_id))
+
+    def replay_marker(self, producer_id: int, *, committed: bool) -> None:
+        self.markers.append((producer_id, committed))
+
+    def settle(self, outcome: object) -> None:
+        self.settled += 1
+
+    def on_loaded(self, now_ms: int) -> Any:
+        return Said(timers=(Timer("loaded", 100),))
+
+    def on_timer(self, key: str, now_ms: int) -> Any:
+        self.fired.append(key)
+        return self.on_fire
+
+    def unload(self, code: ErrorCode) -> list[Reply]:
+        return [Reply(token, code.name) for token in self.parked]
+
+
+def encode(word: str) -> tuple[bytes, bytes | None]:
+    return b"word", word.encode()
+
+
+def decode(key: bytes | None, value: bytes | None) -> str | None:
+    if value == b"garbage":
+        raise MalformedMessage("cannot be read")
+    return None if value is None or value == b"from the future" else value.decode()
+
+
+class Stage:
+    def __init__(self, log: Log | None = None) -> None:
+        self.log = log or Log()
+        self.cores: list[Core] = []
+        self.timers = ManualTimers(ManualClock(1_000))
+        self.shard: Shard[Any] = Shard(
+            "words-0", self.log, self._new_core, RecordFormat(encode, decode), self.timers.clock, self.timers
+        )
+        asyncio.run(self.shard.load())
+
+    def _new_core(self) -> Core:
+        self.cores.append(Core())
+        return self.cores[-1]
+
+    @property
+    def core(self) -> Core:
+        return self.cores[-1]
+
+    def say(self, said: Said, parked: Deferred[str] | None = None) -> Any:
+        return self.shard.submit(lambda core, now_ms: said, parked)
+
+
+def word(*words: str, **how: Any) -> bytearray:
+    return build_batch([NewRecord(*encode(each), 5) for each in words], **how)
+
+
+# A turn.
+
+
+def test_a_turn_is_recorded_replayed_settled_and_answered() -> None:
+    stage = Stage()
+    settled = stage.core.settled
+    assert stage.say(Said("done", ("a", "b"))) == "done"
+    assert stage.log.words() == ["a", "b"]
+    assert stage.core.words == [("a", 0, -1), ("b", 1, -1)]
+    assert stage.core.settled == settled + 1
+
+
+def test_a_coordinators_batch_begins_at_sequence_zero_without_a_producer() -> None:
+    stage = Stage()
+    stage.say(Said("done", ("a",)))
+    header = read_batch_header(stage.log.batches[0])
+    assert (header.base_sequence, header.producer_id, header.is_transactional) == (0, -1, False)
+    assert header.base_timestamp == 1_000
+
+
+def test_what_cannot_be_written_has_not_happened() -> None:
+    stage = Stage()
+    settled = stage.core.settled
+    stage.log.failure = FULL
+    with pytest.raises(KafkaError) as refused:
+        stage.say(Said("done", ("a",), timers=(Timer("t", 10),)))
+    assert refused.value.code is ErrorCode.NOT_COORDINATOR
+    assert stage.core.words == []
+    assert stage.core.settled == settled
+    assert stage.timers.armed() == [100]
+
+
+def test_a_batch_that_is_too_large_is_refused_whole() -> None:
+    stage = Stage()
+    stage.log.max_batch_bytes = 100
+    with pytest.raises(KafkaError, match="UNKNOWN_SERVER_ERROR"):
+        stage.say(Said("done", ("x" * 40, "y" * 40)))
+    assert stage.log.batches == []
+
+
+def test_records_that_do_not_belong_together_may_go_in_several_batches() -> None:
+    stage = Stage()
+    stage.log.max_batch_bytes = 120
+    stage.say(Said("done", tuple("x" * 20 for _ in range(8)), may_split=True))
+    assert len(stage.log.words()) == 8
+    assert len(stage.log.batches) > 1
+    assert [offset for _, offset, _ in stage.core.words] == list(range(8))
+
+
+def test_whoever_waits_is_answered_when_somebody_elses_turn_says_so() -> None:
+    stage = Stage()
+    waiting: Deferred[str] = Deferred()
+    assert stage.say(Said(), waiting) is waiting
+    assert not waiting.is_done
+    stage.say(Said("mine", replies=(Reply(waiting, "yours"),)))
+    assert waiting.outcome() == "yours"
+
+
+def test_the_answer_takes_the_shape_that_is_asked_for() -> None:
+    stage = Stage()
+    assert stage.shard.submit(lambda core, now_ms: Said("done"), finish=str.upper) == "DONE"
+
+
+# Durability.
+
+
+def test_replies_wait_for_the_disk_where_settings_say_so() -> None:
+    stage = Stage()
+    stage.log.waits_for_sync = True
+    waiting: Deferred[str] = Deferred()
+    answer = stage.say(Said("mine", ("a",), replies=(Reply(waiting, "yours"),)))
+    assert isinstance(answer, Deferred)
+    assert not answer.is_done
+    assert not waiting.is_done
+    stage.log.synced()
+    assert (answer.outcome(), waiting.outcome()) == ("mine", "yours")
+
+
+def test_an_answer_without_records_waits_too_since_it_may_rest_on_some() -> None:
+    stage = Stage()
+    stage.log.waits_for_sync = True
+    answer = stage.say(Said("mine"))
+    assert isinstance(answer, Deferred)
+    assert not answer.is_done
+
+
+def test_when_the_disk_fails_nobody_is_told_that_it_is_done() -> None:
+    stage = Stage()
+    stage.log.waits_for_sync = True
+    waiting: Deferred[str] = Deferred()
+    answer = stage.say(Said("mine", ("a",), replies=(Reply(waiting, "yours"),)))
+    stage.log.synced(FULL)
+    for each in (answer, waiting):
+        with pytest.raises(KafkaError, match="NOT_COORDINATOR"):
+            each.outcome()
+
+
+# Timers.
+
+
+def test_a_timer_is_armed_anew_under_its_key_and_disarmed() -> None:
+    stage = Stage()
+    stage.say(Said("x", timers=(Timer("t", 50),)))
+    stage.say(Said("x", timers=(Timer("t", 70), Timer("u", 10), Timer("u", None))))
+    stage.timers.advance(60)
+    assert stage.core.fired == []
+    stage.timers.advance(10)
+    assert stage.core.fired == ["t"]
+
+
+def test_a_timers_outcome_is_recorded_like_a_requests() -> None:
+    stage = Stage()
+    stage.core.on_fire = Said(records=("late",))
+    stage.timers.advance(100)
+    assert stage.log.words() == ["late"]
+
+
+def test_a_timer_whose_outcome_cannot_be_written_fires_again() -> None:
+    stage = Stage()
+    stage.core.on_fire = Said(records=("late",))
+    stage.log.failure = FULL
+    stage.timers.advance(100)
+    stage.log.failure = None
+    stage.timers.advance(RETRY_TIMER_MS)
+    assert stage.core.fired == ["loaded", "loaded"]
+    assert stage.log.words() == ["late"]
+
+
+def test_tidying_up_that_cannot_be_written_is_left_for_later() -> None:
+    stage = Stage()
+    stage.log.failure = FULL
+    stage.shard.tidy(lambda core, now_ms: Said(records=("old",)))
+    assert stage.core.words == []
+
+
+# Loading and letting go.
+
+
+def test_loading_replays_records_and_markers_in_the_order_of_the_log() -> None:
+    marker = marker_batch(producer_id=7, producer_epoch=0, is_commit=True, coordinator_epoch=0, timestamp_ms=5)
+    in_transaction = word("b", base_offset=3, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    stage = Stage(Log(word("a", base_offset=2), in_transaction, marker))
+    assert stage.core.words == [("a", 2, -1), ("b", 3, 7)]
+    assert stage.core.markers == [(7, True)]
+    assert stage.timers.armed() == [100]
+
+
+def test_a_record_of_a_kind_that_we_do_not_know_is_passed_over() -> None:
+    assert Stage(Log(word("a", "from the future", "b"))).core.words == [("a", 0, -1), ("b", 2, -1)]
+
+
+def test_until_it_is_loaded_it_says_that_it_is_loading() -> None:
+    stage = Stage()
+    fresh: Shard[Any] = Shard("words-1", Log(), Core, RecordFormat(encode, decode), stage.timers.clock, stage.timers)
+    with pytest.raises(KafkaError, match="COORDINATOR_LOAD_IN_PROGRESS"):
+        fresh.submit(lambda core, now_ms: Said("x"))
+    assert not fresh.is_away
+
+
+def test_what_cannot_be_read_is_said_and_nothing_of_it_is_served() -> None:
+    stage = Stage(Log(word("a"), word("garbage", base_offset=1), word("b", base_offset=2)))
+    with pytest.raises(KafkaError, match="NOT_COORDINATOR"):
+        stage.say(Said("x"))
+    assert stage.shard.is_away
+
+
+def test_what_loading_leads_to_is_written_when_the_disk_takes_it_again() -> None:
+    stage = Stage()
+    log = Log()
+
+    class Overdue(Core):
+        def on_loaded(self, now_ms: int) -> Any:
+            return Said(records=("due",), timers=(Timer("loaded", 100),))
+
+    log.failure = FULL
+    shard: Shard[Any] = Shard("words-1", log, Overdue, RecordFormat(encode, decode), stage.timers.clock, stage.timers)
+    asyncio.run(shard.load())
+    assert shard.is_loaded
+    log.failure = None
+    stage.timers.advance(RETRY_TIMER_MS)
+    assert log.words() == ["due"]
+
+
+def test_letting_go_tells_whoever_waits_and_stops_the_timers() -> None:
+    stage = Stage()
+    waiting: Deferred[str] = Deferred()
+    stage.core.parked.append(waiting)
+    stage.shard.unload()
+    assert waiting.outcome() == "NOT_COORDINATOR"
+    assert stage.timers.armed() == []
+    with pytest.raises(KafkaError, match="NOT_COORDINATOR"):
+        stage.say(Said("x"))
+
+
+def test_a_core_that_cannot_replay_what_it_decided_is_not_asked_again() -> None:
+    stage = Stage()
+    stage.core.breaks_at = "b"
+    with pytest.raises(RuntimeError, match="a bug"):
+        stage.say(Said("x", ("a", "b")))
+    with pytest.raises(KafkaError, match="NOT_COORDINATOR"):
+        stage.say(Said("x"))
+    asyncio.run(stage.shard.load())
+    assert [said for said, _, _ in stage.core.words] == ["a", "b"]
+
+
+def test_a_marker_that_is_appended_while_it_serves_is_replayed() -> None:
+    stage = Stage()
+    stage.shard.complete_transaction(7, committed=False)
+    assert stage.core.markers == [(7, False)]

@@ -1,0 +1,88 @@
+"""ApiVersions: what is shown is what is served, and older clients are not shown what they cannot read."""
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.api.dispatch import HANDLERS, Handler
+from broker.metadata.image import MetadataImage
+from broker.metadata.supported_features import SUPPORTED_FEATURES
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.api_versions_request import ApiVersionsRequest
+from protocol.messages.feature_level_record import FeatureLevelRecord
+from tests.support.oracle import ORACLE, needs_oracle
+from tests.support.peer import Peer, server_with
+
+NEWEST = 4
+AHEAD_OF_KAFKA = {ApiKey.INIT_PRODUCER_ID.value: (0, 6)}  # KIP-939; ADR 9
+
+
+def broker_with(**levels: int) -> SimpleNamespace:
+    image = MetadataImage()
+    for name, level in levels.items():
+        image.replay(FeatureLevelRecord(name=name.replace("_", "."), feature_level=level))
+    image.next_offset = 17
+    return SimpleNamespace(metadata=SimpleNamespace(image=image))
+
+
+def ask(version: int, *, name: str = "probe", software_version: str = "1.0", broker: object = None) -> Any:
+    peer = Peer(server_with({ApiKey.API_VERSIONS: Handler(0, NEWEST)}, broker=broker or broker_with()))
+    message = ApiVersionsRequest(client_software_name=name, client_software_version=software_version)
+    peer.ask(message if version >= 3 else ApiVersionsRequest(), version)
+    return peer.answer(ApiKey.API_VERSIONS, version)
+
+
+@pytest.mark.parametrize("version", range(NEWEST + 1))
+async def test_every_version_lists_exactly_what_is_served_in_the_order_of_the_keys(version: int) -> None:
+    answer = ask(version)
+    shown = [(row.api_key, row.min_version, row.max_version) for row in answer.api_keys]
+    assert shown == sorted((key.value, one.min_version, one.max_version) for key, one in HANDLERS.items())
+    assert answer.error_code == ErrorCode.NONE.value
+
+
+@needs_oracle
+def test_the_versions_of_each_served_api_are_those_that_kafka_advertises() -> None:
+    rows = json.loads((ORACLE / "exchanges/api-versions-4.3.1.json").read_text())["apis"]
+    advertised = {row["key"]: (row["min"], row["max"]) for row in rows}
+    shown = {key.value: (handler.min_version, handler.max_version) for key, handler in HANDLERS.items()}
+    assert shown.items() <= (advertised | AHEAD_OF_KAFKA).items()
+
+
+async def test_version_3_hides_features_that_begin_at_level_0_and_version_4_shows_them() -> None:
+    assert {row.name for row in ask(3).supported_features} == {
+        name for name, (lowest, _) in SUPPORTED_FEATURES.items() if lowest > 0
+    }
+    shown = {row.name: (row.min_version, row.max_version) for row in ask(4).supported_features}
+    assert shown == SUPPORTED_FEATURES
+
+
+async def test_finalized_features_come_from_the_metadata_log_with_its_last_offset_as_epoch() -> None:
+    answer = ask(4, broker=broker_with(metadata_version=30))
+    rows = [(row.name, row.min_version_level, row.max_version_level) for row in answer.finalized_features]
+    assert rows == [("metadata.version", 30, 30)]
+    assert answer.finalized_features_epoch == 16
+
+
+async def test_a_finalized_feature_that_is_not_served_is_not_shown() -> None:
+    assert ask(4, broker=broker_with(share_version=1)).finalized_features == []
+
+
+async def test_the_name_of_the_client_software_is_kept_with_its_connection() -> None:
+    peer = Peer(server_with({ApiKey.API_VERSIONS: Handler(0, NEWEST)}, broker=broker_with()))
+    peer.ask(ApiVersionsRequest(client_software_name="librdkafka", client_software_version="2.16.1"), 3)
+    info = peer.connection.info
+    assert (info.client_software_name, info.client_software_version) == ("librdkafka", "2.16.1")
+
+
+@pytest.mark.parametrize(
+    ("name", "version"), [("not valid!", ""), ("", "1.0"), ("-kgo", "1.0"), ("kgo", "1.0-"), ("a", "b c")]
+)
+async def test_a_name_or_version_that_kafka_would_not_take_is_refused_with_nothing_listed(
+    name: str, version: str
+) -> None:
+    answer = ask(3, name=name, software_version=version)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST.value
+    assert answer.api_keys == []
