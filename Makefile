@@ -12,7 +12,7 @@ SEEDS ?=
 help:
 	@echo 'make run           start the broker on localhost:9092, data in ./data (more options: ARGS="--port 9093")'
 	@echo 'make test          unit, spec, fuzz and client tests'
-	@echo 'make check         ruff, mypy, the import rules, and whether citations and links resolve'
+	@echo 'make check         ruff, mypy, the import rules, and whether the docs'"'"' links resolve and their prose wraps'
 	@echo 'make sim SEED=n    one simulation again; SEEDS=n tries that many, 200 if nothing is said'
 	@echo 'make bench         measure this broker; make bench-kafka measures Apache Kafka beside it'
 	@echo 'make soak          copy 100,000 records in transactions while brokers and copiers are killed'
@@ -34,7 +34,7 @@ check: .make/dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
-	$(RUN) -m pytest tests/unit/test_import_rules.py tests/unit/test_citations.py
+	$(RUN) -m pytest tests/unit/test_import_rules.py tests/unit/test_citations.py tests/unit/test_prose_width.py
 
 sim: .make/dev
 	$(if $(SEED),SEED=$(SEED),SEEDS=$(or $(SEEDS),200)) $(RUN) -m pytest --numprocesses auto tests/simulation $(ARGS)
