@@ -185,7 +185,7 @@ class Log(ReadableLog):
             run = self._roll_if_full(size_bytes, last_offset, max_timestamp, now_ms)
         if marker is not None:
             completed = self._producers.apply_marker(marker)
-            self._verifications.marker_appended(producer_id, marker.producer_epoch)
+            self._verifications.marker_appended(producer_id, marker.producer_epoch, transaction_version)
             if completed is not None and completed.is_aborted:
                 run.aborted.append(self._producers.aborted_txn(completed))
         elif producer_id >= 0 and not attributes & CONTROL:

@@ -63,12 +63,15 @@ class Verifications:
         """A transactional batch: its transaction is open here now, which is better than any guard."""
         self._remove(producer_id)
 
-    def marker_appended(self, producer_id: int, producer_epoch: int) -> None:
+    def marker_appended(self, producer_id: int, producer_epoch: int, transaction_version: int) -> None:
+        """Takes the guard of the transaction that ended. A marker of version 2 or later carries the epoch of the next
+        transaction, and leaves that one's guard; an earlier one carries the epoch of the transaction that it ends,
+        whatever the batch's request can do (known bug 62)."""
         known = self._by_producer.get(producer_id)
         if known is None:
             return
-        if known.supports_epoch_bump and known.producer_epoch == producer_epoch:
-            return  # it is about the next transaction, which runs under the epoch of the last one's marker
+        if transaction_version >= 2 and known.supports_epoch_bump and known.producer_epoch == producer_epoch:
+            return
         self._remove(producer_id)
 
     def accept(self) -> None:

@@ -6,9 +6,15 @@ from broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from broker.runtime.delayed import Deferred
 from protocol.errors import ErrorCode
 from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.txn_offset_commit_request import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from storage.validation import CHEAP_RECORDS
 from tests.support.broker_scene import NOW_MS, answer_of
 from tests.support.transaction_scene import refused
-from tests.support.transactional_clients import ID, TIMEOUT_MS, TV1, TV2, Answering, Clients, batch_of, consumed
+from tests.support.transactional_clients import GROUP, ID, TIMEOUT_MS, TV1, TV2, Answering, Clients, batch_of, consumed
 
 E = ErrorCode
 T0 = ("t", 0)
@@ -41,6 +47,41 @@ def test_known_bug_08_a_marker_between_verification_and_append_leaves_no_hanging
     # At version 2 the marker alone has fenced the epoch.
     assert ErrorCode(answer.error_code) is (E.INVALID_TXN_STATE if version == TV1 else E.INVALID_PRODUCER_EPOCH)
     assert nothing_hangs(scene)
+
+
+# Once ours: a marker below version 2 carries the epoch of the transaction that it ends. A batch of Produce v12 that was
+# being checked in a thread kept its guard, was written behind the marker, and held readers back without end.
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize(("transaction_version", "end_txn"), [(2, 4), (1, 4), (0, 4), (0, 5)])
+def test_known_bug_62_a_marker_while_the_batch_is_checked_in_a_thread_leaves_no_hanging_transaction(
+    transaction_version: int, end_txn: int, commit: bool
+) -> None:
+    scene = Clients(transaction_version=transaction_version)
+    pair = scene.init()
+    reply = scene.send(batch_of(pair, 0, *[b"late"] * (CHEAP_RECORDS + 1)), version=TV2)
+    assert scene.workers.jobs, "the batch is in a thread"
+    scene.end(pair, commit=commit, version=end_txn)
+    (answer,) = scene.told(reply, TV2)
+    assert ErrorCode(answer.error_code) is E.INVALID_TXN_STATE
+    assert nothing_hangs(scene)
+
+
+def test_known_bug_62_nor_do_offsets_that_wait_for_the_coordinators_yes() -> None:
+    scene = Clients(transaction_version=0)
+    pair = scene.init()
+    coordinator = scene.coordinator = Answering(E.NONE, at_once=False)
+    offsets = TxnOffsetCommitRequestTopic(
+        name="t", partitions=[TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=10)]
+    )
+    request = TxnOffsetCommitRequest(
+        transactional_id=ID, group_id=GROUP, producer_id=pair[0], producer_epoch=pair[1], topics=[offsets]
+    )
+    reply = scene.ask(request, 5)
+    assert scene.write_marker(pair, commit=False, topic=OFFSETS_TOPIC) is E.NONE
+    coordinator.held.pop()()
+    assert answer_of(reply).topics[0].partitions[0].error_code == E.INVALID_TXN_STATE.value
+    log = scene.partition(OFFSETS_TOPIC).log
+    assert log.last_stable_offset == log.high_watermark
 
 
 # KAFKA-17754: a request of a transaction that was over, delayed on its way, was taken for one of the next.

@@ -144,6 +144,19 @@ def test_scenario_084_before_version_2_it_takes_the_guard_and_the_producer_asks_
     given.append(PID, transactional=True, guard=given.verify(PID, supports_epoch_bump=False))
 
 
+@pytest.mark.parametrize("transaction_version", [0, 1])
+def test_a_marker_below_version_2_takes_the_guard_of_a_batch_that_is_added_by_its_produce_too(
+    transaction_version: int,
+) -> None:
+    """Its epoch is that of the transaction that it ends: the batch would open that one again."""
+    given = LogOnDisk()
+    guard = given.verify(PID, epoch=1)
+    given.end(PID, commit=False, epoch=1, transaction_version=transaction_version)
+    with refused(E.INVALID_TXN_STATE):
+        given.append(PID, epoch=1, transactional=True, guard=guard)
+    assert given.log.last_stable_offset == given.log.high_watermark
+
+
 def test_a_marker_of_another_epoch_takes_the_guard_at_version_2_too() -> None:
     given = LogOnDisk()
     guard = given.verify(PID, epoch=2)
