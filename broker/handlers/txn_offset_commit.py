@@ -107,8 +107,16 @@ class TransactionalCommit:
     def _verified(self, verdict: Verdict) -> None:
         if isinstance(verdict, KafkaError):
             self._refuse(verdict)
-        else:
+            return
+        # A topic may have been deleted while the coordinator was asked: its offsets must not outlive it.
+        topics, image = self._request.topics, self._broker.metadata.image
+        self._request.topics = [
+            each for topic in topics if (each := existing(topic, image, self._response)) is not None
+        ]
+        if self._request.topics:
             self._write(verdict)
+        else:
+            self.reply.resolve(self._response)
 
     def _write(self, guard: VerificationGuard | None) -> None:
         request = self._request
@@ -158,12 +166,19 @@ def check_topic(
     except KafkaError as error:
         response.topics.append(refused(topic, error.code))
         return None
-    existing = [each for each in topic.partitions if image.has_partition((topic.name, each.partition_index))]
+    return existing(topic, image, response)
+
+
+def existing(
+    topic: TxnOffsetCommitRequestTopic, image: MetadataImage, response: TxnOffsetCommitResponse
+) -> TxnOffsetCommitRequestTopic | None:
+    """The topic with those of its partitions that exist; the others are added to `response` as unknown."""
+    there = [each for each in topic.partitions if image.has_partition((topic.name, each.partition_index))]
     missing = [each for each in topic.partitions if not image.has_partition((topic.name, each.partition_index))]
     if missing:
         unknown = TxnOffsetCommitRequestTopic(name=topic.name, partitions=missing)
         response.topics.append(refused(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-    return TxnOffsetCommitRequestTopic(name=topic.name, partitions=existing) if existing else None
+    return TxnOffsetCommitRequestTopic(name=topic.name, partitions=there) if there else None
 
 
 def refused(topic: TxnOffsetCommitRequestTopic, code: ErrorCode) -> TxnOffsetCommitResponseTopic:

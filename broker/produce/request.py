@@ -20,7 +20,7 @@ from protocol.messages.produce_response import (
     TopicProduceResponse,
 )
 from storage.log import Origin
-from storage.validation import Accepted, RefusedRecords, check_produced, is_cheap
+from storage.validation import Accepted, RefusedRecords, check_produced, is_cheap, only_batch
 
 if TYPE_CHECKING:
     from broker.api.context import RequestContext
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from broker.runtime.workers import Outcome
     from protocol.messages.produce_request import TopicProduceData
     from protocol.struct import Buffer
+    from storage.validation import BatchRules
     from storage.verification import VerificationGuard
 
     TakeRecords = Callable[[Partition, Buffer | None, PartitionProduceResponse], None]
@@ -128,6 +129,10 @@ class ProduceInHand:
     ) -> None:
         if records is None:  # Kafka never answers this
             raise RefusedRecords(ErrorCode.INVALID_RECORD, "no records", found_by_log=False)
+        refusal = self.refusal_by_request(partition)
+        if refusal is not None:
+            self._require_one_batch(records)
+            raise refusal
         context, rules = self._context, partition.rules
         if is_cheap(records, rules):
             accepted = check_produced(records, rules, context.now_ms, context.api_version)
@@ -135,17 +140,52 @@ class ProduceInHand:
             return
         self.reply.overlaps = False
         self._undone += 1
+        self._check_in_thread(partition, records, answer, guard)
+
+    def refusal_by_request(self, partition: Partition) -> KafkaError | None:
+        """What Kafka's log refuses before it looks at the records: acks first, then records for internal topics."""
+        if self._acks not in ACKS:
+            return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+        if partition.is_internal and self._context.client_id != ADMIN_CLIENT_ID:
+            return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        return None
+
+    def _require_one_batch(self, records: Buffer) -> None:
+        """Raises what Kafka finds before it asks the log at all."""
+        try:
+            only_batch(records, self._context.api_version)
+        except RefusedRecords as refusal:
+            if not refusal.found_by_log:
+                raise
+
+    def _check_in_thread(
+        self,
+        partition: Partition,
+        records: Buffer,
+        answer: PartitionProduceResponse,
+        guard: VerificationGuard | None,
+    ) -> None:
+        context, rules = self._context, partition.rules
         check = partial(check_produced, records, rules, context.now_ms, context.api_version)
-        self._broker.workers.run(check, partial(self._checked, partition, answer, guard))
+        self._broker.workers.run(check, partial(self._checked, partition, records, rules, answer, guard))
 
     def _checked(
         self,
         partition: Partition,
+        records: Buffer,
+        rules: BatchRules,
         answer: PartitionProduceResponse,
         guard: VerificationGuard | None,
         outcome: Outcome[Accepted],
     ) -> None:
+        """Back on the loop, where everything may have changed since: what the thread relied on is checked again here,
+        sequences, epochs and the guard by the log."""
         try:
+            if partition.is_deleted:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if partition.rules != rules:
+                self._check_in_thread(partition, records, answer, guard)
+                return
             self._stage(partition, outcome.result(), answer, guard)
         except KafkaError as refusal:
             self.refuse(answer, refusal, log_start_offset(partition, refusal))
@@ -158,10 +198,6 @@ class ProduceInHand:
         answer: PartitionProduceResponse,
         guard: VerificationGuard | None,
     ) -> None:
-        if self._acks not in ACKS:
-            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-        if partition.is_internal and self._context.client_id != ADMIN_CLIENT_ID:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         appended = partition.append(
             accepted.batch,
             origin=Origin.CLIENT,

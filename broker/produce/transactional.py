@@ -92,12 +92,13 @@ class TransactionalProduce:
         if not header.is_transactional:
             self._held.append(Held(partition, records, answer, None))
             return
-        if not header.has_producer_id:
-            # Kafka asks nobody, and writes it; no marker could ever end that transaction.
-            raise RefusedRecords(E.INVALID_RECORD, "transactional records without a producer id")
+        refusal = self._in_hand.refusal_by_request(partition)
         if partition.is_internal:
             # Kafka adds the partition to the transaction first, and refuses the batch afterwards.
-            raise KafkaError(E.INVALID_TOPIC_EXCEPTION)
+            raise refusal or KafkaError(E.INVALID_TOPIC_EXCEPTION)
+        if not header.has_producer_id:
+            # Kafka asks nobody, and writes it; no marker could ever end that transaction.
+            raise refusal or RefusedRecords(E.INVALID_RECORD, "transactional records without a producer id")
         self._held.append(Held(partition, records, answer, header))
 
     def _verified(self, verdicts: Verdicts) -> None:

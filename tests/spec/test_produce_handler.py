@@ -1,5 +1,6 @@
 """Produce: what is answered for which records, compared with what Kafka 4.3.1 was seen to answer."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -95,6 +96,41 @@ def test_acks_decide_whether_there_is_an_answer_but_not_whether_it_is_written(sc
 def test_other_acks_are_refused_for_each_partition(scene: Scene, acks: int) -> None:
     assert told(scene.answer(records(), acks=acks)) == (E.INVALID_REQUIRED_ACKS, -1, -1, -1)
     assert scene.partition("t").log.high_watermark == 0
+
+
+def control_records() -> bytearray:
+    return records(is_control=True, producer_id=7, producer_epoch=0, base_sequence=0)
+
+
+def damaged_records() -> bytearray:
+    batch = records()
+    batch[-2] ^= 1
+    return batch
+
+
+@pytest.mark.parametrize("batch", [damaged_records(), control_records()], ids=["corrupt", "control"])
+@pytest.mark.parametrize(
+    ("acks", "topic", "code"),
+    [
+        (5, "t", E.INVALID_REQUIRED_ACKS),
+        (5, "__consumer_offsets", E.INVALID_REQUIRED_ACKS),
+        (-1, "__consumer_offsets", E.INVALID_TOPIC_EXCEPTION),
+    ],
+)
+def test_acks_are_judged_before_the_topic_and_the_topic_before_the_records(
+    scene: Scene, batch: bytearray, acks: int, topic: str, code: ErrorCode
+) -> None:
+    scene.topic("__consumer_offsets", cleanup_policy=frozenset({"compact"}))
+    assert told(scene.answer(batch, acks=acks, topic=topic)) == (code, -1, -1, -1)
+
+
+@pytest.mark.parametrize("topic", ["t", "__consumer_offsets"])
+def test_anything_but_one_batch_is_refused_before_acks_and_topic_are_judged(scene: Scene, topic: str) -> None:
+    scene.topic("__consumer_offsets", cleanup_policy=frozenset({"compact"}))
+    assert told(scene.answer(records() + records(), acks=5, topic=topic))[0] is E.INVALID_RECORD
+    assert told(scene.answer(records(compression=Compression.ZSTD), acks=5, topic=topic, version=6))[0] is (
+        E.UNSUPPORTED_COMPRESSION_TYPE
+    )
 
 
 def test_min_insync_replicas_beyond_the_replica_count_does_not_keep_records_out(scene: Scene) -> None:
@@ -242,6 +278,22 @@ def test_a_large_batch_that_is_refused_in_the_thread_is_answered(scene: Scene) -
     damaged = records(CHEAP_RECORDS + 1)
     damaged[-2] ^= 1
     assert told(scene.answer(damaged)) == (E.CORRUPT_MESSAGE, -1, -1, -1)
+
+
+def test_a_topic_deleted_while_its_batch_is_in_the_thread_is_unknown(scene: Scene) -> None:
+    reply = scene.send(records(CHEAP_RECORDS + 1))
+    scene.delete_topic("t")
+    scene.settle()
+    assert answer_of(reply).responses[0].partition_responses[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION.value
+
+
+def test_a_batch_is_checked_again_where_the_topic_was_configured_while_it_was_in_the_thread(scene: Scene) -> None:
+    reply = scene.send(records(CHEAP_RECORDS + 1, key=None))
+    partition = scene.partition("t")
+    partition.configure(replace(partition.log.config, cleanup_policy=frozenset({"compact"})))
+    scene.settle()
+    assert answer_of(reply).responses[0].partition_responses[0].error_code == E.INVALID_RECORD.value
+    assert partition.log.high_watermark == 0
 
 
 def test_transactional_records_need_a_transactional_id(scene: Scene) -> None:

@@ -27,6 +27,7 @@ from protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequestTopic,
 )
 from protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
+from tests.support.broker_scene import answer_of
 from tests.support.fake_disk import Fault
 from tests.support.group_scene import GROUP as GROUP_OF_CORE
 from tests.support.group_scene import Scene as GroupScene
@@ -312,6 +313,33 @@ def test_offsets_verified_for_a_transaction_that_ended_since_are_refused(scene: 
     coordinator.held.pop()()
     assert reply.outcome().topics[0].partitions[0].error_code == E.INVALID_TXN_STATE.value
     assert scene.committed_offset(require_stable=True) == -1
+
+
+def test_offsets_of_a_topic_deleted_while_the_coordinator_is_asked_are_unknown(scene: Clients) -> None:
+    scene.topic("kept")
+    pair = scene.init()
+    coordinator = scene.coordinator = Answering(E.NONE, at_once=False)
+    offsets = [
+        TxnOffsetCommitRequestTopic(
+            name=name, partitions=[TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=10)]
+        )
+        for name in ("t", "kept")
+    ]
+    request = TxnOffsetCommitRequest(
+        transactional_id=ID, group_id=GROUP, producer_id=pair[0], producer_epoch=pair[1], topics=offsets
+    )
+    reply = scene.ask(request, 5)
+    scene.delete_topic("t")
+    coordinator.held.pop()()
+    answer = answer_of(reply)
+    assert {topic.name: ErrorCode(topic.partitions[0].error_code) for topic in answer.topics} == {
+        "t": E.UNKNOWN_TOPIC_OR_PARTITION,
+        "kept": E.NONE,
+    }
+    scene.coordinator = scene.transactions
+    scene.write_marker(pair, commit=True, topic=OFFSETS_TOPIC)
+    scene.topic("t")
+    assert scene.committed_offset() == -1
 
 
 def test_offsets_that_cannot_be_written_are_not_pending(scene: Clients) -> None:
