@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from broker.fetch.sessions import FetchPartition
+from broker.partitions.reading import IsolationLevel, check_leader_epoch
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch_response import AbortedTransaction, EpochEndOffset, LeaderIdAndEpoch, PartitionData
 
@@ -15,22 +15,6 @@ if TYPE_CHECKING:
 
 NO_RECORDS = b""  # a partition without records sends an empty field, not null
 UNKNOWN_OFFSET = -1
-
-
-NO_EPOCH = -1
-
-
-class IsolationLevel(Enum):
-    READ_UNCOMMITTED = 0
-    READ_COMMITTED = 1
-
-    @classmethod
-    def of(cls, level: int) -> IsolationLevel:
-        """Raises UNKNOWN_SERVER_ERROR, as Kafka does, for one that does not exist."""
-        try:
-            return cls(level)
-        except ValueError:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from None
 
 
 class PartitionAnswer:
@@ -66,16 +50,6 @@ class PartitionAnswer:
     @property
     def has_diverging_epoch(self) -> bool:
         return self.data.diverging_epoch is not None
-
-
-def check_leader_epoch(partition: Partition, current_leader_epoch: int | None) -> None:
-    """Raises if the client knows another leadership than ours: an older one (its metadata is stale) or a newer."""
-    leader_epoch = partition.log.leader_epoch
-    if current_leader_epoch is None or current_leader_epoch == leader_epoch:
-        return
-    if current_leader_epoch < leader_epoch:
-        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
-    raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
 
 def unknown_partition(index: int, code: ErrorCode) -> PartitionAnswer:

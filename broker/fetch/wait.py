@@ -4,17 +4,20 @@ A parked fetch counts the bytes that appends bring instead of reading again at e
 (what a `read_committed` consumer may see can be less), so being woken is a reason to look, not an answer.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from broker.runtime.clock import Timers
+if TYPE_CHECKING:
+    from broker.runtime.clock import Timers
 
 
-class ParkingPlace(Protocol):
-    """Where a fetch waits for appends: a partition."""
+class AwaitedPartition(Protocol):
+    """A partition that tells of its appends."""
 
-    def park(self, wait: "FetchWait") -> None: ...
-    def unpark(self, wait: "FetchWait") -> None: ...
+    def park(self, wait: FetchWait) -> None: ...
+    def unpark(self, wait: FetchWait) -> None: ...
 
 
 class FetchWait:
@@ -24,11 +27,11 @@ class FetchWait:
     `time_is_over` runs at most once, `max_wait_ms` after parking; nothing runs after `end`.
     """
 
-    __slots__ = ("_is_woken", "_look", "_missing_bytes", "_places", "_time_is_over", "_timer")
+    __slots__ = ("_is_woken", "_look", "_missing_bytes", "_partitions", "_time_is_over", "_timer")
 
     def __init__(
         self,
-        places: Sequence[ParkingPlace],
+        partitions: Sequence[AwaitedPartition],
         *,
         missing_bytes: int,
         max_wait_ms: int,
@@ -36,17 +39,17 @@ class FetchWait:
         look: Callable[[], None],
         time_is_over: Callable[[], None],
     ) -> None:
-        self._places = places
+        self._partitions = partitions
         self._missing_bytes = missing_bytes
         self._is_woken = False
         self._look = look
         self._time_is_over = time_is_over
-        for place in places:
-            place.park(self)
+        for partition in partitions:
+            partition.park(self)
         self._timer = timers.after(max_wait_ms, self._timer_fired)
 
     def appended(self, size_bytes: int) -> bool:
-        """Count bytes that became readable at one place; True once when that may be enough, until `look` ran."""
+        """Count bytes that became readable in one partition; True once when that may be enough, until `look` ran."""
         self._missing_bytes -= size_bytes
         if self._missing_bytes > 0 or self._is_woken:
             return False
@@ -54,7 +57,7 @@ class FetchWait:
         return True
 
     def wake(self) -> None:
-        """Look again: after `appended` said so, or because a place changed in another way (deleted, offline)."""
+        """Look again: after `appended` said so, or because a partition changed in another way (deleted, offline)."""
         self._look()
 
     def still_missing(self, size_bytes: int) -> None:
@@ -63,8 +66,8 @@ class FetchWait:
 
     def end(self) -> None:
         self._timer.cancel()
-        for place in self._places:
-            place.unpark(self)
+        for partition in self._partitions:
+            partition.unpark(self)
 
     def _timer_fired(self) -> None:
         self._time_is_over()

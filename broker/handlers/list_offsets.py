@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.api.authorization import Operation, ResourceType
-from broker.fetch.partition_read import NO_EPOCH, IsolationLevel, check_leader_epoch
+from broker.partitions.reading import NO_EPOCH, IsolationLevel, check_leader_epoch
 from broker.runtime.delayed import Deferred
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_offsets_response import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.api.authorization import Operation, ResourceType
-from broker.fetch.partition_read import NO_EPOCH, check_leader_epoch
+from broker.partitions.reading import NO_EPOCH, check_leader_epoch
 from protocol.errors import KafkaError
 from protocol.messages.offset_for_leader_epoch_response import (
     EpochEndOffset,

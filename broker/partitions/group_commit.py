@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from broker.fetch.wait import FetchWait
 from broker.runtime.workers import Outcome, Workers
 
 if TYPE_CHECKING:
@@ -20,10 +19,20 @@ if TYPE_CHECKING:
 PARALLEL_SYNCS = 4
 
 
+class ParkedFetch(Protocol):
+    """A fetch that found too little, and waits for appends to its partitions."""
+
+    def appended(self, size_bytes: int) -> bool:
+        """Count bytes that became readable in one partition; True once when that may be enough."""
+
+    def wake(self) -> None:
+        """Look again; after all writes of a tick, or because a partition changed in another way."""
+
+
 class Dirty(Protocol):
     """A partition with batches that are not written."""
 
-    def write(self, woken: list[FetchWait]) -> None:
+    def write(self, woken: list[ParkedFetch]) -> None:
         """Adds the parked fetches that may now have enough."""
 
 
@@ -52,7 +61,7 @@ class AppendFlush:
 
     def flush(self) -> None:
         dirty, self._dirty = self._dirty, []
-        woken: list[FetchWait] = []
+        woken: list[ParkedFetch] = []
         try:
             while dirty:
                 dirty.pop().write(woken)

@@ -11,8 +11,7 @@ from collections.abc import Callable, Container
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.fetch.wait import FetchWait
-from broker.partitions.group_commit import AppendFlush, SyncRounds
+from broker.partitions.group_commit import AppendFlush, ParkedFetch, SyncRounds
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ class Partition:
         self.bytes_in = self.bytes_out = 0  # appended, and given to readers, since this process has it
         self.first_end_offset = log.log_end_offset  # when this process got it
         self._unsynced: deque[tuple[int, OnDone]] = deque()  # (end offset that must be on disk, …), ascending
-        self._parked: dict[FetchWait, None] = {}
+        self._parked: dict[ParkedFetch, None] = {}
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.index}"
@@ -138,7 +137,7 @@ class Partition:
             return
         self._await_sync(end_offset, action)
 
-    def write(self, woken: list[FetchWait]) -> None:
+    def write(self, woken: list[ParkedFetch]) -> None:
         """Write what is staged, let replies go, and add to `woken` the parked fetches that may now have enough."""
         self._is_dirty = False
         size_bytes, self._unwritten_bytes = self._unwritten_bytes, 0
@@ -180,10 +179,10 @@ class Partition:
         if unsynced:
             self._syncs.add(self)
 
-    def park(self, wait: FetchWait) -> None:
+    def park(self, wait: ParkedFetch) -> None:
         self._parked[wait] = None
 
-    def unpark(self, wait: FetchWait) -> None:
+    def unpark(self, wait: ParkedFetch) -> None:
         self._parked.pop(wait, None)
 
     def deleted(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from broker.api.authorization import Operation, ResourceType
 from broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred
@@ -24,9 +24,10 @@ from storage.validation import Accepted, RefusedRecords, check_produced, is_chea
 
 if TYPE_CHECKING:
     from broker.api.context import RequestContext
-    from broker.broker import Broker
+    from broker.coordinators.verification import Verifier
     from broker.partitions.partition import Partition
-    from broker.runtime.workers import Outcome
+    from broker.partitions.registry import Partitions
+    from broker.runtime.workers import Outcome, Workers
     from protocol.messages.produce_request import TopicProduceData
     from protocol.struct import Buffer
     from storage.validation import BatchRules
@@ -53,6 +54,17 @@ WITHOUT_LOG_START = frozenset(
 )
 
 
+class ProduceBroker(Protocol):
+    """What a Produce needs of the broker."""
+
+    @property
+    def partitions(self) -> Partitions: ...
+    @property
+    def workers(self) -> Workers: ...
+    @property
+    def verifier(self) -> Verifier: ...
+
+
 class NotVerified(KafkaError):
     """Refused before the log was asked; the client is told `message` too."""
 
@@ -66,7 +78,7 @@ class ProduceInHand:
 
     __slots__ = ("_acks", "_answers", "_broker", "_context", "_failed", "_undone", "reply")
 
-    def __init__(self, acks: int, context: RequestContext, broker: Broker) -> None:
+    def __init__(self, acks: int, context: RequestContext, broker: ProduceBroker) -> None:
         self.reply: Deferred[ProduceResponse] = Deferred(overlaps=True)
         self._acks = acks
         self._context = context
@@ -237,7 +249,7 @@ def refuse(answer: PartitionProduceResponse, refusal: KafkaError, log_start_offs
         answer.error_message = refusal.message
 
 
-def find_partition(topic: TopicProduceData, index: int, context: RequestContext, broker: Broker) -> Partition:
+def find_partition(topic: TopicProduceData, index: int, context: RequestContext, broker: ProduceBroker) -> Partition:
     """Raises KafkaError, also where the client may not write to the topic."""
     if context.api_version >= TOPIC_IDS_SINCE:
         partition = broker.partitions.get_by_id(topic.topic_id, index)
