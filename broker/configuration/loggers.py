@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
-from broker.metadata.config_changes import Change, ConfigOperation
+from broker.configuration.resources import Change, ConfigOperation
 from protocol.errors import ErrorCode, KafkaError
 
 ROOT = "root"

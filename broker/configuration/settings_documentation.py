@@ -5,7 +5,7 @@ Settings without effect here have none: Kafka's documentation says what they wou
 
 from collections.abc import Mapping
 
-from broker.metadata.image import ConfigResourceType
+from broker.configuration.resources import ConfigResourceType
 
 TOPIC: Mapping[str, str] = {
     "cleanup.policy": "What happens to old segments: delete by age and size, compact by key, both; nothing if empty.",

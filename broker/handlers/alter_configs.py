@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.configuration.config_alteration import alter
-from broker.metadata.config_changes import Change, ConfigOperation, ResourceChanges, Result
+from broker.configuration.resources import Change, ConfigOperation
+from broker.metadata.config_alteration import alter
+from broker.metadata.config_changes import ResourceChanges, Result
 from protocol.messages.alter_configs_response import AlterConfigsResourceResponse, AlterConfigsResponse
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ def alter_configs(
     return alter(
         resources,
         context,
-        broker,
+        broker.metadata,
+        broker.config,
         is_incremental=False,
         validate_only=request.validate_only,
         response_of=_response,

@@ -21,8 +21,8 @@ from broker.configuration.config_description import (
     describe_topic,
 )
 from broker.configuration.loggers import PythonLoggers, level_name
+from broker.configuration.resources import ConfigResourceType
 from broker.configuration.settings import InvalidSetting
-from broker.metadata.image import ConfigResourceType
 from broker.metadata.topic_names import check_topic_name
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_configs_response import (

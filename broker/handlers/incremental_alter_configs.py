@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.configuration.config_alteration import alter
-from broker.metadata.config_changes import Change, ResourceChanges, Result
+from broker.configuration.resources import Change
+from broker.metadata.config_alteration import alter
+from broker.metadata.config_changes import ResourceChanges, Result
 from protocol.messages.incremental_alter_configs_response import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
@@ -35,7 +36,8 @@ def incremental_alter_configs(
     return alter(
         resources,
         context,
-        broker,
+        broker.metadata,
+        broker.config,
         is_incremental=True,
         validate_only=request.validate_only,
         response_of=_response,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
-from broker.metadata.image import ConfigResourceType
+from broker.configuration.resources import ConfigResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_config_resources_response import ConfigResource, ListConfigResourcesResponse
 

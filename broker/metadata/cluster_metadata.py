@@ -14,8 +14,9 @@ from typing import Any, Protocol, TypeVar
 
 from broker.configuration.config import BrokerConfig
 from broker.configuration.listeners import Listener
+from broker.configuration.resources import ConfigResourceType
 from broker.metadata.decision import MAX_RECORDS, Decision
-from broker.metadata.image import DEFAULT_BROKER, ConfigResourceType, MetadataImage, Node, TopicImage
+from broker.metadata.image import DEFAULT_BROKER, MetadataImage, Node, TopicImage
 from broker.metadata.loading import CorruptMetadata, Loader
 from broker.metadata.producer_id_blocks import allocate_producer_ids
 from broker.metadata.quorum_state import FILE as QUORUM_STATE

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 from broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
 from broker.configuration.loggers import PythonLoggers, alter_levels
+from broker.configuration.resources import ConfigResourceType
 from broker.metadata.config_changes import ResourceChanges, Result, alter_configs, check_changes, this_node
 from broker.metadata.decision import Decision
-from broker.metadata.image import ConfigResourceType
 from broker.runtime.delayed import Deferred
 from protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from broker.api.context import RequestContext
-    from broker.broker import Broker
+    from broker.configuration.config import BrokerConfig
+    from broker.metadata.cluster_metadata import ClusterMetadata
     from broker.metadata.image import MetadataImage
 
 M = TypeVar("M")
@@ -24,7 +25,8 @@ M = TypeVar("M")
 def alter(
     resources: Sequence[ResourceChanges],
     context: RequestContext,
-    broker: Broker,
+    metadata: ClusterMetadata,
+    config: BrokerConfig,
     *,
     is_incremental: bool,
     validate_only: bool,
@@ -38,7 +40,7 @@ def alter(
         try:
             _require(context, *key)
             if resource.resource_type == ConfigResourceType.BROKER_LOGGER.value and is_incremental:
-                this_node(resource.resource_name, broker.metadata.node.node_id, "node")
+                this_node(resource.resource_name, metadata.node.node_id, "node")
                 check_changes(resource.changes)
                 alter_levels(PythonLoggers(), resource.changes, validate_only=validate_only)
                 at_once.append((*key, None))
@@ -49,8 +51,8 @@ def alter(
     answer: Deferred[M] = Deferred()
 
     def turn(image: MetadataImage) -> Decision[list[Result]]:
-        node_id = broker.metadata.node.node_id
-        decision = alter_configs(image, broker.config, to_record, node_id=node_id, is_incremental=is_incremental)
+        node_id = metadata.node.node_id
+        decision = alter_configs(image, config, to_record, node_id=node_id, is_incremental=is_incremental)
         return Decision(decision.response) if validate_only else decision
 
     def done(altered: Deferred[list[Result]]) -> None:
@@ -62,7 +64,7 @@ def alter(
         assert isinstance(results, list)
         answer.resolve(response_of(at_once + results))
 
-    broker.metadata.submit(turn).when_done(done)
+    metadata.submit(turn).when_done(done)
     return answer
 
 

@@ -7,9 +7,9 @@ Source: Kafka 4.3.1, asked with the requests of tests/spec.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 from broker.configuration.config import BrokerConfig
+from broker.configuration.resources import Change, ConfigOperation, ConfigResourceType
 from broker.configuration.settings import Kind
 from broker.metadata.config_rules import (
     check_broker_change,
@@ -20,30 +20,12 @@ from broker.metadata.config_rules import (
     settings_of,
 )
 from broker.metadata.decision import Decision
-from broker.metadata.image import ConfigResource, ConfigResourceType, MetadataImage
+from broker.metadata.image import ConfigResource, MetadataImage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.config_record import ConfigRecord
 from protocol.struct import Message
 
 Result = tuple[int, str, KafkaError | None]  # resource type, resource name, what was wrong
-
-
-class ConfigOperation(Enum):
-    """What IncrementalAlterConfigs does with a value; the number is that of the request."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2  # to a list, what it does not hold yet
-    SUBTRACT = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One setting of one resource; AlterConfigs only knows SET. `operation` is the request's number."""
-
-    name: str
-    operation: int
-    value: str | None
 
 
 @dataclass(frozen=True, slots=True)

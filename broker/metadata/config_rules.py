@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from broker.configuration.config import BrokerConfig
+from broker.configuration.resources import ConfigResourceType
 from broker.configuration.settings import InvalidSetting, Kind, Setting, Update
 from broker.configuration.settings_table import BROKER_SETTINGS
 from broker.configuration.topic_settings import (
@@ -12,7 +13,7 @@ from broker.configuration.topic_settings import (
     TOPIC_SETTINGS,
     validate_topic_settings,
 )
-from broker.metadata.image import ConfigResourceType, MetadataImage
+from broker.metadata.image import MetadataImage
 from broker.metadata.supported_features import ELIGIBLE_LEADER_REPLICAS
 from broker.metadata.topic_names import check_topic_name
 from protocol.errors import ErrorCode, KafkaError

@@ -7,9 +7,9 @@ Source: the record schemas of Kafka 4.3.1 and what its brokers make of them (ser
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from broker.configuration.resources import ConfigResourceType
 from broker.metadata.supported_features import METADATA_VERSION
 from protocol.struct import Message
 
@@ -27,16 +27,6 @@ if TYPE_CHECKING:
 
 LEADER_UNCHANGED = -2  # PartitionChangeRecord.leader where the leader stays
 NO_LEADER = -1
-
-
-class ConfigResourceType(Enum):
-    """What a ConfigRecord is about; the same numbers as in the admin requests."""
-
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
 
 
 ConfigResource = tuple[ConfigResourceType, str]

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from broker.configuration.resources import ConfigResourceType
 from broker.configuration.settings import InvalidSetting
 from broker.configuration.topic_settings import validate_topic_settings
 from broker.metadata.decision import MAX_RECORDS, Decision
-from broker.metadata.image import ConfigResourceType, MetadataImage, Node, TopicImage
+from broker.metadata.image import MetadataImage, Node, TopicImage
 from broker.metadata.topic_names import METADATA_TOPIC, check_topic_name, collision_key
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.config_record import ConfigRecord

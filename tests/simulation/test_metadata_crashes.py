@@ -6,7 +6,8 @@ from contextlib import suppress
 
 import pytest
 
-from broker.metadata.config_changes import Change, ResourceChanges, alter_configs
+from broker.configuration.resources import Change
+from broker.metadata.config_changes import ResourceChanges, alter_configs
 from broker.metadata.image import MetadataImage
 from broker.metadata.topics import delete_topics
 from tests.support.fake_disk import Crashed, FakeDisk

@@ -3,8 +3,9 @@
 import pytest
 
 from broker.configuration.config import BrokerConfig
-from broker.metadata.config_changes import Change, ConfigOperation, ResourceChanges, alter_configs
-from broker.metadata.image import ConfigResourceType, MetadataImage
+from broker.configuration.resources import Change, ConfigOperation, ConfigResourceType
+from broker.metadata.config_changes import ResourceChanges, alter_configs
+from broker.metadata.image import MetadataImage
 from protocol.errors import ErrorCode as E
 from protocol.messages.config_record import ConfigRecord
 from protocol.messages.feature_level_record import FeatureLevelRecord

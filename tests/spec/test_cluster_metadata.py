@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from broker.metadata.config_changes import Change, ResourceChanges, alter_configs
+from broker.configuration.resources import Change
+from broker.metadata.config_changes import ResourceChanges, alter_configs
 from broker.metadata.decision import Decision
 from broker.metadata.image import DEFAULT_BROKER, MetadataImage, TopicImage
 from broker.metadata.loading import CorruptMetadata

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.metadata.image import DEFAULT_BROKER, ConfigResourceType, MetadataImage
+from broker.configuration.resources import ConfigResourceType
+from broker.metadata.image import DEFAULT_BROKER, MetadataImage
 from broker.metadata.loading import Loader
 from broker.metadata.quorum_state import QuorumState, decode_leader_epoch, encode_quorum_state
 from broker.metadata.records import PassedOver, decode_record, encode_record

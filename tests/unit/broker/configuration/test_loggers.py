@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from broker.configuration.loggers import ROOT, PythonLoggers, alter_levels, level_name
-from broker.metadata.config_changes import Change
+from broker.configuration.resources import Change
 from protocol.errors import ErrorCode, KafkaError
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
