@@ -1,4 +1,4 @@
-"""Kafka's API keys. Which of them are served, and in which versions, is said by `broker.api.dispatch`."""
+"""Kafka's API keys. `broker.api.dispatch` says which of them are served, and in which versions."""
 
 from enum import Enum
 

@@ -1,7 +1,7 @@
-"""The 61 bytes before the records of a batch (magic 2), and what may be changed in them without opening the records.
+"""The 61 bytes before the records of a batch (magic 2), and in-place changes that do not touch the records.
 
-The bytes are described in docs/formats/record-batch.md. A *batch* here is a buffer that begins with its header; a
-longer buffer is fine, the header says where the batch ends.
+docs/formats/record-batch.md describes the bytes. A *batch* here is a buffer that begins with its header. The buffer may
+be longer: the header says where the batch ends.
 """
 
 import struct

@@ -1,7 +1,7 @@
 """The CRC-32C of record batches.
 
-The function comes from the extension module inside the package crc32c: importing the package itself also imports its
-command line and `importlib.metadata`, which took longer than all of `protocol`.
+The function comes from the extension module inside the package crc32c. Importing the package itself also imports its
+command line and `importlib.metadata`, which takes longer than all of `protocol`.
 """
 
 from __future__ import annotations

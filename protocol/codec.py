@@ -1,7 +1,7 @@
 """Messages to bytes and back: `decode(ProduceRequest, 9, data)`, `encode(response, 9)`.
 
-One decoder and one encoder per message and version, compiled on first use (0.2 to 1.5 ms) from source that
-`reader_source` and `writer_source` make from the schema.
+Each message and version has one decoder and one encoder. They are compiled on first use (0.2 to 1.5 ms) from source
+that `reader_source` and `writer_source` generate from the schema.
 """
 
 import sys

@@ -1,8 +1,7 @@
-"""The codecs of record batches, in the framings that Kafka's clients write, never opening more than a given limit.
+"""The codecs of record batches, in the framings that Kafka's clients write. Decompression is bounded.
 
-Kafka streams through compressed records and so knows no limit; we hold the opened records in memory and need one
-(docs/formats/record-batch.md says which). A frame that claims or reaches more than the limit is refused before
-memory for it is touched.
+Kafka streams through compressed records and needs no limit; Odradek holds the decompressed records in memory and has
+one (docs/formats/record-batch.md). A frame that claims or reaches more is refused before its memory is allocated.
 """
 
 import zlib

@@ -1,8 +1,8 @@
-"""Control batches: what the broker writes between clients' records, and clients skip.
+"""Control batches: batches that the broker writes between the records of clients, and that clients skip.
 
-A control record's key says its kind: int16 version (0), int16 type. A transaction's end is a marker (ABORT or COMMIT);
-the rest belongs to the KRaft metadata log. Source: docs/spec/transactions.md#s4-8;
-Kafka's metadata log as dumped.
+The key of a control record holds its kind: int16 version (0), int16 type. ABORT and COMMIT are the markers that end a
+transaction; the other types belong to the KRaft metadata log. Source: docs/spec/transactions.md#s4-8; dumps of Kafka's
+metadata log.
 """
 
 import struct

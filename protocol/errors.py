@@ -1,4 +1,4 @@
-"""Kafka's error codes, and the exceptions by which our own code refuses.
+"""Kafka's error codes, and the exceptions that refuse a request.
 
 Source: the table of error codes in Kafka's protocol guide (kafka.apache.org/protocol), release 4.3.1.
 """

@@ -1,8 +1,9 @@
-"""Frames: a 4-byte length, a header, a body. How long the header is depends on the API and the version of its body.
+"""Frames: a 4-byte length, a header, a body. The API and the version of the body determine the version of the header.
 
-Request headers are version 1 (api key, version, correlation id, client id), and 2 for flexible bodies, which adds
-tagged fields but leaves the client id as it was. Response headers are version 0 (correlation id) and 1 (plus tagged
-fields); ApiVersions always answers with version 0, so that a client can read an answer in a version it did not ask for.
+Request header 1 holds API key, version, correlation id and client id. Request header 2, for flexible bodies, adds
+tagged fields, but the client id keeps its old encoding. Response header 0 holds the correlation id, response header 1
+adds tagged fields. ApiVersions always answers with response header 0, so that a client can read the answer to a version
+that it did not ask for.
 """
 
 from collections.abc import Callable

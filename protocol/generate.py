@@ -1,7 +1,7 @@
 """Writes `protocol/messages/` from the schemas: `python -m protocol.generate`.
 
-One module per message: its class and those of its structs. They are plain classes with slots, not dataclasses, because
-building dataclasses at import would cost more than the broker's whole start-up should.
+One module per message holds its class and those of its structs. They are plain classes with slots, because creating
+dataclasses at import would take longer than the rest of the broker's start.
 """
 
 from collections.abc import Iterator

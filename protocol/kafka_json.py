@@ -1,7 +1,7 @@
 """A message as the JSON that Kafka's own converters and DumpLogSegments print.
 
-camelCase names; only the fields that the version has; tagged fields only where they differ from their default; bytes
-and uuids as base64 (uuids URL-safe, without padding); records as `<name>SizeInBytes`.
+Names are camelCase; only fields of the version appear, and tagged fields only where they differ from their default.
+Bytes and uuids are base64 (uuids URL-safe, without padding); records are shown as `<name>SizeInBytes`.
 """
 
 from base64 import b64encode, urlsafe_b64encode

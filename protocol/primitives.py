@@ -1,4 +1,4 @@
-"""The wire's smallest parts: what compiled codecs call when their fast path does not apply."""
+"""The primitive types of the wire: what compiled codecs call when their fast path does not apply."""
 
 from functools import cache
 from struct import Struct as Packing

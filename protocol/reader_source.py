@@ -1,9 +1,9 @@
-"""Makes the source of the decoder of one message at one version.
+"""Generates the source of the decoder of one message at one version.
 
     def read(data, p): ... return message, position
 
-Within, reading may run past the end, since a slice of missing bytes is silently short: the position is compared with
-the end once, when all is read.
+Inside, reads may run past the end, because a slice of missing bytes is just shorter. The position is compared with the
+end once, after everything has been read.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""Records and the batches that hold them: reading, and building new ones.
+"""Records and record batches: reading them, and building new ones.
 
-The parts: protocol/batch_header.py (the fixed header and in-place changes), protocol/compression.py (the codecs),
-protocol/control_records.py (markers and the like). Their names that most callers need are found here as well.
+The parts are protocol/batch_header.py (the fixed header and in-place changes), protocol/compression.py (the codecs) and
+protocol/control_records.py (markers and other control records). The names that most callers need are re-exported here.
 """
 
 from collections.abc import Iterable, Iterator

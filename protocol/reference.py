@@ -1,8 +1,7 @@
 """A second codec from the same schemas, declared with construct: slow, and independent of the compiled one.
 
-Two uses: tests compare the compiled codec with it, and `odradek inspect` prints what it parses as a tree. It reads and
-writes plain dictionaries whose keys are the attribute names of the message classes. Nothing that serves requests
-imports it.
+Tests compare the compiled codec with it, and `odradek inspect` prints what it parses as a tree. It reads and writes
+plain dictionaries whose keys are the attribute names of the message classes. Nothing that serves requests imports it.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,10 @@
-"""Schemas as values: what `schemas/*.json` say, checked and with every default filled in.
+"""Schemas as values: the contents of `schemas/*.json`, checked and with every default filled in.
 
-A schema describes one message in all its versions. Its JSON holds, per field: name (Kafka's spelling), type, the
-versions that have it, and where they apply the versions in which it may be null, its tag, its default, whether a
-version without it may drop a value (`ignorable`), whether it is part of the key of its list (`map_key`), and
-`flexible: null` for the one field that keeps its old form in flexible versions. See docs/formats/wire.md.
+A schema describes one message in all its versions. Its JSON holds for each field the name (in Kafka's spelling), the
+type and the versions that have it. Where they apply, it also holds the versions in which the field may be null, its
+tag, its default, whether a version without it may drop a value (`ignorable`), whether it is part of the key of its list
+(`map_key`), and `flexible: null` for the one field that keeps its old encoding in flexible versions. See
+docs/formats/wire.md.
 """
 
 import json

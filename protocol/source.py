@@ -1,6 +1,6 @@
-"""What the sources of decoders and encoders have in common: lines, names, and runs of fixed-size fields.
+"""What the generated sources of decoders and encoders share: lines, names, and runs of fixed-size fields.
 
-Fields of fixed size that follow one another, over the borders of structs too, become one call of `struct`.
+Adjacent fields of fixed size become one call of `struct`, also across the boundaries of structs.
 """
 
 from collections.abc import Iterator

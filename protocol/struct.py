@@ -1,4 +1,4 @@
-"""What every generated message class is made of."""
+"""The base class of every generated message class."""
 
 from typing import Any, ClassVar, TypeAlias
 

@@ -1,7 +1,7 @@
 """Variable-length integers as records hold them: zigzag, seven bits a byte, least significant first.
 
-Readers take the position and return (value, next position); the caller checks once that it has not run past its end
-where it can. An index past the buffer raises IndexError, which callers in this package turn into MalformedMessage.
+Readers take the position and return (value, next position). Where the caller can, it checks once that it has not run
+past its end. An index past the buffer raises IndexError, which callers in this package turn into MalformedMessage.
 """
 
 from protocol.compression import Bytes

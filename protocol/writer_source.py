@@ -1,9 +1,9 @@
-"""Makes the source of the encoder of one message at one version.
+"""Generates the source of the encoder of one message at one version.
 
     def write(message, out, chunks): ...
 
-The bytes are added to the bytearray `out`. Large records are not copied: they go to `chunks`, behind what came before
-them, and a new bytearray is begun. At the end the last bytearray is added to `chunks`.
+The bytes are appended to the bytearray `out`. Large records are not copied: `out` and then the records are appended to
+`chunks`, and a new bytearray is begun. At the end the last bytearray is appended to `chunks`.
 """
 
 from collections.abc import Callable

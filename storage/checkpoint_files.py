@@ -1,6 +1,6 @@
-"""The checkpoints of a data directory: what they say at start, and how they are kept up to date.
+"""The checkpoints of a data directory: reading them at start, and keeping them up to date.
 
-Threads write them, and at times the loop; a file is only ever replaced by a newer state.
+Threads write them, and sometimes the loop. A file is only ever replaced by a newer state.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Which compacted log to clean next, from where to where, and how its segments are taken together: pure decisions, by
-the measures of Kafka's cleaner."""
+"""Which compacted log to clean next, over which offsets, and how its segments are grouped.
+
+Pure decisions, with the thresholds of Kafka's cleaner.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

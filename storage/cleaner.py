@@ -5,7 +5,7 @@
     clean_next()          thread   one group of segments → one `.cleaned` segment, renamed to `.swap`
     log.replace_segments, replacement.finish, …     as SegmentReplacement says; then clean_next() again
 
-The log goes on meanwhile; nothing that a pass reads is changed by appending.
+The log continues to be written meanwhile: appending changes nothing that a pass reads.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

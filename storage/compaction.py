@@ -1,8 +1,8 @@
-"""Which records of a compacted log survive, and the batches they make: no files, one batch at a time.
+"""Which records of a compacted log survive, and the batches that hold them: no files, one batch at a time.
 
-A pass goes over the log twice: over what is new since the last pass (`collect_keys`) to learn the latest offset of each
-key, then over everything from the log's start (`Sieve.sift`). Source: docs/spec/transactions.md#s7 and the cleaner of
-Kafka 4.3.1, with whose output ours is compared.
+A pass reads the log twice: first what is new since the last pass (`collect_keys`), to learn the latest offset of each
+key, then everything from the start of the log (`Sieve.sift`). Source: docs/spec/transactions.md#s7, and the output of
+the cleaner of Kafka 4.3.1, with which tests compare this one's.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,7 @@
-"""Keeps jobs in threads from the files of a partition that was deleted meanwhile.
+"""Keeps jobs in threads away from the files of a partition that has been deleted.
 
-Jobs reach files by name; once a partition is deleted, a new one of its name may be made at once, and its directory and
-files bear the names that the job still has in mind.
+Jobs reach files by name. After a partition is deleted, a new one with the same name may be created at once, and its
+directory and files have the names that the job still holds.
 """
 
 import errno

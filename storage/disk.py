@@ -1,5 +1,5 @@
-"""The only module that opens files. Everything below is written against `Disk`, so that a test can put another one
-in its place: one that counts, fails and forgets (tests/support/fake_disk.py).
+"""The only module that opens files. The rest of the package is written against `Disk`, so that a test can substitute a
+disk that counts, fails and forgets (tests/support/fake_disk.py).
 
 What a crash may take, and what the storage package therefore relies on:
 

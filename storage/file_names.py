@@ -1,4 +1,4 @@
-"""What Kafka calls the files of a partition's directory, and the directory itself."""
+"""The names that Kafka gives to a partition's directory and to the files in it."""
 
 import re
 

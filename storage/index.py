@@ -1,6 +1,7 @@
-"""The offset index and the time index of one segment: sparse, sorted, Kafka's bytes (docs/formats/indexes.md).
+"""The offset index and the time index of one segment: sparse, sorted, in Kafka's bytes (docs/formats/indexes.md).
 
-Held in arrays, no object per entry. Offsets are stored relative to the segment's base offset, as in the file.
+Entries are held in arrays, without an object for each. Offsets are relative to the segment's base offset, as in the
+file.
 """
 
 import struct

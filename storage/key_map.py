@@ -1,8 +1,8 @@
-"""The latest offset of every key of a stretch of a log, in bounded memory.
+"""The latest offset of every key in a stretch of a log, in bounded memory.
 
-Kafka's table takes `log.cleaner.dedupe.buffer.size` bytes, 24 for each key (a hash of 16 and the offset). A table that
-Python has to probe would take ten times as long as a dict, so this is a dict. It holds fewer keys in as many bytes; a
-log with more of them takes more passes, each from where the last one ended.
+Kafka's table takes `log.cleaner.dedupe.buffer.size` bytes, 24 for each key (a hash of 16 and the offset). In Python, a
+table that has to be probed would be ten times slower than a dict, so this is a dict. It holds fewer keys in the same
+memory; a log with more keys takes more passes, each of which continues where the last one ended.
 """
 
 from hashlib import blake2b

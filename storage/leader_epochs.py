@@ -1,4 +1,4 @@
-"""Which leader epoch wrote from which offset on. Kept in memory; its file is `leader-epoch-checkpoint`.
+"""The first offset of each leader epoch. Kept in memory; its file is `leader-epoch-checkpoint`.
 
 The file may lag behind the log: recovery reads the epochs of unflushed batches from their headers.
 """

@@ -1,12 +1,12 @@
-"""What a stop in the middle of something may have left in a partition's directory, and how it is finished.
+"""What an interrupted operation may have left in a partition's directory, and how it is completed.
 
     .deleted   no longer part of the log: unlinked
     .tmp       a checkpoint that was not put in its place: unlinked
     .cleaned   compaction had not finished writing it: unlinked
     .swap      compaction had finished: the segments that it was made from go, and it takes their place
 
-A clean that makes several segments renames them to `.swap` from the last to the first, so a `.swap` that lies above
-some `.cleaned` belongs to a clean that had not finished: it goes too, the old segments are all there.
+A clean that makes several segments renames them to `.swap` from the last to the first. A `.swap` above some `.cleaned`
+therefore belongs to an unfinished clean and is unlinked too: the old segments are all still there.
 """
 
 from contextlib import suppress

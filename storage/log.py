@@ -1,13 +1,13 @@
-"""The log of one partition: what is appended to it, how far it may be read, and what is known of its producers.
+"""The log of one partition: appending, the high watermark and the last stable offset, and producer state.
 
 Owned by the loop thread. Appending has two steps, so that all appends of a loop tick share one write:
 
     append (checks, offsets, producer state: memory only) … append … → write_staged (one pwritev) → readable
 
-There is one replica, so what is written is committed: the high watermark is the end of what is written. What a power
-failure may take is everything above `recovery_point`. The parts: readable_log.py (reading), staging.py (what waits for
-the write), log_sync.py (fdatasync), recovery.py (opening), retention.py (what may go), producer_state.py (idempotence
-and transactions).
+There is one replica, so what is written is committed: the high watermark is the end of what is written. A power failure
+may take everything above `recovery_point`. The parts: readable_log.py (reading), staging.py (batches that wait for the
+write), log_sync.py (fdatasync), recovery.py (opening), retention.py (which segments may be deleted), producer_state.py
+(idempotence and transactions).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The settings of one log, by Kafka's topic property names with `.` as `_`; the defaults are Kafka's."""
+"""The settings of one log, under Kafka's topic property names with `.` as `_`. The defaults are Kafka's."""
 
 from dataclasses import dataclass
 

@@ -1,8 +1,8 @@
-"""A data directory: its lock, whom it belongs to, how it was left, and the logs in it.
+"""A data directory: its lock, its identity, how it was left, and the logs in it.
 
-    open   take the lock · read meta.properties and the checkpoints · take the mark of a clean shutdown away, for good,
+    open   take the lock · read meta.properties and the checkpoints · remove the mark of a clean shutdown, durably,
            before anything is written
-    close  close every log · write the checkpoints · last of all the mark, and only if every log closed well
+    close  close every log · write the checkpoints · write the mark last, and only if every log closed without an error
 
 Layout: docs/formats/data-directory.md.
 """

@@ -1,6 +1,6 @@
 """Reading a log: from an offset, by timestamp, by position in the files.
 
-Every function takes the segments as one unchanging row and may run in a thread beside the loop.
+Every function takes the segments as an immutable `SegmentRow` and may run in a thread beside the loop.
 """
 
 from collections.abc import Iterator

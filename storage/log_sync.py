@@ -1,4 +1,4 @@
-"""Making a log's writes durable, away from the loop.
+"""Making a log's writes durable, outside the loop.
 
 ticket = log.start_sync()   loop: what is to be synced, as it is now
 ticket.run()                thread: index files, snapshots, fdatasync; never raises

@@ -1,6 +1,6 @@
-"""The transactions that one pass of compaction walks through, batch by batch, from the oldest segment to the newest.
+"""The transactions that one pass of compaction meets, batch by batch, from the oldest segment to the newest.
 
-One object serves a whole pass: a transaction may begin in one segment and end in a later one. Source:
+One object serves a whole pass, because a transaction may begin in one segment and end in a later one. Source:
 docs/spec/transactions.md#s7.
 """
 

@@ -1,4 +1,4 @@
-"""The bytes of `<offset>.snapshot`: a partition's producers as all records below that offset left them.
+"""The bytes of `<offset>.snapshot`: the producer state of a partition after all records below that offset.
 
 Layout: docs/formats/producer-snapshot.md. Source: docs/spec/transactions.md#s4-11.
 """

@@ -1,7 +1,7 @@
-"""What a partition knows of its producers: epochs, the last five batches of each, open transactions.
+"""The producer state of a partition: epochs, the last five batches of each producer, open transactions.
 
-Pure: `ProducerStates` decides and remembers, the log writes. Entries are values replaced as a whole, so that taking
-back a batch that could not be written is putting back the old entry, and a snapshot is a copy of the table.
+Pure: `ProducerStates` decides and remembers, the log writes. Entries are immutable values, replaced as a whole: to take
+back a batch that could not be written is to put back the old entry, and a snapshot is a copy of the table.
 
 Source: docs/spec/transactions.md#s4-1 to #s4-5, #s4-8, #s4-9, #s4-12.
 """

@@ -1,7 +1,7 @@
-"""What of a log can be read, and how far: everything that does not change it.
+"""What can be read of a log, and up to where: everything that does not change the log.
 
-The loop thread owns a log. Methods that say "for a thread" may run beside it, because they take the segments as one
-unchanging row and know their bounds before they start.
+The loop thread owns a log. Methods that say "for a thread" may run beside it, because they take the segments as an
+immutable `SegmentRow` and determine their bounds before they start.
 """
 
 from __future__ import annotations

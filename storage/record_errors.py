@@ -1,6 +1,6 @@
-"""What is wrong with single records of a batch that is sound as a whole: a missing key, a timestamp out of range.
+"""Errors of single records in a batch that is sound as a whole: a missing key, a timestamp out of range.
 
-Clients show these texts to people, and Kafka's own tests compare them, so they are Kafka's.
+The texts are Kafka's: clients show them to people, and Kafka's own tests compare them.
 """
 
 from typing import NamedTuple

@@ -1,10 +1,10 @@
 """Opening a log: from its files to the state that `Log` works on.
 
-After a clean shutdown the files are taken at their word: sizes, the end of the last segment, the newest producer
-snapshot. Otherwise everything from the recovery point on is read: batch by batch with its CRC, up to the first that is
-not whole. What lies behind is cut off, since a power failure may leave any part of what was not synced; and indexes,
-transaction indexes and producer state come out of the same pass. Below the recovery point all was synced: a bad batch
-there is damage, and damage is reported (`CorruptLog`), never cut off.
+After a clean shutdown the files are trusted: sizes, the end of the last segment, the newest producer snapshot.
+Otherwise everything from the recovery point on is read, batch by batch with its CRC, up to the first batch that is not
+whole. The rest is truncated, since a power failure may leave any part of what was not synced. Indexes, transaction
+indexes and producer state are rebuilt in the same pass. Below the recovery point everything was synced: a bad batch
+there is damage, which is reported (`CorruptLog`) and never truncated.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which of the oldest segments may go: a pure decision, in Kafka's order and by Kafka's measures."""
+"""Which of the oldest segments may be deleted: a pure decision, in Kafka's order and with Kafka's limits."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,8 +1,8 @@
 """One segment: a stretch of the log in one `.log` file, with its indexes.
 
 The indexes of the active segment live in memory; their files are written when the segment stops being active and at a
-clean shutdown. After a crash they are built anew from the log, for every segment not wholly below the recovery point.
-Those of older segments are read when they are first needed.
+clean shutdown. After a crash they are rebuilt from the log, for every segment not wholly below the recovery point.
+Indexes of older segments are read when they are first needed.
 """
 
 from collections.abc import Iterator, Sequence

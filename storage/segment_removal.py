@@ -1,6 +1,6 @@
-"""Taking segments out of a log's directory, and putting compacted ones in: the file operations, for a thread.
+"""Removing segments from a log's directory, and putting compacted ones in: the file operations, for a thread.
 
-Deleted files keep their bytes under a `.deleted` name for `file.delete.delay.ms`, for whoever is still reading them.
+Deleted files keep their bytes under a `.deleted` name for `file.delete.delay.ms`, so that pending reads can finish.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How much of a segment is whole: the walk that recovery makes, batch by batch, CRCs included."""
+"""How much of a segment is valid: the scan of recovery, batch by batch, with CRCs."""
 
 from collections.abc import Iterator
 

@@ -1,6 +1,6 @@
 """The segments of one log, by base offset.
 
-Changed only by the loop thread, and always as a whole: a thread that reads takes `all` once and keeps what it got.
+Changed only by the loop thread, and always as a whole: a thread that reads takes `all` once and keeps that row.
 """
 
 from bisect import bisect_right

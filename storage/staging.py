@@ -1,4 +1,4 @@
-"""What is appended but not written yet, segment by segment, and when a segment is full."""
+"""Batches that are appended but not yet written, by segment, and the decision that a segment is full."""
 
 from dataclasses import dataclass, field
 from typing import TypeAlias

@@ -1,6 +1,7 @@
-"""The batches appended last, kept as the views they arrived in, so that consumers at the tail cost no system call.
+"""The most recently appended batches, kept as the views they arrived in, so that consumers at the tail cost no system
+call.
 
-One byte budget for all logs of the process; what was appended first goes first, whichever log it belongs to.
+One byte budget serves all logs of the process; the oldest batches are evicted first, whichever log they belong to.
 """
 
 from bisect import bisect_right

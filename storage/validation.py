@@ -1,8 +1,8 @@
-"""What a broker refuses of the records in a Produce request, and what it changes in those it takes.
+"""What the broker refuses of the records in a Produce request, and what it changes in those it accepts.
 
-The rules, their order and their codes are Kafka 4.3.1's, seen by sending it broken batches. They and the few where we
-are stricter stand in docs/formats/record-batch.md. Pure: bytes, rules and a time in, one batch or a refusal out. What
-the log knows (sequences, epochs, transactions) is checked by the log.
+The rules, their order and their codes are those of Kafka 4.3.1, observed by sending it broken batches. They are listed
+in docs/formats/record-batch.md, with the few where Odradek is stricter. Pure: bytes, rules and a time in, one batch or
+a refusal out. Rules that need the log (sequences, epochs, transactions) are checked by the log.
 """
 
 import struct

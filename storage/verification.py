@@ -1,10 +1,11 @@
 """Which producers one partition has asked the transaction coordinator about: the verification guards.
 
-A transactional batch may be written while its transaction is open here, or with the guard of a question that the
-coordinator answered with yes. A marker takes the guard away: between the answer and the append the transaction may have
-ended and another one begun, and then the batch belongs to neither.
+A transactional batch may be written while its transaction is open in this partition, or with the guard of a question
+that the coordinator answered with yes. A marker invalidates the guard: between the answer and the append the
+transaction may have ended and another one begun, and then the batch belongs to neither.
 
-Memory of the leader only: a restart forgets all guards, and producers ask anew. Source: docs/spec/transactions.md#s4-6.
+Guards live in the leader's memory only: a restart forgets them, and producers are verified again. Source:
+docs/spec/transactions.md#s4-6.
 """
 
 from typing import NamedTuple
