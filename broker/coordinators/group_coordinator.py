@@ -13,9 +13,10 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from broker.coordinators.shard import RecordFormat, Shard, ShardLog
+from broker.groups.cluster import ClusterView
 from broker.groups.core import GroupCore
+from broker.groups.outcome import GroupConfig
 from broker.groups.records import decode_record, encode_record
-from broker.groups.turn import GroupConfig
 from broker.runtime.clock import Clock, TimerHandle, Timers
 from protocol.compression import Compression
 from protocol.errors import ErrorCode, KafkaError
@@ -80,13 +81,13 @@ class GroupCoordinator:
         open_log: Callable[[int], ShardLog],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         new_uuid: Callable[[], str],
-        topic_exists: Callable[[bytes], bool],
+        cluster: ClusterView,
     ) -> None:
         """
         open_log      the log of one partition of `__consumer_offsets`; raises KafkaError if it cannot be used
         spawn         runs a coroutine beside what the loop is doing
         new_uuid      the random part of a member id, as Java prints a UUID
-        topic_exists  whether there is a topic of this id
+        cluster       topics and the groups' own settings
         """
         self.settings = settings
         self._clock = clock
@@ -94,7 +95,7 @@ class GroupCoordinator:
         self._open_log = open_log
         self._spawn = spawn
         self._new_uuid = new_uuid
-        self._topic_exists = topic_exists
+        self._cluster = cluster
         self._partition_count: int | None = None
         self._shards: dict[int, Shard[GroupCore]] = {}
         self._expiry_timer: TimerHandle | None = None
@@ -125,7 +126,7 @@ class GroupCoordinator:
         except KafkaError as error:
             logger.error("%s cannot be used, its groups have no coordinator: %s", name, error)
             return
-        new_core = partial(GroupCore, self.settings.groups)
+        new_core = partial(GroupCore, self.settings.groups, self._cluster)
         self._shards[index] = Shard(name, log, new_core, self._format, self._clock, self._timers)
 
     def offsets_topic_deleted(self) -> None:
@@ -148,6 +149,9 @@ class GroupCoordinator:
                 await shard.load()
                 # A crash between a topic's deletion and that of its offsets would leave them to its namesake.
                 shard.tidy(lambda core, _: core.forget_missing_topics(self._topic_exists))
+
+    def _topic_exists(self, topic_id: bytes) -> bool:
+        return self._cluster.topic_of_id(topic_id) is not None
 
     # Finding one's way.
 

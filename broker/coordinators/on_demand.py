@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.coordinators.cluster_view import ImageView
 from broker.coordinators.group_coordinator import CoordinatorSettings, GroupCoordinator
 from broker.coordinators.shard_log import PartitionLog
 from broker.coordinators.transaction_coordinator import TransactionCoordinator, TransactionSettings
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 
 def start_groups(broker: Broker) -> GroupCoordinator:
-    image = broker.metadata.image
     groups = GroupCoordinator(
         CoordinatorSettings.of(broker.config),
         broker.clock,
@@ -30,7 +30,7 @@ def start_groups(broker: Broker) -> GroupCoordinator:
         open_log=lambda index: _log(broker, GROUP_OFFSETS, index),
         spawn=broker.spawn,
         new_uuid=lambda: hex_text(random_uuid()),
-        topic_exists=lambda topic_id: topic_id in image.topics_by_id,
+        cluster=ImageView(broker.metadata.image, broker.config.current_text),
     )
     groups.start(_partition_count(broker, GROUP_OFFSETS))
     return groups

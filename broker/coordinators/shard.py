@@ -83,7 +83,7 @@ class RecordsOf(NamedTuple):
 
 
 class OutcomeLike(Protocol[R_co]):
-    """A decision, its records not yet bytes; see `broker.groups.turn.Outcome`, where every part is described."""
+    """A decision, its records not yet bytes; see `broker.groups.outcome.Outcome`, where every part is described."""
 
     @property
     def response(self) -> R_co | None: ...

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.groups.classic import ClassicGroup
-from broker.groups.modern import PROTOCOL_TYPE, ModernGroup
-from broker.groups.tables import GroupState, GroupType
+from broker.groups.classic.group import ClassicGroup
+from broker.groups.classic.tables import GroupState
+from broker.groups.group import Group
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups_response import DescribedGroup, DescribedGroupMember
 from protocol.messages.list_groups_response import ListedGroup
@@ -14,19 +14,10 @@ from protocol.messages.list_groups_response import ListedGroup
 SAYS_NOT_FOUND_SINCE = 6
 
 
-def listed_classic(group: ClassicGroup) -> ListedGroup:
+def listed_group(group: Group) -> ListedGroup:
     return ListedGroup(
         group_id=group.group_id,
         protocol_type=group.protocol_type or "",
-        group_state=group.state.value,
-        group_type=GroupType.CLASSIC.value,
-    )
-
-
-def listed_modern(group: ModernGroup) -> ListedGroup:
-    return ListedGroup(
-        group_id=group.group_id,
-        protocol_type=PROTOCOL_TYPE[group.group_type],
         group_state=group.state_name,
         group_type=group.group_type.value,
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.groups.offsets import CommittedOffset, Offsets, no_topic_conflict
+from broker.groups.outcome import CoordinatorRecord, GroupConfig
 from broker.groups.records import offset_commit_record, offset_tombstone
-from broker.groups.turn import CoordinatorRecord, GroupConfig
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit_request import OffsetCommitRequest, OffsetCommitRequestPartition
 from protocol.messages.offset_commit_response import (

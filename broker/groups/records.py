@@ -5,25 +5,18 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from broker.groups.member import Member
-from broker.groups.turn import CoordinatorRecord
+from broker.groups.outcome import CoordinatorRecord
 from protocol.codec import decode, encode
 from protocol.errors import MalformedMessage
-from protocol.messages.group_metadata_key import GroupMetadataKey
-from protocol.messages.group_metadata_value import GroupMetadataValue, MemberMetadata
 from protocol.messages.offset_commit_key import OffsetCommitKey
 from protocol.messages.offset_commit_value import OffsetCommitValue
 from protocol.struct import Message
 
-if TYPE_CHECKING:
-    from broker.groups.classic import ClassicGroup
-
 SHORT = struct.Struct(">h")
 VERSION_BYTES = 2
 KEY_VERSION = 0  # of every key: what stands before it is the record's type
-GROUP_METADATA_VERSION = 3
 OFFSET_COMMIT_VERSION = 4
 OFFSET_COMMIT_VERSION_WITH_EXPIRY = 1  # the only one with a field for it; it loses leader epoch and topic id
 
@@ -93,64 +86,6 @@ def _classes_of(record_type: int) -> tuple[type[Message], type[Message]]:
             cast(type[Message], getattr(import_module(f"protocol.messages.{module}_value"), f"{name}Value")),
         )
     return classes
-
-
-# Classic groups.
-
-
-def empty_group_record(group_id: str, now_ms: int) -> CoordinatorRecord:
-    """The first record of a group: it says that there is one, and is not yet of any protocol type."""
-    return CoordinatorRecord(
-        GroupMetadataKey(group=group_id),
-        GroupMetadataValue(protocol_type="", protocol=None, leader=None, current_state_timestamp=now_ms),
-        GROUP_METADATA_VERSION,
-    )
-
-
-def group_metadata_record(group: ClassicGroup, assignments: Mapping[str, bytes]) -> CoordinatorRecord:
-    """The group as it is, with these assignments by member id; whoever is not named is assigned nothing."""
-    return CoordinatorRecord(
-        GroupMetadataKey(group=group.group_id),
-        GroupMetadataValue(
-            protocol_type=group.protocol_type or "",
-            generation=group.generation,
-            protocol=group.protocol_name,
-            leader=group.leader_id,
-            current_state_timestamp=-1 if group.changed_ms is None else group.changed_ms,
-            members=[
-                MemberMetadata(
-                    member_id=member.member_id,
-                    group_instance_id=member.group_instance_id,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    rebalance_timeout=member.rebalance_timeout_ms,
-                    session_timeout=member.session_timeout_ms,
-                    subscription=member.metadata(group.protocol_name or ""),
-                    assignment=assignments.get(member.member_id, b""),
-                )
-                for member in group.members.values()
-            ],
-        ),
-        GROUP_METADATA_VERSION,
-    )
-
-
-def group_tombstone(group_id: str) -> CoordinatorRecord:
-    return CoordinatorRecord(GroupMetadataKey(group=group_id), None)
-
-
-def member_of(value: GroupMetadataValue, stored: MemberMetadata) -> Member:
-    return Member(
-        member_id=stored.member_id,
-        group_instance_id=stored.group_instance_id,
-        client_id=stored.client_id,
-        client_host=stored.client_host,
-        # Version 0 did not store it.
-        rebalance_timeout_ms=stored.session_timeout if stored.rebalance_timeout == -1 else stored.rebalance_timeout,
-        session_timeout_ms=stored.session_timeout,
-        protocols=((value.protocol or "", stored.subscription),),
-        assignment=stored.assignment,
-    )
 
 
 # Offsets.

@@ -25,7 +25,7 @@ def heartbeat(
     if request.group_id == "":
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     try:
-        return broker.groups.shard_for(request.group_id).submit(lambda core, _: core.heartbeat(request))
+        return broker.groups.shard_for(request.group_id).submit(lambda core, now_ms: core.heartbeat(request, now_ms))
     except KafkaError as error:
         if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return HeartbeatResponse()  # it will be known once the group is loaded; until then nobody's time runs out

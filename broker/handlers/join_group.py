@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.api.authorization import Operation, ResourceType
-from broker.groups.join import Joiner, join_refusal
+from broker.groups.classic.join import Joiner, join_refusal
 from broker.runtime.delayed import Deferred, NoResponse
 from protocol.messages.join_group_response import JoinGroupResponse
 

@@ -89,6 +89,7 @@ class MetadataImage:
         self.features: dict[str, int] = {}  # finalised levels; a level of 0 is absence
         self.brokers: dict[int, BrokerImage] = {}
         self.next_producer_id = 0
+        self.topics_version = 0  # grows when a topic is created, deleted or enlarged
         self.next_offset = 0  # of the metadata log: one past the last replayed record
 
     @property
@@ -116,6 +117,7 @@ class MetadataImage:
         topic = TopicImage(record.name, record.topic_id)
         self.topics[record.name] = topic
         self.topics_by_id[record.topic_id] = topic
+        self.topics_version += 1
 
     def _partition(self, record: "PartitionRecord") -> None:
         partition = PartitionImage(
@@ -133,6 +135,7 @@ class MetadataImage:
         partitions = self.topics_by_id[record.topic_id].partitions
         if record.partition_id == len(partitions):
             partitions.append(partition)
+            self.topics_version += 1
         else:
             partitions[record.partition_id] = partition
 
@@ -158,6 +161,7 @@ class MetadataImage:
     def _remove_topic(self, record: "RemoveTopicRecord") -> None:
         topic = self.topics_by_id.pop(record.topic_id)
         del self.topics[topic.name]
+        self.topics_version += 1
         self.configs.pop((ConfigResourceType.TOPIC, topic.name), None)
 
     def _config(self, record: "ConfigRecord") -> None:

@@ -16,6 +16,7 @@ from broker.api.context import ConnectionInfo
 from broker.api.dispatch import Dispatcher
 from broker.configuration.config import BrokerConfig
 from broker.configuration.listeners import Listener
+from broker.coordinators.cluster_view import ImageView
 from broker.coordinators.group_coordinator import OFFSETS_TOPIC, CoordinatorSettings, GroupCoordinator
 from broker.coordinators.producer_ids import ProducerIds
 from broker.coordinators.shard import ShardLog
@@ -136,7 +137,7 @@ class SimulatedBroker:
             open_log=lambda index: LogInTurns(self.partitions.get(OFFSETS_TOPIC, index), self.workers),
             spawn=self._spawn,
             new_uuid=lambda: self.new_uuid().hex(),
-            topic_exists=lambda topic_id: topic_id in image.topics_by_id,
+            cluster=ImageView(image, config.current_text),
         )
         self.markers = LocalMarkerWriter(self.partitions, self.groups, time)
         self.transactions = parts.coordinator(

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from broker.groups.turn import GroupConfig
+from broker.groups.outcome import GroupConfig
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.join_group_response import JoinGroupResponse
 from protocol.messages.leave_group_request import MemberIdentity

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.groups.turn import GroupConfig, TimerKind
+from broker.groups.outcome import GroupConfig, TimerKind
 from protocol.errors import ErrorCode
 from tests.support.group_scene import GROUP, Scene, subscription
 

@@ -3,13 +3,14 @@
 import pytest
 
 from broker.groups.core import GroupCore
-from broker.groups.turn import GroupConfig
+from broker.groups.outcome import GroupConfig
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_commit_request import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from tests.support.fake_cluster import FakeCluster
 from tests.support.group_scene import GROUP, TOPIC_ID, Scene, subscription
 
 OTHER_TOPIC_ID = bytes(range(1, 17))
@@ -85,7 +86,7 @@ def test_a_note_may_be_as_long_as_the_setting_says_in_utf_16_units() -> None:
 
 
 def test_a_note_that_is_too_long_refuses_its_own_partition_only() -> None:
-    core = GroupCore(GroupConfig(offset_metadata_max_bytes=4))
+    core = GroupCore(GroupConfig(offset_metadata_max_bytes=4), FakeCluster())
     partitions = [
         OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="too long"),
         OffsetCommitRequestPartition(partition_index=1, committed_offset=1, committed_metadata=None),

@@ -1,6 +1,6 @@
 """A restart of the broker: members, generation and offsets are as they were, and only who waited must ask again."""
 
-from broker.groups.turn import GroupConfig
+from broker.groups.outcome import GroupConfig
 from protocol.errors import ErrorCode
 from tests.support.group_scene import GROUP, Scene
 

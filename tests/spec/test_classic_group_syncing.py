@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.groups.turn import GroupConfig
+from broker.groups.outcome import GroupConfig
 from protocol.errors import ErrorCode, KafkaError
 from tests.support.group_scene import GROUP, Scene, subscription
 

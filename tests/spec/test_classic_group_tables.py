@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from broker.groups import tables
-from broker.groups.tables import (
+from broker.groups.classic.tables import (
     DELETE_GROUP,
     HEARTBEAT,
     JOIN_BY_MEMBER,
@@ -20,6 +19,7 @@ from broker.groups.tables import (
     join_verdict,
     offset_commit_verdict,
 )
+from broker.groups.group import GroupType
 from protocol.errors import ErrorCode
 
 GRIDS = [JOIN_BY_MEMBER, SYNC, HEARTBEAT, OFFSET_COMMIT, TXN_OFFSET_COMMIT, OFFSET_DELETE, DELETE_GROUP]
@@ -102,4 +102,4 @@ def test_who_may_commit_offsets(
 def test_the_names_of_states_are_those_that_clients_are_shown() -> None:
     names = [state.value for state in GroupState]
     assert names == ["Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"]
-    assert [group_type.value for group_type in tables.GroupType] == ["classic", "consumer", "share", "streams"]
+    assert [group_type.value for group_type in GroupType] == ["classic", "consumer", "share", "streams"]

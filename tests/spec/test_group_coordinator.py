@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from broker.configuration.config import BrokerConfig
+from broker.coordinators.cluster_view import ImageView
 from broker.coordinators.group_coordinator import (
     OFFSETS_TOPIC,
     CoordinatorSettings,
@@ -16,7 +18,7 @@ from broker.coordinators.group_coordinator import (
     java_hash,
 )
 from broker.coordinators.shard_log import PartitionLog
-from broker.groups.turn import GroupConfig
+from broker.groups.outcome import GroupConfig
 from broker.handlers.delete_groups import delete_groups
 from broker.handlers.describe_groups import describe_groups
 from broker.handlers.heartbeat import heartbeat
@@ -100,7 +102,7 @@ class Scene:
             open_log=lambda index: PartitionLog(self.scene.partition(OFFSETS_TOPIC, index), self.scene.workers),
             spawn=lambda work: self._tasks.append(asyncio.ensure_future(work)),
             new_uuid=self._new_uuid,
-            topic_exists=lambda topic_id: topic_id in self.scene.image.topics_by_id,
+            cluster=ImageView(self.scene.image, BrokerConfig({}).current_text),
         )
         self.scene.broker.groups = self.groups
         topic = self.scene.image.topics.get(OFFSETS_TOPIC)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
+from broker.groups.classic.join import Joiner, join_refusal
 from broker.groups.core import GroupCore
-from broker.groups.join import Joiner, join_refusal
+from broker.groups.outcome import CoordinatorRecord, GroupConfig, Outcome, TimerKey
 from broker.groups.records import decode_record, encode_record
-from broker.groups.turn import CoordinatorRecord, GroupConfig, Outcome, TimerKey
 from protocol.codec import encode
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
@@ -35,6 +35,7 @@ from protocol.messages.offset_fetch_request import OffsetFetchRequestGroup, Offs
 from protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
 from protocol.messages.sync_group_response import SyncGroupResponse
 from protocol.struct import ZERO_UUID
+from tests.support.fake_cluster import FakeCluster
 
 R = TypeVar("R")
 A = TypeVar("A", JoinGroupResponse, SyncGroupResponse)
@@ -86,15 +87,21 @@ def offsets_of(core: GroupCore, group: str) -> dict[tuple[str, int], int]:
 
 class Scene:
     def __init__(
-        self, config: GroupConfig | None = None, *, now_ms: int = 1_000_000, records: Iterable[CoordinatorRecord] = ()
+        self,
+        config: GroupConfig | None = None,
+        *,
+        now_ms: int = 1_000_000,
+        records: Iterable[CoordinatorRecord] = (),
+        cluster: FakeCluster | None = None,
     ) -> None:
         self.config = config or GroupConfig(group_initial_rebalance_delay_ms=0)
+        self.cluster = cluster or FakeCluster()
         self.now_ms = now_ms
         self.log: list[tuple[bytes, bytes | None]] = [encode_record(record) for record in records]
         self.due: dict[TimerKey, int] = {}
         self.writes_fail = False
         self._member_count = 0
-        self.core = GroupCore(self.config)
+        self.core = GroupCore(self.config, self.cluster)
         self.restart()
 
     # What clients do.
@@ -180,7 +187,7 @@ class Scene:
             group_id=group, member_id=member_id, generation_id=generation, group_instance_id=instance
         )
         try:
-            answer = self.turn(lambda core: core.heartbeat(request))
+            answer = self.turn(lambda core: core.heartbeat(request, self.now_ms))
         except KafkaError as error:
             return error.code
         assert answer is not None
@@ -334,7 +341,7 @@ class Scene:
     def restart(self) -> None:
         """All that was in memory is gone; whoever waited has lost its connection."""
         self.due.clear()
-        self.core = GroupCore(self.config)
+        self.core = GroupCore(self.config, self.cluster)
         for record_offset, (key, value) in enumerate(self.log):
             record = decode_record(key, value)
             assert record is not None

@@ -12,12 +12,14 @@ from typing import Any, TypeVar
 from broker.api.authorization import Operation, ResourceType
 from broker.api.context import ConnectionInfo, RequestContext
 from broker.api.error_replies import code_for, error_reply
+from broker.configuration.config import BrokerConfig
+from broker.coordinators.cluster_view import ImageView
 from broker.coordinators.group_coordinator import OFFSETS_TOPIC, CoordinatorSettings, GroupCoordinator, OffsetsTopic
 from broker.coordinators.producer_ids import OnProducerId, ProducerIds
 from broker.coordinators.shard_log import PartitionLog
 from broker.coordinators.transaction_coordinator import TRANSACTION_STATE, TransactionCoordinator, TransactionSettings
 from broker.coordinators.transaction_markers import LocalMarkerWriter, MarkerWriter, OnWritten, TxnMarker
-from broker.groups.turn import GroupConfig
+from broker.groups.outcome import GroupConfig
 from broker.handlers.add_offsets_to_txn import add_offsets_to_txn
 from broker.handlers.add_partitions_to_txn import add_partitions_to_txn
 from broker.handlers.describe_transactions import describe_transactions
@@ -159,7 +161,7 @@ class TransactionBroker(BrokerScene):
             open_log=lambda index: EagerLog(self.partitions.get(OFFSETS_TOPIC, index), self.workers),
             spawn=run,
             new_uuid=lambda: "uuid",
-            topic_exists=lambda topic_id: topic_id in self.image.topics_by_id,
+            cluster=ImageView(self.image, BrokerConfig({}).current_text),
         )
         self.groups.start(None)
         self.markers = MarkersThatMeet(LocalMarkerWriter(self.partitions, self.groups, self.clock))

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from broker.groups.core import GroupCore
+from broker.groups.outcome import GroupConfig
 from broker.groups.records import decode_record, encode_record
-from broker.groups.turn import GroupConfig
 from protocol.batch_header import BatchHeader, batches
 from protocol.control_records import read_marker
 from protocol.errors import ErrorCode
@@ -16,6 +16,7 @@ from protocol.messages.group_metadata_value import GroupMetadataValue
 from protocol.messages.offset_commit_value import OffsetCommitValue
 from protocol.messages.offset_fetch_request import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from protocol.records import NewRecord, build_batch, records_of
+from tests.support.fake_cluster import FakeCluster
 from tests.support.oracle import IS_THERE, directories, dump, dump_kinds, needs_oracle, served, unpack
 
 WITH_GROUPS = [name for name in directories() if "offsets" in dump_kinds(name)] if IS_THERE else []
@@ -39,7 +40,7 @@ def stored_batches(directory: Path) -> Iterator[tuple[int, BatchHeader, bytes]]:
 def loaded(directory: Path) -> list[GroupCore]:
     cores: dict[int, GroupCore] = {}
     for partition, header, batch in stored_batches(directory):
-        core = cores.setdefault(partition, GroupCore(GroupConfig()))
+        core = cores.setdefault(partition, GroupCore(GroupConfig(), FakeCluster()))
         if header.is_control:
             marker = read_marker(batch)
             assert marker is not None

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from broker.groups.classic import ClassicGroup
-from broker.groups.member import Member
-from broker.groups.records import group_metadata_record
-from broker.groups.tables import NEXT, GroupState
-from broker.groups.turn import TimerKind, Turn
+from broker.groups.classic.group import ClassicGroup
+from broker.groups.classic.member import Member
+from broker.groups.classic.records import group_metadata_record
+from broker.groups.classic.tables import NEXT, GroupState
+from broker.groups.classic.turn import Turn
+from broker.groups.outcome import TimerKind
 from protocol.errors import ErrorCode
 from protocol.messages.join_group_response import JoinGroupResponse, JoinGroupResponseMember
 from protocol.messages.sync_group_response import SyncGroupResponse

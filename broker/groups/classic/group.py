@@ -8,13 +8,23 @@ waiting for an assignment has lost its connection and asks again; of a member's 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from broker.groups.member import Member, Protocols
-from broker.groups.subscription import subscribed_topics
-from broker.groups.tables import NEXT, GroupState
+from broker.groups.classic.member import Member, Protocols
+from broker.groups.classic.subscription import subscribed_topics
+from broker.groups.classic.tables import (
+    DELETE_GROUP,
+    NEXT,
+    OFFSET_DELETE,
+    GroupState,
+    Verdict,
+    offset_commit_verdict,
+)
+from broker.groups.group import Committer, GroupType
+from broker.groups.outcome import CoordinatorRecord, Timer, TimerKey, TimerKind
 from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.group_metadata_key import GroupMetadataKey
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
@@ -90,6 +100,14 @@ class ClassicGroup:
     # What it is.
 
     @property
+    def group_type(self) -> GroupType:
+        return GroupType.CLASSIC
+
+    @property
+    def state_name(self) -> str:
+        return self.state.value
+
+    @property
     def uses_consumer_protocol(self) -> bool:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
@@ -139,6 +157,61 @@ class ClassicGroup:
         if member is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return member
+
+    def session_timer(self, member_id: str) -> Timer:
+        key = TimerKey(TimerKind.SESSION, self.group_id, member_id)
+        return Timer(key, self.members[member_id].session_timeout_ms)
+
+    # Offsets.
+
+    def check_offset_commit(self, committer: Committer) -> Sequence[Timer]:
+        verdict = offset_commit_verdict(
+            self.state,
+            generation=committer.epoch,
+            is_anonymous=committer.is_anonymous,
+            transactional=committer.is_transactional,
+        )
+        if isinstance(verdict, ErrorCode):
+            raise KafkaError(verdict)
+        if verdict is Verdict.ACCEPT:
+            return ()
+        self.require_member(committer.member_id, committer.group_instance_id)
+        if committer.epoch != self.generation:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        if verdict is Verdict.MEMBER_WAITS:
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        is_settled = self.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
+        return () if committer.is_transactional or not is_settled else (self.session_timer(committer.member_id),)
+
+    def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        return None
+
+    def check_offset_delete(self) -> None:
+        of_consumers, of_others = OFFSET_DELETE[self.state]
+        verdict = of_consumers if self.uses_consumer_protocol else of_others
+        if isinstance(verdict, ErrorCode):
+            raise KafkaError(verdict)
+
+    @property
+    def keeps_offsets(self) -> bool:
+        if self.protocol_type is None or self.state is GroupState.EMPTY:
+            return False
+        return self.state is not GroupState.STABLE or self.subscribed_topics is None
+
+    @property
+    def idle_since_ms(self) -> int | None:
+        return self.changed_ms if self.protocol_type is not None and self.state is GroupState.EMPTY else None
+
+    # Its end.
+
+    def deletion_verdict(self) -> ErrorCode:
+        return DELETE_GROUP[self.state]
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        return [CoordinatorRecord(GroupMetadataKey(group=self.group_id), None)]
+
+    def running_timers(self) -> list[TimerKey]:
+        return [TimerKey(TimerKind.SESSION, self.group_id, member_id) for member_id in self.pending_join]
 
     # What changes it.
 

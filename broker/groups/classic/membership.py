@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from broker.groups.classic import ClassicGroup
-from broker.groups.member import Token
-from broker.groups.rebalance import maybe_complete_join, prepare_rebalance, remove_member
-from broker.groups.records import group_metadata_record
-from broker.groups.tables import HEARTBEAT, SYNC, GroupState, Verdict
-from broker.groups.turn import TimerKind, Turn
+from broker.groups.classic.group import ClassicGroup
+from broker.groups.classic.rebalance import maybe_complete_join, prepare_rebalance, remove_member
+from broker.groups.classic.records import group_metadata_record
+from broker.groups.classic.tables import HEARTBEAT, SYNC, GroupState, Verdict
+from broker.groups.classic.turn import Turn
+from broker.groups.outcome import TimerKind, Token
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.heartbeat_request import HeartbeatRequest
 from protocol.messages.leave_group_request import MemberIdentity

@@ -1,28 +1,23 @@
-"""Groups of the newer protocols (KIP-848 consumer groups, share and streams groups), as far as this broker serves them.
+"""Groups of a type that this broker does not coordinate: kept as Kafka recorded them.
 
-Not handled: their heartbeats. What Kafka recorded about them is kept, so that they are listed with their state, their
-offsets can be fetched, committed by nobody's name, deleted and expired, and Kafka or a later release carries on from
-the same records. Their members do not time out here.
+They are listed with their state, their offsets can be fetched, committed by nobody's name, deleted and expired, and
+Kafka or a later release carries on from the same records. Their members do not time out here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from broker.groups.group import Committer, Group, GroupType
+from broker.groups.outcome import CoordinatorRecord, Outcome, Reply, Timer, TimerKey
 from broker.groups.records import SHORT
-from broker.groups.tables import GroupType
-from broker.groups.turn import CoordinatorRecord
+from broker.groups.registry import GroupRegistry
 from protocol.codec import encode
 from protocol.errors import ErrorCode, KafkaError
 from protocol.struct import Message
 
-GROUP_TYPE_OF_RECORD: Mapping[int, GroupType] = {
-    **dict.fromkeys((3, 4, 5, 6, 7, 8, 16), GroupType.CONSUMER),
-    **dict.fromkeys((10, 11, 12, 13, 14, 15), GroupType.SHARE),
-    **dict.fromkeys((17, 19, 20, 21, 22, 23), GroupType.STREAMS),
-}
 PROTOCOL_TYPE: Mapping[GroupType, str] = {
     GroupType.CONSUMER: "consumer",
     GroupType.SHARE: "share",
@@ -32,33 +27,34 @@ GROUP_EPOCH = frozenset({3, 11, 17})  # the record without which there is no suc
 MEMBER_METADATA = frozenset({5, 10, 19})
 ASSIGNMENT_EPOCH = frozenset({6, 12, 20})
 CURRENT_ASSIGNMENT = frozenset({8, 14, 22})
+MEMBER_EPOCHS_SINCE = 9  # of OffsetCommit
 SETTLED = 0  # a member's `state` once it has given up and been given what the target says
 
 
 @dataclass(slots=True)
-class ModernMember:
+class RecordedMember:
     topics: frozenset[str] = frozenset()
     topic_regex: str = ""
     member_epoch: int = 0
     is_settled: bool = True
 
 
-class ModernGroup:
+class RecordedGroup:
     def __init__(self, group_id: str, group_type: GroupType) -> None:
         self.group_id = group_id
         self.group_type = group_type
         self.group_epoch: int | None = None
         self.assignment_epoch = 0
-        self.members: dict[str, ModernMember] = {}
+        self.members: dict[str, RecordedMember] = {}
         self._keys: dict[bytes, Message] = {}  # of all records that are not tombstones, oldest first
-
-    @property
-    def exists(self) -> bool:
-        return self.group_epoch is not None
 
     @property
     def is_forgotten(self) -> bool:
         return not self._keys
+
+    @property
+    def protocol_type(self) -> str:
+        return PROTOCOL_TYPE[self.group_type]
 
     @property
     def state_name(self) -> str:
@@ -76,35 +72,25 @@ class ModernGroup:
         """A regular expression may match anything: it is Kafka that resolves it, and we would rather keep too much."""
         return any(topic in each.topics or each.topic_regex for each in self.members.values())
 
-    def check_offset_commit(self, member_id: str, member_epoch: int, *, version: int) -> None:
-        if self.group_type is GroupType.SHARE:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-        if member_epoch < 0 and not self.members:
-            return
-        member = self.members.get(member_id)
-        if member is None:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        if version < 9:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        if member_epoch != member.member_epoch:
-            raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
+    # Offsets.
 
-    def check_txn_offset_commit(self, member_id: str, group_instance_id: str | None, member_epoch: int) -> None:
-        """A producer need not say whose offsets it commits; what it does say must be right."""
-        if self.group_type is GroupType.SHARE:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-        is_anonymous = member_id == "" and group_instance_id is None
-        if member_epoch < 0 and (is_anonymous or not self.members):
-            return
-        member = self.members.get(member_id)
+    def check_offset_commit(self, committer: Committer) -> Sequence[Timer]:
+        """A producer need not say whose offsets it commits; what is said must be right."""
+        self._require_offsets()
+        if committer.epoch < 0 and (not self.members or (committer.is_transactional and committer.is_anonymous)):
+            return ()
+        member = self.members.get(committer.member_id)
         if member is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        if member_epoch != member.member_epoch:
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        if committer.version is not None and committer.version < MEMBER_EPOCHS_SINCE:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        if committer.epoch != member.member_epoch:
+            stale = ErrorCode.ILLEGAL_GENERATION if committer.is_transactional else ErrorCode.STALE_MEMBER_EPOCH
+            raise KafkaError(stale)
+        return ()
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        if self.group_type is GroupType.SHARE:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        self._require_offsets()
         if member_id is None and member_epoch < 0:
             return
         member = self.members.get(member_id or "")
@@ -112,6 +98,30 @@ class ModernGroup:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         if member_epoch != member.member_epoch:
             raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
+
+    def check_offset_delete(self) -> None:
+        self._require_offsets()
+
+    @property
+    def keeps_offsets(self) -> bool:
+        """What members of streams groups are subscribed to is not read; share groups have none."""
+        return self.group_type is not GroupType.CONSUMER
+
+    @property
+    def idle_since_ms(self) -> int | None:
+        return None
+
+    def _require_offsets(self) -> None:
+        if self.group_type is GroupType.SHARE:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+
+    # Its end.
+
+    def deletion_verdict(self) -> ErrorCode:
+        return ErrorCode.NON_EMPTY_GROUP if self.members else ErrorCode.NONE
+
+    def running_timers(self) -> list[TimerKey]:
+        return []
 
     def tombstones(self) -> list[CoordinatorRecord]:
         """All that is recorded about the group, latest first: it ends with the record that makes it one."""
@@ -137,14 +147,38 @@ class ModernGroup:
             self._replay_member(key.member_id, value)
         elif record_type in CURRENT_ASSIGNMENT and value is not None:
             # Compaction may have left it in front of the member's own record.
-            member = self.members.setdefault(key.member_id, ModernMember())
+            member = self.members.setdefault(key.member_id, RecordedMember())
             member.member_epoch, member.is_settled = value.member_epoch, value.state == SETTLED
 
     def _replay_member(self, member_id: str, value: Any) -> None:
         if value is None:
             self.members.pop(member_id, None)
             return
-        member = self.members.setdefault(member_id, ModernMember())
+        member = self.members.setdefault(member_id, RecordedMember())
         # Streams members subscribe through their topology, which is not read here.
         member.topics = frozenset(getattr(value, "subscribed_topic_names", ()))
         member.topic_regex = getattr(value, "subscribed_topic_regex", None) or ""
+
+
+def replay(registry: GroupRegistry, record: CoordinatorRecord, group_type: GroupType) -> None:
+    group_id: str = record.key.group_id  # type: ignore[attr-defined]  # every key of these types has one
+    group = registry.groups.get(group_id)
+    if not isinstance(group, RecordedGroup) or group.group_type is not group_type:
+        if record.value is None:
+            return
+        group = registry.groups[group_id] = RecordedGroup(group_id, group_type)
+    group.replay(record)
+    if group.is_forgotten:
+        del registry.groups[group_id]
+
+
+def on_loaded(registry: GroupRegistry, group: Group, now_ms: int) -> Outcome[None]:
+    return Outcome()
+
+
+def on_timer(registry: GroupRegistry, group: Group, key: TimerKey, now_ms: int) -> Outcome[None]:
+    return Outcome()
+
+
+def unload(group: Group, code: ErrorCode) -> list[Reply]:
+    return []

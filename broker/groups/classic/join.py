@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from broker.groups.member import Member, Protocols, Token, protocols_of
-from broker.groups.rebalance import joined, maybe_complete_join, prepare_rebalance, rebalance
-from broker.groups.records import group_metadata_record
-from broker.groups.tables import JOIN_BY_RETURNING_STATIC_MEMBER, GroupState, Verdict, join_verdict
-from broker.groups.turn import GroupConfig, TimerKind, Turn
+from broker.groups.classic.member import Member, Protocols, protocols_of
+from broker.groups.classic.rebalance import joined, maybe_complete_join, prepare_rebalance, rebalance
+from broker.groups.classic.records import group_metadata_record
+from broker.groups.classic.tables import JOIN_BY_RETURNING_STATIC_MEMBER, GroupState, Verdict, join_verdict
+from broker.groups.classic.turn import Turn
+from broker.groups.outcome import GroupConfig, TimerKind, Token
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.join_group_request import JoinGroupRequest
 from protocol.messages.join_group_response import JoinGroupResponse

@@ -20,15 +20,6 @@ class GroupState(Enum):
     DEAD = "Dead"
 
 
-class GroupType(Enum):
-    """The value is the name that ListGroups shows."""
-
-    CLASSIC = "classic"
-    CONSUMER = "consumer"
-    SHARE = "share"
-    STREAMS = "streams"
-
-
 class Verdict(Enum):
     """What is to be done where a table does not simply hold the code to answer with."""
 

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from broker.groups.member import Token
 from protocol.messages.join_group_response import JoinGroupResponse
 from protocol.messages.sync_group_response import SyncGroupResponse
 from protocol.struct import Message
 
 if TYPE_CHECKING:
-    from broker.groups.classic import ClassicGroup
+    from broker.groups.group import Group
 
-R = TypeVar("R")
+Token = object
+"""Stands for a client that waits; the core only keeps it and hands it back. The shell knows what it is."""
+
 R_co = TypeVar("R_co", covariant=True)
 
 
@@ -47,13 +48,16 @@ class CoordinatorRecord:
 
 class TimerKind(Enum):
     SESSION = auto()  # a member was not heard of
-    JOIN = auto()  # the members had their time to join
-    SYNC = auto()  # the members had their time to ask for their assignment
+    JOIN = auto()  # classic: the members had their time to join
+    SYNC = auto()  # classic: the members had their time to ask for their assignment
+    REVOCATION = auto()  # consumer: a member had its time to give up partitions
+    REJOIN = auto()  # consumer: a member of the classic protocol had its time to join again, or to sync
+    REGEX = auto()  # consumer: regular expressions are to be resolved
 
 
 @dataclass(frozen=True, slots=True)
 class TimerKey:
-    """At most one timer runs per key; `member_id` only for SESSION."""
+    """At most one timer runs per key; `member_id` where the timer is that of a member."""
 
     kind: TimerKind
     group_id: str
@@ -88,43 +92,8 @@ class Outcome(Generic[R_co]):
 
     response: R_co | None = None
     records: Sequence[CoordinatorRecord] = ()
-    groups: Sequence[ClassicGroup] = ()
+    groups: Sequence[Group] = ()
     replies: Sequence[Reply] = ()
     timers: Sequence[Timer] = ()
     may_split: bool = False
     must_sync: bool = False
-
-
-class Turn:
-    """What one request or one timer is about to do to one classic group.
-
-    `group` is a copy of its own: it may be changed freely, and is forgotten if the records cannot be written.
-    """
-
-    __slots__ = ("config", "group", "now_ms", "records", "replies", "timers")
-
-    def __init__(self, group: ClassicGroup, config: GroupConfig, now_ms: int) -> None:
-        self.group = group
-        self.config = config
-        self.now_ms = now_ms
-        self.records: list[CoordinatorRecord] = []
-        self.replies: list[Reply] = []
-        self.timers: list[Timer] = []
-
-    def reply(self, token: Token, message: JoinGroupResponse | SyncGroupResponse) -> None:
-        self.replies.append(Reply(token, message))
-
-    def arm(self, kind: TimerKind, delay_ms: int, member_id: str = "") -> None:
-        self.timers.append(Timer(TimerKey(kind, self.group.group_id, member_id), delay_ms))
-
-    def disarm(self, kind: TimerKind, member_id: str = "") -> None:
-        self.timers.append(Timer(TimerKey(kind, self.group.group_id, member_id), None))
-
-    def outcome(self, response: R | None = None) -> Outcome[R]:
-        return Outcome(
-            response=response,
-            records=tuple(self.records),
-            groups=(self.group,),
-            replies=tuple(self.replies),
-            timers=tuple(self.timers),
-        )

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
+from broker.groups.outcome import Token
 from protocol.messages.join_group_request import JoinGroupRequestProtocol
-
-Token = object
-"""Stands for a client that waits; the core only keeps it and hands it back. The shell knows what it is."""
 
 Protocols = tuple[tuple[str, bytes], ...]
 """Names with their metadata, the member's favourite first. No name twice."""

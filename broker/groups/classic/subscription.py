@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.groups.member import Member
+from broker.groups.classic.member import Member
 from protocol.codec import decode
 from protocol.errors import MalformedMessage
 from protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription

@@ -1,0 +1,62 @@
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup of a classic group, or of a group that does not exist yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker.groups.classic.group import ClassicGroup
+from broker.groups.classic.join import NO_MEMBER_ID, Joiner, join, refused
+from broker.groups.classic.membership import heartbeat_verdict, leave_group, sync_group
+from broker.groups.classic.records import empty_group_record
+from broker.groups.classic.turn import Turn
+from broker.groups.outcome import CoordinatorRecord, Outcome, Token
+from broker.groups.registry import GroupRegistry
+from protocol.errors import ErrorCode
+from protocol.messages.heartbeat_request import HeartbeatRequest
+from protocol.messages.heartbeat_response import HeartbeatResponse
+from protocol.messages.join_group_response import JoinGroupResponse
+from protocol.messages.leave_group_request import LeaveGroupRequest
+from protocol.messages.leave_group_response import LeaveGroupResponse
+from protocol.messages.sync_group_request import SyncGroupRequest
+from protocol.messages.sync_group_response import SyncGroupResponse
+
+
+def join_classic_group(
+    registry: GroupRegistry,
+    group: ClassicGroup | None,
+    joiner: Joiner,
+    now_ms: int,
+    replaced: Sequence[CoordinatorRecord] = (),
+) -> Outcome[JoinGroupResponse]:
+    """
+    group     None: there is none, or one of another type that has no members and becomes a classic one
+    replaced  tombstones of the latter
+    """
+    request = joiner.request
+    if group is None and request.member_id != NO_MEMBER_ID:
+        return Outcome(refused(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+    draft = ClassicGroup(request.group_id, changed_ms=now_ms) if group is None else group.copy()
+    turn = Turn(draft, registry.config, now_ms)
+    turn.records += replaced
+    if group is None:
+        turn.records.append(empty_group_record(request.group_id, now_ms))
+    return turn.outcome(join(turn, joiner))
+
+
+def sync_classic_group(
+    registry: GroupRegistry, group: ClassicGroup, request: SyncGroupRequest, token: Token, now_ms: int
+) -> Outcome[SyncGroupResponse]:
+    turn = Turn(group.copy(), registry.config, now_ms)
+    return turn.outcome(sync_group(turn, request, token))
+
+
+def heartbeat_classic_group(group: ClassicGroup, request: HeartbeatRequest) -> Outcome[HeartbeatResponse]:
+    verdict = heartbeat_verdict(group, request)
+    return Outcome(HeartbeatResponse(error_code=verdict.value), timers=(group.session_timer(request.member_id),))
+
+
+def leave_classic_group(
+    registry: GroupRegistry, group: ClassicGroup, request: LeaveGroupRequest, now_ms: int
+) -> Outcome[LeaveGroupResponse]:
+    turn = Turn(group.copy(), registry.config, now_ms)
+    return turn.outcome(LeaveGroupResponse(members=leave_group(turn, request.members)))

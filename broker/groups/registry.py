@@ -1,0 +1,20 @@
+"""The groups of one `__consumer_offsets` partition by id, and what decisions about them depend on."""
+
+from __future__ import annotations
+
+from broker.groups.cluster import ClusterView
+from broker.groups.group import Group
+from broker.groups.offsets import Offsets
+from broker.groups.outcome import GroupConfig
+
+
+class GroupRegistry:
+    """State. Changed by `GroupCore.replay` and `GroupCore.settle` only; requests of every type read it."""
+
+    __slots__ = ("cluster", "config", "groups", "offsets")
+
+    def __init__(self, config: GroupConfig, cluster: ClusterView) -> None:
+        self.config = config
+        self.cluster = cluster
+        self.groups: dict[str, Group] = {}
+        self.offsets = Offsets()
