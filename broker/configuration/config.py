@@ -13,6 +13,7 @@ from broker.configuration.listeners import Listener, advertise, parse_listeners,
 from broker.configuration.properties import parse_properties, settings_of_environment
 from broker.configuration.settings import InvalidSetting, Update
 from broker.configuration.settings_table import BROKER_SETTINGS
+from broker.configuration.state_topics import uncreatable
 from broker.configuration.topic_settings import HOUR_MS, MINUTE_MS, TOPIC_SETTINGS, TOPIC_SYNONYMS
 
 if TYPE_CHECKING:
@@ -314,6 +315,8 @@ class BrokerConfig:
         ):
             if millis < (1 if name == "log.roll.ms" else 0):
                 raise ConfigError(name, millis, "too small")
+        for refused in uncreatable(lambda name: getattr(self, name.replace(".", "_"))):
+            raise ConfigError(*refused)
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
             why = f"must not exceed group.max.session.timeout.ms ({self.group_max_session_timeout_ms})"
             raise ConfigError("group.min.session.timeout.ms", self.group_min_session_timeout_ms, why)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
 from broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from broker.coordinators.transaction_coordinator import TRANSACTION_STATE
-from broker.metadata.topic_creation import internal_topic
 from broker.runtime.delayed import Deferred
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.find_coordinator_response import Coordinator, FindCoordinatorResponse
@@ -61,11 +60,9 @@ def find_coordinator(
 def once_it_is_there(
     name: str, request: FindCoordinatorRequest, key_type: KeyType, context: RequestContext, broker: Broker
 ) -> Deferred[FindCoordinatorResponse]:
-    topic = internal_topic(name, broker.config)
-    assert topic is not None
     response: Deferred[FindCoordinatorResponse] = Deferred()
     # Whether it was made, was there already, or could not be made is seen by looking.
-    broker.auto_creation.create([topic]).when_done(
+    broker.auto_creation.create_internal(name).when_done(
         lambda _: response.resolve(answer(request, key_type, context, broker))
     )
     return response

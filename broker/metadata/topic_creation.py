@@ -24,6 +24,7 @@ log = logging.getLogger("odradek.metadata")
 GROUP_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
 SHARE_GROUP_STATE = "__share_group_state"
+MOST_COMPLAINTS = 1_000  # remembered, so as not to be repeated
 
 
 def internal_topic(name: str, config: BrokerConfig) -> NewTopic | None:
@@ -77,6 +78,7 @@ class TopicCreation:
         self._metadata = metadata
         self._config = config
         self._new_topic_id = new_topic_id
+        self._complaints: set[str] = set()
 
     def create(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> Deferred[list[TopicResult]]:
         """Answered when the topics can be written to. Fails with POLICY_VIOLATION for too much at once."""
@@ -92,22 +94,38 @@ class TopicCreation:
 
         return self._metadata.submit(decide)
 
+    def create_internal(self, name: str) -> Deferred[list[TopicResult]]:
+        """Create a topic that the broker keeps its own state in. Why it cannot be is logged, once per cause."""
+        topic = internal_topic(name, self._config)
+        assert topic is not None, name
+        created = self.create([topic])
+        created.when_done(self._log_failure)
+        return created
+
     def begin(self, names: Iterable[str]) -> None:
         """Create those of `names` that can be, and tell nobody: whoever asked will ask again."""
         from broker.metadata.topics import NewTopic
 
         topics = [internal_topic(name, self._config) or NewTopic(name) for name in names]
         if topics:
-            self.create(topics).when_done(_log_failure)
+            self.create(topics).when_done(self._log_failure)
 
+    def _log_failure(self, answer: Deferred[list[TopicResult]]) -> None:
+        try:
+            results = answer.outcome()
+        except KafkaError as error:
+            self._complain(f"topics could not be created: {error}")
+            return
+        assert isinstance(results, list)
+        for result in results:
+            if result.error is not None and result.error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                self._complain(f"topic {result.name!r} could not be created: {result.error}")
 
-def _log_failure(answer: Deferred[list[TopicResult]]) -> None:
-    try:
-        results = answer.outcome()
-    except KafkaError as error:
-        log.warning("auto-creation of topics failed: %s", error)
-        return
-    assert isinstance(results, list)
-    for result in results:
-        if result.error is not None and result.error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-            log.warning("auto-creation of topic %r was refused: %s", result.name, result.error)
+    def _complain(self, what: str) -> None:
+        """Once per cause: clients ask again several times a second."""
+        if what in self._complaints:
+            return
+        if len(self._complaints) >= MOST_COMPLAINTS:
+            self._complaints.clear()
+        self._complaints.add(what)
+        log.warning("%s", what)

@@ -5,8 +5,18 @@ The requests were put to Kafka 4.3.1; the words are its answers.
 
 import pytest
 
+from broker.configuration.config import configure
+from broker.configuration.state_topics import CREATABLE
 from broker.metadata.image import MetadataImage
+from broker.metadata.topic_creation import (
+    GROUP_OFFSETS,
+    SHARE_GROUP_STATE,
+    TRANSACTION_STATE,
+    TopicCreation,
+    internal_topic,
+)
 from broker.metadata.topics import NewTopic, TopicResult
+from broker.runtime.delayed import Deferred
 from protocol.errors import ErrorCode as E
 from protocol.errors import KafkaError
 from protocol.messages.config_record import ConfigRecord
@@ -283,8 +293,6 @@ def test_one_refused_topic_does_not_hinder_the_others() -> None:
 
 
 def test_internal_topics_are_made_with_the_settings_for_them() -> None:
-    from broker.metadata.topic_creation import internal_topic
-
     config = config_with(offsets_topic_num_partitions="3", transaction_state_log_segment_bytes="2000000")
     offsets = internal_topic("__consumer_offsets", config)
     assert offsets is not None
@@ -298,3 +306,39 @@ def test_internal_topics_are_made_with_the_settings_for_them() -> None:
     assert transactions is not None
     assert dict(transactions.configs)["segment.bytes"] == "2000000"
     assert internal_topic("mine", config) is None
+
+
+@pytest.mark.parametrize("at_most", [True, False])
+def test_internal_topics_can_be_created_with_every_value_that_a_start_allows(at_most: bool) -> None:
+    values = {
+        name: str(allowed.most if at_most and allowed.most is not None else allowed.least)
+        for name, (allowed, _) in CREATABLE.items()
+    }
+    config, _ = configure({}, {}, values)
+    for name in (GROUP_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE):
+        topic = internal_topic(name, config)
+        assert topic is not None
+        assert [result.error for result in create(image_with(), [topic]).response] == [None]
+
+
+def test_why_an_internal_topic_cannot_be_created_is_logged_once_per_cause(caplog: pytest.LogCaptureFixture) -> None:
+    metadata = Refusing(E.KAFKA_STORAGE_ERROR, "the disk is full")
+    creation = TopicCreation(metadata, config_with(), new_topic_id=lambda: bytes(16))  # type: ignore[arg-type]
+    for _ in range(3):
+        creation.create_internal(TRANSACTION_STATE)
+    metadata.refusal = KafkaError(E.KAFKA_STORAGE_ERROR, "the log is closed")
+    creation.create_internal(TRANSACTION_STATE)
+    assert [each.levelname for each in caplog.records] == ["WARNING", "WARNING"]
+    assert ["the disk is full" in each.message for each in caplog.records] == [True, False]
+
+
+class Refusing:
+    """A metadata log that takes nothing."""
+
+    def __init__(self, code: E, why: str) -> None:
+        self.refusal = KafkaError(code, why)
+
+    def submit(self, decide: object) -> Deferred[list[TopicResult]]:
+        answer: Deferred[list[TopicResult]] = Deferred()
+        answer.fail(self.refusal)
+        return answer

@@ -26,17 +26,11 @@ class Scene:
         self.scene = BrokerScene(FakeDisk(), "/data")
         self.asked_for: list[str] = []
         self.made: list[Deferred[Any]] = []
-        topic_counts = {
-            "offsets_topic_num_partitions": 3,
-            "offsets_topic_replication_factor": 1,
-            "offsets_topic_segment_bytes": 1_000_000,
-        }
-        vars(self.scene.broker.config).update(topic_counts)
-        self.scene.broker.auto_creation = SimpleNamespace(create=self._create)
+        self.scene.broker.auto_creation = SimpleNamespace(create_internal=self._create)
         self.scene.broker.groups = SimpleNamespace(partition_for=lambda group_id: len(group_id) % 3)
 
-    def _create(self, topics: list[Any]) -> Deferred[Any]:
-        self.asked_for += [topic.name for topic in topics]
+    def _create(self, name: str) -> Deferred[Any]:
+        self.asked_for.append(name)
         self.made.append(Deferred())
         return self.made[-1]
 

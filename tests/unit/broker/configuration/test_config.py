@@ -158,6 +158,22 @@ def test_the_own_port_setting_replaces_the_first_listeners_port() -> None:
     assert given(odradek_port="0").serving == (Listener("PLAINTEXT", "localhost", 0),)
 
 
+@pytest.mark.parametrize("prefix", ["offsets.topic.", "transaction.state.log.", "share.coordinator.state.topic."])
+@pytest.mark.parametrize(
+    ("setting", "value", "allowed"),
+    [
+        ("segment.bytes", 65536, "at least 1048576, as for every topic"),
+        ("replication.factor", 3, "1, since this broker is the only one"),
+        ("num.partitions", 9_995, "1 to 9994"),
+    ],
+)
+def test_a_state_topic_that_could_not_be_created_is_refused_at_start(
+    prefix: str, setting: str, value: int, allowed: str
+) -> None:
+    why = f"its topic could not be created (allowed: {allowed})"
+    assert refusal({prefix + setting: str(value)}) == f"{prefix}{setting}={value}: {why}"
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
