@@ -1,9 +1,9 @@
-"""A database and Kafka that do not diverge, although a process is killed between the two commits.
+"""A database and Kafka stay consistent although processes are killed between the two commits.
 
     make example-dual-write        or: python examples/dual_write.py
 
-Starts a broker in a temporary directory, and beside it a SQLite database. Orders are written to both by processes of
-their own, of which two are killed: one after the database has committed and before Kafka has, one before either has.
+Starts a broker in a temporary directory, with a SQLite database beside it. Separate processes write orders to both. Two
+of them are killed: one after the database has committed and before Kafka has, one before either has.
 """
 
 import argparse
@@ -117,7 +117,7 @@ def rows(database: str) -> list[str]:
 
 
 def messages(bootstrap: str) -> list[str]:
-    """As everybody sees them who reads what is committed."""
+    """As readers of committed records see them."""
     partition = TopicPartition(TOPIC, 0)
     found: list[str] = []
     with Consumer(bootstrap_servers=bootstrap, isolation_level="read_committed") as consumer:

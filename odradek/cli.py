@@ -1,4 +1,4 @@
-"""The command line. `serve` goes a short way: typer and rich take longer to import than a broker to start."""
+"""The command line. `serve` bypasses typer and rich, which take longer to import than a broker takes to start."""
 
 import sys
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""All commands for people: help, completion, and what is not in a hurry."""
+"""All commands but the fast path of `serve`, with help and completion."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""`odradek serve`: from words to a running broker, and to an end that leaves the log clean.
+"""`odradek serve`: from the command line to a running broker, and to a clean shutdown.
 
-On the way to the first accepted connection nothing is imported that is not needed there.
+Nothing is imported before the first accepted connection that is not needed for it.
 """
 
 from __future__ import annotations

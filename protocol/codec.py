@@ -56,7 +56,7 @@ def encode_chunks(message: Message, version: int) -> list[Buffer]:
 
 
 def reader(message_class: type[Message], version: int) -> Read:
-    """The decoder itself, `(data, position) -> (message, end position)`, for who decodes many of one kind."""
+    """The decoder itself, `(data, position) -> (message, end position)`, for decoding many of one kind."""
     return _readers.get((message_class, version)) or compile_reader(message_class, version)
 
 

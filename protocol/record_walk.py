@@ -201,7 +201,7 @@ class Run(NamedTuple):
     timestamp_bytes: list[bytes]  # their timestamp deltas: all first bytes, all second bytes …
 
     def timestamp_deltas(self) -> Iterator[tuple[int, ...]]:
-        """The bytes of each. Most are the same: whoever needs numbers has to decode only the distinct ones."""
+        """The bytes of each. Most are the same: callers that need numbers have to decode only the distinct ones."""
         return zip(*self.timestamp_bytes, strict=True)
 
 

@@ -50,7 +50,7 @@ class WrongDirectory(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who wants to use a data directory. `new_directory_id` is given to one that has none yet."""
+    """The identity that wants to use a data directory. `new_directory_id` is given to one that has none yet."""
 
     node_id: int
     cluster_id: str | None  # None: whatever the directory says

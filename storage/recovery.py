@@ -265,7 +265,7 @@ class _Loader:
 
     def _cut(self, segment: Segment, end_position: int) -> None:
         segment.file.truncate(end_position)
-        segment.file.sync()  # lest old bytes come back behind new ones
+        segment.file.sync()  # otherwise old bytes could come back behind new ones
         segment.size_bytes = end_position
 
     def _drop(self, segments: list[Segment]) -> None:

@@ -288,7 +288,7 @@ class Segment:
     # --- leaving
 
     def keep_open(self) -> None:
-        """Opens its file, so that whoever reads the segment can go on after its removal."""
+        """Opens its file, so that readers of the segment can continue after its removal."""
         if self.size_bytes:
             _ = self.file
 

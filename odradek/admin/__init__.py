@@ -1,1 +1,1 @@
-"""A small client for commands of people: blocking, one request at a time, of any broker that speaks Kafka."""
+"""A small client for commands that people type: blocking, one request at a time, for any broker that speaks Kafka."""

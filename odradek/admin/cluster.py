@@ -1,4 +1,4 @@
-"""All brokers of a cluster, found from any of them."""
+"""All brokers of a cluster, discovered through any one of them."""
 
 from __future__ import annotations
 

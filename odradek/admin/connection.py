@@ -1,4 +1,4 @@
-"""One connection to one broker, which speaks the newest versions that both sides know."""
+"""One connection to one broker, at the newest versions that both sides support."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics, and transactions from outside."""
+"""Administration: topics, and the transactions of other producers."""
 
 from __future__ import annotations
 

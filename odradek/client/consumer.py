@@ -383,7 +383,7 @@ class Consumer:
         ends_at = None if timeout_ms is None else loop.time() + timeout_ms / 1000
         self._is_polling = True
         try:
-            await asyncio.sleep(0)  # whoever only takes records would leave no time for Fetch and Heartbeat
+            await asyncio.sleep(0)  # a loop that only takes records would leave no time for Fetch and Heartbeat
             while True:
                 self._news.clear()  # what is heard from here on is not to be slept over
                 await self._subscription.keep_up()
@@ -431,7 +431,7 @@ class Consumer:
             await self._commit_by_itself()
 
     async def _commit_by_itself(self) -> None:
-        """What fails now is committed next time, or read again by whoever gets the partitions."""
+        """What fails now is committed next time, or read again by the next owner of the partitions."""
         if self._commits_every_s is not None:
             with suppress(RetriableError, CommitFailed, TimeoutError):
                 async with asyncio.timeout(min(self._cluster.request_timeout_ms, COMMIT_TIMEOUT_MS) / 1000):

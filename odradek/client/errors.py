@@ -1,4 +1,4 @@
-"""What can go wrong, by what the application has to do about it.
+"""The errors of the client, by what the application has to do about them.
 
 | exception | what to do |
 |---|---|

@@ -1,4 +1,4 @@
-"""The name of a prepared transaction, to be kept where the decision about it is kept (KIP-939)."""
+"""The name of a prepared transaction, to be stored where the decision about it is stored (KIP-939)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sends records: idempotent, in transactions, and in transactions that others decide (KIP-939)."""
+"""The producer: idempotent, transactional, or with transactions that an external coordinator decides (KIP-939)."""
 
 from __future__ import annotations
 

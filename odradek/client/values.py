@@ -1,4 +1,4 @@
-"""What goes into the client and comes out of it."""
+"""The values that applications pass to the client and receive from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dual writes that cannot diverge: rows of a database and messages of Kafka that commit together (KIP-939).
+"""Dual writes that cannot diverge: database rows and Kafka messages that commit together (KIP-939).
 
 from odradek.dualwrite import DualWrite
 """

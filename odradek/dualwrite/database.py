@@ -1,8 +1,8 @@
-"""The database's side: one row per transactional id, which holds the prepared state and says whose it is.
+"""The database's side: one row per transactional id, with the prepared state and the generation that owns it.
 
-`generation` grows with every recovery. A writer writes its state only where it finds its own generation, in the
-transaction of its rows; so whoever recovers ends the right of all earlier writers to commit, and sees what the last of
-them did (docs/adr/0010).
+`generation` grows with every recovery. A writer stores its state only if it finds its own generation, in the same
+database transaction as its rows. A recovery therefore ends the right of all earlier writers to commit, and sees what
+the last of them did (docs/adr/0010-a-dual-write-takes-the-row-first.md).
 """
 
 from abc import ABC, abstractmethod
@@ -50,7 +50,7 @@ class Driver(ABC, Generic[C]):
     """What is said to one kind of database, and how: transactions are begun and ended by statements of our own."""
 
     parameter = "?"  # what stands for a parameter in a statement
-    lock_row = ""  # what a SELECT ends with that waits for, and keeps out, whoever writes the row
+    lock_row = ""  # the end of a SELECT that waits for writers of the row, and keeps them out
 
     @abstractmethod
     def prepare(self, connection: C) -> None:
@@ -62,7 +62,7 @@ class Driver(ABC, Generic[C]):
 
     @abstractmethod
     def begin_short(self, connection: C, timeout_ms: int) -> None:
-        """A transaction that reads and writes nothing but the row; it waits so long for who holds it."""
+        """A transaction that reads and writes nothing but the row, and waits this long for the holder of the row."""
 
     @abstractmethod
     def is_in_transaction(self, connection: C) -> bool: ...

@@ -1,4 +1,4 @@
-"""Which driver a connection is of."""
+"""Which database driver a connection belongs to."""
 
 import sqlite3
 from typing import cast

@@ -1,4 +1,4 @@
-"""The dual write: walks the recipe, and tells the application how it ended."""
+"""The dual write: carries out the recipe, and reports its outcome to the application."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -139,7 +139,7 @@ class DualWrite(Generic[C]):
 
     def _walk(self, step: Step) -> tuple[Step, End | None]:
         """Perform `step` and what follows it; gives the last one, and the end, or None when it is the block's turn."""
-        self._phase = Phase.UNRECOVERED  # whoever interrupts a step, by Ctrl-C say, leaves the rest to recovery
+        self._phase = Phase.UNRECOVERED  # a step that is interrupted, by Ctrl-C say, leaves the rest to recovery
         self._performer.cause = None
         while True:
             self._observe(step, None)

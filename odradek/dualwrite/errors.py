@@ -1,4 +1,4 @@
-"""What a dual write raises. Everything else that comes out of a block is the block's own exception."""
+"""The errors of a dual write. Any other exception that leaves a block comes from the block itself."""
 
 from odradek.dualwrite.recipe import Fate
 

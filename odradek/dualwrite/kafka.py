@@ -1,4 +1,4 @@
-"""The participant that is a producer of `odradek.client`."""
+"""A participant in two-phase commit, on the producer of `odradek.client`."""
 
 import time
 from collections.abc import Callable, Iterator

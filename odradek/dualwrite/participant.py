@@ -1,4 +1,4 @@
-"""Kafka's side of a dual write: a participant in two-phase commit, as KIP-939 has it."""
+"""Kafka's side of a dual write: the interface of a participant in two-phase commit, as KIP-939 defines it."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future

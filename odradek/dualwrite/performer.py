@@ -1,4 +1,4 @@
-"""What each step of the recipe does. Which step follows which is none of its business."""
+"""Performs each step of the recipe, without knowing their order."""
 
 from collections.abc import Callable
 from contextlib import suppress

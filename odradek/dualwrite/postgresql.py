@@ -1,4 +1,4 @@
-"""PostgreSQL, by psycopg 3 (the extra `postgresql`)."""
+"""PostgreSQL through psycopg 3 (the extra `postgresql`)."""
 
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -31,7 +31,7 @@ class PostgresqlDriver(Driver[PsycopgConnection]):
         self.execute(connection, words)
 
     def begin_short(self, connection: PsycopgConnection, timeout_ms: int) -> None:
-        # Whoever waited for a row must see it as it is by then: at the higher levels that would be an error instead.
+        # After waiting for a row, its new value must be visible: the higher isolation levels raise an error instead.
         connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
         self.execute(connection, f"SET LOCAL lock_timeout = {timeout_ms}")
 

@@ -1,8 +1,8 @@
-"""The recipe of a dual write, and of its recovery, as tables. KIP-939, "Motivation"; docs/adr/0010 adds the ownership.
+"""The recipe of a dual write, and of its recovery, as tables. Source: KIP-939, "Motivation"; ADR 10 adds the ownership.
 
-`dual_write.py` performs a step, looks its result up here, and is told the next step or the end. The point of no return
-is COMMIT_DATABASE: before it, every failure rolls both sides back; once it was tried, only the state that is stored in
-the database decides.
+`dual_write.py` performs a step, looks its result up here, and gets the next step or the end. The point of no return is
+COMMIT_DATABASE: every failure before it rolls both sides back; once it has been tried, only the state stored in the
+database decides.
 """
 
 from collections.abc import Mapping
@@ -118,7 +118,7 @@ RECOVERY_BEGINS = Step.TAKE_OVER_DATABASE
 def read_back(stored_state: str, generation: int, *, own_state: str, own_generation: int) -> Result:
     """What the row says of a transaction whose database commit was not answered.
 
-    A prepared state names one transaction, so where ours is stored, ours was committed, whoever owns the row by now.
+    A prepared state names one transaction, so where ours is stored, ours was committed, whatever the owner.
     Another state says that it was not, unless a new owner may have written over it.
     """
     if stored_state == own_state:

@@ -1,4 +1,4 @@
-"""SQLite, by the standard library's `sqlite3`."""
+"""SQLite through the standard library's `sqlite3`."""
 
 import sqlite3
 from collections.abc import Sequence

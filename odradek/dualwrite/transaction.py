@@ -1,4 +1,4 @@
-"""What the block of a dual write works with."""
+"""The object that the block of a dual write works with."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future

@@ -1,4 +1,4 @@
-"""`odradek inspect`: what stands in the files of a data directory, said record by record.
+"""`odradek inspect`: the contents of the files of a data directory, record by record.
 
     files        which kind of file it is, by its name
     fixed_files  indexes and producer snapshots, declared with construct
@@ -7,5 +7,5 @@
     frames       requests and responses as they travel
     rendering    for people, and as JSON
 
-Readers never stop a program: what they cannot make sense of is an entry of its own, with its position.
+Readers never fail on content: what they cannot interpret becomes an entry of its own, with its position.
 """

@@ -1,6 +1,6 @@
-"""`odradek inspect FILE…`: prints, and says by its status whether all could be read.
+"""`odradek inspect FILE…`: prints files; the exit status says whether all of them could be read.
 
-0: all of it; 1: something is damaged or cannot be read; 2: the words cannot be understood.
+0: all of it; 1: something is damaged or cannot be read; 2: the command line is wrong.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a reader finds in a file, one entry after the other."""
+"""The entries that readers find in a file, in the order of the file."""
 
 from __future__ import annotations
 

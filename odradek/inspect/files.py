@@ -1,4 +1,4 @@
-"""Which file is what. Kafka tells it by names, and so does this; `--as` is for files that bear others."""
+"""The kind of a file, by its name as in Kafka. `--as` is for files with other names."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Indexes and producer snapshots. The declarations are the documentation of the bytes; all numbers are big-endian.
+"""Indexes and producer snapshots. The declarations document the bytes; all numbers are big-endian.
 
-Pages with the meaning of each field: docs/formats/indexes.md, transaction-index.md, producer-snapshot.md.
+The meaning of each field: docs/formats/indexes.md, transaction-index.md, producer-snapshot.md.
 """
 
 from __future__ import annotations

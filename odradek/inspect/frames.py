@@ -1,6 +1,6 @@
 """Requests and responses as they travel: a file of frames, each with its length, or one frame without.
 
-A request says itself what it is; of a response, the API and the version of its request must be known.
+A request identifies itself; for a response, the API and version of its request must be given.
 """
 
 from __future__ import annotations

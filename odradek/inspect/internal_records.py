@@ -1,7 +1,7 @@
 """The records of internal topics, and control records, in words.
 
-Keys and values of a coordinator's topic begin with an int16: of a key it is the type, of a value the version. A record
-of the metadata log stands behind three unsigned varints: frame version, type, version. Pages: docs/formats.
+Keys and values in a coordinator's topic begin with an int16: the type in a key, the version in a value. A record of the
+metadata log follows three unsigned varints: frame version, type, version. Pages: docs/formats.
 """
 
 from __future__ import annotations

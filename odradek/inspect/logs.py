@@ -1,7 +1,7 @@
-"""Logs, segment by segment, and snapshots of the metadata log, which are batches of records as well.
+"""Logs, segment by segment, and snapshots of the metadata log, which consist of record batches as well.
 
-A batch whose CRC is wrong is still walked over: its length is believed as long as it stays within the file and the
-next batch begins where it ends. Bytes: docs/formats/record-batch.md.
+A batch with a wrong CRC does not end the walk: its length is trusted as long as it stays within the file and the next
+batch begins where it ends. Bytes: docs/formats/record-batch.md.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Messages inside of records and frames: decoded with the codec of the broker, and complained about with that of
-construct, which knows in which field it failed."""
+"""Messages inside records and frames: decoded with the broker's codec; errors come from the codec of construct, which
+knows the field that failed.
+"""
 
 from __future__ import annotations
 

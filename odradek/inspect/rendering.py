@@ -1,4 +1,4 @@
-"""Findings as lines: for people, or one JSON object each."""
+"""Entries as lines: for people, or one JSON object each."""
 
 from __future__ import annotations
 

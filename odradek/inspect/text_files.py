@@ -1,4 +1,4 @@
-"""Checkpoints and properties: text already, but checked, split and with what the columns mean.
+"""Checkpoints and properties: already text, but checked, split, and with the meaning of the columns.
 
 Layouts: docs/formats/checkpoints.md and data-directory.md.
 """

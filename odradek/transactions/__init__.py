@@ -1,1 +1,1 @@
-"""`odradek transactions`: what is open, why readers wait, and how to end it; here or in Apache Kafka."""
+"""`odradek transactions`: which transactions are open, why readers wait, and how to end them. For Apache Kafka too."""

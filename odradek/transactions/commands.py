@@ -1,4 +1,4 @@
-"""The commands `odradek transactions …`. What they do is imported when they do it."""
+"""The commands `odradek transactions …`. Their implementations are imported when they run."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ def force_terminate(
     transactional_id: Annotated[str, typer.Option(help="Whose transaction.", metavar="ID")],
     bootstrap_server: BootstrapServer = LOCAL,
 ) -> None:
-    """Abort what a transactional id has open, a two-phase commit included, and fence whoever owns it.
+    """Abort the open transaction of a transactional id, a two-phase commit included, and fence its owner.
 
     What an outside coordinator has decided meanwhile is not asked for: if that was to commit, its two sides diverge.
     """
@@ -290,7 +290,7 @@ def force_terminate(
             count = len(found.partitions)
             print(f"Aborted the transaction{kind} of {transactional_id}, in {count} partition{'s' * (count != 1)}.")
         else:
-            print(f"{transactional_id} had no open transaction ({found.state}); whoever owned it is fenced.")
+            print(f"{transactional_id} had no open transaction ({found.state}); its owner is fenced.")
 
     _with_cluster(bootstrap_server, run)
 

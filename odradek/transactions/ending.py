@@ -1,6 +1,6 @@
-"""Ways to end a transaction from outside, which differ in who knows of it.
+"""Ways to end a transaction from outside. They differ in who knows of the transaction.
 
-By its coordinator, as a new producer of the same transactional id would: everything ends, the old producer is fenced.
+By its coordinator, as a new producer with the same transactional id would: everything ends, the old producer is fenced.
 By force, the same for a transaction of a two-phase commit, which was promised to wait for its owner's decision.
 By a marker in one partition, for a transaction that no coordinator knows.
 """
@@ -41,7 +41,7 @@ def abort_by_coordinator(cluster: Cluster, transactional_id: str) -> None:
 
 
 def force_terminate(cluster: Cluster, transactional_id: str) -> Described:
-    """Whatever is open is aborted, whoever owned the id is fenced, and the id is an ordinary one from now on.
+    """Aborts what is open, fences the owner, and makes the id an ordinary one from now on.
 
     Returns what there was before, when that is complete. Raises AdminError, so also where nothing is known of the id.
     """

@@ -1,5 +1,6 @@
-"""Transactions that are open in a partition but in no coordinator: nobody will ever end them, and readers of committed
-data wait for ever. Brokers before KIP-890 let them come about."""
+"""Hanging transactions: open in a partition but unknown to every coordinator, so that nothing will ever end them and
+readers of committed data wait without end. Brokers before KIP-890 allowed them to arise.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Transactions that nobody will end by himself: of a two-phase commit, whose decision lies elsewhere (KIP-939), or open
-for longer than any should be. And what they hold up: in some partitions readers of committed data wait for them."""
+"""Transactions in doubt, which will not end by themselves: those of a two-phase commit, whose decision lies elsewhere
+(KIP-939), and those open for too long. Also the partitions where readers of committed data wait for them.
+"""
 
 from __future__ import annotations
 

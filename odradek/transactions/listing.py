@@ -1,4 +1,4 @@
-"""What the coordinators know."""
+"""What the coordinators know of transactions."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ def test_a_two_phase_commit_is_ended_by_force_only_and_its_owner_is_fenced(boots
 def test_by_force_whoever_owns_an_id_without_a_transaction_is_fenced_too(bootstrap: str) -> None:
     producer = producer_of(bootstrap, "forced-idle")
     done = transactions("force-terminate", "-b", bootstrap, "--transactional-id", "forced-idle")
-    assert done.stdout == "forced-idle had no open transaction (Empty); whoever owned it is fenced.\n"
+    assert done.stdout == "forced-idle had no open transaction (Empty); its owner is fenced.\n"
     topic = create_topic(bootstrap, "fenced")
     producer.begin_transaction()
     producer.produce(topic, b"too late")

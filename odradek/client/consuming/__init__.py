@@ -1,1 +1,1 @@
-"""What a consumer consists of: positions, fetches, records, and its part in a group."""
+"""The parts of a consumer: positions, fetches, records, group membership."""

@@ -1,7 +1,7 @@
-"""How the leader of a group shares out partitions: the assignors that Kafka's own clients know by these names.
+"""How the leader of a group distributes partitions: the assignors that Kafka's own clients know by these names.
 
-A group uses one that all its members offer. The two here are eager: a member gives up all that it has before it joins
-anew. Source: the behaviour of Kafka's RangeAssignor and RoundRobinAssignor, as their documentation tells it.
+A group uses one that all its members offer. The two here are eager: a member gives up all its partitions before it
+rejoins. Source: the documentation of Kafka's RangeAssignor and RoundRobinAssignor.
 """
 
 from __future__ import annotations

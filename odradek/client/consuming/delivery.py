@@ -1,4 +1,4 @@
-"""Records on their way to the application, one by one."""
+"""Hands records to the application, one by one."""
 
 from __future__ import annotations
 

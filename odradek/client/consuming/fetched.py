@@ -1,4 +1,4 @@
-"""What one Fetch brought of one partition, given out piece by piece; of transactions only the committed ones."""
+"""What one Fetch returned for one partition, handed out piece by piece; of transactions only the committed ones."""
 
 from __future__ import annotations
 

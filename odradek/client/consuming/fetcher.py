@@ -1,4 +1,4 @@
-"""Fetches ahead of the application, and looks up positions, in tasks that live while there is something to do."""
+"""Fetches ahead of the application, and looks up positions, in tasks that end when there is nothing left to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A member of a classic group: joins, has its partitions assigned, and says in the background that it lives."""
+"""A member of a classic group: joins, receives its assignment, and sends heartbeats in the background."""
 
 from __future__ import annotations
 

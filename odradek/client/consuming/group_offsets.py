@@ -1,4 +1,4 @@
-"""The offsets that a group has committed: reading and writing them at its coordinator."""
+"""The committed offsets of a group: reading and writing them at its coordinator."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a member of a classic group makes of the coordinator's answers: a table, no requests.
+"""What a member of a classic group does about each answer of the coordinator: a table, no requests.
 
-Source: the behaviour of Kafka's own consumers (KIP-62, KIP-394, KIP-345) against the coordinator's error codes.
+Source: how Kafka's own consumers react to the coordinator's error codes (KIP-62, KIP-394, KIP-345).
 """
 
 from __future__ import annotations

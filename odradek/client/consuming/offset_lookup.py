@@ -1,4 +1,4 @@
-"""Questions about logs that go to the leaders of their partitions: ListOffsets and OffsetForLeaderEpoch."""
+"""The requests that ask partition leaders about their logs: ListOffsets and OffsetForLeaderEpoch."""
 
 from __future__ import annotations
 

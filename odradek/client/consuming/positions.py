@@ -1,7 +1,7 @@
-"""Where a consumer stands in each of its partitions, and what it has fetched there: decisions only, no requests.
+"""The position of a consumer in each of its partitions, and the records fetched there: decisions only, no requests.
 
-A partition's way: its position is looked up (what the group has committed, else the start or the end, by the reset
-policy), then records are fetched from there on, ahead of what the application was given. When the partition gets
+A partition goes through these steps: its position is looked up (the committed offset of the group, else the start or
+the end, by the reset policy), then records are fetched from there on, ahead of the application. When the partition gets
 another leader, the position is compared with that leader's log before anything more is fetched (KIP-320).
 """
 

@@ -1,4 +1,4 @@
-"""The consumer's part in a group: joining, and handing partitions over, at the times when the application asks."""
+"""The group membership of a consumer: joins and hands partitions over only while the application asks for records."""
 
 from __future__ import annotations
 

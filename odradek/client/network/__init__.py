@@ -1,1 +1,1 @@
-"""Connections to brokers, and what is known of their cluster."""
+"""Connections to brokers, and the client's knowledge of their cluster."""

@@ -1,4 +1,4 @@
-"""The brokers of a cluster, what they lead, and who coordinates what; found from any of them, and found again."""
+"""The brokers of a cluster, what they lead, and the coordinators: discovered through any broker, and refreshed."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ class Cluster:
         raise RetriableError("; ".join(failures), ErrorCode.BROKER_NOT_AVAILABLE)
 
     async def _connect(self, host: str, port: int, channel: str = MAIN) -> Connection:
-        """One attempt at a time for each address, whoever waits for it; a caller that is cancelled leaves it be."""
+        """One attempt at a time for each address, shared by its callers; cancelling a caller does not cancel it."""
         address = (host, port, channel)
         connection = self._connections.get(address)
         if connection is not None and connection.is_open:
@@ -375,6 +375,6 @@ def parse_addresses(servers: str | Sequence[str]) -> list[tuple[str, int]]:
 
 
 def _look_at_the_error(task: asyncio.Task[Connection]) -> None:
-    """Whoever waited has it already; asyncio would print one that nobody waited for."""
+    """Every caller that waited has it already; asyncio would print an exception that no caller retrieved."""
     if not task.cancelled():
         task.exception()

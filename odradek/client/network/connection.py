@@ -1,4 +1,4 @@
-"""One connection to one broker: requests go out as they come, answers find their requests by correlation id."""
+"""One connection to one broker: requests are sent as they come, answers are matched to them by correlation id."""
 
 from __future__ import annotations
 

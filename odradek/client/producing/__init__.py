@@ -1,1 +1,1 @@
-"""What a producer consists of: batches, their way to the leaders, and the states of a transaction."""
+"""The parts of a producer: batches, how they reach the leaders, and the states of a transaction."""

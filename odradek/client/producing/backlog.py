@@ -1,4 +1,4 @@
-"""The batches that are not done, and who waits for them."""
+"""The unfinished batches, and the calls that wait for them."""
 
 from __future__ import annotations
 

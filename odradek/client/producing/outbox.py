@@ -1,14 +1,14 @@
-"""One partition's batches, from the first record until the broker has answered, in the order of their records.
+"""The batches of one partition, from the first record until the broker has answered, in the order of their records.
 
-Decides what may be sent and what an answer means for the batches around it; sends nothing, knows no clock. The rules:
+Decides what may be sent and what an answer means for the other batches; it sends nothing and knows no clock. The rules:
 
-* The sequence of a batch is given to it when it is first sent and stays, so that the broker knows a repetition.
-* When a batch has to go again, nothing more goes out until all that is under way has been answered; then the batches
-  go again in their order, and new ones wait until these are answered: a broker knows only the last five again.
-* Where sequences cannot go on, those that wait are numbered from 0 in a new producer epoch, under which the broker
-  refuses whatever of the old one may still be on its way. That is so behind a batch that was refused for good while
-  others had followed it already: there is a gap, so none of them is written. It may be so behind a batch that may or
-  may not have been written and will not be sent again, because its time was over: what follows it shows which.
+* A batch gets its sequence when it is first sent, and keeps it, so that the broker recognises a retry.
+* When a batch has to be sent again, nothing more is sent until everything in flight has been answered. Then the batches
+  are sent again in their order, and new ones wait until these are answered: the broker recognises only the last five.
+* Where sequences cannot continue, the waiting batches are numbered from 0 in a new producer epoch, under which the
+  broker refuses anything of the old epoch that is still on its way. That is so after a batch that was refused for good
+  while others had already followed it: there is a gap, so none of them is written. It may also be so after a batch that
+  timed out, will not be sent again and may or may not have been written: the answer to the next one tells.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The producer id of an idempotent producer without transactions, and its epochs."""
+"""The producer id and the epochs of an idempotent producer without transactions."""
 
 from __future__ import annotations
 

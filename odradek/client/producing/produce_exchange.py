@@ -1,4 +1,4 @@
-"""Produce requests made of batches, and what their answers say."""
+"""Produce requests built from batches, and the meaning of their answers."""
 
 from __future__ import annotations
 

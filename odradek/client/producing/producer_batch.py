@@ -1,4 +1,4 @@
-"""Records of one partition on their way to the broker, encoded as they are sent."""
+"""A batch of records for one partition, encoded as it is sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps what a producer knows of its topics fresh, and the connections to their leaders open."""
+"""Keeps the metadata of a producer's topics fresh, and the connections to their leaders open."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ class Routes:
             failures = 0
             while True:
                 failures += 1
-                await self._cluster.pause(failures)  # also before the first: who has just failed may be back then
+                await self._cluster.pause(
+                    failures
+                )  # also before the first: a broker that has just failed may be back then
                 try:
                     await self._cluster.refresh(self._topics)
                 except ClientError:

@@ -1,4 +1,4 @@
-"""Carries batches from the outboxes to the leaders of their partitions, and brings the answers back."""
+"""Sends batches from the outboxes to the leaders of their partitions, and hands the answers back to the outboxes."""
 
 from __future__ import annotations
 

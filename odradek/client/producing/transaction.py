@@ -1,7 +1,7 @@
 """The states of a transactional producer and the calls that each of them allows (KIP-98, KIP-939).
 
-What did not fit into the table: where something is prepared, `complete` means commit or abort, by the state that it is
-given; see `completion`.
+One rule is not in the table: on a prepared transaction, `complete` means commit or abort, depending on the state that
+it is given; see `completion`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The larger requests of a transaction, and the one error code that their answers come down to."""
+"""The larger requests of a transaction, each answer of which is reduced to one error code."""
 
 from __future__ import annotations
 

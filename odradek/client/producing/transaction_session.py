@@ -1,4 +1,4 @@
-"""What a transactional producer asks its coordinators, and the state that their answers leave it in."""
+"""The requests of a transactional producer to its coordinators, and the state that their answers lead to."""
 
 from __future__ import annotations
 

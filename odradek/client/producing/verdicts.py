@@ -1,4 +1,4 @@
-"""What each error code means for a producer, by the request it answers: the table of Kafka's Java client."""
+"""What each error code means for a producer, by request: the table of Kafka's Java client."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The clients of `odradek.client` for programs without event loop: the same names, without `await`.
+"""The clients of `odradek.client` for programs without an event loop: the same names, without `await`.
 
-One event loop in a daemon thread serves all of them. A client does not survive a fork: make it in the child.
+One event loop in a daemon thread serves all of them. A client does not survive a fork: create it in the child.
 """
 
 from odradek.client.sync.admin import Admin

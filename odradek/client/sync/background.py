@@ -1,6 +1,6 @@
-"""The event loop of all blocking clients of a process, in a thread of its own, and how their calls get there.
+"""The event loop of all blocking clients of a process, in its own thread, and how calls are handed to it.
 
-The blocking classes do not repeat what the others say: `blocking(Producer.flush)` makes of a coroutine function a
+The blocking classes do not repeat the asynchronous ones: `blocking(Producer.flush)` turns a coroutine function into a
 method with the same parameters and the same documentation that waits for its result.
 """
 
@@ -42,7 +42,7 @@ class BackgroundLoop:
         self._is_ready.wait(START_TIMEOUT_S)
 
     def run(self, work: Work[R], errands: SimpleQueue[Errand | None]) -> R:
-        """The result of `work()`, done on the loop. Whoever interrupts the wait (Ctrl-C) cancels the work.
+        """The result of `work()`, done on the loop. Interrupting the wait (Ctrl-C) cancels the work.
 
         errands   what the work puts here is done by this thread meanwhile
         """
