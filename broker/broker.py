@@ -1,4 +1,4 @@
-"""The broker: who there is, in which order they come to life, and in which they end.
+"""The broker: its parts, and the order in which they start and stop.
 
 start: lock the data directory → bind the ports → metadata log → partitions → coordinators → listen
 stop:  no more requests → answer what is in flight → coordinators → write, sync → mark of a clean shutdown

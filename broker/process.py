@@ -1,4 +1,4 @@
-"""The broker as a process: its loop, its signals, the line and the file that say that it can be used, and its end."""
+"""The broker as a process: its event loop, its signals, the ready line and the ready file, and its exit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What may be done to what, in Kafka's numbers (they travel in ACL requests and `authorized_operations`)."""
+"""Operations and resource types of authorization, with Kafka's numbers, which travel in ACL requests and in
+`authorized_operations`.
+"""
 
 from enum import Enum
 

@@ -1,4 +1,4 @@
-"""The bit sets by which responses tell what the asker may do: bit n stands for the operation with the number n."""
+"""The bit sets in which responses list the operations that a client may perform: bit n is the operation numbered n."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Who asks, over which connection, and when: what a handler knows beside the request itself."""
+"""The request context: what a handler knows besides the request, such as the connection, the principal and the time."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""HANDLERS is the only list of what we serve: ApiVersions prints it, and a request that is not in it is not answered.
+"""Dispatch: from a frame to its handler. HANDLERS is the only list of what is served, and what ApiVersions answers.
 
 A handler lives in `broker/handlers/<api key in lower case>.py` as a function of the same name:
 
     def metadata(request: MetadataRequest, context: RequestContext, broker: Broker) -> MetadataResponse
 
-and returns the response, a `Deferred` of it (parked), a coroutine (cold paths only: it costs a task), or `NO_RESPONSE`.
-It is imported at the API's first request, so that starting up does not pay for it. It may raise `KafkaError` for
-the whole request, which is translated here, once; `broker.api.error_replies` knows what that looks like in each API.
+It returns the response, a `Deferred` of it (parked), a coroutine (cold paths only: it costs a task), or `NO_RESPONSE`.
+It is imported at the first request for its API, so that starting up does not pay for it. It may raise `KafkaError` for
+the whole request; the error is translated here, once, and `broker.api.error_replies` knows its form in each API.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What each API answers when the whole request failed: the code goes wherever the response has a place for it.
+"""The response of each API to a request that failed as a whole: where the error code goes.
 
-Mirrors the `getErrorResponse` of Kafka 4.3.1's request classes, observed. Errors of one partition or one group among
-others are not here: they are values in a handler's response.
+Mirrors the `getErrorResponse` of Kafka 4.3.1's request classes, observed. Errors of single partitions or groups are not
+here: they are values in a handler's response.
 """
 
 from __future__ import annotations

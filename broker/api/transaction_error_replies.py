@@ -1,4 +1,4 @@
-"""What the transaction APIs answer when the whole request failed; `broker.api.error_replies` has the other APIs."""
+"""The responses of the transaction APIs to a request that failed as a whole. The others: `broker.api.error_replies`."""
 
 from __future__ import annotations
 

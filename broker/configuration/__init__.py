@@ -1,1 +1,1 @@
-"""What can be set, where it was set, and what it means."""
+"""Settings: their tables, their sources and their meaning."""

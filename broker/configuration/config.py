@@ -1,8 +1,8 @@
 """The broker's settings: read from a file, the environment and overrides, and typed.
 
-State: `BrokerConfig` holds what was given at start and what AlterConfigs changed since; only `set_dynamic` changes it.
-A setting's value comes from the first of: dynamic (this broker), dynamic (cluster default), given at start, the table.
-Given at start means, the later winning: the properties file, `KAFKA_*` variables, overrides.
+State: `BrokerConfig` holds what was given at start and what AlterConfigs has changed since; only `set_dynamic` changes
+it. The value of a setting comes from the first of: dynamic (this broker), dynamic (cluster default), given at start,
+the table. Given at start means the properties file, `KAFKA_*` variables and overrides; the later of these wins.
 """
 
 from collections.abc import Callable, Iterable, Mapping

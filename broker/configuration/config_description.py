@@ -1,4 +1,4 @@
-"""What DescribeConfigs and CreateTopics say of settings: value, where it comes from, what else stands behind it.
+"""Settings as DescribeConfigs and CreateTopics show them: the value, its source, and its synonyms.
 
 Pure: takes a BrokerConfig and what the metadata image records of a resource. The sources and their order, and which
 synonyms are shown, are those of Kafka 4.3.1, observed; so are its oddities (see `_shown`).

@@ -1,4 +1,4 @@
-"""Where the broker listens and what it tells clients to connect to: `listeners`, `advertised.listeners`."""
+"""Where the broker listens, and the addresses that it gives to clients: `listeners`, `advertised.listeners`."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace

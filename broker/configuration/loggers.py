@@ -1,6 +1,6 @@
 """The broker's own loggers as a config resource (KIP-412): Python's loggers under Kafka's level names.
 
-A change holds for the life of the process; nothing is recorded.
+A change lasts as long as the process; nothing is recorded.
 """
 
 import logging

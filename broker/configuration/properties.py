@@ -1,4 +1,4 @@
-"""Where settings are written: Java properties files and `KAFKA_*` environment variables; text to name-value pairs."""
+"""Reads Java properties files and `KAFKA_*` environment variables into names and values."""
 
 from collections.abc import Iterator, Mapping
 

@@ -1,7 +1,7 @@
-"""One setting: its kind, what values it allows, and the words in which Kafka refuses another value.
+"""One setting: its type, the values it allows, and the words with which Kafka refuses other values.
 
 The tables: `broker.configuration.settings_table` (the broker's), `broker.configuration.topic_settings` (topics,
-groups, client metrics). A refusal's words reach clients (CreateTopics, AlterConfigs), so they are Kafka's; source:
+groups, client metrics). The words of a refusal reach clients (CreateTopics, AlterConfigs), so they are Kafka's; source:
 4.3.1's ConfigDef, observed.
 """
 

@@ -1,6 +1,7 @@
-"""One sentence per setting that this broker heeds, for DescribeConfigs with documentation and for `odradek`'s help.
+"""One sentence for each setting that has an effect here, for DescribeConfigs with documentation and for the help of
+`odradek`.
 
-Settings without effect here have none: Kafka's documentation says what they would do there.
+Settings without effect have none: Kafka's documentation describes what they do there.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """Every setting that a broker of Kafka 4.3.1 knows, in its order: what DescribeConfigs shows of a broker.
 
-Which of them change what this broker does is said by the attributes of `broker.configuration.config.BrokerConfig`; the
-others are accepted, reported and without effect. Defaults are Kafka's, except where a comment on the row says so: one
-node cannot hold three replicas, and need not wait for others to join.
+The attributes of `broker.configuration.config.BrokerConfig` are those that change what this broker does; the others are
+accepted, reported and without effect. Defaults are Kafka's, except where a comment on the row gives a reason: one node
+cannot hold three replicas, and need not wait for others to join.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""The topics in which the broker keeps its own state must be creatable with what their settings say.
+"""Checks that the internal topics can be created with the settings that the broker was given for them.
 
-Kafka starts with any value. When the topic is then refused, FindCoordinator answers COORDINATOR_NOT_AVAILABLE without
-end.
+Kafka starts with any value. When the topic cannot be created later, FindCoordinator answers COORDINATOR_NOT_AVAILABLE
+without end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A topic's settings as the log understands them."""
+"""The settings of a topic, in the form that its logs take."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What can be set for a topic, a group and a client-metrics subscription, and where a topic's defaults come from."""
+"""The settings of topics, groups and client-metrics subscriptions, and where the defaults of topics come from."""
 
 import re
 from collections.abc import Mapping

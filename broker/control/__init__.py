@@ -1,8 +1,8 @@
-"""HTTP on loopback for whoever runs the broker: /metrics, /healthz, /readyz.
+"""HTTP on loopback for operators: /metrics, /healthz, /readyz.
 
-listener    the socket, from the start; everything else once somebody comes
-pages       what is served, with aiohttp
-measures    what there is to be said: plain numbers, collected on the loop
-exposition  the same as Prometheus reads it
+listener    the socket, from the start; everything else is imported with the first connection
+pages       the HTTP pages, with aiohttp
+measures    the metrics as plain numbers, collected on the loop
+exposition  the metrics in Prometheus' text form
 readiness   whether everything is loaded
 """

@@ -1,7 +1,7 @@
-"""Measures in the text form of Prometheus, under the names that Kafka's metrics have behind the usual JMX exporter.
+"""Measures in Prometheus' text form, under the names that Kafka's metrics get from the usual JMX exporter.
 
-docs/metrics.md says which MBean each stands for. Formatting takes milliseconds where there are thousands of
-partitions, so it runs in a thread.
+docs/metrics.md lists the MBean of each metric. Formatting takes milliseconds with thousands of partitions, so it runs
+in a thread.
 """
 
 from __future__ import annotations

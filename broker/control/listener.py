@@ -1,7 +1,7 @@
-"""The socket of the HTTP pages. It listens from the start, but what answers is imported when the first peer comes.
+"""The socket of the HTTP pages. It listens from the start, but the pages are imported with the first connection.
 
-aiohttp and prometheus-client take longer to import than the broker to start, and as much memory: a broker that nobody
-looks at does without. They are imported in a thread, so that clients are served meanwhile.
+aiohttp and prometheus-client take longer to import than the broker takes to start, and as much memory: a broker whose
+metrics nobody reads does without. They are imported in a thread, so that clients are served meanwhile.
 """
 
 from __future__ import annotations

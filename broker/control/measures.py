@@ -1,5 +1,6 @@
-"""What metrics say, as plain numbers. Collected on the loop, at the moment when somebody asks: nothing is kept for it
-but the counters of requests (`broker.api.dispatch.Way`), of bytes, of connections and of verifications."""
+"""Metrics as plain numbers, collected on the loop when they are requested. Between requests only counters are kept: of
+requests (`broker.api.dispatch`), bytes, connections and verifications.
+"""
 
 from __future__ import annotations
 

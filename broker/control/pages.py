@@ -1,4 +1,4 @@
-"""What is served over HTTP. Imported with the first request to it."""
+"""The HTTP pages. Imported with the first connection."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Whether the broker can do all that it promises: it is ready when every coordinator has loaded what it keeps. One with
-a partition that cannot be read has not: its groups or transactional ids have nobody to turn to."""
+"""Readiness: the broker is ready when every coordinator has loaded its topic. A partition that cannot be read keeps it
+from being ready, because the groups or transactional ids of that partition have no coordinator.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The shells around the cores of groups and transactions: their logs, timers, markers and producer ids."""
+"""The shells around the coordinator cores: logs, timers, markers and producer ids."""

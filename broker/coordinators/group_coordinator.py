@@ -1,7 +1,7 @@
 """The group coordinator: all `__consumer_offsets` partitions, each a `Shard` around a `GroupCore`.
 
-Finds the shard of a group, loads shards at start or when the topic is made, lets them expire what is old, and forgets
-the offsets of deleted topics. Decisions are in `broker/groups`.
+Finds the shard of a group, loads shards at start and when the topic is created, triggers expiry, and forgets the
+offsets of deleted topics. Decisions are in `broker/groups`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The coordinators of a broker, made when they are first needed: their modules are a third of all that a start imports.
+"""The coordinators of a broker, created when they are first needed: their modules are a third of a start's imports.
 
-Each is made by the first request that asks for it, or as soon as the broker listens if its topic holds something.
+Each is created by the first request that needs it, or as soon as the broker listens if its topic is not empty.
 """
 
 from __future__ import annotations

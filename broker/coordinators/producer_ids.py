@@ -1,8 +1,8 @@
 """Producer ids for idempotent and transactional producers, taken from the metadata log in blocks of 1,000.
 
 A block is durable in the metadata log before its first id is given out; a restart loses the rest of it. So an id is
-never given out twice, and one record pays for a thousand producers. Where a block cannot be had, whoever wants an id is
-told COORDINATOR_LOAD_IN_PROGRESS, as in Kafka: all clients try again after that.
+never given out twice, and one record pays for a thousand producers. Where a block cannot be allocated, requests are
+answered COORDINATOR_LOAD_IN_PROGRESS, as in Kafka: all clients retry that.
 """
 
 from collections import deque

@@ -2,9 +2,10 @@
 
     decide → append → replay → settle → arm timers → release replies          all in one turn of the loop
 
-A turn that cannot be written leaves no trace: the core has not moved, and the asker learns NOT_COORDINATOR or the like.
-A crash between any two of these steps loses only what nobody was told: replies come last. Replies wait for the disk
-where the partition's settings ask for it; so do answers without records, for they may rest on records that still do.
+A turn that cannot be written leaves no trace: the core has not moved, and the client gets NOT_COORDINATOR or a similar
+code. A crash between any two of these steps loses only what nobody was told: replies come last. Replies wait for the
+disk where the partition's settings require it, as do answers without records, because they may depend on records that
+are still being synced.
 """
 
 from __future__ import annotations

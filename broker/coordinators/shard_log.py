@@ -1,4 +1,4 @@
-"""A partition as a `Shard` wants it: appended to at once, asked when that is durable, read from its start."""
+"""A partition in the form that a `Shard` uses: appended to at once, awaited until durable, read from its start."""
 
 from __future__ import annotations
 

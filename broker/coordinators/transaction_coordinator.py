@@ -1,8 +1,8 @@
 """The transaction coordinator: all `__transaction_state` partitions, each a `Shard` around a `TransactionCore`.
 
-Finds the shard of a transactional id, loads shards at start or when the topic is made, fetches producer ids for
-decisions that need one, carries markers between core and partitions, and lets time pass: transactions that are open
-for too long are aborted, ids that nobody uses are forgotten. Decisions are in `broker/transactions`.
+Finds the shard of a transactional id, loads shards at start and when the topic is created, fetches producer ids for
+decisions that need one, carries markers between core and partitions, and triggers timeouts: transactions that are open
+for too long are aborted, unused transactional ids expire. Decisions are in `broker/transactions`.
 """
 
 from __future__ import annotations

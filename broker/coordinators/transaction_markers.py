@@ -1,4 +1,4 @@
-"""Markers on their way: from the coordinator that owes them to the partitions that wait for them.
+"""Markers in transit: from the coordinator that owes them to the partitions that wait for them.
 
     core → MarkerSender → MarkerWriter → the leader's log → codes → MarkerSender → core
 

@@ -1,7 +1,8 @@
-"""Which producers a coordinator outside relies on (Enable2Pc): what is answered to them survives power failure.
+"""The producers that an external coordinator relies on (Enable2Pc): what is answered to them survives power failure.
 
-The cores of the transaction coordinator say it, as they replay their records; partitions ask, for every transactional
-batch. The producer id is what they ask by: a leader that has the transaction open asks nobody for its transactional id.
+The cores of the transaction coordinator register them as they replay their records; partitions look them up for every
+transactional batch. The key is the producer id, because a leader that has the transaction open does not look up its
+transactional id.
 """
 
 

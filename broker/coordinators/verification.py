@@ -1,9 +1,9 @@
-"""Before records of a transaction are written, its coordinator is asked whether they are part of it (KIP-890).
+"""Verification (KIP-890): before transactional records are written, their coordinator confirms that they are expected.
 
     partition: open here? then write    else: take a guard → ask the coordinator → write with the guard
 
-What is asked, and what is made of the answer, depends on what the producer's client understands: the tables. Where the
-guards live and what takes them away: `storage/verification.py`. Source: docs/spec/transactions.md#s2-7, #s2-8, #s4-6.
+The question, and the meaning of each answer, depend on what the producer's client understands: the tables. Where the
+guards live and what invalidates them: `storage/verification.py`. Source: docs/spec/transactions.md#s2-7, #s2-8, #s4-6.
 """
 
 from __future__ import annotations

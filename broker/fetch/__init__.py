@@ -1,1 +1,1 @@
-"""Fetch: sessions, reads of partitions and waiting for more."""
+"""Fetch: sessions, reads of partitions, and waiting for more data."""

@@ -1,4 +1,4 @@
-"""What one partition answers to one fetch: the checks in Kafka's order, then records up to what the reader may see."""
+"""One partition of one fetch: the checks in Kafka's order, then records up to the offset that the reader may see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One Fetch: read every partition of it, then answer, or wait until more is there, the time is over or the client gone.
+"""One Fetch: reads each of its partitions, then answers, or waits for more data, its timer or the client's disconnect.
 
 wanted partitions → (session) → read each → enough? → answer
                                   ↑          └ no: park → woken by appends or the timer

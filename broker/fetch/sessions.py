@@ -1,8 +1,8 @@
-"""Incremental fetch sessions (KIP-227): a consumer names its partitions once and then only what changed.
+"""Incremental fetch sessions (KIP-227): a consumer names its partitions once, and afterwards only changes.
 
-State: `FetchSessions` owns every session; only `begin` and the `finish` of a fetch change one. A session's epoch counts
-its fetches, so that a lost or repeated answer is noticed. Without room for a session the client is answered with
-session id 0 and goes on with full fetches.
+State: `FetchSessions` owns every session; only `begin` and the `finish` of a fetch change one. The epoch of a session
+counts its fetches, so that a lost or repeated answer is noticed. A client for which there is no room gets session id 0
+and continues with full fetches.
 
     session id  epoch     meaning
     0           0         full fetch that asks for a session
@@ -10,7 +10,7 @@ session id 0 and goes on with full fetches.
     n           0         full fetch that ends session n and asks for a new one
     n           e > 0     incremental fetch number e of session n
 
-Source: KIP-227; what is sent when and who is evicted as in Kafka 4.3.1.
+Source: KIP-227; which partitions are sent and which session is evicted, as in Kafka 4.3.1.
 """
 
 from collections.abc import Callable, Iterable, Sequence

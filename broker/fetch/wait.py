@@ -1,7 +1,7 @@
-"""Long poll: a fetch that found too little is parked; appends or its own timer wake it, its client's end drops it.
+"""Long poll: a fetch that found too little is parked. Appends or its timer wake it; a disconnect drops it.
 
-A parked fetch counts the bytes that appends bring instead of reading again at each of them. The count is an upper bound
-(what a `read_committed` consumer may see can be less), so being woken is a reason to look, not an answer.
+A parked fetch counts the appended bytes instead of reading again at each append. The count is an upper bound (a
+`read_committed` consumer may see less), so a wake-up means that the fetch reads again, not that it has an answer.
 """
 
 from __future__ import annotations

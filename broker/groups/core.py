@@ -1,8 +1,8 @@
 """All groups of one `__consumer_offsets` partition. Plain decisions: no clock, no files, nothing awaited.
 
-State comes from records (`replay`) and, for what records do not tell, from decisions whose records are written
-(`settle`). A request method only decides; whoever calls it appends `Outcome.records`, replays them and settles.
-Errors that concern the whole request are raised as `KafkaError`.
+State comes from records (`replay`) and, where records do not hold it, from decisions whose records have been written
+(`settle`). A request method only decides; its caller appends `Outcome.records`, replays them and settles. Errors that
+concern the whole request are raised as `KafkaError`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the coordinator asks of a group, whatever its type. Each type implements it in a folder of its own.
+"""The interface of a group, whatever its type. Each type implements it in a folder of its own.
 
-Lists, offsets, deletion and expiry know no type beyond this; `protocols.py` has what else a type contributes.
+Listing, offsets, deletion and expiry use only this interface; `protocols.py` has what else a type contributes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The requests about offsets, once the group is known to allow them, and the expiry of offsets."""
+"""The requests about offsets, once the group has allowed them, and the expiry of offsets."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The committed offsets of one `__consumer_offsets` partition, and those that open transactions have not decided about.
+"""The committed offsets of one `__consumer_offsets` partition, and the pending ones of open transactions.
 
-State only; what a request may do with it is in `offset_requests.py`. Everything in here comes from records.
+State only; what a request may do with it is in `offset_requests.py`. All of it comes from records.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Groups of a type that this broker does not coordinate: kept as Kafka recorded them.
 
-They are listed with their state, their offsets can be fetched, committed by nobody's name, deleted and expired, and
-Kafka or a later release carries on from the same records. Their members do not time out here.
+They are listed with their state; their offsets can be fetched, committed without a member id, deleted and expired.
+Kafka or a later release continues from the same records. Their members do not time out here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The groups of one `__consumer_offsets` partition by id, and what decisions about them depend on."""
+"""The groups of one `__consumer_offsets` partition by id, and the data that decisions about them depend on."""
 
 from __future__ import annotations
 

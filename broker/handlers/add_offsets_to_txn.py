@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn (key 25), versions 0-4: a group's offsets are about to be committed in a transaction.
+"""AddOffsetsToTxn (key 25), versions 0-4: adds a group's offsets to a transaction, before they are committed in it.
 
 v2: PRODUCER_FENCED is understood. v3: flexible. v4: TRANSACTION_ABORTABLE is understood. Needs WRITE on the
 transactional id and READ on the group. Adds the group's partition of `__consumer_offsets`, whether it exists or not.

@@ -1,7 +1,7 @@
-"""AddPartitionsToTxn (key 24), versions 0-5: partitions take part in a transaction.
+"""AddPartitionsToTxn (key 24), versions 0-5: adds partitions to a transaction, or verifies that they have been added.
 
 v0-3: a producer, for its one transaction; v2: PRODUCER_FENCED is understood, v3: flexible. v4: a partition leader, for
-many transactions at once, to add or only to ask (`verify_only`); v5: TRANSACTION_ABORTABLE is understood.
+many transactions at once, to add or only to verify (`verify_only`); v5: TRANSACTION_ABORTABLE is understood.
 v0-3 need WRITE on the transactional id and on each topic, v4-5 CLUSTER_ACTION on the cluster. All partitions of a
 transaction are added or none: if one cannot be, the others are OPERATION_NOT_ATTEMPTED.
 """

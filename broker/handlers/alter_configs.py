@@ -1,7 +1,7 @@
 """AlterConfigs (key 33), versions 0-2: replaces all settings that a resource has of its own.
 
-v2: flexible. Superseded by IncrementalAlterConfigs, and used still. Needs ALTER_CONFIGS on the topic, the group or the
-cluster. Answers when the settings are in force.
+v2: flexible. Superseded by IncrementalAlterConfigs, but still used. Needs ALTER_CONFIGS on the topic, the group or the
+cluster. Answered when the settings are in force.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""ApiVersions (key 18), versions 0-4: which APIs and features are served.
+"""ApiVersions (key 18), versions 0-4: the APIs and features that are served.
 
-v1: throttle time. v3: flexible, the client tells its name and version, the answer its features. v4 (KIP-1022): may show
-features whose lowest level is 0, which older clients refuse to read, so they are not shown to them.
-A version that is not served is answered by `broker.api.dispatch` (KIP-511). Needs no permission.
+v1: throttle time. v3: flexible, the client sends its name and version, the answer holds features. v4 (KIP-1022): may
+list features whose lowest level is 0, which older clients refuse to read and therefore do not get.
+`broker.api.dispatch` answers a version that is not served (KIP-511). Needs no permission.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""CreatePartitions (key 37), versions 0-3: gives topics more partitions; fewer is not possible.
+"""CreatePartitions (key 37), versions 0-3: adds partitions to topics; removing them is not possible.
 
-v2: flexible. v3: may be throttled. Needs ALTER on each topic. Answers when the partitions can be written to.
+v2: flexible. v3: may be throttled. Needs ALTER on each topic. Answered when the partitions can be written to.
 """
 
 from __future__ import annotations

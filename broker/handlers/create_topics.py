@@ -1,7 +1,7 @@
-"""CreateTopics (key 19), versions 2-7: makes topics, or says whether it would.
+"""CreateTopics (key 19), versions 2-7: creates topics, or only validates the request.
 
 v4: partition count and replication factor may be -1, the broker's default. v5: flexible; answers count, factor and
-settings. v6: may be throttled. v7: answers the topic id. Needs CREATE on the cluster or on each topic. Answers when
+settings. v6: may be throttled. v7: answers the topic id. Needs CREATE on the cluster or on each topic. Answered when
 the topics can be written to.
 """
 

@@ -1,4 +1,4 @@
-"""DeleteGroups (key 42), versions 0-2: forget groups without members, and their offsets. v2: flexible.
+"""DeleteGroups (key 42), versions 0-2: deletes groups without members, and their offsets. v2: flexible.
 
 Needs DELETE on each group. Answered when the tombstones are recorded.
 """

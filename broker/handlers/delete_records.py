@@ -1,7 +1,7 @@
-"""DeleteRecords (key 21), versions 0-2: lets partitions start at a later offset.
+"""DeleteRecords (key 21), versions 0-2: moves the log start offset of partitions forward.
 
-v2: flexible. Needs DELETE on each topic. Offset -1 stands for the high watermark. What is gone is unreadable at once;
-its files go with the next retention check. Topics that are only compacted refuse.
+v2: flexible. Needs DELETE on each topic. Offset -1 stands for the high watermark. Deleted records are unreadable at
+once; their files are removed by the next retention check. Topics that are only compacted refuse.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """DeleteTopics (key 20), versions 1-6: by name, from v6 on also by topic id.
 
-v4: flexible. v5: answers an error message. Needs DELETE on each topic; who may not even DESCRIBE a topic given by id is
-told that there is none. Answers when the topics cannot be reached any more; their files go later.
+v4: flexible. v5: answers an error message. Needs DELETE on each topic; a client that may not even DESCRIBE a topic
+given by id is told that it does not exist. Answered when the topics cannot be reached any more; their files go later.
 """
 
 from __future__ import annotations

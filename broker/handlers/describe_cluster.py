@@ -1,4 +1,4 @@
-"""DescribeCluster (key 60), versions 0-2: who is there, on the listener that the client came by.
+"""DescribeCluster (key 60), versions 0-2: the brokers, at their addresses for the listener that the client used.
 
 v0: flexible. v1: endpoint type (brokers or controllers). v2: fenced brokers on demand. Needs DESCRIBE on the cluster
 for the cluster's authorized operations only.

@@ -1,7 +1,7 @@
-"""DescribeLogDirs (key 35), versions 1-5: how much space partitions take, and how much there is.
+"""DescribeLogDirs (key 35), versions 1-5: the sizes of partitions, and the space of the data directory.
 
 v2: flexible. v3: an error for the whole request. v4: total and usable bytes. v5: whether the directory is cordoned,
-which ours never is. Needs DESCRIBE on the cluster. Asked for nothing (null), it describes every partition.
+which it never is here. Needs DESCRIBE on the cluster. A null list of topics means every partition.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61), version 0: what partitions remember of their idempotent and transactional producers.
+"""DescribeProducers (key 61), version 0: the producer state of partitions, idempotent and transactional.
 
 Needs READ on each topic. Source: KIP-664; docs/spec/transactions.md#s2-9.
 """

@@ -1,8 +1,8 @@
 """DescribeTopicPartitions (key 75), version 0: topics page by page, in the order of their names (KIP-966).
 
-Needs DESCRIBE on each topic. Asked for no topic, it goes through all of them. A page holds
-`response_partition_limit` partitions, at most what `max.request.partition.size.limit` allows and at least one; topics
-that cannot be described cost nothing. The cursor names the first partition of the next page.
+Needs DESCRIBE on each topic. An empty list of topics means all. A page holds `response_partition_limit` partitions, at
+most what `max.request.partition.size.limit` allows and at least one; topics that cannot be described do not count. The
+cursor names the first partition of the next page.
 """
 
 from __future__ import annotations

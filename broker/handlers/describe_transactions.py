@@ -1,6 +1,6 @@
 """DescribeTransactions (key 65), version 0: the state of transactional ids that are coordinated here.
 
-Needs DESCRIBE on each id; topics on which the asker has no DESCRIBE are left out without a word.
+Needs DESCRIBE on each id; topics that the client may not DESCRIBE are left out silently.
 """
 
 from __future__ import annotations

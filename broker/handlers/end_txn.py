@@ -1,8 +1,8 @@
 """EndTxn (key 26), versions 0-5: commit or abort.
 
 v2: PRODUCER_FENCED is understood. v3: flexible. v4: TRANSACTION_ABORTABLE is understood. v5 (KIP-890): every end bumps
-the epoch, and the answer holds what the producer goes on with. Needs WRITE on the transactional id.
-Answered when the decision and its markers are written; if a marker has to be tried again, when the decision is.
+the epoch, and the answer holds the pair of the next transaction. Needs WRITE on the transactional id.
+Answered when the decision and its markers are written, or, if a marker has to be retried, when the decision is.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Fetch (key 1), versions 4-18: records from many partitions, at once or when enough of them are there.
 
 v5: log start offset. v7: incremental sessions (KIP-227). v9: leader epochs are checked. v11: rack, preferred replica.
-v12: flexible; last fetched epoch, answered with where histories part. v13: topic ids. v15: replica state as a tag.
-v16: node endpoints beside a leadership error. v17, v18: fields that only followers use.
+v12: flexible; last fetched epoch, answered with the point where histories diverge. v13: topic ids. v15: replica state
+as a tag. v16: node endpoints beside a leadership error. v17, v18: fields that only followers use.
 Needs READ on each topic. There is one replica of everything, so a follower is told NOT_LEADER_OR_FOLLOWER.
 Source: KIP-227, KIP-320, KIP-516; the rest as Kafka 4.3.1 does it.
 """

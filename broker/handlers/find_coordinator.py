@@ -1,11 +1,11 @@
-"""FindCoordinator (key 10), versions 0-6: which broker looks after a group, a transactional id or a share partition.
+"""FindCoordinator (key 10), versions 0-6: the broker that coordinates a group, a transactional id or a share partition.
 
 v1: key types, error messages. v3: flexible. v4: several keys. v6: share partitions. Needs DESCRIBE on the group or
 transactional id; CLUSTER_ACTION on the cluster for share partitions, about which only brokers ask.
 
-There is one broker, so the question is whether it can be said yet. `__consumer_offsets` is made by the first question
-about a group, `__transaction_state` by the first about a transactional id; unlike Kafka, which answers
-COORDINATOR_NOT_AVAILABLE until it is asked again, the answer waits for it.
+There is one broker, so the only question is when it can be named. The first request about a group creates
+`__consumer_offsets`, the first about a transactional id `__transaction_state`. Kafka answers COORDINATOR_NOT_AVAILABLE
+until the topic exists; here the answer waits for it.
 
 Not handled: share partitions have no coordinator yet: COORDINATOR_NOT_AVAILABLE.
 """

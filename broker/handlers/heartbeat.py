@@ -1,4 +1,4 @@
-"""Heartbeat (key 12), versions 0-4: a member of a classic group lives; it learns of a rebalance by the answer.
+"""Heartbeat (key 12), versions 0-4: keeps a member of a classic group alive; the answer tells it of a rebalance.
 
 v3: static members. v4: flexible. Needs READ on the group.
 """

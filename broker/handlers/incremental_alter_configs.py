@@ -1,6 +1,6 @@
-"""IncrementalAlterConfigs (key 44), versions 0-1: sets, unsets and extends settings, one by one (KIP-339).
+"""IncrementalAlterConfigs (key 44), versions 0-1: sets, unsets and extends single settings (KIP-339).
 
-v1: flexible. Needs ALTER_CONFIGS on the topic, the group or the cluster. Answers when the settings are in force.
+v1: flexible. Needs ALTER_CONFIGS on the topic, the group or the cluster. Answered when the settings are in force.
 """
 
 from __future__ import annotations

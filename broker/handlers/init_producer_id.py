@@ -1,10 +1,10 @@
-"""InitProducerId (key 22), versions 0-6: a producer id and epoch, for good or for a transactional id.
+"""InitProducerId (key 22), versions 0-6: a producer id and epoch, with or without a transactional id.
 
 v2: flexible. v3: the producer's present id and epoch. v4: PRODUCER_FENCED is understood. v5: TRANSACTION_ABORTABLE is.
 v6 (KIP-939, which no Kafka serves yet): Enable2Pc, and KeepPreparedTxn with what it kept.
 Needs IDEMPOTENT_WRITE on the cluster, or WRITE on any topic; with a transactional id, WRITE on that, and for Enable2Pc
-TWO_PHASE_COMMIT too. An open transaction of the id is kept, if that is asked for; else it is aborted, and the asker
-told to come again: CONCURRENT_TRANSACTIONS.
+TWO_PHASE_COMMIT too. An open transaction of the id is kept, if the request asks for that; otherwise it is aborted, and
+the client retries after CONCURRENT_TRANSACTIONS.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""JoinGroup (key 11), versions 0-9: enter a classic group, or come back for its next generation.
+"""JoinGroup (key 11), versions 0-9: join a classic group, or rejoin for its next generation.
 
-v1: rebalance timeout. v4: a dynamic member first gets a member id and comes back with it (MEMBER_ID_REQUIRED).
+v1: rebalance timeout. v4: a dynamic member first gets a member id and rejoins with it (MEMBER_ID_REQUIRED).
 v5: static members. v6: flexible. v7: protocol type in the answer; a missing protocol name is null. v8: reason.
-v9: a static leader that came back is told to skip the assignment. Needs READ on the group.
-Answered when the members have joined, or had their time to.
+v9: a static leader that rejoined is told to skip the assignment. Needs READ on the group.
+Answered when all members have joined, or the time for it is over.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""LeaveGroup (key 13), versions 0-5: members of a classic group go, or are sent away by an administrator.
+"""LeaveGroup (key 13), versions 0-5: members leave a classic group, or an administrator removes them.
 
 v3: several members, static ones by their instance id. v4: flexible. v5: reason. Needs READ on the group.
 """

@@ -1,4 +1,4 @@
-"""ListConfigResources (key 74), versions 0-1: names of what can have settings of its own.
+"""ListConfigResources (key 74), versions 0-1: the names of resources that can have settings of their own.
 
 v0: client metrics subscriptions only (it was called ListClientMetricsResources). v1: types to choose from, all by
 default. Needs DESCRIBE_CONFIGS on the cluster.

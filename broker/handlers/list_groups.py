@@ -1,8 +1,8 @@
 """ListGroups (key 16), versions 0-5: all groups of this broker.
 
-v3: flexible. v4: only groups in given states; states are shown. v5: only groups of given types; types are shown.
-Needs DESCRIBE on the cluster, else shows the groups that the client may DESCRIBE. While a partition is loading, the
-whole answer is COORDINATOR_LOAD_IN_PROGRESS: half a list would look like a list.
+v3: flexible. v4: filter by state; states are shown. v5: filter by type; types are shown.
+Needs DESCRIBE on the cluster; without it, shows the groups that the client may DESCRIBE. While a partition is loading,
+the whole answer is COORDINATOR_LOAD_IN_PROGRESS: half a list would look like a complete one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ListTransactions (key 66), versions 0-2: the transactional ids that are coordinated here, and their states.
 
-v1: only transactions that are open for longer than a duration. v2: only ids that match a pattern. Shows the ids on
-which the asker has DESCRIBE.
+v1: only transactions open for longer than a duration. v2: only ids that match a pattern. Shows the ids that the client
+may DESCRIBE.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Metadata (key 3), versions 0-13: which brokers there are, and who leads which partition.
+"""Metadata (key 3), versions 0-13: the brokers, and the leaders of partitions.
 
 v0: no topics means all; later null does. v1: controller, rack, internal topics. v2: cluster id. v4: whether missing
-topics are to be created. v5: offline replicas. v7: leader epochs. v8: what the asker may do with topics, and up to v10
-with the cluster. v9: flexible. v10: topic ids in answers. v12: topic ids in requests. v13: an error for the whole
+topics are to be created. v5: offline replicas. v7: leader epochs. v8: authorized operations on topics, and up to v10
+on the cluster. v9: flexible. v10: topic ids in answers. v12: topic ids in requests. v13: an error for the whole
 request.
-Needs DESCRIBE on each topic; topics that are not named and not allowed are left out.
+Needs DESCRIBE on each topic; a request for all topics leaves out those that are not allowed.
 
-A topic that is missing and may be created is answered with UNKNOWN_TOPIC_OR_PARTITION while it comes into being, as
-Kafka does: clients ask again.
+A missing topic that may be created is answered with UNKNOWN_TOPIC_OR_PARTITION while it is being created, as in Kafka:
+clients ask again.
 """
 
 from __future__ import annotations

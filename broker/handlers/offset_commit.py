@@ -1,4 +1,4 @@
-"""OffsetCommit (key 8), versions 2-10: how far a group has come.
+"""OffsetCommit (key 8), versions 2-10: stores the offsets of a group.
 
 v5: no more retention time. v6: leader epochs. v7: static members. v8: flexible. v9: member epochs of consumer groups,
 GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH. v10: topic ids instead of names. Needs READ on the group and each topic.

@@ -1,7 +1,7 @@
-"""OffsetDelete (key 47), version 0: forget a group's offsets of some partitions.
+"""OffsetDelete (key 47), version 0: deletes a group's offsets of some partitions.
 
-Needs DELETE on the group and READ on each topic. Of a consumer group with members, the topics that it is subscribed to
-stay (GROUP_SUBSCRIBED_TO_TOPIC). Answered when the tombstones are recorded.
+Needs DELETE on the group and READ on each topic. For a consumer group with members, offsets of subscribed topics stay
+(GROUP_SUBSCRIBED_TO_TOPIC). Answered when the tombstones are recorded.
 """
 
 from __future__ import annotations

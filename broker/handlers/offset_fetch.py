@@ -1,4 +1,4 @@
-"""OffsetFetch (key 9), versions 1-10: how far groups have come.
+"""OffsetFetch (key 9), versions 1-10: the committed offsets of groups.
 
 v2: null asks for all topics; an error of the group stands at the top. v5: leader epochs. v6: flexible.
 v7: `require_stable` answers UNSTABLE_OFFSET_COMMIT where an open transaction has an offset. v8: several groups, each

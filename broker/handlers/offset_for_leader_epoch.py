@@ -1,7 +1,7 @@
-"""OffsetForLeaderEpoch (key 23), versions 2-4: where a leader epoch ended, so that a reader finds where logs parted.
+"""OffsetForLeaderEpoch (key 23), versions 2-4: the end of a leader epoch, from which a reader finds where logs diverge.
 
-v3: replica id. v4: flexible. Needs DESCRIBE on each topic. An epoch that is not known is answered with -1, -1 and no
-error. Source: KIP-101, KIP-320.
+v3: replica id. v4: flexible. Needs DESCRIBE on each topic. An unknown epoch is answered with -1, -1 and no error.
+Source: KIP-101, KIP-320.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SyncGroup (key 14), versions 0-5: the leader brings the assignment of its generation, everybody gets their part.
+"""SyncGroup (key 14), versions 0-5: the leader sends the assignment of its generation, every member receives its part.
 
 v3: static members. v4: flexible. v5: protocol type and name, which must be the group's. Needs READ on the group.
 Answered when the leader's assignment is recorded.

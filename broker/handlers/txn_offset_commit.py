@@ -1,8 +1,8 @@
-"""TxnOffsetCommit (key 28), versions 0-5: how far a group has come, if the transaction is committed.
+"""TxnOffsetCommit (key 28), versions 0-5: stores offsets of a group that take effect if the transaction commits.
 
 v2: leader epochs. v3: flexible; member, instance and generation are checked where they are given. v4:
 TRANSACTION_ABORTABLE is understood. v5: adds the group's partition to the transaction. Needs WRITE on the transactional
-id, READ on the group and each topic. Answered when the offsets are recorded; they count once the marker is written.
+id, READ on the group and each topic. Answered when the offsets are recorded; they take effect with the COMMIT marker.
 Source: docs/spec/transactions.md#s2-7.
 """
 

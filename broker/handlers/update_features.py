@@ -1,4 +1,4 @@
-"""UpdateFeatures (key 57), versions 0-2: to which level of each feature the cluster is finalised.
+"""UpdateFeatures (key 57), versions 0-2: sets the finalised level of each feature of the cluster.
 
 v1: upgrade types instead of a flag (which Kafka does not heed: version 0 cannot downgrade), validation only. v2: no
 results by feature. Needs ALTER on the cluster. All updates are made or none; answered when they are durable.

@@ -1,8 +1,8 @@
-"""WriteTxnMarkers (key 27), versions 1-2: transactions end in partitions that this broker leads.
+"""WriteTxnMarkers (key 27), versions 1-2: ends transactions in partitions that this broker leads.
 
 v1: flexible. v2 (KIP-1228): the transaction version, under which a marker's epoch must be newer than the open
-transaction's. Needs ALTER or CLUSTER_ACTION on the cluster: coordinators send it, and people who end a transaction that
-no coordinator knows. Answered when all are durable; markers of one producer id are answered as one.
+transaction's. Needs ALTER or CLUSTER_ACTION on the cluster: coordinators send it, and operators who end a transaction
+that no coordinator knows. Answered when all are durable; markers of one producer id are answered as one.
 """
 
 from __future__ import annotations

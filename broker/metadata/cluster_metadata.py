@@ -2,8 +2,8 @@
 
     submit(decide) → decide(image) → append → fdatasync → replay → listeners → answer
 
-One turn after another; what waits while a sync is under way is decided after it. Nothing is visible, to this broker or
-to clients, that a power failure could still take.
+One turn runs at a time; decisions that arrive during a sync are taken after it. Nothing becomes visible, to this broker
+or to clients, that a power failure could still take.
 """
 
 import logging

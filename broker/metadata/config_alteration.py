@@ -1,4 +1,4 @@
-"""What AlterConfigs and IncrementalAlterConfigs have in common: permissions, loggers, the turn, the results."""
+"""What AlterConfigs and IncrementalAlterConfigs share: permissions, loggers, the turn, the results."""
 
 from __future__ import annotations
 

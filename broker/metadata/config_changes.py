@@ -1,7 +1,7 @@
-"""AlterConfigs and IncrementalAlterConfigs: decisions about the image, in Kafka's codes and words.
+"""AlterConfigs and IncrementalAlterConfigs: decisions about the image, with Kafka's codes and words.
 
-A change is a map from name to new value, None for "no longer set"; only what really changes is recorded.
-Source: Kafka 4.3.1, asked with the requests of tests/spec.
+A change maps names to new values, None for "no longer set"; only what really changes is recorded.
+Source: the answers of Kafka 4.3.1 to the requests of tests/spec.
 """
 
 from collections import Counter

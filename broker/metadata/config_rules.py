@@ -1,4 +1,4 @@
-"""What each kind of resource may be set to. Refusals are KafkaErrors in Kafka's codes and words."""
+"""The settings that each kind of resource allows. Refusals are KafkaErrors with Kafka's codes and words."""
 
 import re
 from collections.abc import Iterable, Mapping

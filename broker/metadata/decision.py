@@ -1,4 +1,4 @@
-"""What a decision about the cluster's metadata consists of."""
+"""The parts of a decision about the cluster's metadata."""
 
 from typing import Generic, NamedTuple, TypeVar
 

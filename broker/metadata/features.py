@@ -1,4 +1,4 @@
-"""UpdateFeatures: to which level the cluster is finalised. Source: Kafka 4.3.1, its refusals word for word."""
+"""UpdateFeatures: changing the finalised level of a feature. Source: Kafka 4.3.1; refusals are in its words."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
-"""The cluster as the metadata log tells it: topics, partitions, configs, features, brokers, producer ids.
+"""The cluster as the metadata log describes it: topics, partitions, configs, features, brokers, producer ids.
 
 State: `MetadataImage`; only `replay` changes it, one record at a time, live and at start alike. Records that this
 broker has no use for yet (quotas, SCRAM credentials, ACLs, controller registration) stay in the log, unread.
-Source: the record schemas of Kafka 4.3.1 and what its brokers make of them (served.json of the recorded directories).
+Source: the record schemas of Kafka 4.3.1, and what its brokers served from the recorded directories (served.json).
 """
 
 from collections.abc import Callable, Mapping

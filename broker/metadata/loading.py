@@ -1,7 +1,7 @@
-"""Batches of the metadata log, or of a snapshot, into an image.
+"""Loads batches of the metadata log, or of a snapshot, into an image.
 
-Records between BeginTransaction and EndTransaction count together or not at all (KIP-868). What cannot be understood,
-because a newer Kafka wrote it, is passed over and named once.
+Records between BeginTransaction and EndTransaction are applied together or not at all (KIP-868). Records that cannot be
+understood, because a newer Kafka wrote them, are skipped and reported once.
 """
 
 from collections.abc import Iterable

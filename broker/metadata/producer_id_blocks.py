@@ -1,4 +1,4 @@
-"""Producer ids are handed out in blocks; a block, once recorded, belongs to one broker for ever."""
+"""Producer ids are allocated in blocks; a recorded block belongs to one broker for good."""
 
 from broker.metadata.decision import Decision
 from broker.metadata.image import MetadataImage

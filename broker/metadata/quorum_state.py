@@ -1,4 +1,4 @@
-"""`quorum-state` in `__cluster_metadata-0`: who leads the metadata log, in which epoch. Bytes ↔ value.
+"""`quorum-state` in `__cluster_metadata-0`: leader and epoch of the metadata log. Bytes ↔ value.
 
 Written before the first batch of an epoch, so that no epoch is used twice. Layout: docs/formats/cluster-metadata.md.
 """

@@ -1,7 +1,7 @@
 """Metadata records to bytes and back, in Kafka's frame: frame version (1), type, version, then the body.
 
-All three are unsigned varints. Which version of a record is written follows from the finalised `metadata.version`, so
-that a Kafka of that level can read it.
+The first three are unsigned varints. The finalised `metadata.version` determines the version in which a record is
+written, so that a Kafka of that level can read it.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""What the broker records about itself at start and stop: first features, its registration, its leadership."""
+"""What the broker records about itself at start and stop: initial features, its registration, its leadership."""
 
 from collections.abc import Iterable, Sequence
 

@@ -1,7 +1,7 @@
 """Metadata snapshots (`<end offset>-<epoch>.checkpoint`) and `bootstrap.checkpoint`: finding, checking, writing them.
 
-A snapshot stands for all records of the log below its end offset. This broker reads Kafka's and writes none of its own
-but the bootstrap: its log holds only what changed, not a record every 500 ms, and so stays short.
+A snapshot stands for all records of the log below its end offset. This broker reads Kafka's snapshots and writes only
+`bootstrap.checkpoint`: its log holds only changes, not a record every 500 ms, and so stays short.
 """
 
 import re

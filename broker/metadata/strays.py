@@ -1,4 +1,4 @@
-"""Directories of partitions that the metadata no longer knows: what a deletion left behind that a crash interrupted."""
+"""Stray directories: partitions that the metadata no longer knows, left by a deletion that a crash interrupted."""
 
 from collections.abc import Callable, Iterable
 

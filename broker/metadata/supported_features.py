@@ -1,6 +1,6 @@
-"""The features that this broker knows, with the levels it can work at: what a cluster may be finalised at.
+"""The features that this broker knows, and the levels at which it can finalise them.
 
-A feature belongs here once what it promises is served. Source: the feature enums of Kafka 4.3.1, observed.
+A feature is listed once everything it promises is served. Source: the feature enums of Kafka 4.3.1, observed.
 """
 
 from collections.abc import Mapping

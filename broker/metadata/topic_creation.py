@@ -1,6 +1,6 @@
 """Creating topics: for CreateTopics, and for clients that merely mention one (auto-creation, internal topics).
 
-What decides is imported when the first topic is made: a broker that starts on a full directory does not need it.
+The decisions are imported when the first topic is created: a broker that starts on a full directory does not need them.
 """
 
 from __future__ import annotations

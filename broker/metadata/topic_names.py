@@ -1,4 +1,4 @@
-"""Which names a topic can have. Source: Kafka 4.3.1, its refusals word for word."""
+"""Which topic names are valid. Source: Kafka 4.3.1; refusals are in its words."""
 
 import re
 

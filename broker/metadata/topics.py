@@ -1,7 +1,7 @@
-"""Creating, enlarging and deleting topics: decisions about the image, in Kafka's codes and words.
+"""Creating, enlarging and deleting topics: decisions about the image, with Kafka's codes and words.
 
-Every function takes the image as it is and returns what would have to be recorded; nothing changes here. All replicas
-are this node's: `Node` says which one that is. Source: Kafka 4.3.1, asked with the requests of tests/spec.
+Every function takes the image and returns the records of the change; nothing changes here. All replicas are on this
+node, which `Node` identifies. Source: the answers of Kafka 4.3.1 to the requests of tests/spec.
 """
 
 from collections import Counter

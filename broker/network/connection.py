@@ -1,9 +1,9 @@
-"""One peer: bytes in, frames to the dispatcher, answers out in the order of the requests.
+"""One connection: bytes in, frames to the dispatcher, answers out in the order of the requests.
 
-Frames are handled where they were received: those that fit into the shared receive buffer in place, a longer one in a
-buffer of its own that grows with the bytes that arrive (never with the length that was announced). One request is in
-flight at a time, save that requests of one API may overlap where their handler says so. What comes meanwhile is kept,
-at most one receive buffer or one frame of it, and then nothing more is read; nor from peers that do not read answers.
+Frames are handled where they were received: those that fit into the shared receive buffer in place, a longer one in its
+own buffer, which grows with the bytes that arrive and never with the announced length. One request is in flight at a
+time, except that requests of one API may overlap where their handler allows it. Meanwhile at most one receive buffer or
+one frame of further input is kept; then reading stops. It also stops for peers that do not read their answers.
 """
 
 from __future__ import annotations

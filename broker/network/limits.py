@@ -1,6 +1,6 @@
-"""What a peer may take: Kafka's limits on connections and on the memory of requests. Pure counting; the server acts.
+"""Kafka's limits on connections and on the memory of requests. Pure counting; the server acts on it.
 
-Source: SocketServer and ConnectionQuotas of Kafka 4.3.1, observed; the names are its settings'.
+Source: SocketServer and ConnectionQuotas of Kafka 4.3.1, observed; the names are those of its settings.
 """
 
 from __future__ import annotations

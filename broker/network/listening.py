@@ -1,4 +1,4 @@
-"""From the configuration to sockets and limits, and what to say when that cannot be."""
+"""From the configuration to sockets and limits, with messages that say what to correct where that is impossible."""
 
 from __future__ import annotations
 

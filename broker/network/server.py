@@ -1,4 +1,4 @@
-"""Where peers come in: the listening socket, everything that all connections share, and the sweep of idle ones."""
+"""The server: the listening sockets, the resources that all connections share, and the sweep of idle connections."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Partitions at work: appends that share a write, reads that wait, and what is done to logs unasked."""
+"""Partitions at work: appends that share a write, reads that wait, and the periodic chores on logs."""

@@ -1,8 +1,8 @@
-"""Compaction as a chore: which log, when, in which thread, and how its segments change places.
+"""Compaction as a chore: chooses the log, runs a pass in a worker thread, and swaps the segments.
 
-On the loop are only the choice and the swap; reading, sifting, writing and renaming are a worker's. One pass at a time,
-the filthiest log first; a pass leaves off when its partition is deleted or the broker stops. A log that cannot be read
-is left alone until the next start, as Kafka does. Settings: `log.cleaner.*`.
+Only the choice and the swap run on the loop; a worker reads, filters, writes and renames. One pass runs at a time, on
+the filthiest log first, and stops when its partition is deleted or the broker stops. A log that cannot be read is left
+alone until the next start, as in Kafka. Settings: `log.cleaner.*`.
 """
 
 from __future__ import annotations

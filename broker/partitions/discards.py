@@ -1,4 +1,4 @@
-"""Directories of deleted partitions: out of sight already, and removed from the disk a while later."""
+"""Directories of deleted partitions: renamed at once, and removed from the disk after a delay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What appends share: one write per partition and loop tick, and one fdatasync for all that wait for it.
+"""Group commit: one write per partition and loop tick, and one fdatasync for all replies that wait for it.
 
     append, append, … → (end of the tick) write each dirty partition → replies → parked fetches
                                            └ where settings ask: fdatasync in a thread → replies

@@ -1,7 +1,7 @@
-"""What the broker does unasked, partition by partition: retention, producer expiry, flushing by time, checkpoints.
+"""Periodic chores, partition by partition: retention, producer expiry, flushing by time, checkpoints.
 
-A chore goes through all partitions in slices: after SLICE_MS the clients have their turn, then it goes on. Its next run
-is counted from the end of the last one, so that runs of one chore never overlap.
+A chore goes through all partitions in slices: after SLICE_MS it yields to the clients, then continues. Its next run is
+counted from the end of the last one, so that runs of one chore never overlap.
 """
 
 from __future__ import annotations

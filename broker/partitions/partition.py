@@ -1,7 +1,7 @@
-"""One partition at work: what was appended and not yet answered, what waits for an fdatasync, which fetches are parked.
+"""One partition at work: appends without an answer yet, replies that wait for an fdatasync, parked fetches.
 
-The records, offsets and producer state live in its `Log`; here is only who waits for what. A reply is let go when its
-records are written and, where settings ask for it, synced; a failed write fails exactly those that were in it.
+Records, offsets and producer state live in its `Log`; this class holds only what waits for them. A reply is released
+when its records are written and, where settings require it, synced; a failed write fails exactly the appends in it.
 """
 
 from __future__ import annotations

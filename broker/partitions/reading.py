@@ -1,4 +1,4 @@
-"""What Fetch, ListOffsets and OffsetForLeaderEpoch share: isolation levels, and the check of a leader epoch."""
+"""What Fetch, ListOffsets and OffsetForLeaderEpoch share: isolation levels, and the check of the leader epoch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which partitions this broker leads, by topic name and by topic id; kept in step with the metadata log.
+"""The partitions that this broker leads, by topic name and by topic id; kept in step with the metadata log.
 
-State: `Partitions` owns every `Partition`; the registry changes when metadata did (`topic_created` and its siblings are
-called after a commit), never because of a request.
+State: `Partitions` owns every `Partition`. The registry changes when the metadata has changed (`topic_created` and its
+siblings are called after a commit), never because of a request.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Regular expressions as Kafka's requests mean them."""
+"""Regular expressions in the syntax and with the meaning that Kafka gives them."""

@@ -1,7 +1,7 @@
-"""Matching with RE2's promise: in time that grows with the text, whatever the pattern.
+"""Matching with RE2's guarantee: the time grows with the text, whatever the pattern.
 
-A pattern becomes a set of positions that are followed all at once; which set follows which by which character is
-remembered, up to a bound. `re` could be kept busy for years by a pattern that a client sends.
+A pattern becomes a set of positions that are followed all at once; transitions from set to set are cached, up to a
+bound. Python's `re` could be kept busy for years by a pattern that a client sends.
 """
 
 from __future__ import annotations

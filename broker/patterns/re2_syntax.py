@@ -1,7 +1,7 @@
-"""RE2's syntax of regular expressions, parsed: what Kafka means where a request holds a pattern.
+"""A parser for RE2's syntax, which Kafka uses where a request holds a pattern.
 
-No backreferences, no looking around, nothing that could make matching slow; `broker.patterns.re2` does the matching.
-Source: RE2's syntax page (github.com/google/re2/wiki/Syntax), as RE2/J in Kafka 4.3.1 was seen to take it.
+There are no backreferences and no lookaround, which could make matching slow; `broker.patterns.re2` does the matching.
+Source: RE2's syntax page (github.com/google/re2/wiki/Syntax), and how RE2/J in Kafka 4.3.1 was observed to apply it.
 """
 
 from __future__ import annotations

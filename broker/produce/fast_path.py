@@ -1,9 +1,9 @@
-"""The Produce that most requests are: one batch for one partition, with nothing unusual about it.
+"""The fast path of Produce: one batch for one partition, with nothing unusual about it.
 
-It takes a short way, from its bytes to the log and back to bytes, since a general request costs twice as much CPU.
-Whatever is unusual or wrong with a request is left to the general way (handlers/produce.py), which finds out what it
-is: so this way refuses nothing, and there is nothing to keep alike but the answers to batches that were written. A
-question to the transaction coordinator, if its answer is not yes or does not come at once, is asked again there.
+It goes from the request's bytes to the log and back to bytes, because the general path costs twice as much CPU.
+Anything unusual or wrong is left to the general path (handlers/produce.py), which finds out what it is. The fast path
+therefore refuses nothing, and only the answers to written batches have to be the same on both. A question to the
+transaction coordinator whose answer is not yes, or does not come at once, is asked again on the general path.
 """
 
 from __future__ import annotations

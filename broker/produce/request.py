@@ -1,7 +1,6 @@
-"""One Produce on its way: its batches are checked and staged, and counted until the last of them is done.
+"""One Produce on the general path: its batches are checked and staged, and counted until the last of them is done.
 
-Which requests come here, and what has to be asked before, is said by handlers/produce.py and, for transactions, by
-transactional.py.
+handlers/produce.py, and transactional.py for transactions, decide which requests come here and what is verified before.
 """
 
 from __future__ import annotations

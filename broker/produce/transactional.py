@@ -1,7 +1,7 @@
-"""Produce with transactional batches: all of them are verified together before any batch of the request is written.
+"""Produce with transactional batches: all of them are verified before any batch of the request is written.
 
-In Kafka's order: what can be told from the batch's header, one producer for all, the coordinator's word, and only then
-what the log and the records have to say. Source: docs/spec/transactions.md#s2-8.
+The order is Kafka's: the header of each batch, one producer for all, the coordinator's answer, and only then the checks
+of the log and of the records. Source: docs/spec/transactions.md#s2-8.
 """
 
 from __future__ import annotations

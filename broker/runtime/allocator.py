@@ -1,7 +1,7 @@
-"""Large buffers and the C library: what is freed is kept for the next one.
+"""Tells the C library to keep freed memory for the next large buffer.
 
-By default glibc gives the memory of large buffers back to the kernel as soon as they are freed, and fetches it again
-page by page, zeroed, for the next: a quarter of the CPU time of large Produce and Fetch requests.
+By default glibc returns the memory of large buffers to the kernel as soon as they are freed, and fetches it again page
+by page, zeroed, for the next: a quarter of the CPU time of large Produce and Fetch requests.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""Time comes in from outside: nothing below the shell reads a clock or arms a timer of its own."""
+"""The clock and the timers, passed in from outside: nothing below the shell reads a clock or arms its own timer."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""A reply that is not there yet: parked by a handler, resolved by whoever learns the answer."""
+"""A reply that does not exist yet: parked by a handler, resolved by the code that learns the answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several answers, some of them still to come, made into one."""
+"""Combines several answers, some of them deferred, into one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Ids that nobody else has.
+"""Random unique ids.
 
-Not the standard `uuid` module, whose import costs a tenth of the start of a broker.
+Not the standard `uuid` module, whose import costs a tenth of a broker's start.
 """
 
 import os

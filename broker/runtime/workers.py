@@ -1,4 +1,4 @@
-"""Threads come in from outside too: the few jobs that would hold the loop run on `Workers`, and report back to it."""
+"""Threads, passed in from outside: the few jobs that would block the loop run on `Workers` and report back to it."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn, AddOffsetsToTxn and what partition leaders ask for clients: who takes part in a transaction.
+"""AddPartitionsToTxn, AddOffsetsToTxn and the verification requests of partition leaders: adding partitions.
 
 Source: docs/spec/transactions.md#s2-3, #s2-4, #s3-7.
 """

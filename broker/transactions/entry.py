@@ -1,4 +1,4 @@
-"""One transactional id: what its coordinator knows of it, which is also what a record of it says."""
+"""The coordinator's entry for one transactional id, which is also the content of its record."""
 
 from dataclasses import dataclass
 from typing import NamedTuple

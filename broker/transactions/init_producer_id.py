@@ -1,4 +1,4 @@
-"""InitProducerId for a transactional id: who owns it from now on, under which producer id and epoch.
+"""InitProducerId for a transactional id: its new owner, and the producer id and epoch that the owner gets.
 
 Source: docs/spec/transactions.md#s2-2, #s3-2 to #s3-4.
 """

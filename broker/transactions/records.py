@@ -1,7 +1,7 @@
-"""The records of `__transaction_state`, typed to bytes and back: docs/formats/transaction-log.md.
+"""The records of `__transaction_state`, typed values to bytes and back: docs/formats/transaction-log.md.
 
-A key of version 0 holds a transactional id. A value of version 0 is what Kafka wrote before `transaction.version` 1;
-from then on it is version 1, with the younger fields as tags. No value means: forget the id. Headers are ours.
+A key of version 0 holds a transactional id. Kafka writes values of version 0 below `transaction.version` 1, and from
+then on version 1, with the newer fields as tags. No value means: forget the id. The record headers are Odradek's own.
 """
 
 from __future__ import annotations

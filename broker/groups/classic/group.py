@@ -1,9 +1,10 @@
-"""A classic group: its members and where it stands.
+"""A classic group: its members and its state.
 
-What a `GroupMetadata` record holds comes back after a restart: protocol type and name, generation, leader, the time of
-the last change of state, and per member its ids, client, timeouts, subscription and assignment. The rest lives in
-memory only, and a restart answers for it thus: a group with members is STABLE, one without is EMPTY; who was joining or
-waiting for an assignment has lost its connection and asks again; of a member's protocols only the chosen one is known.
+A restart restores what a `GroupMetadata` record holds: protocol type and name, generation, leader, the time of the last
+change of state, and per member its ids, client, timeouts, subscription and assignment. The rest lives in memory only. A
+restart replaces it as follows: a group with members is STABLE, one without is EMPTY; members that were joining or
+waiting for an assignment have lost their connection and ask again; of a member's protocols only the chosen one is
+known.
 """
 
 from __future__ import annotations

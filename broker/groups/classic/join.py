@@ -1,4 +1,4 @@
-"""JoinGroup, as a classic group decides it: who may come in, under which member id, and if that takes a rebalance."""
+"""JoinGroup, as a classic group decides it: who may join, under which member id, whether it triggers a rebalance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A classic group from its records to its end: replay, loading, timers, unloading."""
+"""The life of a classic group outside of requests: replay, loading, timers, unloading."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How a classic group gets from one generation to the next: who is waited for, for how long, and who is dropped.
+"""How a classic group gets from one generation to the next: which members are awaited, how long, and which are removed.
 
-All functions work on a `Turn`. A generation begins when everybody has joined or the JOIN timer fires (`complete_join`);
-it is settled when the leader's assignment is recorded (`membership.sync_group`).
+All functions work on a `Turn`. A generation begins when all members have joined or the JOIN timer fires
+(`complete_join`); it is complete when the leader's assignment is recorded (`membership.sync_group`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads the topics out of what members of protocol type "consumer" put into their metadata."""
+"""Reads the subscribed topics from the metadata of members with protocol type "consumer"."""
 
 from __future__ import annotations
 

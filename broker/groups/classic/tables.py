@@ -1,7 +1,7 @@
-"""The classic group's life as tables: which state follows which, and what each request meets in each state.
+"""The states of a classic group as tables: their transitions, and what each request means in each state.
 
-A new state is a row to fill in. What did not fit into a table (who counts as a member, which protocol wins) is in
-`classic.py` and `rebalance.py`; nothing else asks for a state by name.
+A new state is a row to fill in. Rules that did not fit into a table (what counts as a member, which protocol wins) are
+in `group.py` and `rebalance.py`; nothing else tests for a state by name.
 """
 
 from collections.abc import Mapping

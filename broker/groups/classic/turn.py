@@ -1,4 +1,4 @@
-"""What one request or one timer is about to do to one classic group."""
+"""One decision about a classic group, by a request or a timer, while it is being made."""
 
 from __future__ import annotations
 
