@@ -1,6 +1,6 @@
-"""The simplest thing that does the same work: what this machine allows at this hour, without any broker.
+"""Trivial programs that do the same work without a broker: the limits of this machine at this moment.
 
-A figure of a broker, divided by this one, can be compared between machines; the figures alone cannot.
+A broker's figure divided by such a baseline can be compared between machines; the figure alone cannot.
 """
 
 import os

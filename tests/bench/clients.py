@@ -1,4 +1,4 @@
-"""What an application sees through confluent-kafka (librdkafka)."""
+"""Throughput and latency as an application sees them through confluent-kafka (librdkafka)."""
 
 import time
 from collections.abc import Mapping

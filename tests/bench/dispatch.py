@@ -1,6 +1,6 @@
-"""What dispatching costs beside the handler: `python -m tests.bench.dispatch` prints µs of CPU per request.
+"""The cost of dispatching besides the handler: `python -m tests.bench.dispatch` prints µs of CPU per request.
 
-The handler answers a Heartbeat at once, so that what is measured is header, body, context, counters and encoding.
+The handler answers a Heartbeat at once, so that header, body, context, counters and encoding are measured.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What one append costs inside the log, and what opening a directory of many logs costs.
+"""The cost of one append inside the log, and of opening a directory of many logs.
 
     python -m tests.bench.log_append [--partitions 1000]
 

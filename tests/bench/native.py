@@ -1,4 +1,4 @@
-"""load.c and sink.c: compiled at first use, and run.
+"""Compiles load.c and sink.c on first use, and runs them.
 
 In Python the load would cost more CPU than the broker it measures. Compiled programs are kept in the cache directory of
 the user, by the hash of their source.

@@ -1,4 +1,4 @@
-"""What a process uses, as Linux counts it."""
+"""The resources of a process, as Linux counts them."""
 
 import os
 from pathlib import Path

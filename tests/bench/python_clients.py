@@ -1,6 +1,6 @@
-"""Our own client beside the other two in Python that need no C library of Kafka's: the same work, the same batching.
+"""Odradek's producer beside the other two in Python that need no C library of Kafka's: same work, same batching.
 
-The asyncio clients run on uvloop. Records go to one partition, so that what is compared is the client's own work.
+The asyncio clients run on uvloop. Records go to one partition, so that the client's own work is compared.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Our own consumer beside the other two in Python that need no C library of Kafka's: the same log, read to its end.
+"""Odradek's consumer beside the other two in Python that need no C library of Kafka's: the same log, read to its end.
 
-The asyncio clients run on uvloop; all have their defaults. What is timed begins with the assignment of the partition.
+The asyncio clients run on uvloop; all use their defaults. The time begins with the assignment of the partition.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Produce requests as fast as a broker answers them, from a program that costs next to nothing itself."""
+"""Produce requests as fast as a broker answers them, from a program that itself costs next to nothing."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""What is measured, and what it is to be: one `Measurement` gives the figures of several `Row`s."""
+"""The rows of the bench: what is measured, and the goals. One `Measurement` gives the figures of several `Row`s."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The broker's budget, row by row: goal, figure, and how it compares on this machine at this hour.
+"""The broker's budget, row by row: goal, figure, and the comparison with this machine at this moment.
 
     python -m tests.bench.run [--kafka] [--rows start,clients_1k] [--quick] [--json FILE]
 

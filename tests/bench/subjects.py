@@ -1,4 +1,4 @@
-"""The brokers that are measured: ours, and Kafka with the same settings."""
+"""The brokers that are measured: Odradek, and Kafka with the same settings."""
 
 import shutil
 from collections.abc import Callable, Mapping

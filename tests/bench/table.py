@@ -1,4 +1,4 @@
-"""Figures as people and programs read them."""
+"""The figures as a table for people, and as JSON."""
 
 import json
 import os

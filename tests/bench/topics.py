@@ -1,4 +1,4 @@
-"""Topics for the rows, by the plainest requests."""
+"""Creates the topics of the rows, with the simplest requests."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What checking produced records costs: `python -m tests.bench.validation`. Prints medians, no assertions."""
+"""The cost of checking produced records: `python -m tests.bench.validation`. Prints medians, no assertions."""
 
 import statistics
 import time

@@ -1,17 +1,17 @@
-"""Finds, in a history, what must not happen to those who read committed records.
+"""Finds anomalies in a history: what readers of committed records must never see.
 
-    lost           committed and acknowledged, or seen by somebody; yet not there for who read past it
+    lost           committed and acknowledged, or seen by a reader; yet missing for a reader that read past it
     duplicated     there more often than it can have been committed
     aborted read   of a transaction that aborted, or of a send that was refused
     early read     of a transaction whose commit nobody had asked for yet
-    invented       nobody sent it, or not there
+    invented       sent by no producer, or not to this partition
     torn           a part of a transaction is there, another is not
-    reordered      two records of one producer lie in one partition in the order in which it did not send them
-    rewritten      two records lie at the same offset
+    reordered      two records of one producer in one partition, in another order than they were sent
+    rewritten      two records at the same offset
     non-monotonic  a consumer was given an offset that it had been given, or had passed, before
 
-`anomalies(history)` is empty for every history that a right broker can lead to. Each anomaly is told once, as the most
-telling of the kinds that fit.
+`anomalies(history)` is empty for every history that a correct broker can produce. Each anomaly is reported once, as the
+most specific kind that fits.
 """
 
 from collections import defaultdict

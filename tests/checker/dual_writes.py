@@ -1,14 +1,14 @@
-"""Finds, in a history of dual writes, what must not happen between a database and Kafka.
+"""Finds faults in a history of dual writes: what must never happen between a database and Kafka.
 
     torn            a part of a transaction's rows is there, another is not
-    lost            rows are not there whose transaction was answered with success
-    risen           rows are there whose transaction was answered with a roll-back
+    lost            rows are missing although their transaction was answered with success
+    risen           rows are there although their transaction was answered with a roll-back
     unilateral      Kafka has committed or aborted messages although the database has not, or not yet, decided so
     diverged        after recovery rows are there without their messages, or messages without their rows
-    undecided       after recovery something is open still
+    undecided       after recovery something is still open
 
-`verdicts(history)` is empty for every history that is right. What happens to messages among themselves (lost, repeated,
-reordered …) is the business of `tests.checker.anomalies`.
+`verdicts(history)` is empty for every correct history. Faults among the messages themselves (lost, repeated, reordered
+…) are found by `tests.checker.anomalies`.
 """
 
 from collections import Counter

@@ -1,8 +1,8 @@
 """What clients did and saw, in the order in which it happened: the evidence that `tests.checker.anomalies` judges.
 
-A transaction is committed, aborted, or nobody knows: its producer asked for the commit and never heard. One whose
-commit was never asked for cannot be committed. Values name records: no two sends of one partition are alike, but for
-a value that is sent again because its first transaction is known, or believed, to be aborted.
+A transaction is committed, aborted or unknown: its producer asked for the commit and got no answer. A transaction whose
+commit was never asked for cannot be committed. Values identify records: no two sends to one partition are alike, except
+that a value is sent again when its first transaction is known, or believed, to be aborted.
 """
 
 from collections.abc import Hashable, Sequence

@@ -1,4 +1,4 @@
-"""The checker finds each kind of anomaly that is planted in a history, and none in histories that are right."""
+"""The checker finds each kind of anomaly that is planted in a history, and none in correct histories."""
 
 from collections.abc import Callable
 from dataclasses import replace

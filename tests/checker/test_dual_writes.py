@@ -1,4 +1,4 @@
-"""The checker of dual writes finds each kind of fault that is planted in a history, and none where all is right."""
+"""The checker of dual writes finds each kind of fault that is planted in a history, and none in correct histories."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Small administrative steps that tests need on their way, by confluent-kafka's AdminClient."""
+"""Administrative steps that tests need, through confluent-kafka's AdminClient."""
 
 import re
 import uuid

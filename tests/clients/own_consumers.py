@@ -1,4 +1,4 @@
-"""Scenes for tests of our own consumer: one that hears of things soon, and what it reads."""
+"""Builders for tests of Odradek's consumer: consumers with short intervals, and what they read."""
 
 from odradek.client import (
     ConsumerRecord,

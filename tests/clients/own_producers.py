@@ -1,4 +1,4 @@
-"""Scenes for tests of our own producer: one that tries again soon, and what a reader then finds."""
+"""Builders for tests of Odradek's producer: producers that retry soon, and what a reader then finds."""
 
 from __future__ import annotations
 

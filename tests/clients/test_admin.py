@@ -1,4 +1,4 @@
-"""Topics, settings, groups and offsets by the admin clients of confluent-kafka and kafka-python."""
+"""Topics, settings, groups and offsets through the admin clients of confluent-kafka and kafka-python."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Classic consumer groups, as the clients' own consumers live them."""
+"""Classic consumer groups, with the consumers of each client library."""
 
 import subprocess
 import sys

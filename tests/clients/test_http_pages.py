@@ -1,4 +1,4 @@
-"""The pages on loopback, of a broker that runs."""
+"""The HTTP pages of a running broker."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""A producer whose answers get lost sends again what is already written; with idempotence it is there once."""
+"""A producer whose answers get lost sends again what is already written; with idempotence it is written only once."""
 
 import threading
 from collections.abc import Iterator

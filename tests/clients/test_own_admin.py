@@ -1,4 +1,4 @@
-"""What our own client administers: topics, and transactions whose owner is gone."""
+"""Odradek's admin client: topics, and transactions whose owner is gone."""
 
 from collections.abc import Iterator
 

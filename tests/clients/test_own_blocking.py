@@ -1,4 +1,6 @@
-"""The clients without `await`: errors come where the call is, Ctrl-C works, a fork is noticed, the end is quiet."""
+"""The clients without `await`: errors are raised by the call that caused them, Ctrl-C works, a fork is noticed, and the
+process ends quietly.
+"""
 
 import inspect
 import os

@@ -1,4 +1,4 @@
-"""What our own consumer does beyond what all clients do (tests/clients/speakers): positions, mistakes, faults."""
+"""What Odradek's consumer does beyond what all clients do (tests/clients/speakers): positions, mistakes, faults."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Our own consumer in a group: shares, rebalances, commits, and members that are killed, busy or expelled."""
+"""Odradek's consumer in a group: shares, rebalances, commits, and members that are killed, busy or expelled."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Our own producer with a broker that does nothing unusual."""
+"""Odradek's producer with a broker that works normally."""
 
 from __future__ import annotations
 

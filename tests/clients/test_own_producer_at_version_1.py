@@ -1,4 +1,4 @@
-"""Our own producer where the cluster's transaction.version is 1: it adds partitions itself, and epochs stay."""
+"""Odradek's producer where the cluster's transaction.version is 1: it adds partitions itself, and epochs stay."""
 
 from __future__ import annotations
 

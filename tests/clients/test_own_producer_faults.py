@@ -1,6 +1,6 @@
-"""Our own producer when connections, answers, brokers and other producers do what they do in production.
+"""Odradek's producer when connections, answers, brokers and other producers fail as they do in production.
 
-Whatever happens: no record is lost, doubled or out of order, and what a transaction holds is there whole or not at all.
+Whatever happens: no record is lost, doubled or out of order, and a transaction is there whole or not at all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""KIP-939 with our own producer: what is prepared outlives everything, and only the application decides it."""
+"""KIP-939 with Odradek's producer: what is prepared outlives everything, and only the application decides it."""
 
 from __future__ import annotations
 

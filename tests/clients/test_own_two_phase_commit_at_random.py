@@ -1,5 +1,5 @@
 """An application with a database decides transactions while requests, answers, producers and the broker are lost at
-random: what its database says is what readers see, in the order in which it was decided.
+random: readers see what its database says, in the order in which it was decided.
 
 `SEED=n` repeats one run's choices (not the network's timing), `SEEDS=n` plays more of them.
 """

@@ -1,6 +1,6 @@
-"""What consumers meet when the broker is killed under them and comes back: BROKER=kafka shows that Kafka does the same.
+"""What consumers read when the broker is killed under them and restarts. BROKER=kafka shows that Kafka does the same.
 
-ROUNDS kills (6, or as the environment says) while two consumers read committed records, one that polls steadily with
+ROUNDS kills (6, or as the environment says) while two consumers read committed records: one that polls steadily with
 a full queue, and one that only begins after each restart.
 """
 

@@ -1,4 +1,4 @@
-"""The examples of README.md and docs/client.md, run as they stand there."""
+"""The examples of README.md and docs/client.md, run as printed."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Transactions as client libraries make and read them. All but our own add their partitions themselves."""
+"""Transactions as client libraries write and read them. All but Odradek's client add their partitions themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`odradek transactions`, against a broker that runs; BROKER=kafka runs the same against Apache Kafka."""
+"""`odradek transactions` against a running broker; BROKER=kafka runs the same against Apache Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka's tools in one JVM, and one broker for those tests that only need some broker."""
+"""Kafka's tools in one JVM, and one broker for the tests that only need some broker."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Directories that Apache Kafka wrote are served by us as Kafka itself serves them."""
+"""Odradek serves directories that Apache Kafka wrote as Kafka itself serves them."""
 
 import re
 import time

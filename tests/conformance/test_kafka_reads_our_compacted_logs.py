@@ -1,4 +1,4 @@
-"""Kafka's DumpLogSegments reads what our compaction leaves, indexes included, and complains of nothing but gaps."""
+"""Kafka's DumpLogSegments reads the logs that Odradek compacted, indexes included, and reports only gaps."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""DumpLogSegments reads every kind of file that a broker of ours wrote under load, and complains of nothing.
+"""DumpLogSegments reads every kind of file that Odradek wrote under load, and reports no fault.
 
-Except what it says of Kafka's own good files as well: `-1 is followed by N` of each segment that does not begin at 0.
+Except what it also reports of Kafka's own good files: `-1 is followed by N` of each segment that does not begin at 0.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Kafka's DumpLogSegments reads every file that a log of ours consists of, and complains of nothing.
+"""Kafka's DumpLogSegments reads every file of a log that Odradek wrote, and reports no fault.
 
 (Of each segment that does not begin at 0 it says `-1 is followed by N`, of Kafka's own good files too.)
 """

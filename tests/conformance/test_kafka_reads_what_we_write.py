@@ -1,6 +1,6 @@
-"""Kafka's own codec reads what ours writes, and writes the same bytes again: every message at every version.
+"""Kafka's codec reads what Odradek's writes, and writes the same bytes again: every message at every version.
 
-The recorded exchanges show what clients happen to say; here the values are chosen, and the internal records come too.
+The recorded exchanges hold what clients happened to send; here the values are chosen, and include internal records.
 """
 
 import subprocess

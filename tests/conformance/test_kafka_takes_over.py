@@ -1,4 +1,4 @@
-"""Apache Kafka starts on a directory of ours and carries on, and we carry on where Kafka stopped."""
+"""Apache Kafka starts on a directory of Odradek's and continues it, and Odradek continues where Kafka stopped."""
 
 from collections.abc import Callable
 from pathlib import Path

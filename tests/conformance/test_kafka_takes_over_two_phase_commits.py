@@ -1,7 +1,7 @@
-"""Downgrade: Apache Kafka, which knows no KeepPreparedTxn, opens a directory of ours with transactions in doubt.
+"""Downgrade: Apache Kafka, which does not know KeepPreparedTxn, opens a directory with transactions in doubt.
 
-It keeps them (their timeout is the one that it takes for none) and ends them by the pair they were written with. The
-pair that whoever recovered them was given is lost to it; see docs/transactions.md.
+It keeps them (it takes their timeout for none) and ends them by the pair they were written with. The pair that a
+recovery was given is lost to it; see docs/transactions.md.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""The transaction that was open when Apache Kafka ended is open with us too, and we finish it.
+"""A transaction that was open when Apache Kafka stopped is open in Odradek too, which finishes it.
 
 `open-tvN` has one record in each partition of `ledger` and offset 7 of `source-0` for group `copiers`, all pending; a
 record outside of any transaction waits behind it in ledger-0. See the README of the oracle kit's data.

@@ -1,4 +1,4 @@
-"""Apache Kafka says of every row of tests/support/produced.py what the row says, and stores what we would store."""
+"""Apache Kafka answers every row of tests/support/produced.py as the row says, and stores what Odradek stores."""
 
 import re
 import time

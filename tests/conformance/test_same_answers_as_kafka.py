@@ -1,6 +1,6 @@
-"""The same requests to Apache Kafka 4.3.1 and to us, at every version, good ones and bad ones: the same answers.
+"""The same requests to Apache Kafka 4.3.1 and to Odradek, at every version, valid and invalid: the same answers.
 
-With BROKER=kafka a second Kafka stands in for ours: then any difference is one of the comparison itself.
+With BROKER=kafka a second Kafka takes Odradek's place: then any difference is one of the comparison itself.
 """
 
 import json

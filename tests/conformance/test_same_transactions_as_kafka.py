@@ -1,6 +1,6 @@
-"""The transactional requests to Apache Kafka 4.3.1 and to us, at every version of theirs and every transaction.version.
+"""The transactional requests to Apache Kafka 4.3.1 and to Odradek, at every version and every transaction.version.
 
-The level is changed at run time, by UpdateFeatures, on both. With BROKER=kafka a second Kafka stands in for ours.
+The level is changed at run time on both, by UpdateFeatures. With BROKER=kafka a second Kafka takes Odradek's place.
 """
 
 import time

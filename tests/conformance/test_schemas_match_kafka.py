@@ -1,4 +1,4 @@
-"""Our schemas state what the message definitions inside Kafka 4.3.1's own jars state, field by field."""
+"""The schemas agree with the message definitions in Kafka 4.3.1's own jars, field by field."""
 
 import json
 import zipfile

@@ -1,4 +1,4 @@
-"""Our tables of settings against those inside Kafka 4.3.1: every name, type, default and rule, and how it refuses."""
+"""The tables of settings against those inside Kafka 4.3.1: every name, type, default and rule, and the refusals."""
 
 import base64
 import subprocess

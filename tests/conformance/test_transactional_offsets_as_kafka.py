@@ -1,5 +1,6 @@
-"""What a group's offsets look like in `__consumer_offsets` when they were committed in a transaction: here as in the
-directories that Kafka wrote."""
+"""The records of a group's offsets in `__consumer_offsets` when they were committed in a transaction: Odradek's equal
+those in the directories that Kafka wrote.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

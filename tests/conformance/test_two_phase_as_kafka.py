@@ -1,6 +1,7 @@
-"""InitProducerId v6 as far as Kafka 4.3.1 has it, behind `unstable.api.versions.enable`: the same in, the same out.
+"""InitProducerId v6 as far as Kafka 4.3.1 has it, behind `unstable.api.versions.enable`: the same requests, the same
+answers.
 
-KeepPreparedTxn it refuses; that is the one difference, and what ours does instead is in tests/spec/transactions.
+KeepPreparedTxn is the one difference: Kafka refuses it. tests/spec/transactions has what Odradek does with it.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,9 @@
-"""Copies a topic into another one in transactions, until SIGTERM or SIGKILL: a process, told all in one JSON argument.
+"""Copies a topic into another one in transactions, until SIGTERM or SIGKILL: a process with one JSON argument.
 
-What it does it writes down before it does it, one JSON line per event, so that not even SIGKILL takes the evidence:
+It logs each step before it takes it, one JSON line per event, so that not even SIGKILL takes the evidence:
 `{"at", "event": "send" | "ask" | "answer" | "again", "transaction", …}`, `at` being the monotonic clock in ns.
-Ends with status GAVE_UP where the library says that this producer can do no more (as librdkafka may, with Kafka too,
-when the broker crashed amid a transaction): as any application, it is then to be started anew.
+It exits with status GAVE_UP where the library says that this producer cannot continue (as librdkafka may, with Kafka
+too, when the broker crashed in the middle of a transaction): as any application, it is then to be started again.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""An application that writes to a database and to Kafka, and meets with its end, or somebody else's, at a given step.
+"""An application that writes to a database and to Kafka, and in which a process is killed at a given step.
 
 Run as a module it is a nursery: for each job, a line of JSON on stdin, it forks an application, which costs no imports,
-and waits until that has ended. The application tells what it does by lines of JSON on stdout; where it is to wait, it
+and waits until that has ended. The application reports its steps as lines of JSON on stdout; where it is to wait, it
 waits for a line on stdin.
 """
 

@@ -1,4 +1,4 @@
-"""What a crash round of dual writes takes: applications as processes, databases, and a look at both sides."""
+"""The parts of a crash round of dual writes: applications as processes, databases, and a look at both sides."""
 
 import json
 import os

@@ -1,6 +1,6 @@
-"""As `tests.crash.copier`, with our own client: copies a topic in transactions until SIGTERM or SIGKILL.
+"""As `tests.crash.copier`, with Odradek's client: copies a topic in transactions until SIGTERM or SIGKILL.
 
-It has nothing to work around: every record comes once between a start, a rebalance and a seek, which is asserted.
+It needs no workarounds: every record comes once between a start, a rebalance and a seek, which is asserted.
 """
 
 import asyncio

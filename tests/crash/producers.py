@@ -1,4 +1,4 @@
-"""Producers that keep count: what they were told is written, and where."""
+"""Producers that record which of their records were acknowledged, and at which offset."""
 
 import random
 import threading

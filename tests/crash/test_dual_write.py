@@ -1,9 +1,9 @@
-"""A database and Kafka never diverge, whoever is killed at whatever step, and nobody decides alone.
+"""A database and Kafka never diverge, whichever process is killed at whatever step, and neither side decides alone.
 
 ROUNDS rounds (200 by default, shared by the databases), each with one victim (the application, the broker, the
 database), killed with SIGKILL before, after or during one step of the recipe or of its recovery; and rounds in which a
-second instance takes over while the first one sleeps at a step. After each round both sides are looked at before
-recovery (nobody may have decided alone) and after it (they must be equal). SEED repeats a run's choices.
+second instance takes over while the first one sleeps at a step. After each round both sides are checked before
+recovery (neither may have decided alone) and after it (they must be equal). SEED repeats a run's choices.
 """
 
 import os

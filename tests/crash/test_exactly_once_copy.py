@@ -1,7 +1,7 @@
-"""A copy that is made in transactions equals its source, once and in order, whoever is killed meanwhile.
+"""A copy that is made in transactions equals its source, once and in order, whichever process is killed meanwhile.
 
 RECORDS records (100,000 by `make soak`), PER_TRANSACTION of them in a transaction, are consumed, transformed and
-produced, their offsets committed in the same transaction, by copiers that abort some of their work for no reason. At
+produced, their offsets committed in the same transaction, by copiers that abort some transactions without a reason. At
 20, 40, 60 and 80 % of the copy the broker and copiers are killed with SIGKILL. SEED repeats a run's choices.
 """
 

@@ -1,4 +1,4 @@
-"""Nothing that was acknowledged is lost when the process is killed, at whatever moment, as often as one likes.
+"""Nothing that was acknowledged is lost when the process is killed, at any moment and any number of times.
 
 ROUNDS kills (50 by default) of one broker on one data directory, while idempotent producers with acks=all keep
 writing, a group commits offsets and topics are created. SEED repeats a run's choices (not its interleavings).

@@ -1,8 +1,8 @@
 """A prepared transaction outlives every kill -9 of the broker, and ends as was decided outside.
 
-ROUNDS transactions (12 by default) of one transactional id. In each the broker is killed twice while a request is in
-its hands, whichever the round says; then the application starts anew and goes by its notes. Speaks the wire itself, so
-that the moment is its own choice.
+ROUNDS transactions (12 by default) of one transactional id. In each the broker is killed twice while it handles a
+request that the round chooses; then the application restarts and goes by its notes. The test speaks the wire protocol
+itself, so that it can choose the moment.
 """
 
 import os

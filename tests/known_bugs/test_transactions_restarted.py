@@ -1,4 +1,4 @@
-"""Bugs of other brokers that take a restart, a lost answer or a refusing disk to show; each comment names the cause."""
+"""Bugs of other brokers that show only after a restart, a lost answer or a disk error; each comment names the cause."""
 
 from collections.abc import Coroutine
 from functools import partial

@@ -1,4 +1,4 @@
-"""Markers as they travel to leaders in other processes."""
+"""Markers in transit to leaders in other processes."""
 
 from collections.abc import Mapping, Sequence
 from random import Random

@@ -1,6 +1,6 @@
 """What must hold after every event, whatever the seed, for partitions, their readers and groups' offsets.
 
-Looks at logs as a read_committed consumer would, only further than it has looked already; a restart is looked at anew.
+Checks logs as a read_committed consumer would, each time only beyond the last check; after a restart from the start.
 """
 
 from collections.abc import Callable, Iterator

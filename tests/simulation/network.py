@@ -1,4 +1,4 @@
-"""Requests on their way: late, twice, in another order, or not at all; and so their answers."""
+"""A network that delivers requests and answers late, twice, in another order, or not at all."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Transactional producers as real clients are, of the old protocol and of KIP-890's; each a script that asks and waits.
+"""Transactional producers that behave like real clients, of the old protocol and of KIP-890; each is a script.
 
     answers = yield [Ask(request, version), …]      all at once; None for those that never came
     yield 100                                       goes on 100 ms later

@@ -1,4 +1,4 @@
-"""Which worlds a simulation tries: `SEED=n` one of them again, `SEEDS=n` the first n."""
+"""The seeds that a simulation tries: `SEED=n` only that one, `SEEDS=n` the first n."""
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""One simulated broker and one transactional producer that asks and waits: a stage for crashes."""
+"""One simulated broker and one transactional producer that sends requests and waits: a stage for crashes."""
 
 from collections.abc import Mapping
 from random import Random

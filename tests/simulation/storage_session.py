@@ -1,4 +1,4 @@
-"""A storage user that writes down what it was promised, and checks after a crash that the promises were kept."""
+"""A user of the storage package that records what was promised, and checks after a crash that it was kept."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Producers, a coordinator, a disk that fails, threads that take their time, and then the power goes: what was
-acknowledged is there, in order and once; what was refused for good is not. The seed is the whole failure."""
+"""Producers, a coordinator, a failing disk, slow threads, and then a power failure: what was acknowledged is there, in
+order and once; what was refused for good is not. The seed is the whole failure.
+"""
 
 from dataclasses import dataclass, field
 from random import Random

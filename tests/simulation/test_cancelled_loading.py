@@ -1,4 +1,4 @@
-"""Loading is the only thing that coordinators wait in: cancelled at any of its awaits, it has promised nothing."""
+"""Loading is the only operation in which coordinators wait: cancelled at any of its awaits, it has promised nothing."""
 
 from asyncio import CancelledError
 from collections.abc import Coroutine

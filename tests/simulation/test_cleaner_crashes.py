@@ -1,4 +1,4 @@
-"""Compaction may be cut off at every call to the disk: what readers had before, they have afterwards."""
+"""A crash at any disk call of compaction: readers afterwards get what they got before."""
 
 import os
 from collections.abc import Iterator

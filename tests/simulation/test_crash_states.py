@@ -1,4 +1,4 @@
-"""No acknowledged record is lost and no torn one served, whatever call the crash comes at and whatever it leaves.
+"""No acknowledged record is lost and no torn one served, at whatever call the crash happens and whatever it leaves.
 
 Acknowledged means: written, if only the process dies; synced, if the power fails.
 """

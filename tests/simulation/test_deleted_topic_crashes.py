@@ -1,4 +1,4 @@
-"""A topic is deleted amid a transaction, made anew, and the process dies at any call on the way.
+"""A topic is deleted in the middle of a transaction and created again, and the process dies at any disk call.
 
 `__transaction_state` knows topics by name. Whatever the crash kept from being written there: the new topic gets no
 marker of a transaction that the old one took part in, and the transaction still ends.

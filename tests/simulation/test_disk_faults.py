@@ -1,4 +1,4 @@
-"""A disk that refuses: the right error, never a false acknowledgement, and reading goes on.
+"""A disk that returns errors: the right error code, never a false acknowledgement, and reading continues.
 
 Every workload is run once for each of its disk calls and each fault, with that one call failing.
 """

@@ -1,7 +1,7 @@
-"""Members that join, work, fall silent and leave as a seed says; a disk that refuses; a broker that is killed.
+"""Members join, work, fall silent and leave as a seed says; the disk returns errors; the broker is killed.
 
-After every event: one assignment per generation, generations only grow, a committed offset is what fetches tell. In the
-end, when everybody is left alone, every member that wants to be in the group is in it and nobody waits.
+After every event: one assignment per generation, generations only grow, and fetches return the committed offsets. In
+the end, without further faults, every member that wants to be in the group is in it and none is waiting.
 """
 
 from random import Random

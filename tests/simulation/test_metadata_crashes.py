@@ -1,4 +1,4 @@
-"""The metadata log after a crash at every single call: what was answered holds, and the broker starts again."""
+"""The metadata log after a crash at every disk call: what was answered holds, and the broker starts again."""
 
 import os
 from collections.abc import Callable

@@ -3,7 +3,7 @@
     before append → appended → synced → … markers … → answered
 
 Each is tried with a kill, and with every state that a power failure may leave. Whatever was answered holds; what was
-not answered is either done or not, in all partitions alike; nobody waits for anything; and the id goes on.
+not answered is either done or not, in all partitions alike; nothing stays blocked; and the id can be used again.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Transactions survive what a seed does to them. Again: `make sim SEED=n`; more of them: `make sim SEEDS=n`."""
+"""Transactions survive the faults of every seed. Repeat one: `make sim SEED=n`; try more: `make sim SEEDS=n`."""
 
 import os
 import re

@@ -1,6 +1,6 @@
-"""Two-phase commits survive what a seed does to them. Again: `make sim SEED=n`; more of them: `make sim SEEDS=n`.
+"""Two-phase commits survive the faults of every seed. Repeat one: `make sim SEED=n`; try more: `make sim SEEDS=n`.
 
-Recoveries that crash and recover again, two instances at once, ends that come late and twice, epochs that are used up,
+Recoveries that crash and recover again, two instances at once, ends that arrive late and twice, exhausted epochs,
 power failure: what the application's database says happens, and nothing else.
 """
 

@@ -1,7 +1,7 @@
-"""Enable2Pc and power failure: a crash before every call to the disk that any step of a two-phase commit makes.
+"""Enable2Pc and power failure: a crash before every disk call in any step of a two-phase commit.
 
-No flush setting asks for fsync here; what survives does so because an external coordinator relies on it. That one is
-played by the test: it has noted the pair of the transaction and its decision, and goes by its notes after the crash.
+No flush setting asks for fsync here; records survive because an external coordinator relies on them. The test plays
+that coordinator: it has noted the pair of the transaction and its decision, and acts on its notes after the crash.
 Scenarios: docs/spec/transactions.md#s8-8.
 """
 

@@ -1,5 +1,5 @@
 """A broker that is killed, a network that loses and delays, a disk that fails, producers that die, sleep and are
-replaced while they sleep: all of it as one seed says. `World(seed).run()` raises AssertionError with the trace.
+replaced while they sleep: all of it determined by one seed. `World(seed).run()` raises AssertionError with the trace.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,8 +1,8 @@
 """A world of two-phase commits: each transactional id belongs to an application with a database of its own.
 
-The application writes its records, then its database row, and then ends the transaction as the row says; whoever starts
-anew asks for what is prepared to be kept and goes by the row. Its database loses nothing and lets only the newest
-instance write. The broker's disk keeps what was synced and no more: nothing in its settings asks for an fsync.
+The application writes its records, then its database row, and then ends the transaction as the row says. A restarted
+application asks for what is prepared to be kept and acts on the row. Its database loses nothing and lets only the
+newest instance write. The broker's disk keeps only what was synced: nothing in its settings asks for an fsync.
 """
 
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Time that jumps from event to event. Whatever a process began ends with it: its timers, ticks and threads."""
+"""Time that jumps from event to event. A process's timers, ticks and threads end with it."""
 
 import heapq
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""AlterConfigs and IncrementalAlterConfigs. The requests were put to Kafka 4.3.1; codes and words are its answers."""
+"""AlterConfigs and IncrementalAlterConfigs. Codes and words are Kafka 4.3.1's answers to the same requests."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the broker does unasked happens when the settings say so, and is over without anybody noticing."""
+"""Periodic chores run when the settings say so, and do not disturb clients."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Offsets nobody came back for are forgotten after `offsets.retention.minutes`, and empty groups with them."""
+"""Unused offsets expire after `offsets.retention.minutes`, and empty groups with them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""JoinGroup: who comes in, under which member id, and when the next generation begins."""
+"""JoinGroup: which members are admitted, under which member id, and when the next generation begins."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""LeaveGroup: one or several members go, by their own will or an administrator's."""
+"""LeaveGroup: one or several members leave, or are removed by an administrator."""
 
 from protocol.errors import ErrorCode
 from protocol.messages.leave_group_request import MemberIdentity

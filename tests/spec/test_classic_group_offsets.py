@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete: what a group has done, and who may say so."""
+"""OffsetCommit, OffsetFetch and OffsetDelete: a group's offsets, and which members may commit them."""
 
 import pytest
 

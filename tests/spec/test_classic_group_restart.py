@@ -1,4 +1,4 @@
-"""A restart of the broker: members, generation and offsets are as they were, and only who waited must ask again."""
+"""A restart of the broker: members, generation and offsets are as they were; only waiting members must ask again."""
 
 from broker.groups.outcome import GroupConfig
 from protocol.errors import ErrorCode

@@ -1,4 +1,4 @@
-"""Static membership (KIP-345): whoever is restarted under the same instance id keeps its place."""
+"""Static membership (KIP-345): a member that restarts under the same instance id keeps its place."""
 
 import pytest
 

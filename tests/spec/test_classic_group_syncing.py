@@ -1,4 +1,4 @@
-"""SyncGroup and Heartbeat: how a generation gets its assignment, and how its members show that they live."""
+"""SyncGroup and Heartbeat: how a generation gets its assignment, and how members stay in the group."""
 
 import pytest
 

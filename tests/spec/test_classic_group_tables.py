@@ -1,4 +1,4 @@
-"""The classic group's tables: complete, and leading only where the group may go."""
+"""The classic group's tables are complete, and lead only to states that may follow."""
 
 from collections.abc import Mapping
 

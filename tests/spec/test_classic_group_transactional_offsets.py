@@ -1,4 +1,4 @@
-"""Offsets that a transaction commits: pending until its marker, and then all or none of them."""
+"""Offsets committed in a transaction: pending until its marker, and then all or none of them."""
 
 from broker.groups.records import offset_commit_record, offset_tombstone
 from protocol.errors import ErrorCode

@@ -1,4 +1,4 @@
-"""Compaction at work in a broker: which log when, what a client notices, and what may come in between."""
+"""Compaction in a running broker: which log is cleaned when, what clients notice, and what may happen meanwhile."""
 
 from types import SimpleNamespace
 from typing import Any

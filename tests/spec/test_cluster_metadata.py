@@ -1,4 +1,4 @@
-"""The metadata log of a broker: its beginning, restarts, turns, listeners, and what a failing disk leaves."""
+"""The metadata log of a broker: its first records, restarts, turns, listeners, and disk errors."""
 
 import logging
 from collections.abc import Callable

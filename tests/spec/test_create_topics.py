@@ -1,6 +1,6 @@
-"""CreateTopics: what is refused, with which code and in which words, and what is recorded for what is not.
+"""CreateTopics: what is refused, with which code and words, and what is recorded otherwise.
 
-The requests were put to Kafka 4.3.1; the words are its answers.
+The expected words are Kafka 4.3.1's answers to the same requests.
 """
 
 import pytest

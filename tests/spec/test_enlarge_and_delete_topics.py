@@ -1,4 +1,4 @@
-"""CreatePartitions and DeleteTopics. The requests were put to Kafka 4.3.1; codes, words and order are its answers."""
+"""CreatePartitions and DeleteTopics. Codes, words and order are Kafka 4.3.1's answers to the same requests."""
 
 import pytest
 

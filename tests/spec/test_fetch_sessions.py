@@ -1,4 +1,4 @@
-"""KIP-227: a consumer names its partitions once; afterwards it is told what is new, and nothing else."""
+"""KIP-227: a consumer names its partitions once; afterwards it gets only those with something new."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""FindCoordinator: there is one broker, so the question is whether it can be said yet."""
+"""FindCoordinator: there is one broker, so the only question is when it can be named."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Nobody is told that a record is written before it is; and who is told that it failed, finds nothing of it."""
+"""No record is acknowledged before it is written, and a record whose append failed is not in the log."""
 
 from typing import Any
 

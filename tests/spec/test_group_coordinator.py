@@ -1,4 +1,4 @@
-"""The group coordinator on real partitions: finding the shard of a group, loading, the topic's life, and crashes."""
+"""The group coordinator on real partitions: finding the shard of a group, loading, the life of the topic, crashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metadata and DescribeTopicPartitions: what clients are told of topics, as Kafka 4.3.1 tells it."""
+"""Metadata and DescribeTopicPartitions: what clients learn of topics, as from Kafka 4.3.1."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Records of the metadata log, one by one and in batches: which count, which are passed over, which are refused."""
+"""Records of the metadata log, one by one and in batches: which are applied, skipped or refused."""
 
 import pytest
 

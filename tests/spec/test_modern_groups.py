@@ -1,4 +1,4 @@
-"""Groups of the newer protocols that Kafka left behind: kept, shown, and their offsets served."""
+"""Groups of the newer protocols that Kafka left behind: kept, listed, and their offsets served."""
 
 import pytest
 

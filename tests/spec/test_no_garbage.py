@@ -1,5 +1,5 @@
-"""What a request leaves behind is freed at once. The collector of cycles runs seldom in a broker that serves, so that a
-cycle around a request would keep its frame, a megabyte perhaps, for a long time.
+"""What a request leaves behind is freed at once. The garbage collector rarely runs in a serving broker, so a reference
+cycle around a request would keep its frame, perhaps a megabyte, for a long time.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A batch that comes alone takes a short way: it must end in the same log, with the same answer, as the general one."""
+"""A batch that arrives alone takes the fast path: the log and the answer must be those of the general path."""
 
 import asyncio
 from itertools import product

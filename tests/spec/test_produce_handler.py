@@ -1,4 +1,4 @@
-"""Produce: what is answered for which records, compared with what Kafka 4.3.1 was seen to answer."""
+"""Produce: the answers to records of all kinds, compared with those observed from Kafka 4.3.1."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the broker answers to produced records, row by row of tests/support/produced.py.
+"""The broker's answers to produced records, row by row of tests/support/produced.py.
 
 The conformance suite sends the same rows to Apache Kafka and compares what it answers and stores.
 """

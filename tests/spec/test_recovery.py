@@ -1,6 +1,6 @@
 """Opening a log after a clean stop, after a crash, and when it is damaged.
 
-What a crash may leave in general is tried out in tests/simulation; here is each rule on its own.
+tests/simulation tries whatever a crash may leave; here each rule stands alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A broker as a process of its own: ours, or the real Kafka that judges it. Both are driven in the same way.
+"""A broker in its own process: Odradek, or the real Kafka as the judge. Both are controlled in the same way.
 
 `BROKER=kafka` in the environment makes `new_broker` start Apache Kafka, so that a suite can first be shown to be right.
 """

@@ -1,4 +1,4 @@
-"""A broker's partitions on a disk of the test's, with clock, loop and threads that the test moves.
+"""A broker's partitions on a fake disk, with a clock, a loop and threads that the test controls.
 
 Handlers are called as the dispatcher calls them; nothing here listens on a port.
 """

@@ -1,4 +1,4 @@
-"""Time that moves when a test says so."""
+"""Time that advances when a test says so."""
 
 import heapq
 from collections.abc import Callable

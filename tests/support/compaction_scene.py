@@ -1,4 +1,4 @@
-"""A compacted partition on a disk in memory: written by producers, cleaned when told, read back batch by batch."""
+"""A compacted partition on a disk in memory: written by producers, cleaned on demand, read back batch by batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A TCP proxy that loses, repeats and delays requests, loses answers and cuts connections, to see what retries do."""
+"""A TCP proxy that loses, repeats and delays requests, loses answers and cuts connections, to test retries."""
 
 import socket
 import threading

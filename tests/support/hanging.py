@@ -1,6 +1,6 @@
-"""A transaction that hangs: open in a partition, unknown to its coordinator, so that nobody will ever end it.
+"""Creates a hanging transaction: open in a partition, unknown to its coordinator, so that nothing will ever end it.
 
-Only a broker with `transaction.partition.verification.enable=false` lets one come about.
+It can arise only in a broker with `transaction.partition.verification.enable=false`.
 """
 
 import time

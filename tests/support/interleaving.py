@@ -1,4 +1,4 @@
-"""Several threads that move one step at a time, in an order that a seed decides."""
+"""Several threads that advance one step at a time, in an order that a seed decides."""
 
 import threading
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Our messages as kafka-python's and back: the same values in the classes of a codec that nobody here wrote."""
+"""Messages converted to kafka-python's classes and back: the same values through an independent codec."""
 
 import uuid
 from importlib import import_module

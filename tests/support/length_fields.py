@@ -1,4 +1,4 @@
-"""Where the lengths and counts stand in a message: a plain walk over schema and bytes, for tests that corrupt them."""
+"""The places of lengths and counts in a message: a plain walk over schema and bytes, for tests that corrupt them."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Logs in memory and batches for tests: the past is told by appending it."""
+"""Logs in memory and batches for tests: a test sets up the past by appending it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop and its threads, moved by the test: nothing runs until it is told to."""
+"""A loop and its threads under the test's control: nothing runs until the test says so."""
 
 from collections import deque
 from collections.abc import Callable

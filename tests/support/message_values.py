@@ -1,6 +1,7 @@
 """Values for any message at any version, from a source of choices: a seeded generator, or hypothesis.
 
-They keep to what the version can carry: fields that it lacks stay at their defaults, and null comes only where it may.
+They stay within what the version can carry: fields that it lacks keep their defaults, and null only appears where it is
+allowed.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""A metadata image to decide on, and the shell on a disk in memory."""
+"""A metadata image for tests of decisions, and the metadata shell on a disk in memory."""
 
 from collections.abc import Callable, Iterable
 from itertools import count

@@ -1,4 +1,4 @@
-"""One peer without a socket: a connection of ours, driven by hand in the order in which a loop would drive it."""
+"""One peer without a socket: a connection of the broker, driven by hand in the order in which a loop would drive it."""
 
 import asyncio
 from collections.abc import Iterable

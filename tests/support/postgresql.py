@@ -1,4 +1,4 @@
-"""A PostgreSQL of our own: a child process on a temporary directory, reached by a socket in there, killed at will."""
+"""A PostgreSQL for tests: a child process on a temporary directory, reached by a socket in there, killed on demand."""
 
 import os
 import pwd

@@ -1,6 +1,6 @@
-"""What producers may send and what becomes of it: one table, held against our validation and against Apache Kafka.
+"""What producers may send and what becomes of it: one table, checked against the broker's validation and Apache Kafka.
 
-Every row was seen on Kafka 4.3.1. Where we answer otherwise, the row says what Kafka does and why we do not.
+Every row was observed on Kafka 4.3.1. Where Odradek answers otherwise, the row says what Kafka does and why.
 """
 
 import os

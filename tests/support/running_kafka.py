@@ -1,4 +1,4 @@
-"""Apache Kafka itself, for as long as a test needs it."""
+"""Apache Kafka itself, running for as long as a test needs it."""
 
 import json
 from collections.abc import Iterator

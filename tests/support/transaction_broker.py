@@ -1,6 +1,6 @@
-"""A broker's partitions with both coordinators at work: what handlers of transactions need, without a socket.
+"""A broker's partitions with both coordinators: what transaction handlers need, without a socket.
 
-Disk, clock, timers, loop and threads are the test's. Logs are loaded at once, so that nothing waits for a loop.
+The test controls disk, clock, timers, loop and threads. Logs are loaded at once, so that nothing waits for a loop.
 """
 
 from __future__ import annotations

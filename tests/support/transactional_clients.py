@@ -1,7 +1,7 @@
 """Producers and consumers of transactions, each request a line of a test: one broker, both coordinators, no socket.
 
-Requests and answers are encoded and decoded as on the wire. `TV1` and `TV2` stand for how clients speak: the former add
-partitions themselves (Produce v11, EndTxn v4), the latter rely on being added (Produce v12, EndTxn v5).
+Requests and answers are encoded and decoded as on the wire. `TV1` and `TV2` are the two client protocols: the former
+adds partitions itself (Produce v11, EndTxn v4), the latter relies on being added (Produce v12, EndTxn v5).
 """
 
 from __future__ import annotations

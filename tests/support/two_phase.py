@@ -1,4 +1,4 @@
-"""Transactions of a two-phase commit (KIP-939) by requests of the wire: no released client can ask for them."""
+"""Transactions of a two-phase commit (KIP-939) as raw requests: no released client can send them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client with no opinions: it sends one request, as it is, and shows the answer, as it is."""
+"""A raw client: it sends one request as it is, and returns the answer as it is."""
 
 import socket
 from typing import TypeVar, cast

@@ -1,4 +1,4 @@
-"""docs/compatibility.md, the dispatch table and Kafka's own list say the same."""
+"""docs/compatibility.md, the dispatch table and Kafka's own list of APIs agree."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""aiokafka, from tests that are not coroutines themselves."""
+"""aiokafka, for tests that are not coroutines themselves."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""librdkafka, by way of confluent-kafka."""
+"""librdkafka, through confluent-kafka."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

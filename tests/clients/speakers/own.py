@@ -1,4 +1,4 @@
-"""Our own client, `odradek.client.sync`."""
+"""Odradek's own client, `odradek.client.sync`."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

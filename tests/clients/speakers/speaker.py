@@ -1,4 +1,4 @@
-"""What every client library can do, in one small interface, so that a behaviour is written once and said in dialects.
+"""One small interface to every client library, so that a behaviour is written once and tested with each.
 
 A `Speaker` produces and reads single partitions; a `Member` is one consumer of a group. Refusals by the broker come
 out as `Refused` with Kafka's error code.

@@ -1,4 +1,4 @@
-"""A scripted talk with a broker that keeps a comparable trace: every answer as field paths and values.
+"""A scripted conversation with a broker, recorded as a comparable trace: every answer as field paths and values.
 
 What must differ between two brokers (ids, addresses, times) is replaced by names, in order of appearance, so that
 "the same topic id as in the first answer" is still compared.

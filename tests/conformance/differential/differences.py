@@ -1,4 +1,4 @@
-"""Where our answers may differ from Kafka's, each with its reason. Everything else must be equal, field by field."""
+"""Where Odradek's answers may differ from Kafka's, each with its reason. All else must be equal, field by field."""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A transactional producer without opinions, for scripts: each step is one request, noted or quiet."""
+"""A transactional producer for scripts, which does only what it is told: each step is one request, recorded or not."""
 
 import time
 from typing import Any

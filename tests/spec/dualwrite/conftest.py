@@ -1,4 +1,4 @@
-"""A test that takes `scene` is told on SQLite and on PostgreSQL."""
+"""Runs each test that takes `scene` on SQLite and on PostgreSQL."""
 
 from collections.abc import Iterator
 from pathlib import Path

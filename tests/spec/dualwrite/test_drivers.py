@@ -1,4 +1,4 @@
-"""What is said to each database so that a commit is a commit: on SQLite and on PostgreSQL."""
+"""The statements sent to each database so that a commit is a commit: on SQLite and on PostgreSQL."""
 
 import sqlite3
 import subprocess

@@ -1,4 +1,4 @@
-"""Whatever fails, at whatever step, before or after it took effect: after recovery both sides agree."""
+"""A failure at any step, before or after it took effect: after recovery both sides agree."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The tables of the dual write: what may follow what, whatever fails."""
+"""The tables of the dual write: which step may follow which, also after failures."""
 
 from collections.abc import Iterator
 

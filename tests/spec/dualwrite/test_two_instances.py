@@ -1,4 +1,4 @@
-"""Several instances with one transactional id: who recovers fences the others on both sides, in whatever order."""
+"""Several instances with one transactional id: a recovery fences the others on both sides, in any order."""
 
 import os
 from collections.abc import Callable

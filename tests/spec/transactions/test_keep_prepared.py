@@ -1,7 +1,7 @@
 """KIP-939, as far as the coordinator decides it.
 
-A producer with Enable2Pc holds a transaction until its own coordinator, outside, has decided. Whoever recovers it asks
-for it to be kept and gets a pair (producer id, epoch) of its own, with which it may do one thing: end it.
+A producer with Enable2Pc holds a transaction open until its own, external coordinator has decided. A recovery asks for
+the transaction to be kept, and gets a pair (producer id, epoch) of its own, with which it can only end it.
 
 Rules: docs/spec/transactions.md#s3; scenarios 109 to 130: #s8-8.
 """

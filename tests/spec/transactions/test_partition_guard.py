@@ -1,6 +1,6 @@
-"""The guard of a partition: no transactional data that the coordinator does not know to be part of the transaction.
+"""The guard of a partition: transactional data is written only if the coordinator knows it as part of a transaction.
 
-Rules: docs/spec/transactions.md#s4-3, #s4-4, #s4-6; scenarios: #s8-5. On the log alone: who asks whom is in
+Rules: docs/spec/transactions.md#s4-3, #s4-4, #s4-6; scenarios: #s8-5. These tests use only the log; who asks whom is in
 test_partition_produce.py.
 """
 

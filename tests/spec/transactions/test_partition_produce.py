@@ -1,6 +1,6 @@
 """Produce in transactions, versions 3-13: what is asked of the coordinator, in which order, and what is answered.
 
-Rules: docs/spec/transactions.md#s2-8; scenarios: #s8-5. The coordinator is the real one, unless a test stands in.
+Rules: docs/spec/transactions.md#s2-8; scenarios: #s8-5. The coordinator is the real one, unless a test replaces it.
 """
 
 from __future__ import annotations

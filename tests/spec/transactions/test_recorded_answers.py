@@ -1,4 +1,4 @@
-"""What Kafka 4.3.1 was asked and what it answered, in the order of the recording, is asked again and answered alike."""
+"""Requests to Kafka 4.3.1 that were recorded with their answers get the same answers here, in the recorded order."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""A partition of `__transaction_state` that cannot be read costs its own ids their coordinator, and no others."""
+"""A partition of `__transaction_state` that cannot be read leaves only its own ids without a coordinator."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""The drawing of docs/transactions.md says what the tables say."""
+"""The diagram of docs/transactions.md agrees with the tables."""
 
 import re
 

@@ -1,8 +1,8 @@
-"""Draws the states of a transactional id, from the tables that decide, into docs/transactions.md.
+"""Draws the states of a transactional id into docs/transactions.md, from the tables that decide.
 
-`python -m tests.unit.docs.transaction_diagram` writes it anew; a test says whether it is current. Only states that
-are stored are drawn, and Kept, which is Ongoing with an owner of its own: the other two are names for the moment in
-which Kafka writes a record.
+`python -m tests.unit.docs.transaction_diagram` renews it; a test says whether it is current. It shows the stored
+states, and Kept, which is Ongoing with a new owner. The other two states are names for the moment in which Kafka writes
+a record.
 """
 
 from __future__ import annotations

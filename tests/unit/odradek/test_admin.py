@@ -1,4 +1,4 @@
-"""The client of the commands: peers that are no brokers, brokers that are older, addresses."""
+"""The client of the commands: peers that are not brokers, older brokers, addresses."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""The command line: what `serve` understands, and what it says when it does not."""
+"""The command line: what `serve` accepts, and its messages for what it does not."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What we write kafka-python 3.0.12 reads, and the other way round: every API and version that it knows."""
+"""kafka-python 3.0.12 reads what Odradek writes, and the other way round: every API and version that it knows."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""Each codec in the framings that Kafka's clients use, opened to no more than is allowed."""
+"""Each codec in the framings of Kafka's clients, decompressed up to the limit and no further."""
 
 import contextlib
 import gzip

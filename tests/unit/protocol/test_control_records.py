@@ -1,4 +1,4 @@
-"""Markers and the other records that brokers write for one another."""
+"""Markers and the other control records."""
 
 import pytest
 

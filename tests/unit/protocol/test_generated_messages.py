@@ -1,4 +1,4 @@
-"""The classes that are checked in are those that the schemas ask for."""
+"""The checked-in classes are those that the schemas produce."""
 
 from protocol.codec import decode, encode
 from protocol.generate import MESSAGES, generated

@@ -1,4 +1,4 @@
-"""The fast walk over records finds what a reader of each record finds."""
+"""The fast walk over records agrees with a reader of each record."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,7 @@
-"""What real clients and Apache Kafka 4.3.1 said to one another reads and writes the same here.
+"""Exchanges between real clients and Apache Kafka 4.3.1 are read and written alike here.
 
-Kafka's own codec is the judge: beside each frame stands what it reads there. Exempt are only the exchanges that it
-cannot read itself, and of writing those whose bytes it does not reproduce either (surplus bytes behind a request).
+Kafka's own codec is the reference: beside each frame stands what it reads there. Exempt are only the exchanges that it
+cannot read itself, and, for writing, those whose bytes it does not reproduce either (surplus bytes behind a request).
 """
 
 from collections.abc import Iterator

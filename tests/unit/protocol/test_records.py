@@ -1,4 +1,4 @@
-"""Records ↔ batches: what is built is read again, by us and by client libraries, and nothing else gets through."""
+"""Records ↔ batches: what is built is read again, by Odradek and by client libraries, and nothing else is accepted."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Kafka's cleaner left what it had cleaned (`.deleted`) beside what became of it; ours makes the same bytes of it."""
+"""Kafka's cleaner left its input (`.deleted`) beside its output; Odradek's produces the same bytes from it."""
 
 from pathlib import Path
 

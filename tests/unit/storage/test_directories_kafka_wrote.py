@@ -1,4 +1,4 @@
-"""Data directories that a real Apache Kafka wrote are opened, and hold for us what they hold for it."""
+"""Data directories that a real Apache Kafka wrote: opened, with the contents that Kafka sees in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real disk: what its methods promise, on a real file system."""
+"""The real disk: the promises of its methods, on a real file system."""
 
 import errno
 import os

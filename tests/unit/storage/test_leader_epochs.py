@@ -1,4 +1,4 @@
-"""Which leader epoch wrote what."""
+"""The start offset of each leader epoch."""
 
 import pytest
 

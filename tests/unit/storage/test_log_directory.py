@@ -1,4 +1,4 @@
-"""A data directory: who may use it, what it holds, and what it remembers."""
+"""A data directory: its lock, its contents, and what it remembers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What retention lets go, and what is left of it on disk."""
+"""What retention deletes, and what remains on disk."""
 
 from dataclasses import replace
 

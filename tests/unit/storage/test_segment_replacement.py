@@ -1,4 +1,4 @@
-"""Compacted segments take the place of old ones, whatever call a crash comes at."""
+"""Compacted segments replace the old ones, at whatever disk call a crash happens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The batches appended last, under one budget for all logs."""
+"""The most recently appended batches, under one budget for all logs."""
 
 from random import Random
 

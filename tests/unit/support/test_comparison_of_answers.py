@@ -1,4 +1,4 @@
-"""The differential run compares what is comparable, and overlooks nothing else."""
+"""The differential run compares everything that can be compared, and ignores nothing else."""
 
 import time
 

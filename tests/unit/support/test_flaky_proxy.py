@@ -1,4 +1,4 @@
-"""The proxy that loses answers delivers every request, and loses just the answers it is told to lose."""
+"""The flaky proxy delivers every request, and loses just the answers it is told to lose."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""From a frame to its handler and back: what is answered, what is refused, and where Kafka just hangs up."""
+"""From a frame to its handler and back: what is answered, what is refused, and where Kafka just disconnects."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""The broker's configuration: sources and their order, what is refused, listeners, defaults of topics."""
+"""The broker's configuration: sources and their order, refusals, listeners, defaults of topics."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Settings as they are written: Java properties and the environment of the apache/kafka image."""
+"""How settings are written: Java properties and the environment of the apache/kafka image."""
 
 import pytest
 

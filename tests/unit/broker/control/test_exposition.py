@@ -1,4 +1,4 @@
-"""Measures as Prometheus reads them, and readiness."""
+"""Metrics in Prometheus' text form, and readiness."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""docs/groups.md shows the states as the tables have them."""
+"""docs/groups.md shows the states that the tables have."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What Kafka wrote to `__consumer_offsets`: we read it to the groups that Kafka serves, and write the same bytes."""
+"""The `__consumer_offsets` that Kafka wrote: read to the groups that Kafka serves, and written to the same bytes."""
 
 from collections.abc import Iterator
 from pathlib import Path

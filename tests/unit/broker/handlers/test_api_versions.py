@@ -1,4 +1,4 @@
-"""ApiVersions: what is shown is what is served, and older clients are not shown what they cannot read."""
+"""ApiVersions: it lists what is served, and older clients do not get what they cannot read."""
 
 import json
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""A connection: frames out of bytes, one request at a time, answers in order, and nothing kept without bound."""
+"""A connection: frames out of bytes, one request at a time, answers in order, and bounded buffers."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Kafka's limits on connections and request memory, counted."""
+"""Kafka's limits on connections and on the memory of requests."""
 
 from broker.network.limits import Admission, ConnectionLimits, ConnectionQuota, RequestMemory
 

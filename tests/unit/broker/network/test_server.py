@@ -1,4 +1,4 @@
-"""The server: real sockets on the loopback interface, limits on who may connect, idle peers, and an orderly end."""
+"""The server: real sockets on the loopback interface, connection limits, idle connections, and an orderly shutdown."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

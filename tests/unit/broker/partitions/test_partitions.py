@@ -1,4 +1,4 @@
-"""The registry of partitions follows metadata: what it creates, opens, refuses and takes away."""
+"""The registry of partitions follows the metadata: what it creates, opens, refuses and removes."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Patterns mean what RE2 means by them, and nobody's pattern takes long."""
+"""Patterns mean what RE2 means by them, and no pattern takes long."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Several answers, some of them still to come, made into one."""
+"""Several answers, some of them deferred, combined into one."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Jobs run beside the loop, and what they lead to on it."""
+"""Jobs that run beside the loop, and their results on the loop."""
 
 import asyncio
 import threading

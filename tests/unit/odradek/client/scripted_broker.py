@@ -1,4 +1,4 @@
-"""A broker of a few lines: answers each request with the bytes that a test gives, on a real socket."""
+"""A minimal broker: answers each request with the bytes that a test provides, on a real socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partitions are shared out as Kafka's assignors of the same names do: clients of any kind can be in one group."""
+"""Partitions are distributed as by Kafka's assignors of the same names: clients of any kind can be in one group."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The brokers of a cluster as a client finds them, asks them, and finds them again."""
+"""The brokers of a cluster as a client discovers, asks and rediscovers them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One connection: which version is spoken, whose answer is whose, and what becomes of requests when it is lost."""
+"""One connection: the version spoken, the matching of answers, and the fate of requests when the connection is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records are given one by one, and it is known at any moment which are not."""
+"""Records are handed out one by one, and at any moment it is known which have not been."""
 
 from odradek.client.consuming.delivery import Delivery
 from odradek.client.values import ConsumerRecord, TopicPartition

@@ -1,4 +1,4 @@
-"""What a consumer makes of the answers of a partition's leader: each is written down here, the broker is a script."""
+"""What a consumer does about the answers of a partition leader; the answers are scripted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a member of a group makes of the coordinator's answers: it rejoins, loses its partitions, or gives up."""
+"""What a group member does about the coordinator's answers: it rejoins, loses its partitions, or gives up."""
 
 import pytest
 

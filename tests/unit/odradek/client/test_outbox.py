@@ -1,4 +1,4 @@
-"""One partition's batches: what may be sent after which answer, and under which sequence."""
+"""The batches of one partition: what may be sent after which answer, and with which sequence."""
 
 from odradek.client.producing.outbox import Gap, Outbox
 from odradek.client.producing.producer_batch import LARGEST_SEQUENCE, Identity, ProducerBatch

@@ -1,7 +1,7 @@
 """An outbox against a partition that checks sequences as a broker does, over connections that may be cut at any moment.
 
 Each batch is written at most once, in order; exactly once if it was acknowledged, and never if it was refused. What was
-sent on a connection that was cut may still arrive, behind what came on the next one.
+sent on a connection that was cut may still arrive, after what came on the next one.
 """
 
 from __future__ import annotations

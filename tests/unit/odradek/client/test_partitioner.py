@@ -1,4 +1,4 @@
-"""Where records go: the same place as with Kafka's Java client."""
+"""The partitions of records: the same as with Kafka's Java client."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Where a consumer stands: a position is looked up, kept, validated under a new leader, and lost only knowingly."""
+"""A consumer's position: looked up, kept, validated under a new leader, and never lost silently."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The text of a prepared transaction's state: what goes into a database column and comes back."""
+"""The text of a prepared transaction's state, which is stored in a database column and read back."""
 
 import pytest
 from hypothesis import given

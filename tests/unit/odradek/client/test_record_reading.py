@@ -1,4 +1,4 @@
-"""A fetched batch gives the same records however they are laid out; the slow reader of `protocol` is the judge."""
+"""A fetched batch gives the same records in every layout; the slow reader of `protocol` is the reference."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What a transactional producer does with the answers of its coordinator, one code after the other."""
+"""What a transactional producer does about the answers of its coordinator, code by code."""
 
 from __future__ import annotations
 

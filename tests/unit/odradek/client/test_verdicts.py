@@ -1,4 +1,4 @@
-"""What error codes mean for a producer: Kafka's Java client's table, row by row."""
+"""What error codes mean for a producer: the table of Kafka's Java client, row by row."""
 
 import pytest
 

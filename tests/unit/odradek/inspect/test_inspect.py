@@ -1,4 +1,4 @@
-"""`odradek inspect`: what it shows of files that are as they should be, and how it says that they are not."""
+"""`odradek inspect`: what it shows of sound files, and how it reports damaged ones."""
 
 import io
 import json
