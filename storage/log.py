@@ -5,67 +5,47 @@ Owned by the loop thread. Appending has two steps, so that all appends of a loop
     append (checks, offsets, producer state: memory only) … append … → write_staged (one pwritev) → readable
 
 There is one replica, so what is written is committed: the high watermark is the end of what is written. A power failure
-may take everything above `recovery_point`. The parts: readable_log.py (reading), staging.py (batches that wait for the
-write), log_sync.py (fdatasync), recovery.py (opening), retention.py (which segments may be deleted), producer_state.py
-(idempotence and transactions).
+may take everything above `recovery_point`. The parts: log_producers.py (idempotence and transactions), staging.py
+(batches that wait for the write), log_reader.py (reading), log_sync.py (fdatasync), recovery.py (opening), retention.py
+(which segments may be deleted).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from typing import NamedTuple
 
-from protocol.batch_header import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
-from protocol.control_records import read_marker
+from protocol.batch_header import CONTROL, LOG_APPEND_TIME
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import BatchHeader, assign, read_batch_header
+from storage.appended import Appended, LogWriteFailed, appended
 from storage.directory_guard import DirectoryGuard
 from storage.disk import Disk
 from storage.file_names import SNAPSHOT, offset_file
 from storage.log_config import LogConfig
+from storage.log_producers import LogProducers
 from storage.log_read import ReadResult, TimestampOffset
+from storage.log_reader import LogReader
+from storage.log_state import LogState
 from storage.log_sync import SnapshotToWrite, SyncTicket, Unsynced
-from storage.producer_state import (
-    Origin,
-    check_data,
-    check_epoch,
-    check_guard,
-    check_marker,
-    duplicate_of,
-    has_open_transaction,
-)
-from storage.readable_log import LogState, ReadableLog
+from storage.producer_state import Origin, ProducerEntry, has_open_transaction
 from storage.retention import count_deletable
 from storage.segment import Segment
 from storage.segment_removal import SegmentRemoval, SegmentReplacement
-from storage.staging import Run, first_timestamp, must_roll
+from storage.segments import Segments
+from storage.staging import Run, Staging
 from storage.tail_cache import TailCache
-from storage.verification import NO_GUARD, VerificationGuard, Verifications
+from storage.verification import VerificationGuard
 
-__all__ = ["Appended", "Log", "LogState", "LogWriteFailed", "Origin", "ReadResult", "SyncTicket", "TimestampOffset"]
-
-
-class LogWriteFailed(KafkaError):
-    """The disk refused; nothing of what was staged stays."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)
-
-
-class Appended(NamedTuple):
-    """`log_append_time_ms`: for the answer's field; None where records keep their own timestamps."""
-
-    base_offset: int
-    last_offset: int
-    log_append_time_ms: int | None = None
-    is_duplicate: bool = False  # the offsets are those of the original, nothing was staged
+__all__ = ["Appended", "Log", "LogWriteFailed", "Origin", "ReadResult", "SyncTicket", "TimestampOffset"]
 
 
 def no_jitter(limit_ms: int) -> int:
     return 0
 
 
-class Log(ReadableLog):
+class Log:
+    """`reader` reads from `log_start_offset` up to `high_watermark`. `offline_reason`: why nothing can be appended."""
+
     def __init__(
         self,
         disk: Disk,
@@ -80,29 +60,92 @@ class Log(ReadableLog):
         jitter_ms: Callable[[int], int] = no_jitter,
     ) -> None:
         """jitter_ms: a random number of milliseconds below its argument, so that segments do not all roll at once."""
-        super().__init__(
-            disk, directory, topic, partition, topic_id=topic_id, config=config, state=state, tail_cache=tail_cache
-        )
+        self._disk = disk
+        self.directory = directory
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.config = config
         self._jitter_ms = jitter_ms
-        self._verifications = Verifications()
+        self.log_start_offset = state.log_start_offset
+        self.high_watermark = state.end_offset
+        self.recovery_point = state.recovery_point
+        self.offline_reason: str | None = None
+        self._producers = LogProducers(state.producers)
+        self._leader_epochs = state.leader_epochs
+        self._leader_epoch = state.leader_epochs.latest or 0
+        self._segments = Segments(state.segments)
         self._active = self._segments.active
+        self._active_is_saved = state.active_is_saved
+        self._tail = tail_cache.new_tail()
+        self.reader = LogReader(self, self._segments, self._tail)
+        self._staging = Staging(self._active, state.end_offset, self._begin_run)
         self._last_snapshot_offset = state.last_snapshot_offset
-        self._next_offset = state.end_offset  # behind what is staged
-        self._runs: list[Run] = []  # those with something staged
-        self._tip = Run(self._active, self._active.size_bytes)  # where the next batch goes
         self._unsynced = Unsynced(
             directory_is_new=state.is_new, rolled=state.unsynced_segments, snapshots=state.unsynced_snapshots
         )
-        self._active_is_saved = state.active_is_saved
         self._ticket: SyncTicket | None = None
         self._replacement: SegmentReplacement | None = None  # the last one
         self._guard = DirectoryGuard()
+
+    def __repr__(self) -> str:
+        return f"Log({self.topic}-{self.partition})"
+
+    # --- how far it goes, and what is known of it
+
+    @property
+    def log_end_offset(self) -> int:
+        """Behind the last record written; what is merely staged does not count."""
+        return self.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it every transaction is decided."""
+        first_unstable = self._producers.states.first_unstable_offset
+        if first_unstable is None or first_unstable >= self.high_watermark:
+            return self.high_watermark
+        return max(first_unstable, self.log_start_offset)
+
+    @property
+    def synced_offset(self) -> int:
+        """Everything below survives a power failure."""
+        return self.recovery_point
+
+    @property
+    def size_bytes(self) -> int:
+        return self._segments.size_bytes
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Ascending; the last one is the active segment."""
+        return self._segments.all.segments
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._leader_epoch
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
+        """The largest leader epoch not above `epoch`, and where it ended (exclusive); None if it is newer than ours."""
+        return self._leader_epochs.end_offset(epoch, self.high_watermark)
+
+    def leader_epoch_at(self, offset: int) -> int | None:
+        return self._leader_epochs.epoch_at(offset)
+
+    def producers(self) -> list[ProducerEntry]:
+        return list(self._producers.states.entries().values())
+
+    def producer(self, producer_id: int) -> ProducerEntry | None:
+        return self._producers.states.get(producer_id)
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Under this very epoch."""
+        return has_open_transaction(self._producers.states.get(producer_id), producer_epoch)
 
     # --- appending
 
     def assign_leader_epoch(self, epoch: int) -> None:
         """Batches from here on carry `epoch`. One that is not newer changes nothing."""
-        assert not self._runs, "a leadership begins between writes"
+        assert not self._staging.runs, "a leadership begins between writes"
         self._leader_epochs.assign(epoch, self.high_watermark)
         self._leader_epoch = max(epoch, self._leader_epoch)
 
@@ -116,11 +159,7 @@ class Log(ReadableLog):
         returns              NO_GUARD when the transaction is open here: nobody needs to be asked
         raises               INVALID_PRODUCER_EPOCH for a producer that was fenced here
         """
-        entry = self._producers.get(producer_id)
-        if has_open_transaction(entry, producer_epoch):
-            return NO_GUARD
-        check_epoch(entry, producer_id, producer_epoch)
-        return self._verifications.begin(
+        return self._producers.begin_verification(
             producer_id, producer_epoch, sequence, supports_epoch_bump=supports_epoch_bump, now_ms=now_ms
         )
 
@@ -134,7 +173,7 @@ class Log(ReadableLog):
         transaction_version: int = 0,
         guard: VerificationGuard | None = None,
     ) -> Appended:
-        """Checks one batch against the producer state, gives it its place, and stages it for `write_staged`.
+        """Checks one batch, gives it its place, and stages it for `write_staged`.
 
         batch                 exactly one, validated, offsets from 0; belongs to the log from now on
         header                that of `batch`, where the caller has it
@@ -142,65 +181,42 @@ class Log(ReadableLog):
         guard                 what `begin_verification` gave; None where verification is switched off (#s4-3)
         raises                KafkaError, and then nothing has changed
         """
-        if self.offline_reason is not None:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.offline_reason)
         if header is None:
             header = read_batch_header(batch)
-        config = self.config
         size_bytes = len(batch)
-        if size_bytes > config.segment_bytes:
-            raise KafkaError(
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"a batch of {size_bytes} bytes, and segments hold {config.segment_bytes}",
-            )
-        base_offset = self._next_offset
-        last_offset = base_offset + header.last_offset_delta
-        marker = verification = None
-        attributes, producer_id = header.attributes, header.producer_id
-        if producer_id >= 0:
-            entry = self._producers.get(producer_id)
-            if attributes & CONTROL:
-                marker = read_marker(batch, header=header)
-                if marker is not None:
-                    marker = marker._replace(offset=base_offset)
-                    check_marker(entry, marker, transaction_version)
-            else:
-                if origin is Origin.CLIENT:
-                    original = duplicate_of(entry, header)
-                    if original is not None:
-                        return Appended(original.first_offset, original.last_offset, original.timestamp, True)
-                verification = self._verifications.get(producer_id)
-                if guard is not None and attributes & TRANSACTIONAL:
-                    check_guard(entry, header, verification, guard)
-                check_data(entry, header, origin, verification)
-        max_timestamp = header.max_timestamp
-        run = self._tip
-        if (
-            run.limits_of is not config
-            or run.position + run.size_bytes + size_bytes > config.segment_bytes
-            or max_timestamp > run.max_timestamp
-            or last_offset > run.max_last_offset
-            or run.index_room <= 0
-        ):
-            run = self._roll_if_full(size_bytes, last_offset, max_timestamp, now_ms)
-        if marker is not None:
-            completed = self._producers.apply_marker(marker)
-            self._verifications.marker_appended(producer_id, marker.producer_epoch, transaction_version)
-            if completed is not None and completed.is_aborted:
-                run.aborted.append(self._producers.aborted_txn(completed))
-        elif producer_id >= 0 and not attributes & CONTROL:
-            self._producers.apply_data(header, base_offset)
-            if verification is not None and attributes & TRANSACTIONAL:
-                self._verifications.data_appended(producer_id)
+        if self.offline_reason is not None or size_bytes > self.config.segment_bytes:
+            raise self._refusal(size_bytes)
+        producers, staging = self._producers, self._staging
+        base_offset = staging.next_offset
+        is_control = header.attributes & CONTROL
+        is_data = header.producer_id >= 0 and not is_control  # of a producer that has a state
+        marker = None
+        if is_data:
+            original = producers.check_data(header, origin, guard)
+            if original is not None:
+                return Appended(original.first_offset, original.last_offset, original.timestamp, is_duplicate=True)
+        elif is_control and header.producer_id >= 0:
+            marker = producers.check_marker(batch, header, transaction_version, base_offset)
+        run = staging.place(header, size_bytes, self.config, now_ms)
+        if is_data:
+            producers.apply_data(header, base_offset)
+        elif marker is not None:
+            aborted = producers.apply_marker(marker, transaction_version)
+            if aborted is not None:
+                run.aborted.append(aborted)
         assign(batch, base_offset, self._leader_epoch)
-        if not run.batches:
-            self._runs.append(run)
-        run.buffers.append(batch)
-        run.batches.append((batch, size_bytes, base_offset, last_offset, max_timestamp))
-        run.size_bytes += size_bytes
-        run.index_room -= 1
-        self._next_offset = last_offset + 1
-        return Appended(base_offset, last_offset, max_timestamp if attributes & LOG_APPEND_TIME else None)
+        last_offset = staging.add(run, batch, header)
+        log_append_time_ms = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
+        return appended((base_offset, last_offset, log_append_time_ms, False))
+
+    def _refusal(self, size_bytes: int) -> KafkaError:
+        """Why no batch of this size can be appended."""
+        if self.offline_reason is not None:
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.offline_reason)
+        return KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"a batch of {size_bytes} bytes, and segments hold {self.config.segment_bytes}",
+        )
 
     def write_staged(self) -> None:
         """Writes what is staged and makes it readable.
@@ -208,7 +224,8 @@ class Log(ReadableLog):
         raises   LogWriteFailed: none of it is in the log, and it goes on as before; or, if even taking it back
                  failed, the log is offline
         """
-        runs = self._runs
+        staging = self._staging
+        runs = staging.runs
         if not runs:
             return
         try:
@@ -219,11 +236,10 @@ class Log(ReadableLog):
         except OSError as error:
             self._take_back(runs)
             raise LogWriteFailed(f"{self}: {error}") from error
-        self._runs = []
+        staging.runs = []
         self._active_is_saved = False
         self._producers.accept()
-        self._verifications.accept()
-        self.high_watermark = self._next_offset
+        self.high_watermark = staging.next_offset
         interval = self.config.index_interval_bytes
         for run in runs:
             segment = run.segment
@@ -235,27 +251,17 @@ class Log(ReadableLog):
                 segment.txn_index.append(aborted)
             run.written()
 
-    def _roll_if_full(self, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int) -> Run:
-        """Where the batch goes: a new segment if it does not fit the last one. Sets the limits for those to come."""
-        tip, config = self._tip, self.config
-        if must_roll(
-            tip,
-            config,
-            size_bytes=size_bytes,
-            last_offset=last_offset,
-            max_timestamp=max_timestamp,
-            now_ms=now_ms,
-        ):
-            snapshot = self._snapshot(self._next_offset)
-            tip = self._tip = Run(self._new_segment(now_ms), 0, is_new=True, snapshot=snapshot)
-        first = first_timestamp(tip)
-        tip.set_limits(config, max_timestamp if first is None else first)
-        return tip
+    def _begin_run(self, now_ms: int) -> Run:
+        """In a new segment, whose file appears with the first write."""
+        snapshot = self._snapshot(self._staging.next_offset)
+        return Run(self._new_segment(now_ms), 0, is_new=True, snapshot=snapshot)
 
     def _new_segment(self, now_ms: int) -> Segment:
         limit_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
         jitter_ms = self._jitter_ms(limit_ms) if limit_ms > 0 else 0
-        return Segment.new(self._disk, self.directory, self._next_offset, now_ms=now_ms, roll_jitter_ms=jitter_ms)
+        return Segment.new(
+            self._disk, self.directory, self._staging.next_offset, now_ms=now_ms, roll_jitter_ms=jitter_ms
+        )
 
     def _rolled_to(self, segment: Segment, snapshot: SnapshotToWrite | None) -> None:
         """The file of a new segment is there."""
@@ -274,16 +280,13 @@ class Log(ReadableLog):
         """The producers as of `offset`, unless nothing was added since the last snapshot."""
         if offset <= self._last_snapshot_offset:
             return None
-        return SnapshotToWrite(f"{self.directory}/{offset_file(offset, SNAPSHOT)}", self._producers.entries())
+        return SnapshotToWrite(f"{self.directory}/{offset_file(offset, SNAPSHOT)}", self._producers.states.entries())
 
     def _take_back(self, runs: list[Run]) -> None:
         """After a failed write: memory first, so that it is right whatever the disk does next."""
-        self._runs = []
-        self._tip = Run(self._active, self._active.size_bytes)
+        self._staging.go_on_in(self._active, self.high_watermark)
         self._unsynced.names_changed = True
         self._producers.take_back()
-        self._verifications.take_back()
-        self._next_offset = self.high_watermark
         try:
             for run in reversed(runs):
                 if not run.is_new:
@@ -360,15 +363,16 @@ class Log(ReadableLog):
                   or a replacement is under way that may include them
         raises    LogWriteFailed when a new segment is needed and cannot be made
         """
-        if self._ticket is not None or self._is_replacing or self._runs or self.offline_reason is not None:
+        if self._ticket is not None or self._is_replacing or self._staging.runs or self.offline_reason is not None:
             return None
+        ongoing = self._producers.states.ongoing
         count = count_deletable(
             self.segments,
             self.config,
             log_start_offset=self.log_start_offset,
             high_watermark=self.high_watermark,
             now_ms=now_ms,
-            relied_on_from=next((first for first, each in self._producers.ongoing.items() if each in relied_on), None),
+            relied_on_from=next((first for first, each in ongoing.items() if each in relied_on), None),
         )
         if count == 0:
             return None
@@ -407,7 +411,7 @@ class Log(ReadableLog):
 
     def roll(self, now_ms: int) -> None:
         """Goes on in a new, empty segment, unless the active one is empty. Raises LogWriteFailed."""
-        assert not self._runs, f"{self}: a segment ends between writes"
+        assert not self._staging.runs, f"{self}: a segment ends between writes"
         if self._active.size_bytes == 0:
             return
         segment = self._new_segment(now_ms)
@@ -415,12 +419,11 @@ class Log(ReadableLog):
             segment.create_file()
         except OSError as error:
             raise LogWriteFailed(f"{self}: {error}") from error
-        self._rolled_to(segment, self._snapshot(self._next_offset))
-        self._tip = Run(segment, 0)
+        self._rolled_to(segment, self._snapshot(self.high_watermark))
+        self._staging.go_on_in(segment, self.high_watermark)
 
     def expire_producers(self, now_ms: int) -> list[int]:
         """Forgets producers that are idle for longer than `producer.id.expiration.ms`. Returns their ids."""
-        self._verifications.expire(now_ms, self.config.producer_id_expiration_ms)
         return self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
 
     # --- leaving
@@ -431,7 +434,7 @@ class Log(ReadableLog):
 
         raises   LogWriteFailed when the log is offline: the next start must not count on a clean shutdown
         """
-        assert not self._runs, f"{self}: closed between append and write"
+        assert not self._staging.runs, f"{self}: closed between append and write"
         if self.offline_reason is not None:
             raise LogWriteFailed(self.offline_reason)
         self.go_offline(f"{self} is closed")
@@ -462,7 +465,7 @@ class Log(ReadableLog):
 
     def abandon(self) -> None:
         """The partition is deleted: nothing more is written, and what was staged is forgotten."""
-        self._runs = []
+        self._staging.runs = []
         self._tail.clear()
         self._guard.take_away()
         self.go_offline(f"{self} was deleted")

@@ -33,10 +33,10 @@ from storage.leader_epochs import LeaderEpochs
 from storage.leftovers import finish_leftovers
 from storage.log_config import LogConfig
 from storage.log_read import scan
+from storage.log_state import LogState
 from storage.log_sync import SnapshotToWrite
 from storage.producer_snapshot import CorruptSnapshot, decode_snapshot
 from storage.producer_state import ProducerStates
-from storage.readable_log import LogState
 from storage.segment import CorruptSegment, Segment
 from storage.segment_scan import whole_batches
 from storage.txn_index import AbortedTxn

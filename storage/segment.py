@@ -12,6 +12,7 @@ from protocol.records import HEADER_BYTES, BatchHeader, read_batch_header
 from storage.disk import Buffer, Disk, DiskFile
 from storage.file_names import LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, offset_file
 from storage.index import TIME_ENTRY_BYTES, CorruptIndex, OffsetIndex, TimeIndex
+from storage.staged_batch import StagedBatch, staged_batch
 from storage.txn_index import TxnIndex
 
 NO_TIMESTAMP = -1
@@ -169,16 +170,13 @@ class Segment:
         rebuilt.seal_time_index()
         return rebuilt.offset_index, rebuilt.time_index
 
-    def note_batches(
-        self, position: int, staged: Sequence[tuple[object, int, int, int, int]], index_interval_bytes: int
-    ) -> None:
-        """Takes batches that lie at `position`, one behind the other, into size, timestamps and indexes: of each tuple
-        its size, last offset and largest timestamp. An index entry is made for the first batch that begins more than
-        the interval behind the last indexed one, as Kafka does."""
+    def note_batches(self, position: int, staged: Sequence[StagedBatch], index_interval_bytes: int) -> None:
+        """Takes batches that lie at `position`, one behind the other, into size, timestamps and indexes. An index entry
+        is made for the first batch that begins more than the interval behind the last indexed one, as Kafka does."""
         largest, largest_offset = self.max_timestamp_and_offset
         unindexed_bytes = self._bytes_since_index_entry
         if position == 0:
-            self._first_timestamp = staged[0][4]
+            self._first_timestamp = staged[0].max_timestamp
         for _, size_bytes, _, last_offset, max_timestamp in staged:
             if max_timestamp > largest:
                 largest, largest_offset = max_timestamp, last_offset
@@ -194,8 +192,8 @@ class Segment:
 
     def note_batch(self, position: int, header: BatchHeader, index_interval_bytes: int) -> None:
         """As `note_batches`, of one batch that is in the file already."""
-        noted = (None, header.size_bytes, header.base_offset, header.last_offset, header.max_timestamp)
-        self.note_batches(position, [noted], index_interval_bytes)
+        noted = (b"", header.size_bytes, header.base_offset, header.last_offset, header.max_timestamp)
+        self.note_batches(position, [staged_batch(noted)], index_interval_bytes)
 
     def seal_time_index(self) -> None:
         """The last entry of a finished segment's time index is its largest timestamp."""

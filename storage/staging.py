@@ -1,17 +1,18 @@
 """Batches that are appended but not yet written, by segment, and the decision that a segment is full."""
 
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from protocol.records import BatchHeader
 from storage.disk import Buffer
 from storage.index import MAX_RELATIVE_OFFSET
 from storage.log_config import LogConfig
 from storage.log_sync import SnapshotToWrite
 from storage.segment import Segment
+from storage.staged_batch import StagedBatch, staged_batch
 from storage.txn_index import AbortedTxn
-
-# (batch, its size, base offset, last offset, max timestamp): a plain tuple, because one is made for every batch
-StagedBatch: TypeAlias = tuple[Buffer, int, int, int, int]
 
 _ASK_EVERY_TIME = -2  # below every timestamp, also that of a batch without any
 
@@ -58,9 +59,75 @@ class Run:
             self.aborted = []
 
 
+class Staging:
+    """Where the next batch goes, and the batches that wait for the write.
+
+    next_offset  behind what is staged
+    runs         those with something staged, in the order of their segments
+    """
+
+    __slots__ = ("_begin_run", "_tip", "next_offset", "runs")
+
+    def __init__(self, active: Segment, next_offset: int, begin_run: Callable[[int], Run]) -> None:
+        """begin_run: (now_ms) makes the run of a new segment that begins at `next_offset`."""
+        self._begin_run = begin_run
+        self.go_on_in(active, next_offset)
+
+    def go_on_in(self, active: Segment, next_offset: int) -> None:
+        """With nothing staged."""
+        self.next_offset = next_offset
+        self.runs: list[Run] = []
+        self._tip = Run(active, active.size_bytes)
+
+    def place(self, header: BatchHeader, size_bytes: int, config: LogConfig, now_ms: int) -> Run:
+        """Where the batch goes: the last segment, or a new one if it does not fit there."""
+        run = self._tip
+        if (
+            run.limits_of is not config
+            or run.position + run.size_bytes + size_bytes > config.segment_bytes
+            or header.max_timestamp > run.max_timestamp
+            or self.next_offset + header.last_offset_delta > run.max_last_offset
+            or run.index_room <= 0
+        ):
+            run = self._roll_if_full(header, size_bytes, config, now_ms)
+        return run
+
+    def add(self, run: Run, batch: Buffer, header: BatchHeader) -> int:
+        """Puts the batch where `place` said. Returns its last offset."""
+        base_offset = self.next_offset
+        last_offset = base_offset + header.last_offset_delta
+        if not run.batches:
+            self.runs.append(run)
+        size_bytes = len(batch)
+        run.buffers.append(batch)
+        run.batches.append(staged_batch((batch, size_bytes, base_offset, last_offset, header.max_timestamp)))
+        run.size_bytes += size_bytes
+        run.index_room -= 1
+        self.next_offset = last_offset + 1
+        return last_offset
+
+    def _roll_if_full(self, header: BatchHeader, size_bytes: int, config: LogConfig, now_ms: int) -> Run:
+        """Sets the limits for the batches to come."""
+        tip, max_timestamp = self._tip, header.max_timestamp
+        if must_roll(
+            tip,
+            config,
+            size_bytes=size_bytes,
+            last_offset=self.next_offset + header.last_offset_delta,
+            max_timestamp=max_timestamp,
+            now_ms=now_ms,
+        ):
+            tip = self._tip = self._begin_run(now_ms)
+        first = first_timestamp(tip)
+        tip.set_limits(config, max_timestamp if first is None else first)
+        return tip
+
+
 def first_timestamp(run: Run) -> int | None:
     """The largest timestamp of the segment's first batch, written or staged."""
-    return run.segment.first_timestamp() if run.position else run.batches[0][4] if run.batches else None
+    if run.position:
+        return run.segment.first_timestamp()
+    return run.batches[0].max_timestamp if run.batches else None
 
 
 def must_roll(

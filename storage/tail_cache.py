@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from storage.disk import Buffer
+from storage.staged_batch import StagedBatch
 
 DEFAULT_BUDGET_BYTES = 32 * 1024 * 1024
 ENTRY_OVERHEAD_BYTES = 200  # what an entry costs besides its batch, so that tiny batches do not go uncounted
@@ -54,9 +55,8 @@ class LogTail:
         self._head = 0  # index of the oldest entry still held
         self._cleared = 0  # entries that `clear` took, but the budget's queue still counts
 
-    def add(self, position: int, staged: Sequence[tuple[Buffer, int, int, int, int]]) -> None:
-        """Batches just written at `position` of the file, one behind the other; of each tuple the batch, its size and
-        its base offset count."""
+    def add(self, position: int, staged: Sequence[StagedBatch]) -> None:
+        """Batches just written at `position` of the file, one behind the other."""
         base_offsets, positions, batches = self._base_offsets, self._positions, self._batches
         for batch, size_bytes, base_offset, _, _ in staged:
             base_offsets.append(base_offset)

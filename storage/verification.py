@@ -62,7 +62,8 @@ class Verifications:
 
     def data_appended(self, producer_id: int) -> None:
         """A transactional batch: its transaction is open here now, which is better than any guard."""
-        self._remove(producer_id)
+        if producer_id in self._by_producer:
+            self._remove(producer_id)
 
     def marker_appended(self, producer_id: int, producer_epoch: int, transaction_version: int) -> None:
         """Takes the guard of the transaction that ended. A marker of version 2 or later carries the epoch of the next

@@ -132,7 +132,7 @@ class PartitionRead:
 
     def read(self) -> PartitionAnswer:
         """Raises WouldBlock when the records are not in memory: then `read_cold` in a thread, and `answer` here."""
-        result = self._partition.log.read(
+        result = self._partition.log.reader.read(
             self._wanted.fetch_offset,
             max_bytes=self._max_bytes,
             end_offset=self._end_offset,
@@ -143,7 +143,7 @@ class PartitionRead:
     def read_cold(self) -> ReadResult:
         """In a thread."""
         self._segments = self._partition.log.segments
-        return self._partition.log.read_cold(
+        return self._partition.log.reader.read_cold(
             self._wanted.fetch_offset,
             max_bytes=self._max_bytes,
             end_offset=self._end_offset,
@@ -175,9 +175,10 @@ class PartitionRead:
         if self._isolation is IsolationLevel.READ_COMMITTED:
             aborted = []
             if size_bytes:
+                found = log.reader.aborted_transactions(self._wanted.fetch_offset, end_offset)
                 aborted = [
                     AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
-                    for producer_id, first_offset in log.aborted_transactions(self._wanted.fetch_offset, end_offset)
+                    for producer_id, first_offset in found
                 ]
         data = PartitionData(
             partition_index=self._wanted.index,

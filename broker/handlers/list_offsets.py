@@ -120,9 +120,9 @@ class ListOffsetsInHand:
     def _search(self, partition: Partition, timestamp: int, answer: ListOffsetsPartitionResponse) -> None:
         """Look into the records: in a thread, since that opens batches and may wait for the disk."""
         log = partition.log
-        search: Callable[[], TimestampOffset | None] = log.offset_of_max_timestamp
+        search: Callable[[], TimestampOffset | None] = log.reader.offset_of_max_timestamp
         if timestamp != MAX_TIMESTAMP:
-            search = partial(log.offset_for_timestamp, timestamp)
+            search = partial(log.reader.offset_for_timestamp, timestamp)
         if self.reply is None:
             self.reply = Deferred()
         self._undone += 1

@@ -329,7 +329,7 @@ def _load(disk: Disk, metadata_log: Log, loader: Loader) -> None:
         break
     if behind < start:
         raise CorruptMetadata(f"the log begins at offset {start}, and no snapshot holds what was before")
-    loader.load(metadata_log.scan(behind), from_offset=behind)
+    loader.load(metadata_log.reader.scan(behind), from_offset=behind)
 
 
 def _formatted(disk: Disk, path: str, now_ms: int) -> list[Message]:

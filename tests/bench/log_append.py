@@ -75,7 +75,7 @@ def _reads(log: Log, count: int) -> None:
     for batch in batches(count, is_idempotent=False):
         log.append(batch, now_ms=NOW_MS)
     log.write_staged()
-    for name, read, last in (("tail cache", log.read, count), ("page cache", log.read, count // 3)):
+    for name, read, last in (("tail cache", log.reader.read, count), ("page cache", log.reader.read, count // 3)):
         for max_bytes in (1_100, 64 * 1024, 1024 * 1024):
             started, offset, steps = time.process_time(), max(last - 5_000, 0), 0
             while offset < last:

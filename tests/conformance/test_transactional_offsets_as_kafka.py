@@ -44,6 +44,6 @@ def test_no_topic_id_is_stored_with_them(tmp_path: Path, scene: Clients, name: s
     for _, value in of_kafka:
         scene.commit_offset_in_transaction(pair, value.offset, metadata=value.metadata)
     log = scene.partition(OFFSETS_TOPIC).log
-    ours = [found for portion in log.scan(0, log.log_end_offset) for found in transactional_values(portion)]
+    ours = [found for portion in log.reader.scan(0, log.log_end_offset) for found in transactional_values(portion)]
     assert [value.topic_id for _, value in ours] == [value.topic_id for _, value in of_kafka] == [ZERO_UUID] * len(ours)
     assert [len(raw) for raw, _ in ours] == [len(raw) for raw, _ in of_kafka]

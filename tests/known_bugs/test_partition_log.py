@@ -118,10 +118,10 @@ def test_known_bug_28_an_offset_looked_up_by_time_lies_below_the_bound() -> None
     given.append(timestamp=10)
     given.append(A, timestamp=20, transactional=True)
     bound = given.log.last_stable_offset
-    found = given.log.offset_for_timestamp(5, end_offset=bound)
+    found = given.log.reader.offset_for_timestamp(5, end_offset=bound)
     assert found is not None
     assert found.offset == 0
-    assert given.log.offset_for_timestamp(15, end_offset=bound) is None
+    assert given.log.reader.offset_for_timestamp(15, end_offset=bound) is None
 
 
 # Caught in review of apache/kafka 2910: the transaction counted as decided once its marker was appended, though the

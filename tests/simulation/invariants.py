@@ -91,9 +91,9 @@ class Invariants:
         log, end = partition.log, partition.log.last_stable_offset
         if end <= seen.read_to:
             return
-        for portion in log.scan(seen.read_to, end):
+        for portion in log.reader.scan(seen.read_to, end):
             headers = [header for _, header in batches(portion)]
-            aborted = log.aborted_transactions(headers[0].base_offset, headers[-1].last_offset + 1)
+            aborted = log.reader.aborted_transactions(headers[0].base_offset, headers[-1].last_offset + 1)
             for offset, value in committed_records(portion, aborted, self._marker_of(partition, seen)):
                 if partition.topic != OFFSETS_TOPIC:
                     self._see(partition, seen, offset, value)

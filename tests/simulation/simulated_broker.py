@@ -71,7 +71,7 @@ class LogInTurns(PartitionLog):
 
     async def read(self) -> AsyncIterator[bytes]:
         log = self._partition.log
-        for portion in log.scan(log.log_start_offset, log.log_end_offset):
+        for portion in log.reader.scan(log.log_start_offset, log.log_end_offset):
             await Turn()
             yield portion
 

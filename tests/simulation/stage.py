@@ -186,8 +186,8 @@ class Stage:
             log = self.broker.partition(topic, index).log
             end = log.last_stable_offset
             assert end == log.high_watermark, f"{topic}-{index} is stuck"
-            data = b"".join(log.scan(0, end))
-            values += [value.decode() for _, value in committed_records(data, log.aborted_transactions(0, end))]
+            data = b"".join(log.reader.scan(0, end))
+            values += [value.decode() for _, value in committed_records(data, log.reader.aborted_transactions(0, end))]
         return sorted(values)
 
     def states(self) -> set[str]:

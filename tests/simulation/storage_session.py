@@ -137,10 +137,10 @@ def contents(log: Log, start_offset: int) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
     offset = start_offset
     while offset < log.high_watermark:
-        result = log.read(offset, max_bytes=1)
+        result = log.reader.read(offset, max_bytes=1)
         data = b"".join(result.chunks)
         if not data:
-            assert not any(log.scan(offset)), f"nothing to read at {offset}, though there are records"
+            assert not any(log.reader.scan(offset)), f"nothing to read at {offset}, though there are records"
             break
         for position, header in batches(data):
             assert crc_ok(data, position, header.size_bytes), f"a torn batch at {header.base_offset} is served"
@@ -188,7 +188,7 @@ def check_promises(disk: FakeDisk, promises: Promises, *, killed: bool) -> None:
 def _check_producer(log: Log) -> None:
     """What is remembered of the producer is what its last batch in the log says."""
     last = None
-    for portion in log.scan(log.segments[0].base_offset):
+    for portion in log.reader.scan(log.segments[0].base_offset):
         for _, header in batches(portion):
             last = header
     known = log.producer(PRODUCER_ID)

@@ -135,7 +135,7 @@ class World:
 
 def values_in(partition: Partition) -> list[bytes]:
     values = []
-    for portion in partition.log.scan(partition.log.log_start_offset):
+    for portion in partition.log.reader.scan(partition.log.log_start_offset):
         for position, header in batches(portion):
             for record in records_of(portion[position : position + header.size_bytes]):
                 assert record.value is not None

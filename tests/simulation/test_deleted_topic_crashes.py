@@ -75,7 +75,7 @@ def test_the_namesake_of_a_deleted_topic_gets_no_marker_whenever_the_process_die
 def markers_in(stage: Stage) -> int:
     """Markers alone: after a power failure the old directory may have come back under the new topic's name."""
     logs = [stage.broker.partition(*each).log for each in (P0, P1)]
-    portions = [portion for log in logs for portion in log.scan(0, log.log_end_offset)]
+    portions = [portion for log in logs for portion in log.reader.scan(0, log.log_end_offset)]
     return sum(header.is_control for portion in portions for _, header in batches(portion))
 
 

@@ -67,7 +67,7 @@ class Scene(BrokerScene):
         log = self.partition(topic).log
         found, offset = [], 0
         while offset < log.high_watermark:
-            result = log.read(offset, max_bytes=1 << 20)
+            result = log.reader.read(offset, max_bytes=1 << 20)
             for chunk in result.chunks:
                 for position, header in batches(chunk):
                     found += [record.key.decode() for record in records_of(chunk, position) if record.key]

@@ -293,10 +293,10 @@ def test_offsets_and_timestamps_are_found_in_a_cleaned_segment() -> None:
     log.roll()
     log.clean()
     assert log.offsets() == list(range(150, 200))
-    found = log.log.offset_for_timestamp(NOW_MS + 170)
+    found = log.log.reader.offset_for_timestamp(NOW_MS + 170)
     assert found is not None
     assert (found.offset, found.timestamp) == (170, NOW_MS + 170)
-    result = log.log.read(10, max_bytes=100)
+    result = log.log.reader.read(10, max_bytes=100)
     assert result.chunks[0][7] == 150
 
 

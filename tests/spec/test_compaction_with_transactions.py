@@ -99,11 +99,11 @@ def test_an_abort_marker_stays_indexed_while_readers_may_need_it() -> None:
     log.append(("c", "1"))
     log.roll()
     log.clean()
-    assert log.log.aborted_transactions(0, 10) == [(7, 0)], "records of it were met in this pass"
+    assert log.log.reader.aborted_transactions(0, 10) == [(7, 0)], "records of it were met in this pass"
     (indexed,) = log.log.segments[0].txn_index.entries()
     assert indexed == AbortedTxn(7, 0, 1, 2)
     log.clean_later(1)
-    assert log.log.aborted_transactions(0, 10) == [], "none is left that it could tell anything about"
+    assert log.log.reader.aborted_transactions(0, 10) == [], "none is left that it could tell anything about"
 
 
 def test_scenario_134_the_last_batch_of_an_active_producer_is_kept_for_its_sequence() -> None:

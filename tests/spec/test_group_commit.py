@@ -43,7 +43,7 @@ def batch(value: bytes, producer: tuple[int, int] | None = None) -> bytearray:
 def values_in(partition: Partition) -> list[bytes]:
     """The one value of each batch, as a reader sees them."""
     log = partition.log
-    read = log.read(log.log_start_offset, max_bytes=1 << 20)
+    read = log.reader.read(log.log_start_offset, max_bytes=1 << 20)
     data = b"".join(read.chunks)
     return [data[position + 67 : position + header.size_bytes - 1] for position, header in batches(data)]
 

@@ -67,7 +67,7 @@ def test_records_before_the_offset_are_gone_and_the_start_never_goes_back(scene:
     assert delete(scene, 2) == (E.NONE, 2)
     assert delete(scene, 1) == (E.NONE, 2)
     with pytest.raises(KafkaError):
-        scene.partition("t").log.read(1, max_bytes=1000)
+        scene.partition("t").log.reader.read(1, max_bytes=1000)
 
 
 def test_minus_one_stands_for_the_high_watermark(scene: Scene) -> None:

@@ -130,7 +130,7 @@ def test_scenario_090_an_index_entry_remembers_what_was_stable_when_its_marker_w
     given.end(A, commit=False)
     assert index_entries(given) == [AbortedTxn(A, 10, 30, 20)]
     assert offsets(given.log, 0, given.log.last_stable_offset) == list(range(20))
-    assert given.log.aborted_transactions(0, 20) == [(A, 10)]
+    assert given.log.reader.aborted_transactions(0, 20) == [(A, 10)]
 
 
 def test_staged_transactions_do_not_hold_back_what_was_stable() -> None:
@@ -171,7 +171,7 @@ def test_read_committed_is_given_nothing_of_an_open_transaction() -> None:
     given = LogOnDisk()
     given.append(A, transactional=True)
     bound = given.log.last_stable_offset
-    assert given.log.read(0, max_bytes=1000, end_offset=bound) == ReadResult([], 0, 0)
+    assert given.log.reader.read(0, max_bytes=1000, end_offset=bound) == ReadResult([], 0, 0)
 
 
 # --- transaction index (#s4-10)
@@ -193,7 +193,7 @@ def test_scenario_091_an_aborted_transaction_is_found_from_the_segment_that_hold
     given.end(A, commit=False)
     assert len(given.log.segments) > 3
     first = given.log.segments[1].base_offset
-    assert given.log.aborted_transactions(0, first) == [(A, 0)]
+    assert given.log.reader.aborted_transactions(0, first) == [(A, 0)]
     assert index_entries(given) == given.log.segments[-1].txn_index.entries()
 
 
@@ -204,9 +204,9 @@ def test_what_does_not_overlap_is_not_listed() -> None:
     given.append()  # 2
     given.append(B, transactional=True)  # 3
     given.end(B, commit=False)  # 4
-    assert given.log.aborted_transactions(2, 3) == []
-    assert given.log.aborted_transactions(1, 3) == [(A, 0)]
-    assert given.log.aborted_transactions(2, 4) == [(B, 3)]
+    assert given.log.reader.aborted_transactions(2, 3) == []
+    assert given.log.reader.aborted_transactions(1, 3) == [(A, 0)]
+    assert given.log.reader.aborted_transactions(2, 4) == [(B, 3)]
 
 
 @pytest.mark.parametrize("how", ["closed", "killed"])
@@ -247,7 +247,7 @@ def test_an_open_transaction_survives_a_kill() -> None:
     opened = given.killed_and_opened()
     assert opened.log.last_stable_offset == 2
     opened.end(A, commit=False)
-    assert opened.log.aborted_transactions(0, 10) == [(A, 2)]
+    assert opened.log.reader.aborted_transactions(0, 10) == [(A, 2)]
 
 
 def test_scenario_093_a_marker_that_is_cut_off_leaves_its_transaction_open() -> None:

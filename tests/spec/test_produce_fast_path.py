@@ -151,7 +151,7 @@ async def test_both_ways_lead_to_the_same_transactions(
             assert answers[0] == answers[1]
             assert len(answers[0]) == 1
         logs = [scene.partition(SHORT, 1).log for scene in (short, general)]
-        assert b"".join(logs[0].scan(0)) == b"".join(logs[1].scan(0))
+        assert b"".join(logs[0].reader.scan(0)) == b"".join(logs[1].reader.scan(0))
         assert logs[0].producers() == logs[1].producers()
 
 

@@ -293,7 +293,7 @@ def test_scenario_095_an_open_transaction_survives_in_the_snapshot() -> None:
     assert opened.log.last_stable_offset == 3
     opened.end(PID, commit=False)
     assert opened.log.last_stable_offset == opened.log.log_end_offset == 6
-    assert opened.log.aborted_transactions(0, 6) == [(PID, 3)]
+    assert opened.log.reader.aborted_transactions(0, 6) == [(PID, 3)]
 
 
 def test_a_clean_log_without_any_snapshot_is_not_read_for_one() -> None:

@@ -62,7 +62,7 @@ def test_an_index_that_is_missing_is_built_from_the_log() -> None:
     given.disk.unlink("/data/t-0/00000000000000000000.timeindex")
     opened = LogOnDisk(given.disk, given.config)
     assert opened.log.log_end_offset == 200
-    assert opened.log.read(150, max_bytes=1).end_offset > 150
+    assert opened.log.reader.read(150, max_bytes=1).end_offset > 150
 
 
 def test_an_index_without_its_log_is_removed() -> None:
@@ -208,9 +208,9 @@ def test_a_segment_that_was_synced_before_it_was_finished_is_read_for_what_was_a
     given.log.roll(NOW_MS)
     given.directory.write_checkpoints()  # the recovery point is just where the next segment begins
     opened = given.killed_and_opened()
-    assert opened.log.aborted_transactions(0, 2) == [(7, 0)]
+    assert opened.log.reader.aborted_transactions(0, 2) == [(7, 0)]
     opened.sync()
-    assert opened.killed_and_opened().log.aborted_transactions(0, 2) == [(7, 0)]
+    assert opened.killed_and_opened().log.reader.aborted_transactions(0, 2) == [(7, 0)]
 
 
 def test_the_log_start_offset_comes_from_its_checkpoint() -> None:

@@ -169,7 +169,9 @@ class CompactedLog:
 
     def committed_values(self) -> dict[str, str]:
         """What a read_committed reader of the whole log ends up with, by the rules that clients follow."""
-        aborted = sorted((first, pid) for pid, first in self.log.aborted_transactions(0, self.log.log_end_offset))
+        aborted = sorted(
+            (first, pid) for pid, first in self.log.reader.aborted_transactions(0, self.log.log_end_offset)
+        )
         skipping: set[int] = set()
         table: dict[str, str] = {}
         for header, batch in self.batches():

@@ -140,7 +140,7 @@ def offsets(log: Log, start_offset: int | None = None, end_offset: int | None = 
     start = log.log_start_offset if start_offset is None else start_offset
     return [
         record.offset
-        for portion in log.scan(start, end_offset)
+        for portion in log.reader.scan(start, end_offset)
         for position, _ in batches(portion)
         for record in records_of(portion, position)
         if record.offset >= start

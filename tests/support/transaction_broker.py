@@ -97,7 +97,7 @@ class EagerLog(PartitionLog):
 
     async def read(self) -> AsyncIterator[bytes]:
         log = self._partition.log
-        for portion in log.scan(log.log_start_offset, log.log_end_offset):
+        for portion in log.reader.scan(log.log_start_offset, log.log_end_offset):
             yield portion
 
 
@@ -253,7 +253,7 @@ class TransactionBroker(BrokerScene):
     def markers_in(self, topic: str, index: int = 0) -> list[Marker]:
         log = self.partition(topic, index).log
         found = []
-        for portion in log.scan(log.log_start_offset, log.log_end_offset):
+        for portion in log.reader.scan(log.log_start_offset, log.log_end_offset):
             for position, header in batches(portion):
                 marker = read_marker(portion, position, header) if header.is_control else None
                 if marker is not None:

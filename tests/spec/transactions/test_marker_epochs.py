@@ -71,7 +71,7 @@ def test_scenario_059_a_marker_that_comes_twice_is_written_twice_and_changes_not
     assert scene.mark(2, commit=False) is E.NONE
     log = scene.partition(*P0).log
     assert [marker.producer_epoch for marker in scene.markers_in(*P0)] == [2, 2]
-    assert len(log.aborted_transactions(0, log.log_end_offset)) == 1
+    assert len(log.reader.aborted_transactions(0, log.log_end_offset)) == 1
     assert log.last_stable_offset == log.log_end_offset
 
 

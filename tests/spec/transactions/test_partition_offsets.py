@@ -104,7 +104,7 @@ def test_the_batch_in_the_log_is_the_producers_with_sequence_0(scene: Clients) -
     scene.commit_offset_in_transaction(pair, 10)
     scene.commit_offset_in_transaction(pair, 11)
     log = scene.partition(OFFSETS_TOPIC).log
-    headers = [header for portion in log.scan(0) for _, header in batches(portion)]
+    headers = [header for portion in log.reader.scan(0) for _, header in batches(portion)]
     assert [(header.producer_id, header.producer_epoch, header.base_sequence) for header in headers] == [(*pair, 0)] * 2
     assert all(header.is_transactional and not header.is_control for header in headers)
     producer = scene.producers(topic=OFFSETS_TOPIC)[pair[0]]

@@ -141,7 +141,7 @@ def test_what_was_read_from_the_disk_is_read_again_if_compaction_came_in_between
     assert b"aborted" in bytes(found.result().chunks[0])
     for _ in range(2):
         clean(scene, "c")
-    assert scene.partition("c").log.aborted_transactions(0, 10) == []
+    assert scene.partition("c").log.reader.aborted_transactions(0, 10) == []
     then(found)
     scene.settle()
     assert consumed(reply.outcome().responses[0].partitions[0]) == [b"committed"]

@@ -52,10 +52,10 @@ def ranges(offsets: list[int]) -> list[list[int]]:
 def readable(log: Log, *, committed: bool) -> list[int]:
     """Offsets of the data records that a consumer of this isolation level would be given, worked out as clients do."""
     end_offset = log.last_stable_offset if committed else log.high_watermark
-    aborted = sorted(log.aborted_transactions(log.log_start_offset, end_offset), key=lambda txn: txn[1])
+    aborted = sorted(log.reader.aborted_transactions(log.log_start_offset, end_offset), key=lambda txn: txn[1])
     open_aborted: set[int] = set()
     offsets: list[int] = []
-    for portion in log.scan(log.log_start_offset, end_offset):
+    for portion in log.reader.scan(log.log_start_offset, end_offset):
         for position, header in batches(portion):
             if committed:
                 while aborted and aborted[0][1] <= header.last_offset:
@@ -86,7 +86,7 @@ def described(entry: ProducerEntry) -> dict[str, int]:
 
 
 def partition_facts(log: Log) -> dict[str, Any]:
-    newest = log.offset_of_max_timestamp()
+    newest = log.reader.offset_of_max_timestamp()
     return {
         "earliest": log.log_start_offset,
         "latest": log.log_end_offset,
@@ -128,7 +128,7 @@ def test_what_kafka_acknowledged_before_it_was_killed_is_there(tmp_path: Path) -
         if key[0] == "flood":
             numbers[key] = {
                 record.offset: int((record.value or b"").split(b":")[0].removeprefix(b"record "))
-                for portion in log.scan(0)
+                for portion in log.reader.scan(0)
                 for position, _ in batches(portion)
                 for record in records_of(portion, position)
             }

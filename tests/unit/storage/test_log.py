@@ -42,7 +42,7 @@ def test_what_is_staged_cannot_be_read_until_it_is_written() -> None:
     given = LogOnDisk()
     given.stage()
     assert (given.log.log_end_offset, given.log.size_bytes) == (0, 0)
-    assert given.log.read(0, max_bytes=100).size_bytes == 0
+    assert given.log.reader.read(0, max_bytes=100).size_bytes == 0
     given.log.write_staged()
     assert (given.log.log_end_offset, given.log.size_bytes) == (1, BATCH_BYTES)
 
@@ -237,7 +237,7 @@ def big_log(*, cached: bool) -> LogOnDisk:
 def test_a_read_begins_with_the_batch_that_holds_the_offset(
     start: int, max_bytes: int, first: int | None, size_bytes: int, cached: bool
 ) -> None:
-    result = big_log(cached=cached).log.read(start, max_bytes=max_bytes)
+    result = big_log(cached=cached).log.reader.read(start, max_bytes=max_bytes)
     data = b"".join(result.chunks)
     assert len(data) == result.size_bytes == size_bytes
     assert (read_batch_header(data).base_offset if data else None) == first
@@ -247,7 +247,7 @@ def test_an_offset_within_a_batch_is_found() -> None:
     given = LogOnDisk()
     given.append(records=5)
     given.append(records=5)
-    for read in (given.log.read, given.log.read_cold):
+    for read in (given.log.reader.read, given.log.reader.read_cold):
         data = b"".join(read(7, max_bytes=1).chunks)
         assert read_batch_header(data).base_offset == 5
 
@@ -255,14 +255,14 @@ def test_an_offset_within_a_batch_is_found() -> None:
 @pytest.mark.parametrize("cached", [True, False])
 def test_a_first_batch_that_is_too_large_is_left_out_if_it_may_be(cached: bool) -> None:
     log = big_log(cached=cached).log
-    assert log.read(8, max_bytes=BATCH_BYTES - 1, min_one_batch=False) == ReadResult([], 0, 8)
-    assert log.read(8, max_bytes=BATCH_BYTES, min_one_batch=False).size_bytes == BATCH_BYTES
+    assert log.reader.read(8, max_bytes=BATCH_BYTES - 1, min_one_batch=False) == ReadResult([], 0, 8)
+    assert log.reader.read(8, max_bytes=BATCH_BYTES, min_one_batch=False).size_bytes == BATCH_BYTES
 
 
 @pytest.mark.parametrize("start", [-1, 10])
 def test_offsets_that_are_not_in_the_log_are_out_of_range(start: int) -> None:
     with refused(ErrorCode.OFFSET_OUT_OF_RANGE):
-        big_log(cached=True).log.read(start, max_bytes=1)
+        big_log(cached=True).log.reader.read(start, max_bytes=1)
 
 
 @pytest.mark.parametrize("cached", [True, False])
@@ -270,7 +270,7 @@ def test_offsets_that_are_not_in_the_log_are_out_of_range(start: int) -> None:
 def test_nothing_at_or_beyond_the_bound_is_read(end: int, cached: bool) -> None:
     log = big_log(cached=cached).log
     for start in range(10):
-        data = b"".join(log.read(start, max_bytes=10_000, end_offset=end).chunks)
+        data = b"".join(log.reader.read(start, max_bytes=10_000, end_offset=end).chunks)
         found = [header.base_offset for _, header in batches(data)]
         assert found == list(range(start, min(end, start // 2 * 2 + 2, 9)))
 
@@ -279,15 +279,15 @@ def test_what_is_not_in_memory_is_not_waited_for() -> None:
     given = big_log(cached=False)
     given.disk.evict()
     with pytest.raises(WouldBlock):
-        given.log.read(3, max_bytes=100)
-    assert given.log.read_cold(3, max_bytes=100).size_bytes == BATCH_BYTES
-    assert given.log.read(3, max_bytes=100).size_bytes == BATCH_BYTES, "it has been read, so it is in memory now"
+        given.log.reader.read(3, max_bytes=100)
+    assert given.log.reader.read_cold(3, max_bytes=100).size_bytes == BATCH_BYTES
+    assert given.log.reader.read(3, max_bytes=100).size_bytes == BATCH_BYTES, "it has been read, so it is in memory now"
 
 
 def test_what_was_appended_last_is_in_memory_without_the_disk() -> None:
     given = big_log(cached=True)
     given.disk.evict()
-    assert given.log.read(8, max_bytes=100).size_bytes == BATCH_BYTES
+    assert given.log.reader.read(8, max_bytes=100).size_bytes == BATCH_BYTES
 
 
 def test_the_end_of_a_read_is_rounded_up_with_the_offset_index() -> None:
@@ -299,13 +299,13 @@ def test_the_end_of_a_read_is_rounded_up_with_the_offset_index() -> None:
         (6, 6 * BATCH_BYTES),
         (9, 9 * BATCH_BYTES),
     ]
-    for read in (given.log.read, given.log.read_cold):
+    for read in (given.log.reader.read, given.log.reader.read_cold):
         assert [read(start, max_bytes=1).end_offset for start in (0, 2, 3, 5, 9)] == [3, 3, 6, 6, 12]
 
 
 def test_a_scan_yields_whole_batches_over_all_segments() -> None:
     log = big_log(cached=False).log
-    assert [header.base_offset for portion in log.scan(3, 7) for _, header in batches(portion)] == [3, 4, 5, 6]
+    assert [header.base_offset for portion in log.reader.scan(3, 7) for _, header in batches(portion)] == [3, 4, 5, 6]
 
 
 def test_a_scan_reads_batches_larger_than_its_portions() -> None:
@@ -320,7 +320,7 @@ def test_a_file_that_is_gone_is_a_storage_error() -> None:
     log = given.directory.open_log("u", 0, None, TWO_BATCHES, now_ms=NOW_MS)
     given.disk.unlink("/data/u-0/00000000000000000002.log")
     with refused(ErrorCode.KAFKA_STORAGE_ERROR):
-        log.read(2, max_bytes=100)
+        log.reader.read(2, max_bytes=100)
 
 
 # --- by time
@@ -337,7 +337,7 @@ def timed(*timestamps: int, config: LogConfig = TWO_BATCHES) -> LogOnDisk:
     ("timestamp", "offset"), [(0, 0), (100, 0), (101, 1), (300, 1), (301, 4), (500, 5), (501, None)]
 )
 def test_the_first_record_that_is_not_older_is_found(timestamp: int, offset: int | None) -> None:
-    found = timed(100, 300, 200, 250, 400, 500).log.offset_for_timestamp(timestamp)
+    found = timed(100, 300, 200, 250, 400, 500).log.reader.offset_for_timestamp(timestamp)
     assert (None if found is None else found.offset) == offset
 
 
@@ -346,7 +346,7 @@ def test_records_are_looked_at_within_their_batch() -> None:
     records = [NewRecord(None, b"", timestamp) for timestamp in (10, 30, 20, 40)]
     given.log.append(build_batch(records), now_ms=0)
     given.log.write_staged()
-    found = given.log.offset_for_timestamp(20)
+    found = given.log.reader.offset_for_timestamp(20)
     assert found is not None
     assert (found.timestamp, found.offset) == (30, 1)
 
@@ -354,20 +354,20 @@ def test_records_are_looked_at_within_their_batch() -> None:
 def test_deleted_records_are_not_found_by_time() -> None:
     given = timed(100, 200, 300)
     given.log.delete_records_before(1)
-    found = given.log.offset_for_timestamp(50)
+    found = given.log.reader.offset_for_timestamp(50)
     assert found is not None
     assert (found.timestamp, found.offset) == (200, 1)
 
 
 @pytest.mark.parametrize("timestamps", [(5, 9, 7), (9, 9, 1), (1, 2, 9), (9, 1, 2, 3, 4)])
 def test_the_first_record_with_the_largest_timestamp_is_found(timestamps: tuple[int, ...]) -> None:
-    found = timed(*timestamps).log.offset_of_max_timestamp()
+    found = timed(*timestamps).log.reader.offset_of_max_timestamp()
     assert found is not None
     assert (found.timestamp, found.offset) == (9, timestamps.index(9))
 
 
 def test_an_empty_log_has_no_largest_timestamp() -> None:
-    assert LogOnDisk().log.offset_of_max_timestamp() is None
+    assert LogOnDisk().log.reader.offset_of_max_timestamp() is None
 
 
 # --- leaving

@@ -96,7 +96,7 @@ def test_the_log_starts_behind_what_went_and_that_is_out_of_range() -> None:
     assert given.log.log_start_offset == 6
     assert offsets(given.log) == [6, 7, 8]
     with refused(ErrorCode.OFFSET_OUT_OF_RANGE):
-        given.log.read(5, max_bytes=100)
+        given.log.reader.read(5, max_bytes=100)
 
 
 def test_files_are_renamed_first_and_unlinked_later_snapshots_with_them() -> None:

@@ -34,7 +34,7 @@ def cleaned(given: LogOnDisk, keep: list[int], base_offset: int) -> Segment:
     """The batches of these offsets in a `.cleaned` segment, durable with its indexes, as a cleaner leaves it."""
     segment = Segment.new(given.disk, given.log.directory, base_offset, now_ms=NOW_MS, file_suffix=".cleaned")
     segment.create_file()
-    for portion in given.log.scan(0):
+    for portion in given.log.reader.scan(0):
         for position, header in batches(portion):
             if header.base_offset in keep:
                 at = segment.size_bytes
@@ -145,7 +145,7 @@ def read_one_by_one(log: Log) -> list[int]:
     found: list[int] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
-        data = b"".join(log.read_cold(offset, max_bytes=1).chunks)
+        data = b"".join(log.reader.read_cold(offset, max_bytes=1).chunks)
         if not data:
             break
         header = next(iter(batches(data)))[1]

@@ -4,11 +4,13 @@ from random import Random
 
 import pytest
 
+from storage.staged_batch import StagedBatch
 from storage.tail_cache import ENTRY_OVERHEAD_BYTES, LogTail, TailCache
 
 
 def add(tail: LogTail, base_offset: int, position: int, *batches: bytes) -> None:
-    tail.add(position, [(batch, len(batch), base_offset + at, base_offset + at, 0) for at, batch in enumerate(batches)])
+    staged = [StagedBatch(batch, len(batch), base_offset + at, base_offset + at, 0) for at, batch in enumerate(batches)]
+    tail.add(position, staged)
 
 
 def tail_of(*batches: bytes) -> LogTail:
@@ -51,7 +53,7 @@ def test_what_lies_before_the_first_batch_held_is_not_there() -> None:
 
 def test_batches_of_several_records_are_found_by_any_of_their_offsets() -> None:
     tail = TailCache().new_tail()
-    tail.add(0, [(b"abc", 3, 0, 9, 0), (b"def", 3, 10, 19, 0)])
+    tail.add(0, [StagedBatch(b"abc", 3, 0, 9, 0), StagedBatch(b"def", 3, 10, 19, 0)])
     assert read(tail, 4, None, 3) == (b"abc", 3, 0)
     assert read(tail, 15, None, 3) == (b"def", 3, 3)
 
