@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from broker.coordinators.cluster_view import ImageView
 from broker.coordinators.group_coordinator import CoordinatorSettings, GroupCoordinator
+from broker.coordinators.partition_sync import LocalPartitionSync
 from broker.coordinators.shard_log import PartitionLog
 from broker.coordinators.transaction_coordinator import TransactionCoordinator, TransactionSettings
 from broker.coordinators.transaction_markers import LocalMarkerWriter
@@ -49,6 +50,7 @@ def start_transactions(broker: Broker) -> TransactionCoordinator:
         open_log=lambda index: _log(broker, TRANSACTION_STATE, index),
         coordinator_epoch=lambda index: image.topics[TRANSACTION_STATE].partitions[index].leader_epoch,
         marker_writer=broker.markers,
+        partition_sync=LocalPartitionSync(broker.partitions),
         producer_ids=broker.producer_ids,
         transaction_version=lambda: image.features.get(TRANSACTION_VERSION, 0),
         partition_exists=image.has_partition,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from broker.configuration.settings import TimePerPrefix
 from broker.coordinators.group_coordinator import java_hash
+from broker.coordinators.partition_sync import PartitionSync, once_synced
 from broker.coordinators.shard import OutcomeLike, RecordFormat, Shard, ShardLog
 from broker.coordinators.transaction_markers import MarkerSender, MarkerWriter
 from broker.runtime.delayed import Deferred
@@ -92,6 +93,7 @@ class TransactionCoordinator:
         open_log: Callable[[int], ShardLog],
         coordinator_epoch: Callable[[int], int],
         marker_writer: MarkerWriter,
+        partition_sync: PartitionSync,
         producer_ids: ProducerIdSource,
         transaction_version: Callable[[], int],
         partition_exists: Callable[[TopicPartition], bool],
@@ -114,6 +116,7 @@ class TransactionCoordinator:
         self._open_log = open_log
         self._coordinator_epoch = coordinator_epoch
         self._marker_writer = marker_writer
+        self._partition_sync = partition_sync
         self._producer_ids = producer_ids
         self._transaction_version = transaction_version
         self._partition_exists = partition_exists
@@ -244,11 +247,15 @@ class TransactionCoordinator:
             assert moment.new_producer_id is not None
             core.reserve(transactional_id, moment.new_producer_id, timeout_ms(request), moment.now_ms)
 
-        return self._turn(
-            self.shard_for(transactional_id),
-            lambda core, moment: core.init_producer_id(request, moment),
-            before_again=reserve,
-        )
+        to_sync: set[TopicPartition] = set()
+
+        def decide(core: TransactionCore, moment: Moment) -> OutcomeLike[InitProducerIdResponse]:
+            outcome = core.init_producer_id(request, moment)
+            to_sync.update(outcome.to_sync)
+            return outcome
+
+        answer = self._turn(self.shard_for(transactional_id), decide, before_again=reserve)
+        return once_synced(answer, self._partition_sync, lambda: to_sync) if request.keep_prepared_txn else answer
 
     def end_txn(self, request: EndTxnRequest, *, asked_version: int) -> EndTxnResponse | Deferred[EndTxnResponse]:
         """asked_version: what the request's own version stands for, 2 from EndTxn v5 on, else 0."""

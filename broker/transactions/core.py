@@ -153,7 +153,9 @@ class TransactionCore:
                 error_code=ErrorCode.CONCURRENT_TRANSACTIONS.value, producer_id=-1, producer_epoch=-1
             )
             return self._decided(self._fenced(txn, moment), refusal)
-        return Outcome(initialised_response(owned), records=(owned,), must_sync=owned.is_two_phase)
+        # Records from before the owner asked for Enable2Pc, or from before a crash, may be in the page cache only.
+        to_sync = owned.partitions if owned.is_kept and owned.is_two_phase else NOTHING
+        return Outcome(initialised_response(owned), records=(owned,), must_sync=owned.is_two_phase, to_sync=to_sync)
 
     def add_partitions(
         self,

@@ -27,6 +27,8 @@ class Txn(NamedTuple):
     started_ms            when the first partition was added
     updated_ms            when the last record was decided
     client_version        the transaction version under which the last step was taken, 0 or 2
+    next_timeout_ms       of a kept transaction and of its decision: the timeout of the transactions after it, which is
+                          what its owner asked for; None where that is `timeout_ms`. A header of the record (ADR 11)
     """
 
     transactional_id: str
@@ -42,6 +44,7 @@ class Txn(NamedTuple):
     next_producer_epoch: int | None = None
     last_producer_epoch: int | None = None
     client_version: int = 0
+    next_timeout_ms: int | None = None
 
     @property
     def is_kept(self) -> bool:
@@ -49,7 +52,7 @@ class Txn(NamedTuple):
 
     @property
     def is_two_phase(self) -> bool:
-        """Whoever has it asked for Enable2Pc: no timeout ends its transactions, and no power failure undoes them."""
+        """Begun, or kept, with Enable2Pc: no timeout ends the transaction, and no power failure undoes it."""
         return self.timeout_ms in NEVER_EXPIRES_MS
 
     @property

@@ -67,7 +67,12 @@ def init_producer_id(txn: Txn, request: InitProducerIdRequest, moment: Moment) -
         case Verdict.FENCE:
             return None
         case Verdict.KEEP:
-            return kept(txn, now_ms=moment.now_ms, new_producer_id=moment.new_producer_id)
+            return kept(
+                txn,
+                timeout_ms=timeout_ms(request),
+                now_ms=moment.now_ms,
+                new_producer_id=moment.new_producer_id,
+            )
         case Verdict.AGAIN:
             return initialised_again(
                 txn,

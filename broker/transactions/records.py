@@ -23,7 +23,10 @@ VERSION_BYTES = 2
 KEY_VERSION = 0
 VALUE_WITHOUT_TAGS = 0
 VALUE_WITH_TAGS = 1
-LAST_PRODUCER_EPOCH = "last-producer-epoch"  # a record header of ours
+INT = struct.Struct(">i")
+# Record headers of ours.
+LAST_PRODUCER_EPOCH = "last-producer-epoch"
+NEXT_TIMEOUT_MS = "next-timeout-ms"
 REMEMBERED = 1024  # keys and sets of partitions: a producer's records have the same ones for a while
 NONE = -1  # what the fields say where there is no id, epoch or time
 # A value of version 1 as nearly all are, around its partitions: every transaction writes three, and the codec takes
@@ -78,17 +81,20 @@ def decode_record(key: bytes | None, value: bytes | None) -> TxnRecord | None:
 
 
 def record_headers(record: TxnRecord) -> Headers:
-    """The last producer epoch, where it does not follow from the value: so that a producer that repeats its
-    InitProducerId is known again after a restart. Kafka, which fences it, passes over headers."""
-    if isinstance(record, Forgotten) or record.last_producer_epoch is None:
+    """What a later start needs and the value has no field for; Kafka passes over headers.
+
+    last-producer-epoch  where it does not follow from the value: so that a producer that repeats its InitProducerId is
+                         known again. Kafka fences it
+    next-timeout-ms      see `Txn.next_timeout_ms`. For Kafka the timeout of the kept transaction stays that of the id
+    """
+    if isinstance(record, Forgotten):
         return ()
-    assert record.producer_epoch is not None
-    follows = _last_producer_epoch(
-        record.state, record.client_version, record.producer_id, record.producer_epoch, record.previous_producer_id
-    )
-    if record.last_producer_epoch == follows:
-        return ()
-    return ((LAST_PRODUCER_EPOCH, SHORT.pack(record.last_producer_epoch)),)
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    if record.last_producer_epoch is not None and record.last_producer_epoch != _epoch_that_follows(record):
+        headers = ((LAST_PRODUCER_EPOCH, SHORT.pack(record.last_producer_epoch)),)
+    if record.next_timeout_ms is not None:
+        headers += ((NEXT_TIMEOUT_MS, INT.pack(record.next_timeout_ms)),)
+    return headers
 
 
 def revive(record: TxnRecord, headers: Headers) -> TxnRecord:
@@ -97,10 +103,24 @@ def revive(record: TxnRecord, headers: Headers) -> TxnRecord:
         return record
     for name, value in headers:
         if name == LAST_PRODUCER_EPOCH:
-            if value is None or len(value) != SHORT.size:
-                raise MalformedMessage(f"the header {name} of {record.transactional_id!r} holds no epoch")
-            return record._replace(last_producer_epoch=SHORT.unpack(value)[0])
+            record = record._replace(last_producer_epoch=_number(SHORT, value, name, record))
+        elif name == NEXT_TIMEOUT_MS:
+            record = record._replace(next_timeout_ms=_number(INT, value, name, record))
     return record
+
+
+def _number(form: struct.Struct, value: bytes | None, name: str, record: Txn) -> int:
+    if value is None or len(value) != form.size:
+        raise MalformedMessage(f"the header {name} of {record.transactional_id!r} does not hold {form.size} bytes")
+    number: int = form.unpack(value)[0]
+    return number
+
+
+def _epoch_that_follows(record: Txn) -> int | None:
+    assert record.producer_epoch is not None
+    return _last_producer_epoch(
+        record.state, record.client_version, record.producer_id, record.producer_epoch, record.previous_producer_id
+    )
 
 
 def _value(txn: Txn, version: int) -> TransactionLogValue:

@@ -6,7 +6,14 @@ Each returns the entry as it is to be recorded. `transaction_version` is the clu
 record cannot say under which version its step was taken, so everything is then a step of version 0.
 """
 
-from broker.transactions.entry import LAST_USABLE_EPOCH, MAX_EPOCH, TopicPartition, Txn, is_exhausted
+from broker.transactions.entry import (
+    LAST_USABLE_EPOCH,
+    MAX_EPOCH,
+    NEVER_EXPIRES_MS,
+    TopicPartition,
+    Txn,
+    is_exhausted,
+)
 from broker.transactions.tables import COMPLETED, KEPT, NEXT, Row, TxnState
 from broker.transactions.turn import ProducerIdNeeded
 
@@ -57,6 +64,7 @@ def initialised_again(txn: Txn, *, timeout_ms: int, now_ms: int, transaction_ver
         updated_ms=now_ms,
         next_producer_id=None,
         next_producer_epoch=None,
+        next_timeout_ms=None,
         client_version=client_version(txn.client_version, transaction_version),
     )
 
@@ -75,11 +83,13 @@ def added(
     )
 
 
-def kept(txn: Txn, *, now_ms: int, new_producer_id: int | None) -> Txn:
+def kept(txn: Txn, *, timeout_ms: int, now_ms: int, new_producer_id: int | None) -> Txn:
     """Left open for a new owner, with a pair of its own (#s3-5, K1 and K2). The pair of the records stays: it is the
-    name under which the coordinator outside has noted the transaction. So do its timeout and its partitions.
+    name under which the coordinator outside has noted the transaction. So do its partitions, and its timeout, unless
+    the owner asked for Enable2Pc: then it becomes a two-phase commit. It never becomes an ordinary one again.
 
-    raises  ProducerIdNeeded
+    timeout_ms  what the owner asked for, which holds for the transactions after this one
+    raises      ProducerIdNeeded
     """
     producer_id, producer_epoch = txn.client_pair
     assert producer_epoch is not None
@@ -89,7 +99,10 @@ def kept(txn: Txn, *, now_ms: int, new_producer_id: int | None) -> Txn:
     else:
         producer_epoch += 1
     _check_next(txn, KEPT)
+    own_timeout_ms = timeout_ms if timeout_ms in NEVER_EXPIRES_MS else txn.timeout_ms
     return txn._replace(
+        timeout_ms=own_timeout_ms,
+        next_timeout_ms=None if timeout_ms == own_timeout_ms else timeout_ms,
         updated_ms=now_ms,
         previous_producer_id=txn.producer_id,
         next_producer_id=producer_id,
@@ -165,6 +178,8 @@ def completed(txn: Txn, *, now_ms: int, transaction_version: int) -> Txn:
         state=_next_state(txn, COMPLETED[txn.state]),
         producer_id=producer_id,
         producer_epoch=producer_epoch,
+        timeout_ms=txn.timeout_ms if txn.next_timeout_ms is None else txn.next_timeout_ms,
+        next_timeout_ms=None,
         partitions=frozenset(),
         updated_ms=now_ms,
         previous_producer_id=txn.producer_id if previous is None else previous,

@@ -85,6 +85,8 @@ class Outcome(NamedTuple, Generic[R_co]):
     records    to append all or none, unless `may_split`; then to replay in order
     awaited    transactional id → who is told of its end, and what; None: nobody any more
     remaining  transactional id → the partitions that still owe their marker
+    to_sync    partitions whose records, too, are synced before the response is given: those of a transaction that was
+               just made, or found to be, a two-phase commit
     must_sync  whether answer and replies wait for an fdatasync whatever the settings say; also where nothing is
                recorded, since they may rest on what another request has just recorded
     """
@@ -97,3 +99,4 @@ class Outcome(NamedTuple, Generic[R_co]):
     must_sync: bool = False
     awaited: Mapping[str, Reply | None] | None = None
     remaining: Mapping[str, frozenset[TopicPartition]] | None = None
+    to_sync: frozenset[TopicPartition] = frozenset()

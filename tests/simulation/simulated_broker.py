@@ -18,6 +18,7 @@ from broker.configuration.config import BrokerConfig
 from broker.configuration.listeners import Listener
 from broker.coordinators.cluster_view import ImageView
 from broker.coordinators.group_coordinator import OFFSETS_TOPIC, CoordinatorSettings, GroupCoordinator
+from broker.coordinators.partition_sync import LocalPartitionSync, PartitionSync
 from broker.coordinators.producer_ids import ProducerIds
 from broker.coordinators.shard import ShardLog
 from broker.coordinators.shard_log import PartitionLog
@@ -56,13 +57,15 @@ def log_as_it_is(log: ShardLog) -> ShardLog:
 class Parts:
     """Collaborators that a test may replace, say by ones that are wrong.
 
-    markers      wraps what carries markers to the partitions' leaders
-    state_log    wraps the log of a partition of `__transaction_state`
-    coordinator  made with the arguments of TransactionCoordinator
+    markers         wraps what carries markers to the partitions' leaders
+    state_log       wraps the log of a partition of `__transaction_state`
+    partition_sync  makes what syncs the records of a transaction that becomes a two-phase commit
+    coordinator     made with the arguments of TransactionCoordinator
     """
 
     markers: Callable[[MarkerWriter, VirtualTimers, Random], MarkerWriter] = markers_here
     state_log: Callable[[ShardLog], ShardLog] = log_as_it_is
+    partition_sync: Callable[[Partitions], PartitionSync] = LocalPartitionSync
     coordinator: Callable[..., TransactionCoordinator] = TransactionCoordinator
 
 
@@ -149,6 +152,7 @@ class SimulatedBroker:
             ),
             coordinator_epoch=lambda index: image.topics[TRANSACTION_STATE].partitions[index].leader_epoch,
             marker_writer=parts.markers(self.markers, self.timers, rng),
+            partition_sync=parts.partition_sync(self.partitions),
             producer_ids=self.producer_ids,
             transaction_version=lambda: image.features.get(TRANSACTION_VERSION, 0),
             partition_exists=image.has_partition,

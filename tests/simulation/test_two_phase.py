@@ -15,7 +15,7 @@ from tests.simulation.seeds import seeds
 from tests.simulation.simulated_broker import Parts
 from tests.simulation.transaction_world import failure_of
 from tests.simulation.two_phase_world import TwoPhaseWorld
-from tests.simulation.wrong_parts import NotBumpedAgain, unsynced_log
+from tests.simulation.wrong_parts import NotBumpedAgain, TimeoutPassedOn, unsynced_log
 
 SEEDS = seeds(20)
 PATIENCE = 40  # seeds
@@ -33,6 +33,11 @@ def test_what_the_applications_decide_happens_and_nothing_else(seed: int) -> Non
             lambda: Parts(coordinator=partial(TransactionCoordinator, new_core=NotBumpedAgain)),
             "never to be committed|lost",
             id="the-owners-pair-is-not-bumped-again",
+        ),
+        pytest.param(
+            lambda: Parts(coordinator=partial(TransactionCoordinator, new_core=TimeoutPassedOn)),
+            "never|lost|still open|nobody will ever",
+            id="a-recovery-passes-the-wrong-timeout-on",
         ),
         pytest.param(lambda: Parts(state_log=unsynced_log), "nobody will ever|lost|never", id="answers-are-not-synced"),
     ],

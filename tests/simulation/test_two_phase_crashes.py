@@ -91,14 +91,34 @@ def abort(stage: Stage, notes: Notes) -> None:
     notes.is_answered = True
 
 
+def begin_ordinary(stage: Stage, notes: Notes) -> None:
+    stage.is_two_phase = False
+    begin(stage, notes)
+
+
+def make_two_phase(stage: Stage, notes: Notes) -> None:
+    """From its answer on the transaction can be relied on: what was written before it, too."""
+    stage.is_two_phase = True
+    keep(stage, notes)
+
+
 Step = Callable[[Stage, Notes], None]
 PREPARED: list[Step] = [begin, write_first, write_another, write_again, commit_offset]
-STORIES: list[list[Step]] = [PREPARED, [*PREPARED, keep, keep, commit], [*PREPARED, abort], [*PREPARED, commit]]
+MADE_TWO_PHASE: list[Step] = [begin_ordinary, *PREPARED[1:], make_two_phase]
+UNPROMISED = [begin_ordinary, make_two_phase]  # what was written may be lost until these are answered
+STORIES: list[list[Step]] = [
+    PREPARED,
+    [*PREPARED, keep, keep, commit],
+    [*PREPARED, abort],
+    [*PREPARED, commit],
+    [*MADE_TWO_PHASE, commit],
+    [*MADE_TWO_PHASE, keep, abort],
+]
 CASES = [
     pytest.param(story, number, id=f"{' '.join(step.__name__ for step in story[: number + 1][-2:])} of {len(story)}")
     for story in STORIES
     for number in range(len(story))
-    if story is PREPARED or story[number] not in PREPARED
+    if story is PREPARED or story[number] not in [*PREPARED, *UNPROMISED]
 ]
 
 
@@ -191,6 +211,47 @@ def test_every_answer_is_synced_the_decision_before_its_markers_and_these_before
     decision, *markers = synced(stage, commit)
     assert decision == "__transaction_state"
     assert sorted(markers) == [OFFSETS_TOPIC, "orders"]
+
+
+def test_a_transaction_that_becomes_a_two_phase_commit_is_recorded_as_such_before_its_records_are_synced() -> None:
+    stage, notes = stage_on(), Notes()
+    begin_ordinary(stage, notes)
+    for step in MADE_TWO_PHASE[1:-1]:
+        assert synced(stage, step) == [], step.__name__
+    first, *records = synced(stage, make_two_phase)
+    assert first == "__transaction_state"
+    assert sorted(records) == [OFFSETS_TOPIC, "orders"]
+    notes.ongoing = stage.pair
+    assert synced(stage, write_zombie) == ["orders"], "what still comes in is synced as well"
+
+
+def write_zombie(stage: Stage, notes: Notes) -> None:
+    """By whoever had the transaction before: where it is open, nobody asks the coordinator."""
+    stage.pair = stage.pair[0], stage.pair[1] - 1
+    stage.sequences = {P0: 2}
+    assert stage.produce("late", P0) is E.NONE
+
+
+@pytest.mark.parametrize("call", [2, 3])
+def test_a_crash_between_that_record_and_the_answer_leaves_it_to_the_next_recovery_to_sync(call: int) -> None:
+    stage, notes = stage_on(), Notes()
+    for step in MADE_TWO_PHASE[:-1]:
+        step(stage, notes)
+    stage.is_two_phase = True
+    stage.disk.crash_before(call)
+    with pytest.raises(Crashed):
+        stage.init6(keep=True)
+    stage.broker.kill()
+    again = stage_on(stage.disk.after_kill(), stage.time.now_ms() + 10)
+    again.wait(2_000)
+    records = synced(again, keep_whatever_is_open)
+    assert "orders" in records
+
+
+def keep_whatever_is_open(stage: Stage, notes: Notes) -> None:
+    code, ongoing = stage.init6(keep=True)
+    assert code is E.NONE
+    assert ongoing != NO_PAIR
 
 
 def test_other_transactions_are_synced_no_more_than_the_settings_ask() -> None:

@@ -3,14 +3,22 @@
 The application writes its records, then its database row, and then ends the transaction as the row says. A restarted
 application asks for what is prepared to be kept and acts on the row. Its database loses nothing and lets only the
 newest instance write. The broker's disk keeps only what was synced: nothing in its settings asks for an fsync.
+
+In some seeds instances also begin ordinary transactions, with a timeout. Before such a one writes its row, it has its
+own transaction kept with Enable2Pc; from then on it is as good as any. Both kinds recover what the other one has left.
+What ordinary transactions were answered may be lost with the power, so there it fails only if all is synced.
+
+In the end, rows that are committed in the database and messages that are visible are the same.
 """
 
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
 from broker.configuration.config import BrokerConfig
 from broker.transactions.entry import MAX_EPOCH, NEVER_MS, Txn
+from broker.transactions.listing import Filter
 from broker.transactions.tables import TxnState
 from protocol.codec import decode
 from protocol.errors import ErrorCode
@@ -23,13 +31,22 @@ from tests.checker.history import Answer
 from tests.simulation.network import Weather
 from tests.simulation.producers import NO_PAIR, RETRIABLE, Ask, Attempt, Over, Producer, Script
 from tests.simulation.simulated_broker import Parts
-from tests.simulation.transaction_world import DATA_PARTITIONS, NOW_MS, OLD_PRODUCER_ID, Plan, World, broker_config
+from tests.simulation.transaction_world import (
+    DATA_PARTITIONS,
+    NOW_MS,
+    OLD_PRODUCER_ID,
+    QUIET_MS,
+    Plan,
+    World,
+    broker_config,
+)
 
 Pair = tuple[int, int]
 E = ErrorCode
 KEEPING, ENDING = 6, 5  # versions of InitProducerId and EndTxn
 TRIES = 40
-WEATHERS = [Weather(0, 0, 0), Weather(), Weather(lost=0.1, twice=0.1, late=0.1), Weather(lost=0, twice=0.5, late=0.2)]
+CALM = Weather(0, 0, 0)
+WEATHERS = [CALM, Weather(), Weather(lost=0.1, twice=0.1, late=0.1), Weather(lost=0, twice=0.5, late=0.2)]
 
 
 @dataclass(slots=True)
@@ -38,6 +55,7 @@ class Database:
 
     owners: dict[str, int] = field(default_factory=dict)
     rows: dict[tuple[str, Pair], Attempt] = field(default_factory=dict)
+    ordinary: set[tuple[str, Pair]] = field(default_factory=set)  # transactions that only their timeout may end
 
     def take_over(self, transactional_id: str) -> int:
         """The number by which the new instance writes; all before it cannot any more."""
@@ -57,10 +75,13 @@ class Database:
 
 
 class TwoPhaseProducer(Producer):
-    def __init__(self, *args: Any, database: Database, **settings: Any) -> None:
+    def __init__(self, *args: Any, database: Database, may_be_ordinary: bool, **settings: Any) -> None:
+        """may_be_ordinary: its transactions need not be two-phase commits from the beginning."""
         super().__init__(*args, is_new=True, **settings)
         self._database = database
         self._number = 0
+        self._may_be_ordinary = may_be_ordinary
+        self._is_two_phase = not may_be_ordinary or self._rng.random() < 0.5  # as it was initialised last
 
     def script(self) -> Script:
         try:
@@ -68,24 +89,35 @@ class TwoPhaseProducer(Producer):
             while True:
                 yield from self._two_phase_commit()
                 yield self._rng.choice([0, 1, 50])
+                if self._may_be_ordinary and self._is_two_phase and self._rng.random() < 0.1:
+                    self._is_two_phase = False
+                    yield from self._initialise()
         except Over:
             return
 
     def _recover(self) -> Script:
+        ongoing = yield from self._keep(is_two_phase=self._is_two_phase)
+        # First the broker's word, then the database, then what stands in it: else an instance that was overtaken at the
+        # broker could still write its row, after somebody has read that there is none.
+        self._number = self._database.take_over(self.transactional_id)
+        if ongoing != NO_PAIR:
+            yield from self._dies_or_sleeps(0.3)
+            yield from self._complete(self._database.is_committed(self.transactional_id, ongoing))
+
+    def _keep(self, *, is_two_phase: bool) -> Generator[Sequence[Ask] | int, list[Any], Pair]:
+        """The pair of what was open."""
+        request = keep_request(self.transactional_id, 0 if is_two_phase else self._timeout_ms)
         for _ in range(TRIES):
-            (answer,) = yield [Ask(keep_request(self.transactional_id), KEEPING)]
+            if is_two_phase:
+                self._database.ordinary -= {
+                    each for each in self._database.ordinary if each[0] == self.transactional_id
+                }
+            (answer,) = yield [Ask(request, KEEPING)]
             code = None if answer is None else ErrorCode(answer.error_code)
             if code is E.NONE:
-                # First the broker's word, then the database, then what stands in it: else an instance that was
-                # overtaken at the broker could still write its row, after somebody has read that there is none.
-                self._number = self._database.take_over(self.transactional_id)
                 self._pair = answer.producer_id, answer.producer_epoch
                 self._sequences.clear()
-                ongoing = answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch
-                if ongoing != NO_PAIR:
-                    yield from self._dies_or_sleeps(0.3)
-                    yield from self._complete(self._database.is_committed(self.transactional_id, ongoing))
-                return
+                return answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch
             if code is not None and code not in RETRIABLE:
                 break
             yield 20
@@ -94,6 +126,9 @@ class TwoPhaseProducer(Producer):
     def _two_phase_commit(self) -> Script:
         self.connection += 1
         attempt = self._book.begin(self.name, f"group of {self.transactional_id}")
+        own_pair = self._pair
+        if not self._is_two_phase:
+            self._database.ordinary.add((self.transactional_id, own_pair))
         rng = self._rng
         is_well = True
         for _ in range(rng.randint(1, 2)):
@@ -103,7 +138,15 @@ class TwoPhaseProducer(Producer):
             is_well = yield from self._commit_offset(attempt)
         yield from self._dies_or_sleeps(0.1)
         is_commit = is_well and rng.random() < 0.75
-        if is_commit and not self._database.commit(self.transactional_id, self._number, self._pair, attempt):
+        if is_commit and not self._is_two_phase:
+            ongoing = yield from self._keep(is_two_phase=True)
+            if ongoing == NO_PAIR:
+                return  # its timeout was faster, and the id is ready for the next one
+            self._is_two_phase = True  # what follows, at any rate
+            if ongoing != own_pair:
+                raise Over
+            yield from self._dies_or_sleeps(0.15)
+        if is_commit and not self._database.commit(self.transactional_id, self._number, own_pair, attempt):
             raise Over
         yield from self._dies_or_sleeps(0.15)
         yield from self._complete(is_commit)
@@ -134,20 +177,22 @@ class TwoPhaseWorld(World):
     def __init__(self, seed: int, parts: Parts | None = None) -> None:
         self.database = Database()
         rng = Random(seed)
-        plan = replace(Plan.drawn(rng), level=2, is_durable=False, weather=rng.choice(WEATHERS))
+        self.has_ordinary = rng.random() < 0.5
+        is_durable = self.has_ordinary and rng.random() < 0.3
+        plan = replace(Plan.drawn(rng), level=2, is_durable=is_durable, weather=rng.choice(WEATHERS))
         super().__init__(seed, parts, plan)
         self.speaks_new = dict.fromkeys(self.transactional_ids, True)
 
     def _broker_config(self) -> BrokerConfig:
         return broker_config(
-            False,
+            self.plan.is_durable,
             log_cleaner_enable=str(self.plan.is_compacting).lower(),
             transaction_two_phase_commit_enable="true",
         )
 
     @property
     def _may_lose_power(self) -> bool:
-        return True
+        return self.plan.is_durable or not self.has_ordinary
 
     def _new_producer(self, name: str, transactional_id: str) -> Producer:
         return TwoPhaseProducer(
@@ -158,6 +203,7 @@ class TwoPhaseWorld(World):
             DATA_PARTITIONS,
             now_ms=self.time.now_ms,
             database=self.database,
+            may_be_ordinary=self.has_ordinary,
         )
 
     def _replace_producer(self) -> None:
@@ -185,11 +231,24 @@ class TwoPhaseWorld(World):
 
     def _decide_the_rest(self) -> None:
         """Each application starts once more, and nothing disturbs it. Then all is as its database says."""
+        if (
+            self.plan.weather == CALM
+        ):  # else a request may be under way that makes another transaction a two-phase commit
+            self._check_timeouts()
         for transactional_id in self.transactional_ids:
             self._recover(transactional_id)
         for attempt in self.database.rows.values():
             attempt.answer = Answer.YES
         self._pass(1_000)
+
+    def _check_timeouts(self) -> None:
+        assert self.broker is not None
+        for listed in self.broker.transactions.list_transactions(Filter()):
+            if listed.transaction_state == TxnState.ONGOING.kafka_name:
+                described = self.broker.transactions.describe(listed.transactional_id)
+                pair = described.producer_id, described.producer_epoch
+                is_ordinary = (listed.transactional_id, pair) in self.database.ordinary
+                assert not is_ordinary, f"{listed.transactional_id} {pair} is still open after {QUIET_MS} ms"
 
     def _recover(self, transactional_id: str) -> None:
         answer = self._ask_now(keep_request(transactional_id), KEEPING)
@@ -212,9 +271,13 @@ class TwoPhaseWorld(World):
         return decode(kind, version, answers[0], 8 + response_has_tags(request.API_KEY, kind, version))
 
 
-def keep_request(transactional_id: str) -> InitProducerIdRequest:
+def keep_request(transactional_id: str, timeout_ms: int = 0) -> InitProducerIdRequest:
+    """timeout_ms: 0 asks for Enable2Pc."""
     return InitProducerIdRequest(
-        transactional_id=transactional_id, transaction_timeout_ms=0, enable2_pc=True, keep_prepared_txn=True
+        transactional_id=transactional_id,
+        transaction_timeout_ms=timeout_ms,
+        enable2_pc=not timeout_ms,
+        keep_prepared_txn=True,
     )
 
 

@@ -15,6 +15,8 @@ from broker.transactions.turn import Moment, Outcome, Reply, Token
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.end_txn_request import EndTxnRequest
 from protocol.messages.end_txn_response import EndTxnResponse
+from protocol.messages.init_producer_id_request import InitProducerIdRequest
+from protocol.messages.init_producer_id_response import InitProducerIdResponse
 from protocol.records import batches, records_of
 from storage.verification import VerificationGuard
 from tests.checker.history import TopicPartition
@@ -118,6 +120,19 @@ class NotBumpedAgain(TransactionCore):
         unbumped = decided._replace(next_producer_id=producer_id, next_producer_epoch=producer_epoch)
         answer = EndTxnResponse(producer_id=producer_id, producer_epoch=producer_epoch)
         return outcome._replace(records=(unbumped,), awaited={request.transactional_id: Reply(token, answer)})
+
+
+class TimeoutPassedOn(TransactionCore):
+    """As before ADR 11: a recovery changes neither the timeout of what it keeps nor that of what follows."""
+
+    def init_producer_id(self, request: InitProducerIdRequest, moment: Moment) -> Outcome[InitProducerIdResponse]:
+        before = self.txn(request.transactional_id or "")
+        outcome = super().init_producer_id(request, moment)
+        if before is None or not request.keep_prepared_txn or before.state is not TxnState.ONGOING:
+            return outcome
+        (kept,) = outcome.records
+        assert isinstance(kept, Txn)
+        return outcome._replace(records=(kept._replace(timeout_ms=before.timeout_ms, next_timeout_ms=None),))
 
 
 class UnsyncedLog:

@@ -15,6 +15,7 @@ from broker.api.error_replies import code_for, error_reply
 from broker.configuration.config import BrokerConfig
 from broker.coordinators.cluster_view import ImageView
 from broker.coordinators.group_coordinator import OFFSETS_TOPIC, CoordinatorSettings, GroupCoordinator, OffsetsTopic
+from broker.coordinators.partition_sync import LocalPartitionSync
 from broker.coordinators.producer_ids import OnProducerId, ProducerIds
 from broker.coordinators.shard_log import PartitionLog
 from broker.coordinators.transaction_coordinator import TRANSACTION_STATE, TransactionCoordinator, TransactionSettings
@@ -179,6 +180,7 @@ class TransactionBroker(BrokerScene):
             open_log=lambda index: EagerLog(self.partitions.get(TRANSACTION_STATE, index), self.workers),
             coordinator_epoch=lambda index: self.image.topics[TRANSACTION_STATE].partitions[index].leader_epoch,
             marker_writer=self.markers,
+            partition_sync=LocalPartitionSync(self.partitions),
             producer_ids=self.broker.producer_ids,
             transaction_version=lambda: self.transaction_version,
             partition_exists=self.image.has_partition,

@@ -129,6 +129,7 @@ class Scene:
         self.now_ms = now_ms
         self.log: list[tuple[bytes, bytes | None, Headers]] = []
         self.written: list[TxnRecord] = []  # since the scene began
+        self.to_sync: set[TopicPartition] = set()  # partitions that answers wait for, since then
         self.refuse_appends: ErrorCode | None = None
         self.has_producer_ids = True
         self.next_producer_id = NEW_PID
@@ -362,6 +363,7 @@ class Scene:
             self.written.append(record)
             self.core.replay(record, len(self.log) - 1)
         self.core.settle(outcome)
+        self.to_sync |= outcome.to_sync
         for timer in outcome.timers:
             self.due.pop(timer.key, None)
             if timer.delay_ms is not None:

@@ -248,10 +248,10 @@ def test_scenario_123_while_a_decision_is_carried_out_the_recovery_waits(state: 
     assert scene.keep() == ((PID, 12), NOBODY)
 
 
-def test_scenario_124_keeping_gives_a_transaction_with_a_timeout_no_more_time() -> None:
+def test_scenario_124_keeping_without_two_phase_commit_gives_a_transaction_no_more_time() -> None:
     scene = two_phase(opened(timeout_ms=TIMEOUT_MS))
     scene.advance(TIMEOUT_MS)
-    scene.keep(enable2_pc=True)
+    scene.keep()
     assert scene.txn.timeout_ms == TIMEOUT_MS
     scene.advance(1)
     assert scene.time_out() == ["pay"]

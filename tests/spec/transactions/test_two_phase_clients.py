@@ -8,15 +8,18 @@ import pytest
 from broker.api.authorization import Operation, ResourceType
 from broker.api.dispatch import HANDLERS
 from broker.coordinators.transaction_coordinator import TRANSACTION_STATE
+from broker.transactions.entry import NEVER_MS
 from broker.transactions.turn import TransactionConfig
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.records import NewRecord, build_batch
 from storage.log import Origin
+from tests.support.fake_disk import Fault
 from tests.support.transaction_scene import refused
-from tests.support.transactional_clients import ID, NO_PAIR, TV1, TV2, Clients, Pair
+from tests.support.transactional_clients import ID, NO_PAIR, TIMEOUT_MS, TV1, TV2, Clients, Pair
 
 E = ErrorCode
+DAY_MS = 24 * 60 * 60 * 1000
 TWO_PHASE = Operation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, ID
 WRITE = Operation.WRITE, ResourceType.TRANSACTIONAL_ID, ID
 
@@ -159,3 +162,65 @@ def test_no_producer_is_known_not_to_be_while_a_part_of_the_transactional_ids_ca
     again = scene.restarted(killed=True)
     assert not again.two_phase.are_all_known
     assert 12345 in again.two_phase
+
+
+def test_a_transaction_that_becomes_a_two_phase_commit_is_relied_on_from_then_on_also_after_a_restart(
+    scene: Clients,
+) -> None:
+    pair = scene.init()
+    scene.produce(pair, 0, b"prepared")
+    assert scene.two_phase.ids == set()
+    owner, ongoing = scene.init6(keep=True)
+    assert ongoing == pair
+    assert scene.two_phase.ids == {pair[0]}
+    again = scene.restarted(killed=True)
+    assert again.two_phase.ids == {pair[0]}
+    following = again.commit(owner)
+    assert again.two_phase.ids == {pair[0]}, "what comes next is a two-phase commit as well"
+    again.produce(following)
+    assert again.transactions.describe(ID).transaction_timeout_ms == NEVER_MS
+
+
+def test_a_two_phase_commit_recovered_without_enable2pc_is_relied_on_until_it_has_ended(scene: Clients) -> None:
+    pair = prepared(scene)
+    owner, _ = scene.init6(two_phase=False, keep=True)
+    again = scene.restarted(killed=True)
+    assert again.two_phase.ids == {pair[0]}
+    following = again.commit(owner)
+    assert again.two_phase.ids == set()
+    again.produce(following, 0, b"next")
+    assert again.transactions.describe(ID).transaction_timeout_ms == TIMEOUT_MS
+    again.clock.advance(TIMEOUT_MS + 1)
+    again.transactions.abort_timed_out()
+    again.settle()
+    assert again.read(committed=True) == [b"prepared"]
+    assert again.latest_offset(committed=True) == again.latest_offset(committed=False), "no reader waits for it"
+
+
+def test_its_records_are_kept_by_retention_from_then_on(scene: Clients) -> None:
+    scene.topic("r", segment_bytes=200, retention_ms=DAY_MS, segment_ms=DAY_MS * 100)
+    pair = scene.init()
+    for sequence in range(4):
+        assert scene.produce(pair, sequence, b"v" * 100, topic="r") is E.NONE
+    partition = scene.partition("r", 0)
+    scene.init6(keep=True)
+    assert partition.log.retention(scene.clock.now_ms() + DAY_MS * 2, partition.two_phase) is None
+    assert partition.log.log_start_offset == 0
+
+
+def test_a_partition_whose_records_cannot_be_synced_leaves_the_recovery_without_an_answer(scene: Clients) -> None:
+    pair = scene.init()
+    scene.produce(pair, 0, b"prepared")
+    scene.init6(transactional_id="another")  # so that the log of the coordinator takes a write and a sync from here on
+    scene.disk.fail_from(3, Fault.EIO, 1)
+    with refused(E.COORDINATOR_NOT_AVAILABLE):
+        scene.init6(keep=True)
+    assert scene.partition("t").log.offline_reason is not None
+
+
+def test_a_topic_that_is_gone_has_nothing_to_be_synced(scene: Clients) -> None:
+    scene.topic("gone")
+    pair = scene.init()
+    scene.produce(pair, 0, b"prepared", topic="gone")
+    scene.delete_topic("gone")
+    assert scene.init6(keep=True)[1] == pair
