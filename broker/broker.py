@@ -1,30 +1,27 @@
-"""The broker: its parts, and the order in which they start and stop.
+"""What a broker holds, in which order its parts come to life, and in which they end. `serving.py` lets clients in.
 
-start: lock the data directory → bind the ports → metadata log → partitions → coordinators → listen
-stop:  no more requests → answer what is in flight → coordinators → write, sync → mark of a clean shutdown
+open:  lock the data directory → metadata log → partitions; `begin`: coordinators, housekeeping
+close: housekeeping → coordinators → write, sync → mark of a clean shutdown
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from broker.api.dispatch import Dispatcher
 from broker.configuration.listeners import advertise
-from broker.control.listener import ControlListener, listen
 from broker.coordinators.producer_ids import ProducerIds
 from broker.coordinators.two_phase import TwoPhaseProducers
 from broker.metadata.cluster_metadata import ClusterMetadata
 from broker.metadata.loading import CorruptMetadata
 from broker.metadata.topic_creation import GROUP_OFFSETS, TRANSACTION_STATE, TopicCreation
-from broker.network.listening import CannotStart, bind_listener, connection_limits
-from broker.network.server import Server
 from broker.partitions.discards import Discards
 from broker.partitions.group_commit import AppendFlush, SyncRounds
 from broker.partitions.registry import Partitions
 from broker.runtime.clock import LoopTimers, SystemClock
+from broker.runtime.starting import CannotStart
 from broker.runtime.uuids import random_uuid
 from broker.runtime.workers import ThreadWorkers
 from protocol.errors import KafkaError
@@ -52,7 +49,7 @@ LOCAL_HOST = "localhost"  # what clients are told where the configuration names 
 class Broker:
     """What handlers reach for.
 
-    `start` brings it up in order, `stop` takes it down; in between only the metadata log changes what there is.
+    `open` and `begin` bring it up, `close` takes it down; in between only the metadata log changes what there is.
     """
 
     cluster_id: str
@@ -63,7 +60,6 @@ class Broker:
     partitions: Partitions
     producer_ids: ProducerIds
     two_phase: TwoPhaseProducers
-    dispatcher: Dispatcher
 
     def __init__(self, config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> None:
         self.config = config
@@ -72,33 +68,28 @@ class Broker:
         self.timers = LoopTimers(loop)
         self.workers = ThreadWorkers(loop, WORKER_THREADS)
         self.housekeeping: Housekeeping | None = None
-        self.servers: list[Server] = []
-        self.control: ControlListener | None = None  # metrics and health
         self._disk = RealDisk()
         self._flush = AppendFlush(loop.call_soon)
         self._syncs = SyncRounds(self.workers)
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def start(self) -> None:
-        """Raises CannotStart, OSError, KafkaError; nothing of it is left running then."""
+    def open(self, ports: Mapping[str, int]) -> None:
+        """ports: by the name of each listener, the one that it is bound to.
+
+        Raises CannotStart, OSError, KafkaError; nothing of it is left running then.
+        """
         config = self.config
-        # Before the directory is touched: a port that is taken must not cost it the mark of its clean shutdown.
-        sockets = {listener.name: bind_listener(listener, config) for listener in config.serving}
         self.log_directory = self._open_log_directory()
         self.cluster_id = self.log_directory.meta.cluster_id
-        ports = {name: bound.getsockname()[1] for name, bound in sockets.items()}
         self.bound = advertise(config.serving, None, ports, lambda: LOCAL_HOST)
         self.advertised = config.advertised(ports, lambda: LOCAL_HOST)
         self._open_metadata()
         self._open_partitions()
         self.auto_creation = TopicCreation(self.metadata, config, random_uuid)
         self.metadata.add_listener(self)
-        self.dispatcher = Dispatcher(self, self.clock)
-        for name, bound in sockets.items():
-            server = Server(self.dispatcher, connection_limits(config), self.timers, self.loop, listener_name=name)
-            self.servers.append(server)
-            await server.listen(bound)
-        self.control = listen(self)
+
+    def begin(self) -> None:
+        """What runs of its own accord, once clients are let in."""
         topics = self.metadata.image.topics
         if GROUP_OFFSETS in topics:
             self.loop.call_soon(lambda: self.groups)
@@ -106,14 +97,16 @@ class Broker:
             self.loop.call_soon(lambda: self.transactions)
         self._housekeeping_timer = self.timers.after(HOUSEKEEPING_AFTER_MS, self._start_housekeeping)
 
-    async def stop(self, in_flight_timeout_s: float) -> None:
-        """Raises LogWriteFailed, OSError where the log could not be left clean; the next start then reads it again."""
+    def end_housekeeping(self) -> None:
         self._housekeeping_timer.cancel()
         if self.housekeeping is not None:
             self.housekeeping.stop()
-        if self.control is not None:
-            await self.control.stop()
-        await asyncio.gather(*(server.stop(in_flight_timeout_s) for server in self.servers))
+
+    async def close(self) -> None:
+        """Once no requests come any more.
+
+        Raises LogWriteFailed, OSError where the log could not be left clean; the next start then reads it again.
+        """
         if self.has_started("transactions"):
             self.transactions.stop()
         if self.has_started("groups"):

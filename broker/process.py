@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.broker import Broker
-from broker.network.listening import CannotStart
+from broker.runtime.starting import CannotStart
+from broker.serving import ServingBroker
 from storage.disk import allow_many_open_files
 from storage.log import LogWriteFailed
 
@@ -65,22 +65,22 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
     allow_many_open_files()  # a log that is written to keeps one open
-    broker = Broker(config, loop)
-    await broker.start()
+    serving = ServingBroker(config, loop)
+    await serving.start()
     # What start-up has built is here to stay: the collector need not walk over it again. What requests leave behind
     # has no cycles, save after errors: looking for some after every 700 objects took a tenth of the time of a Produce.
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
     gc.enable()
     try:
-        _say_ready(broker, ready_file, milliseconds_since_start())
+        _say_ready(serving, ready_file, milliseconds_since_start())
         await told_to_stop.wait()
     finally:
         log.info("stopping")
         if ready_file is not None:
             ready_file.unlink(missing_ok=True)
         try:
-            await broker.stop(IN_FLIGHT_TIMEOUT_S)
+            await serving.stop(IN_FLIGHT_TIMEOUT_S)
         except (LogWriteFailed, OSError) as error:
             log.critical("the log could not be left clean, so the next start will read it through: %s", error)
             return 1
@@ -88,13 +88,14 @@ async def _serve(
     return 0
 
 
-def _say_ready(broker: Broker, ready_file: Path | None, start_ms: int) -> None:
+def _say_ready(serving: ServingBroker, ready_file: Path | None, start_ms: int) -> None:
+    broker = serving.broker
     first = broker.bound[0]
     if ready_file is not None:
         ready = {
             "host": first.host,
             "port": first.port,
-            "http_port": None if broker.control is None else broker.control.port,
+            "http_port": None if serving.control is None else serving.control.port,
             "node_id": broker.config.node_id,
             "cluster_id": broker.cluster_id,
             "data_dir": str(broker.config.data_directory.absolute()),

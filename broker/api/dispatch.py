@@ -1,12 +1,12 @@
-"""Dispatch: from a frame to its handler. HANDLERS is the only list of what is served, and what ApiVersions answers.
+"""From a frame to the handler of its API, and from what the handler says to bytes.
 
 A handler lives in `broker/handlers/<api key in lower case>.py` as a function of the same name:
 
     def metadata(request: MetadataRequest, context: RequestContext, broker: Broker) -> MetadataResponse
 
-It returns the response, a `Deferred` of it (parked), a coroutine (cold paths only: it costs a task), or `NO_RESPONSE`.
-It is imported at the first request for its API, so that starting up does not pay for it. It may raise `KafkaError` for
-the whole request; the error is translated here, once, and `broker.api.error_replies` knows its form in each API.
+and returns the response, a `Deferred` of it (parked), a coroutine (cold paths only: it costs a task), or `NO_RESPONSE`.
+It may raise `KafkaError` for the whole request, which is translated here, once; `broker.api.error_replies` knows what
+that looks like in each API. Which APIs and versions are served: `broker.api.served`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
-from importlib import import_module
 from struct import Struct as Packing
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from broker.api.context import AllowAll, Authorizer, ConnectionInfo, RequestContext
+from broker.api.served import SERVED, Served
 from broker.runtime.clock import Clock
 from broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred, NoResponse, Parked
 from protocol.api_keys import ApiKey
@@ -30,90 +29,35 @@ from protocol.frames import read_client_id, request_header_version, response_wri
 from protocol.messages import request_class, response_class
 from protocol.struct import Buffer, Message
 
-if TYPE_CHECKING:
-    from broker.broker import Broker
-    from broker.produce.fast_path import LoneBatch
-
 log = logging.getLogger("odradek.dispatch")
 
 KEY_AND_VERSION = Packing(">hh")
 MOST_BITS = 64  # of a time in µs
 REQUEST_START = Packing(">Iih")  # API key and version in one number, correlation id, size of the client id
 
-Shortcut: TypeAlias = Callable[[Buffer, int, int], "LoneBatch | None"]  # frame, correlation id, size of the client id
+B = TypeVar("B")  # what handlers get as `broker`
 Answer: TypeAlias = Message | NoResponse | Deferred[Any] | Coroutine[Any, Any, Message | NoResponse]
-HandlerCall: TypeAlias = Callable[[Any, RequestContext, "Broker"], Answer]
+HandlerCall: TypeAlias = Callable[[Any, RequestContext, B], Answer]
 
 
-@dataclass(frozen=True, slots=True)
-class Handler:
-    """The versions that ApiVersions shows, which are those of Kafka 4.3.1.
+class TimedReply(Parked, Protocol):
+    """A parked reply that adds its times to the counters of its `Route` when it is answered."""
 
-    `served_from`: older ones are shown but disconnected (Kafka lists Produce 0-2 only for the sake of librdkafka).
-    `keeps_frame`: the handler holds on to `records` views after it returned, so the frame's bytes must be its own.
-    `shortcut`: the module with a quicker way for its ordinary requests; see broker/produce/fast_path.py.
-    `waits_for_others`: its answer may wait for time or other clients, and a broker that stops does not wait with it.
-    `call`: the function itself, where it is not to be imported from its place.
-    """
-
-    min_version: int
-    max_version: int
-    served_from: int = 0
-    keeps_frame: bool = False
-    shortcut: str | None = None
-    waits_for_others: bool = False
-    call: HandlerCall | None = None
-
-    def serves(self, version: int) -> bool:
-        return max(self.min_version, self.served_from) <= version <= self.max_version
+    started_s: float
+    parked_s: float
 
 
-HANDLERS: Mapping[ApiKey, Handler] = {
-    ApiKey.PRODUCE: Handler(0, 13, served_from=3, keeps_frame=True, shortcut="broker.produce.fast_path"),
-    ApiKey.FETCH: Handler(4, 18, waits_for_others=True),
-    ApiKey.LIST_OFFSETS: Handler(1, 11),
-    ApiKey.METADATA: Handler(0, 13),
-    ApiKey.OFFSET_COMMIT: Handler(2, 10),
-    ApiKey.OFFSET_FETCH: Handler(1, 10),
-    ApiKey.FIND_COORDINATOR: Handler(0, 6),
-    ApiKey.JOIN_GROUP: Handler(0, 9, waits_for_others=True),
-    ApiKey.HEARTBEAT: Handler(0, 4),
-    ApiKey.LEAVE_GROUP: Handler(0, 5),
-    ApiKey.SYNC_GROUP: Handler(0, 5, waits_for_others=True),
-    ApiKey.DESCRIBE_GROUPS: Handler(0, 6),
-    ApiKey.LIST_GROUPS: Handler(0, 5),
-    ApiKey.API_VERSIONS: Handler(0, 4),
-    ApiKey.CREATE_TOPICS: Handler(2, 7),
-    ApiKey.DELETE_TOPICS: Handler(1, 6),
-    ApiKey.DELETE_RECORDS: Handler(0, 2),
-    ApiKey.INIT_PRODUCER_ID: Handler(0, 6),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: Handler(2, 4),
-    ApiKey.ADD_PARTITIONS_TO_TXN: Handler(0, 5),
-    ApiKey.ADD_OFFSETS_TO_TXN: Handler(0, 4),
-    ApiKey.END_TXN: Handler(0, 5),
-    ApiKey.WRITE_TXN_MARKERS: Handler(1, 2),
-    ApiKey.TXN_OFFSET_COMMIT: Handler(0, 5),
-    ApiKey.DESCRIBE_CONFIGS: Handler(1, 4),
-    ApiKey.ALTER_CONFIGS: Handler(0, 2),
-    ApiKey.DESCRIBE_LOG_DIRS: Handler(1, 5),
-    ApiKey.CREATE_PARTITIONS: Handler(0, 3),
-    ApiKey.DELETE_GROUPS: Handler(0, 2),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: Handler(0, 1),
-    ApiKey.OFFSET_DELETE: Handler(0, 0),
-    ApiKey.UPDATE_FEATURES: Handler(0, 2),
-    ApiKey.DESCRIBE_CLUSTER: Handler(0, 2),
-    ApiKey.DESCRIBE_PRODUCERS: Handler(0, 0),
-    ApiKey.DESCRIBE_TRANSACTIONS: Handler(0, 0),
-    ApiKey.LIST_TRANSACTIONS: Handler(0, 2),
-    ApiKey.LIST_CONFIG_RESOURCES: Handler(0, 1),
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: Handler(0, 0),
-}
+class FastPath(Protocol):
+    """A quicker way for the ordinary requests of one version of an API; it refuses nothing (ADR 11)."""
+
+    def begin(self, frame: Buffer, correlation_id: int, client_id_size: int) -> TimedReply | None:
+        """None where the general way has to be taken; then nothing has happened yet that it would not do again."""
 
 
-class Way:
+class Route(Generic[B]):
     """One version of one API: from a frame to the handler. Made at its first request.
 
-    It counts, for who looks at metrics (broker/control): requests and their bytes, how long they took until they were
+    Keeps the counters behind `/metrics`: requests and their bytes, how long they took until they were
     answered or parked (`local_s`), how long the parked ones then waited (`remote_s`), and how many of the answered ones
     took so long in all: those of `answered_in[n]` less than 2 to the power of n µs, and not less than half of that.
     """
@@ -123,6 +67,7 @@ class Way:
         "api_key",
         "call",
         "encode",
+        "fast_path",
         "has_tags",
         "key",
         "local_s",
@@ -130,23 +75,22 @@ class Way:
         "remote_s",
         "request_bytes",
         "requests",
-        "shortcut",
         "version",
         "waits_for_others",
     )
 
-    def __init__(self, api_key: ApiKey, version: int, handler: Handler, call: HandlerCall) -> None:
+    def __init__(self, api_key: ApiKey, version: int, served: Served, call: HandlerCall[B]) -> None:
         self.api_key = api_key
         self.key = api_key.value
         self.version = version
         self.call = call
-        self.waits_for_others = handler.waits_for_others
+        self.waits_for_others = served.waits_for_others
         self.has_tags = request_header_version(self.key, version) == 2
         self.requests = self.request_bytes = 0
-        self.shortcut: Shortcut | None = None
+        self.fast_path: FastPath | None = None
         self.local_s = self.remote_s = 0.0
         self.answered_in = [0] * MOST_BITS
-        if handler.serves(version):
+        if served.serves(version):
             self.read = reader(request_class(self.key), version)
             self.encode = response_writer(self.key, response_class(self.key), version)
         else:  # ApiVersions in a version of the future
@@ -154,27 +98,27 @@ class Way:
             self.encode = response_writer(self.key, response_class(self.key), 0)
 
 
-class Exchange(RequestContext):
+class Exchange(RequestContext, Generic[B]):
     """A request whose answer is not there yet, with what it takes to give it."""
 
-    __slots__ = ("_dispatcher", "_request", "_way", "deferred", "parked_s", "size_bytes", "started_s")
+    __slots__ = ("_dispatcher", "_request", "_route", "deferred", "parked_s", "size_bytes", "started_s")
 
     deferred: Deferred[Message]
-    started_s: float  # when it came; of the counter that `Way.local_s` sums up
+    started_s: float  # when it came; of the counter that `Route.local_s` sums up
     parked_s: float
 
     def __init__(
         self,
-        dispatcher: Dispatcher,
-        way: Way,
+        dispatcher: Dispatcher[B],
+        route: Route[B],
         correlation_id: int,
         client_id: str | None,
         now_ms: int,
         connection: ConnectionInfo,
         size_bytes: int,
     ) -> None:
-        self.api_key = way.api_key
-        self.api_version = way.version
+        self.api_key = route.api_key
+        self.api_version = route.version
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.now_ms = now_ms
@@ -182,16 +126,16 @@ class Exchange(RequestContext):
         self.authorizer = dispatcher.authorizer
         self.size_bytes = size_bytes  # of the frame
         self._dispatcher = dispatcher
-        self._way = way
+        self._route = route
 
     @property
     def overlapping_key(self) -> int | None:
         """The API key of the requests that need not wait for this answer."""
-        return self._way.key if self.deferred.overlaps else None
+        return self._route.key if self.deferred.overlaps else None
 
     @property
     def waits_for_others(self) -> bool:
-        return self._way.waits_for_others
+        return self._route.waits_for_others
 
     @property
     def is_done(self) -> bool:
@@ -205,21 +149,21 @@ class Exchange(RequestContext):
 
     def chunks(self) -> list[Buffer]:
         """The answer in bytes, once `deferred` is done; empty where there is none. Raises CloseConnection."""
-        way, now_s = self._way, perf_counter()
-        way.remote_s += now_s - self.parked_s
-        way.answered_in[int((now_s - self.started_s) * 1e6).bit_length()] += 1
+        route, now_s = self._route, perf_counter()
+        route.remote_s += now_s - self.parked_s
+        route.answered_in[int((now_s - self.started_s) * 1e6).bit_length()] += 1
         try:
             answer = self.deferred.outcome()
         except Exception as error:
             answer = self._dispatcher.error_answer(error, self._request, self)
         return self._encoded(answer)
 
-    def begin(self, frame: Buffer, position: int) -> list[Buffer] | Exchange:
+    def begin(self, frame: Buffer, position: int) -> list[Buffer] | Exchange[B]:
         """The answer, or this, when it is parked. Raises MalformedMessage, CloseConnection."""
-        way, dispatcher = self._way, self._dispatcher
-        self._request = request = way.read(frame, position)[0]
+        route, dispatcher = self._route, self._dispatcher
+        self._request = request = route.read(frame, position)[0]
         try:
-            answer = way.call(request, self, dispatcher.broker)
+            answer = route.call(request, self, dispatcher.broker)
         except Exception as error:
             answer = dispatcher.error_answer(error, request, self)
         if isinstance(answer, Deferred):
@@ -233,32 +177,41 @@ class Exchange(RequestContext):
     def _encoded(self, answer: Message | NoResponse) -> list[Buffer]:
         if answer is NO_RESPONSE:
             return []
-        encode = self._way.encode
+        encode = self._route.encode
         try:
             return encode(self.correlation_id, answer)
         except Exception as error:
             return encode(self.correlation_id, self._dispatcher.error_answer(error, self._request, self))
 
 
-class Dispatcher:
-    """From a frame to its handler, and from what the handler says to bytes."""
+class Dispatcher(Generic[B]):
+    """From a frame to its answer.
+
+    broker        what handlers get
+    handler_of    finds the handler of an API at its first request, so that starting up does not import them all
+    fast_path_of  finds the fast path of a route; None where it has none
+    """
 
     def __init__(
         self,
-        broker: Broker,
+        broker: B,
         clock: Clock,
+        handler_of: Callable[[ApiKey], HandlerCall[B]],
         *,
-        handlers: Mapping[ApiKey, Handler] = HANDLERS,
+        fast_path_of: Callable[[Route[B], Dispatcher[B]], FastPath | None] | None = None,
+        served: Mapping[ApiKey, Served] = SERVED,
         authorizer: Authorizer | None = None,
     ) -> None:
         self.broker = broker
         self.authorizer = authorizer if authorizer is not None else AllowAll()
         self.now_ms = clock.now_ms
-        self._handlers = {key.value: (key, handler) for key, handler in handlers.items()}
         self.errors: dict[tuple[ApiKey, ErrorCode], int] = {}  # how often a whole request was refused, and why
-        self._ways: dict[int, Way] = {}  # by API key and version, as they stand together at the head of a request
         # Of those whose handlers go on using the bytes of a frame, so that these must not be overwritten.
-        self.keeping_keys = frozenset(key.value for key, handler in handlers.items() if handler.keeps_frame)
+        self.keeping_keys = frozenset(key.value for key, one in served.items() if one.keeps_frame)
+        self._handler_of = handler_of
+        self._fast_path_of = fast_path_of
+        self._served = {key.value: (key, one) for key, one in served.items()}
+        self._routes: dict[int, Route[B]] = {}  # by API key and version, as they begin a request together
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, frame: Buffer, connection: ConnectionInfo) -> list[Buffer] | Parked:
@@ -268,46 +221,47 @@ class Dispatcher:
         if size_bytes < REQUEST_START.size:
             raise MalformedMessage(f"a request of {size_bytes} bytes")
         kind, correlation_id, client_id_size = REQUEST_START.unpack_from(frame)
-        way = self._ways.get(kind) or self.find_way(frame, kind)
+        route = self._routes.get(kind) or self.find_route(frame, kind)
         reply: list[Buffer] | Parked
-        lone = way.shortcut(frame, correlation_id, client_id_size) if way.shortcut is not None else None
-        if lone is not None:
-            lone.started_s = started_s
-            lone.parked_s = ended_s = perf_counter()
-            reply = lone
+        fast_path = route.fast_path
+        quick = fast_path.begin(frame, correlation_id, client_id_size) if fast_path is not None else None
+        if quick is not None:
+            quick.started_s = started_s
+            quick.parked_s = ended_s = perf_counter()
+            reply = quick
         else:
-            client_id, position = read_client_id(frame, client_id_size, way.has_tags)
-            exchange = Exchange(self, way, correlation_id, client_id, self.now_ms(), connection, size_bytes)
+            client_id, position = read_client_id(frame, client_id_size, route.has_tags)
+            exchange = Exchange(self, route, correlation_id, client_id, self.now_ms(), connection, size_bytes)
             reply = exchange.begin(frame, position)
             exchange.started_s = started_s
             exchange.parked_s = ended_s = perf_counter()
             if isinstance(reply, list):
-                way.answered_in[int((ended_s - started_s) * 1e6).bit_length()] += 1
-        way.requests += 1
-        way.request_bytes += size_bytes
-        way.local_s += ended_s - started_s
+                route.answered_in[int((ended_s - started_s) * 1e6).bit_length()] += 1
+        route.requests += 1
+        route.request_bytes += size_bytes
+        route.local_s += ended_s - started_s
         return reply
 
     @property
-    def ways(self) -> Iterable[Way]:
+    def routes(self) -> Iterable[Route[B]]:
         """What has been asked for so far, by API and version."""
-        return self._ways.values()
+        return self._routes.values()
 
-    def find_way(self, frame: Buffer, kind: int) -> Way:
+    def find_route(self, frame: Buffer, kind: int) -> Route[B]:
         number, version = KEY_AND_VERSION.unpack_from(frame)
-        api_key, handler = self._handlers.get(number, (None, None))
-        if api_key is None or handler is None:
+        api_key, served = self._served.get(number, (None, None))
+        if api_key is None or served is None:
             raise MalformedMessage(f"it asked for API key {number}, which is not served")
-        if handler.serves(version):
-            way = Way(api_key, version, handler, handler.call or _imported(api_key))
-            if handler.shortcut is not None:
-                found = import_module(handler.shortcut).shortcut(way, self)
-                way.shortcut = None if found is None else found.begin
-            self._ways[kind] = way
-            return way
+        if served.serves(version):
+            route = Route(api_key, version, served, self._handler_of(api_key))
+            if self._fast_path_of is not None:
+                route.fast_path = self._fast_path_of(route, self)
+            self._routes[kind] = route
+            return route
         if api_key is not ApiKey.API_VERSIONS:
             raise MalformedMessage(f"it asked for {api_key.name} v{version}, which is not served")
-        return Way(api_key, version, handler, _refuse_api_versions)  # not kept: there are too many such versions
+        refuse: HandlerCall[B] = _refuse_api_versions
+        return Route(api_key, version, served, refuse)  # not kept: there are too many such versions
 
     def error_answer(self, error: Exception, request: Message, context: RequestContext) -> Message:
         """What the client is told when its whole request failed."""
@@ -342,19 +296,14 @@ class Dispatcher:
         return deferred
 
 
-def _imported(api_key: ApiKey) -> HandlerCall:
-    name = api_key.name.lower()
-    return cast(HandlerCall, getattr(import_module(f"broker.handlers.{name}"), name))
-
-
 def _unread(data: Buffer, position: int) -> tuple[None, int]:
     return None, position
 
 
-def _refuse_api_versions(request: None, context: RequestContext, broker: Broker) -> Message:
+def _refuse_api_versions(request: None, context: RequestContext, broker: object) -> Message:
     """KIP-511: a client that speaks a newer ApiVersions learns from a version 0 body what to ask with."""
     from protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
 
-    served = HANDLERS[ApiKey.API_VERSIONS]
+    served = SERVED[ApiKey.API_VERSIONS]
     row = ApiVersion(api_key=ApiKey.API_VERSIONS.value, min_version=served.min_version, max_version=served.max_version)
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION.value, api_keys=[row])

@@ -10,12 +10,12 @@ import errno
 import logging
 import socket
 from collections.abc import Awaitable, Callable
-from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from broker.broker import Broker
     from broker.configuration.config import BrokerConfig
+    from broker.control.measures import Traffic
     from broker.runtime.workers import Outcome
 
 log = logging.getLogger("odradek.control")
@@ -24,14 +24,10 @@ LOOPBACK = "127.0.0.1"
 BACKLOG = 16
 CLOSED = -1  # as the file descriptor of a socket
 ANY_FREE_PORT, NO_HTTP = 0, -1
-PAGES = "broker.control.pages"
 
 
-class Pages(Protocol):
-    """The module of that name."""
-
-    def serve(self, broker: Broker, bound: socket.socket) -> Awaitable[Callable[[], Awaitable[None]]]:
-        """Answer on `bound` from now on; returns what ends it."""
+Stop: TypeAlias = Callable[[], Awaitable[None]]
+Serve: TypeAlias = "Callable[[Broker, Traffic, socket.socket], Awaitable[Stop]]"
 
 
 def port_of(config: BrokerConfig) -> int:
@@ -63,30 +59,31 @@ def bind_loopback(port: int) -> socket.socket | None:
 class ControlListener:
     """Loop thread only."""
 
-    def __init__(self, broker: Broker, bound: socket.socket) -> None:
+    def __init__(self, broker: Broker, traffic: Traffic, bound: socket.socket) -> None:
         self.port: int = bound.getsockname()[1]
         self._broker = broker
+        self._traffic = traffic
         self._bound = bound
-        self._end: Callable[[], Awaitable[None]] | None = None
+        self._end: Stop | None = None
         self._is_stopped = False
         broker.loop.add_reader(bound.fileno(), self._first_peer)
 
     def _first_peer(self) -> None:
         self._broker.loop.remove_reader(self._bound.fileno())
-        self._broker.workers.run(lambda: import_module(PAGES), self._imported)
+        self._broker.workers.run(import_pages, self._imported)
 
-    def _imported(self, outcome: Outcome[object]) -> None:
+    def _imported(self, outcome: Outcome[Serve]) -> None:
         try:
-            pages = cast(Pages, outcome.result())
+            serve = outcome.result()
         except ImportError as error:
             log.error("no metrics and health pages: %s", error)
             self._bound.close()
             return
-        self._broker.spawn(self._serve(pages))
+        self._broker.spawn(self._serve(serve))
 
-    async def _serve(self, pages: Pages) -> None:
+    async def _serve(self, serve: Serve) -> None:
         if not self._is_stopped:
-            self._end = await pages.serve(self._broker, self._bound)
+            self._end = await serve(self._broker, self._traffic, self._bound)
 
     async def stop(self) -> None:
         self._is_stopped = True
@@ -98,8 +95,14 @@ class ControlListener:
             self._bound.close()
 
 
-def listen(broker: Broker) -> ControlListener | None:
+def import_pages() -> Serve:
+    from broker.control.pages import serve
+
+    return serve
+
+
+def listen(broker: Broker, traffic: Traffic) -> ControlListener | None:
     """Where nothing is to be served, or cannot be, None."""
     port = port_of(broker.config)
     bound = None if port == NO_HTTP else bind_loopback(port)
-    return None if bound is None else ControlListener(broker, bound)
+    return None if bound is None else ControlListener(broker, traffic, bound)

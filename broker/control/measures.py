@@ -13,18 +13,26 @@ from broker.transactions.listing import Filter
 from protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from broker.api.dispatch import Way
+    from broker.api.dispatch import Dispatcher, Route
     from broker.broker import Broker
     from broker.coordinators.group_coordinator import GroupCoordinator
     from broker.coordinators.transaction_coordinator import TransactionCoordinator
+    from broker.network.server import Server
     from broker.partitions.partition import Partition
 
 CLASSIC = "classic"  # a type of groups
 LATE_AFTER_MS = 5 * 60 * 1000  # beyond transaction.max.timeout.ms, by which the coordinator would have ended it
 
 
+class Traffic(NamedTuple):
+    """What counts requests and connections."""
+
+    dispatcher: Dispatcher[Broker]
+    servers: Sequence[Server]
+
+
 class RequestMeasure(NamedTuple):
-    """Times in ms, summed over all requests: until answered or parked; parked. `answered_in`: see `Way`."""
+    """Times in ms, summed over all requests: until answered or parked; parked. `answered_in`: see `Route`."""
 
     api: str
     version: int
@@ -35,11 +43,11 @@ class RequestMeasure(NamedTuple):
     answered_in: Sequence[int]
 
     @classmethod
-    def of(cls, way: Way) -> RequestMeasure:
-        api = way.api_key.name.title().replace("_", "")
-        local_ms, remote_ms = way.local_s * 1000, way.remote_s * 1000
-        answered_in = tuple(way.answered_in)
-        return cls(api, way.version, way.requests, way.request_bytes, local_ms, remote_ms, answered_in)
+    def of(cls, route: Route[Broker]) -> RequestMeasure:
+        api = route.api_key.name.title().replace("_", "")
+        local_ms, remote_ms = route.local_s * 1000, route.remote_s * 1000
+        answered_in = tuple(route.answered_in)
+        return cls(api, route.version, route.requests, route.request_bytes, local_ms, remote_ms, answered_in)
 
 
 class ListenerMeasure(NamedTuple):
@@ -107,19 +115,19 @@ class Measures:
     verification: VerificationMeasure
 
 
-def measure(broker: Broker) -> Measures:
+def measure(broker: Broker, traffic: Traffic) -> Measures:
     now_ms = broker.clock.now_ms()
     late_before_ms = now_ms - broker.config.transaction_max_timeout_ms - LATE_AFTER_MS
     groups = broker.groups if broker.has_started("groups") else None
     transactions = broker.transactions if broker.has_started("transactions") else None
     verifier = broker.verifier if broker.has_started("verifier") else None
-    dispatcher = broker.dispatcher
+    dispatcher = traffic.dispatcher
     return Measures(
-        requests=[RequestMeasure.of(way) for way in dispatcher.ways],
+        requests=[RequestMeasure.of(route) for route in dispatcher.routes],
         errors={(key.name.title().replace("_", ""), code.name): n for (key, code), n in dispatcher.errors.items()},
         listeners=[
             ListenerMeasure(server.listener_name, server.connection_count, server.connections_made)
-            for server in broker.servers
+            for server in traffic.servers
         ],
         partitions=[partition_measure(partition, late_before_ms) for partition in broker.partitions],
         offline_partitions=len(broker.partitions.offline),

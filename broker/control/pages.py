@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from broker.control.exposition import CONTENT_TYPE, exposition
-from broker.control.measures import measure
+from broker.control.measures import Traffic, measure
 from broker.control.readiness import readiness
 
 if TYPE_CHECKING:
@@ -24,18 +24,18 @@ INDEX = "/metrics  for Prometheus\n/healthz  whether the broker runs\n/readyz   
 Stop = Callable[[], Awaitable[None]]
 
 
-async def serve(broker: Broker, bound: socket) -> Stop:
+async def serve(broker: Broker, traffic: Traffic, bound: socket) -> Stop:
     """Answer on `bound`, which is the server's from now on; returns what ends it."""
-    runner = web.AppRunner(pages(broker), access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
+    runner = web.AppRunner(pages(broker, traffic), access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
     await runner.setup()
     await web.SockSite(runner, bound).start()
     return runner.cleanup
 
 
-def pages(broker: Broker) -> web.Application:
+def pages(broker: Broker, traffic: Traffic) -> web.Application:
     app = web.Application()
     app.router.add_get("/", index)
-    app.router.add_get("/metrics", partial(metrics, broker))
+    app.router.add_get("/metrics", partial(metrics, broker, traffic))
     app.router.add_get("/healthz", partial(healthz, broker))
     app.router.add_get("/readyz", partial(readyz, broker))
     return app
@@ -45,8 +45,8 @@ async def index(request: web.Request) -> web.Response:
     return web.Response(text=INDEX)
 
 
-async def metrics(broker: Broker, request: web.Request) -> web.Response:
-    measures = measure(broker)
+async def metrics(broker: Broker, traffic: Traffic, request: web.Request) -> web.Response:
+    measures = measure(broker, traffic)
     formatted: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def done(outcome: Outcome[bytes]) -> None:

@@ -5,7 +5,7 @@ Each is created by the first request that needs it, or as soon as the broker lis
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from broker.coordinators.cluster_view import ImageView
 from broker.coordinators.group_coordinator import CoordinatorSettings, GroupCoordinator
@@ -19,11 +19,48 @@ from broker.metadata.topic_creation import GROUP_OFFSETS, TRANSACTION_STATE
 from broker.runtime.uuids import hex_text, random_uuid
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
+    from collections.abc import Coroutine
+
+    from broker.configuration.config import BrokerConfig
+    from broker.coordinators.producer_ids import ProducerIds
     from broker.coordinators.shard import ShardLog
+    from broker.coordinators.two_phase import TwoPhaseProducers
+    from broker.metadata.cluster_metadata import ClusterMetadata
+    from broker.partitions.registry import Partitions
+    from broker.runtime.clock import Clock, Timers
+    from broker.runtime.workers import Workers
 
 
-def start_groups(broker: Broker) -> GroupCoordinator:
+class CoordinatedBroker(Protocol):
+    """What coordinators need of the broker."""
+
+    @property
+    def config(self) -> BrokerConfig: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def timers(self) -> Timers: ...
+    @property
+    def workers(self) -> Workers: ...
+    @property
+    def metadata(self) -> ClusterMetadata: ...
+    @property
+    def partitions(self) -> Partitions: ...
+    @property
+    def producer_ids(self) -> ProducerIds: ...
+    @property
+    def two_phase(self) -> TwoPhaseProducers: ...
+    @property
+    def groups(self) -> GroupCoordinator: ...
+    @property
+    def transactions(self) -> TransactionCoordinator: ...
+    @property
+    def markers(self) -> LocalMarkerWriter: ...
+    def spawn(self, coroutine: Coroutine[None, None, None]) -> None:
+        """Runs beside what the loop is doing."""
+
+
+def start_groups(broker: CoordinatedBroker) -> GroupCoordinator:
     groups = GroupCoordinator(
         CoordinatorSettings.of(broker.config),
         broker.clock,
@@ -37,11 +74,11 @@ def start_groups(broker: Broker) -> GroupCoordinator:
     return groups
 
 
-def make_markers(broker: Broker) -> LocalMarkerWriter:
+def make_markers(broker: CoordinatedBroker) -> LocalMarkerWriter:
     return LocalMarkerWriter(broker.partitions, broker.groups, broker.clock)
 
 
-def start_transactions(broker: Broker) -> TransactionCoordinator:
+def start_transactions(broker: CoordinatedBroker) -> TransactionCoordinator:
     image = broker.metadata.image
     transactions = TransactionCoordinator(
         TransactionSettings.of(broker.config),
@@ -61,7 +98,7 @@ def start_transactions(broker: Broker) -> TransactionCoordinator:
     return transactions
 
 
-def make_verifier(broker: Broker) -> Verifier:
+def make_verifier(broker: CoordinatedBroker) -> Verifier:
     topics = broker.metadata.image.topics
     return Verifier(
         broker.config,
@@ -71,10 +108,10 @@ def make_verifier(broker: Broker) -> Verifier:
     )
 
 
-def _log(broker: Broker, topic: str, index: int) -> ShardLog:
+def _log(broker: CoordinatedBroker, topic: str, index: int) -> ShardLog:
     return PartitionLog(broker.partitions.get(topic, index), broker.workers)
 
 
-def _partition_count(broker: Broker, name: str) -> int | None:
+def _partition_count(broker: CoordinatedBroker, name: str) -> int | None:
     topic = broker.metadata.image.topics.get(name)
     return None if topic is None else len(topic.partitions)

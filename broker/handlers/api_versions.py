@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from broker.api.context import RequestContext
-from broker.api.dispatch import HANDLERS
+from broker.api.served import SERVED
 from broker.metadata.supported_features import SUPPORTED_FEATURES
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.api_versions_request import ApiVersionsRequest
@@ -38,8 +38,8 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext, broker: B
     image = broker.metadata.image
     return ApiVersionsResponse(
         api_keys=[
-            ApiVersion(api_key=key.value, min_version=handler.min_version, max_version=handler.max_version)
-            for key, handler in sorted(HANDLERS.items(), key=lambda row: row[0].value)
+            ApiVersion(api_key=key.value, min_version=served.min_version, max_version=served.max_version)
+            for key, served in sorted(SERVED.items(), key=lambda row: row[0].value)
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)

@@ -12,16 +12,13 @@ import asyncio
 import logging
 from collections import deque
 from struct import Struct as Packing
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from broker.api.context import ConnectionInfo
-from broker.network.limits import Admission
+from broker.network.limits import Admission, ConnectionLimits, RequestMemory
 from broker.runtime.delayed import CloseConnection, Parked
 from protocol.errors import MalformedMessage
 from protocol.struct import Buffer
-
-if TYPE_CHECKING:
-    from broker.network.server import Server
 
 log = logging.getLogger("odradek.connection")
 
@@ -35,6 +32,47 @@ ZEROS = memoryview(bytes(1024 * 1024))
 WRITE_HIGH_WATER_BYTES = 256 * 1024  # with more than this unread by the peer, no further request of it is taken
 MAX_OVERLAPPING_REQUESTS = 32
 MAX_OVERLAPPING_BYTES = 8 * 1024 * 1024
+
+
+class Requests(Protocol):
+    """What answers frames: `broker.api.dispatch.Dispatcher`."""
+
+    @property
+    def keeping_keys(self) -> frozenset[int]:
+        """API keys whose handlers go on using the bytes of a frame."""
+
+    def start(self, frame: Buffer, connection: ConnectionInfo) -> list[Buffer] | Parked:
+        """Raises MalformedMessage, CloseConnection."""
+
+
+class ConnectionHost(Protocol):
+    """What a connection needs of its server."""
+
+    @property
+    def requests(self) -> Requests: ...
+    @property
+    def limits(self) -> ConnectionLimits: ...
+    @property
+    def memory(self) -> RequestMemory | None:
+        """Taken by requests; None where there is no limit."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+    @property
+    def listener_name(self) -> str: ...
+    @property
+    def receive_buffer(self) -> memoryview:
+        """Shared by all connections."""
+
+    @property
+    def sweep_count(self) -> int:
+        """Of idle connections, so far."""
+
+    def next_connection_id(self) -> int: ...
+    def admit(self, connection: Connection) -> Admission: ...
+    def forget(self, connection: Connection, admission: Admission, owed_bytes: int) -> None: ...
+    def give_back(self, size_bytes: int) -> None:
+        """Memory of requests that are done with."""
 
 
 class Answered(NamedTuple):
@@ -60,13 +98,13 @@ class Connection(asyncio.BufferedProtocol):
         "_server",
         "_transport",
         "_wanted",
+        "active_at_sweep",
         "info",
-        "last_tick",
     )
 
     info: ConnectionInfo
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ConnectionHost) -> None:
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._admission = Admission.ACCEPTED
@@ -84,7 +122,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_reading = True
         self._peer_reads = True
         self._closing = False
-        self.last_tick = server.tick
+        self.active_at_sweep = server.sweep_count
 
     # What the loop calls.
 
@@ -112,7 +150,7 @@ class Connection(asyncio.BufferedProtocol):
         return memoryview(partial)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.last_tick = self._server.tick
+        self.active_at_sweep = self._server.sweep_count
         if self._closing:
             return
         partial = self._partial
@@ -136,7 +174,7 @@ class Connection(asyncio.BufferedProtocol):
         self._peer_reads = False
 
     def resume_writing(self) -> None:
-        self.last_tick = self._server.tick
+        self.active_at_sweep = self._server.sweep_count
         self._peer_reads = True
         self._go_on()
 
@@ -206,7 +244,7 @@ class Connection(asyncio.BufferedProtocol):
                 return
             position = start + size
             frame: Buffer = data[start:position]
-            if is_shared and api_key in server.dispatcher.keeping_keys:
+            if is_shared and api_key in server.requests.keeping_keys:
                 frame = bytearray(frame)
             self._is_paid = False
             self._handle(frame)
@@ -258,7 +296,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _handle(self, frame: Buffer) -> None:
         try:
-            reply = self._server.dispatcher.start(frame, self.info)
+            reply = self._server.requests.start(frame, self.info)
         except (MalformedMessage, CloseConnection) as error:
             self._give_back(len(frame))
             self._hang_up(str(error))
@@ -311,7 +349,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.write(chunks[0])
             else:
                 self._transport.writelines(chunks)
-            self.last_tick = self._server.tick
+            self.active_at_sweep = self._server.sweep_count
 
     def _give_back(self, size: int) -> None:
         if self._server.memory is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from broker.network.limits import ConnectionLimits
 from broker.network.server import bind
+from broker.runtime.starting import CannotStart
 
 if TYPE_CHECKING:
     from broker.configuration.config import BrokerConfig
@@ -16,10 +17,6 @@ if TYPE_CHECKING:
 
 SEND_BUFFER = "socket.send.buffer.bytes"
 RECEIVE_BUFFER = "socket.receive.buffer.bytes"
-
-
-class CannotStart(Exception):
-    """What keeps the broker from serving, in words for the person who started it."""
 
 
 def bind_listener(listener: Listener, config: BrokerConfig) -> socket.socket:

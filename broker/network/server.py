@@ -8,8 +8,7 @@ import socket
 from collections import deque
 from typing import Any
 
-from broker.api.dispatch import Dispatcher
-from broker.network.connection import Connection
+from broker.network.connection import Connection, Requests
 from broker.network.limits import Admission, ConnectionLimits, ConnectionQuota, RequestMemory
 from broker.runtime.clock import TimerHandle, Timers
 
@@ -54,21 +53,21 @@ class Server:
 
     def __init__(
         self,
-        dispatcher: Dispatcher,
+        requests: Requests,
         limits: ConnectionLimits,
         timers: Timers,
         loop: asyncio.AbstractEventLoop,
         *,
         listener_name: str = "PLAINTEXT",
     ) -> None:
-        self.dispatcher = dispatcher
+        self.requests = requests
         self.limits = limits
         self.loop = loop
         self.listener_name = listener_name
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         queued_bytes = limits.queued_max_request_bytes
         self.memory = RequestMemory(queued_bytes) if queued_bytes is not None else None
-        self.tick = 0  # moves with every sweep; a connection notes when it was last busy
+        self.sweep_count = 0  # a connection notes at which it was last busy
         self._timers = timers
         self._sweep_timer: TimerHandle | None = None
         self._quota = ConnectionQuota(limits)
@@ -152,8 +151,8 @@ class Server:
         self._sweep_timer = self._timers.after(idle_ms / SWEEPS_PER_IDLE_TIME, lambda: self._sweep(idle_ms))
 
     def _sweep(self, idle_ms: int) -> None:
-        self.tick += 1
+        self.sweep_count += 1
         for connection in list(self._connections):
-            if self.tick - connection.last_tick > SWEEPS_PER_IDLE_TIME:
+            if self.sweep_count - connection.active_at_sweep > SWEEPS_PER_IDLE_TIME:
                 connection.abort()
         self._sweep_later(idle_ms)

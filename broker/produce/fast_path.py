@@ -12,9 +12,9 @@ from collections.abc import Callable
 from struct import Struct as Packing
 from struct import error as PackingError
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.api.context import AllowAll
+from broker.api.context import AllowAll, Authorizer
 from broker.coordinators.verification import Operation
 from protocol.api_keys import ApiKey
 from protocol.errors import KafkaError
@@ -24,8 +24,9 @@ from storage.log import Origin
 from storage.validation import ALWAYS_CHEAP_BYTES, accept_usual
 
 if TYPE_CHECKING:
-    from broker.api.dispatch import Dispatcher, Way
+    from broker.api.dispatch import Route
     from broker.partitions.partition import Partition
+    from broker.produce.request import ProduceBroker
     from protocol.struct import Buffer
     from storage.log import Appended
 
@@ -47,11 +48,13 @@ NO_OFFSET = NO_TIMESTAMP = -1
 MOST_PLACES = 100_000
 
 
-def shortcut(way: Way, dispatcher: Dispatcher) -> LoneBatches | None:
-    """For this version of Produce; None where all requests have to go the general way."""
-    if way.version < OLDEST_VERSION or not isinstance(dispatcher.authorizer, AllowAll):
+def fast_path(
+    route: Route[Any], broker: ProduceBroker, now_ms: Callable[[], int], authorizer: Authorizer
+) -> ProduceFastPath | None:
+    """For this version of Produce; None where all requests have to go the general route."""
+    if route.version < OLDEST_VERSION or not isinstance(authorizer, AllowAll):
         return None
-    return LoneBatches(way, dispatcher)
+    return ProduceFastPath(route, broker, now_ms)
 
 
 class Place(NamedTuple):
@@ -62,17 +65,17 @@ class Place(NamedTuple):
     numbers_at: int
 
 
-class LoneBatches:
-    def __init__(self, way: Way, dispatcher: Dispatcher) -> None:
-        self.way = way
-        self._broker = dispatcher.broker
-        self._now_ms = dispatcher.now_ms
-        self._has_ids = way.version >= TOPIC_IDS_SINCE
+class ProduceFastPath:
+    def __init__(self, route: Route[Any], broker: ProduceBroker, now_ms: Callable[[], int]) -> None:
+        self.route = route
+        self._broker = broker
+        self._now_ms = now_ms
+        self._has_ids = route.version >= TOPIC_IDS_SINCE
         self._acks_to_topic = ACKS_TO_ID if self._has_ids else ACKS_TO_NAME
-        self._operation = Operation.of_produce(way.version)
+        self._operation = Operation.of_produce(route.version)
         self._places: dict[bytes, Place] = {}  # by the bytes from the topic to the partition index
 
-    def begin(self, frame: Buffer, correlation_id: int, client_id_size: int) -> LoneBatch | None:
+    def begin(self, frame: Buffer, correlation_id: int, client_id_size: int) -> QuickReply | None:
         """None where anything is unusual or wrong; then nothing has happened, but that the coordinator was asked."""
         at = CLIENT_ID_AT + client_id_size if client_id_size > 0 else CLIENT_ID_AT
         try:
@@ -118,7 +121,7 @@ class LoneBatches:
         header = accept_usual(records, partition.rules, now_ms)
         if header is None or header.is_transactional is (id_size == NONE):
             return None
-        staged = LoneBatch(self, place, correlation_id, len(frame))
+        staged = QuickReply(self, place, correlation_id, len(frame))
         try:
             guard = None
             if id_size:
@@ -149,17 +152,17 @@ class LoneBatches:
             return None
         if len(self._places) >= MOST_PLACES:  # names of deleted topics, it seems
             self._places.clear()
-        place = self._places[key] = Place(partition, *answer_form(self.way.version, partition))
+        place = self._places[key] = Place(partition, *answer_form(self.route.version, partition))
         return place
 
 
-class LoneBatch:
+class QuickReply:
     """A batch in its partition's next write; then its answer. What a connection sees of a parked request."""
 
     __slots__ = (
-        "_batches",
         "_correlation_id",
         "_error",
+        "_fast_path",
         "_on_done",
         "_place",
         "appended",
@@ -177,8 +180,8 @@ class LoneBatch:
     started_s: float  # as of Exchange
     parked_s: float
 
-    def __init__(self, batches: LoneBatches, place: Place, correlation_id: int, size_bytes: int) -> None:
-        self._batches = batches
+    def __init__(self, fast_path: ProduceFastPath, place: Place, correlation_id: int, size_bytes: int) -> None:
+        self._fast_path = fast_path
         self._place = place
         self._correlation_id = correlation_id
         self._error: KafkaError | None = None
@@ -204,16 +207,16 @@ class LoneBatch:
 
     def chunks(self) -> list[Buffer]:
         """The answer, as the codec would encode it."""
-        way = self._batches.way
+        route = self._fast_path.route
         now_s = perf_counter()
-        way.remote_s += now_s - self.parked_s
-        way.answered_in[int((now_s - self.started_s) * 1e6).bit_length()] += 1
+        route.remote_s += now_s - self.parked_s
+        route.answered_in[int((now_s - self.started_s) * 1e6).bit_length()] += 1
         place, appended = self._place, self.appended
         if self._error is not None:
             refused = PartitionProduceResponse(
                 index=place.partition.index, error_code=self._error.code.value, base_offset=NO_OFFSET
             )
-            return response_chunks(way.key, way.version, self._correlation_id, response(place.partition, refused))
+            return response_chunks(route.key, route.version, self._correlation_id, response(place.partition, refused))
         time_ms = appended.log_append_time_ms
         answer = bytearray(place.answer)
         CORRELATION_ID.pack_into(answer, CORRELATION_ID_AT, self._correlation_id)

@@ -10,10 +10,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 from broker.api.context import ConnectionInfo
 from broker.api.dispatch import Dispatcher
+from broker.broker import Broker
 from broker.configuration.config import BrokerConfig
 from broker.configuration.listeners import Listener
 from broker.coordinators.cluster_view import ImageView
@@ -27,6 +28,7 @@ from broker.coordinators.transaction_markers import LocalMarkerWriter, MarkerWri
 from broker.coordinators.two_phase import TwoPhaseProducers
 from broker.coordinators.verification import Verifier
 from broker.fetch.sessions import FetchSessions
+from broker.handlers.by_api_key import fast_path_of, handler_of
 from broker.metadata.cluster_metadata import ClusterMetadata
 from broker.metadata.image import TopicImage
 from broker.metadata.supported_features import TRANSACTION_VERSION
@@ -160,7 +162,8 @@ class SimulatedBroker:
             two_phase=self.two_phase,
         )
         self.verifier = Verifier(config, time, self.timers, coordinator=lambda: self.transactions)
-        self.dispatcher = Dispatcher(self, time)  # type: ignore[arg-type]  # it is all that handlers ask of a Broker
+        # It is all that handlers ask of a Broker.
+        self.dispatcher = Dispatcher(cast(Broker, self), time, handler_of, fast_path_of=fast_path_of)
         self.connection = ConnectionInfo(1, "127.0.0.1", 50_000)
         self.housekeeping = Housekeeping(
             chores(config, self.log_directory, time, self.timers, self.workers),

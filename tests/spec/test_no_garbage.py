@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from broker.api.dispatch import Dispatcher
+from broker.handlers.by_api_key import fast_path_of, handler_of
 from broker.network.limits import ConnectionLimits
 from broker.network.server import Server
 from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
@@ -29,7 +30,7 @@ class Scene(BrokerScene):
         self.disk = FakeDisk()
         super().__init__(self.disk, "/data")
         self.topic("t", 2)
-        dispatcher = Dispatcher(self.broker, self.clock)
+        dispatcher = Dispatcher(self.broker, self.clock, handler_of, fast_path_of=fast_path_of)
         self.server = Server(dispatcher, ConnectionLimits(), self.timers, asyncio.get_running_loop())
         self.peer = Peer(self.server)
 

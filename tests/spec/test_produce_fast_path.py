@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from broker.api.dispatch import HANDLERS, Dispatcher, Handler
-from broker.handlers.produce import produce
+from broker.api.dispatch import Dispatcher
+from broker.handlers.by_api_key import fast_path_of, handler_of
 from broker.network.limits import ConnectionLimits
 from broker.network.server import Server
-from broker.produce.fast_path import LoneBatches
+from broker.produce.fast_path import ProduceFastPath
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.frames import request_bytes
@@ -25,7 +25,6 @@ from tests.support.transactional_clients import Answering
 VERSIONS = range(9, 14)
 SHORT, LONG = "t", "name-" * 24  # as long as one byte can tell
 VERY_LONG = "name-" * 40
-GENERAL = {ApiKey.PRODUCE: Handler(0, 13, served_from=3, keeps_frame=True, call=produce)}
 
 
 def records(count: int = 2, size: int = 5, **kind: Any) -> bytearray:
@@ -48,7 +47,9 @@ class Scene(BrokerScene):
         super().__init__(self.disk, "/data", **settings)
         for name in (SHORT, LONG, VERY_LONG):
             self.topic(name, 20)
-        self.dispatcher = Dispatcher(self.broker, self.clock, handlers=HANDLERS if is_short else GENERAL)
+        self.dispatcher = Dispatcher(
+            self.broker, self.clock, handler_of, fast_path_of=fast_path_of if is_short else None
+        )
         server = Server(self.dispatcher, ConnectionLimits(), self.timers, asyncio.get_running_loop())
         self.peer = Peer(server)
 
@@ -76,10 +77,14 @@ class Scene(BrokerScene):
         response: ProduceResponse = self.peer.answer(ApiKey.PRODUCE, version)
         return response
 
-    def takes_the_short_way(self, request: ProduceRequest, version: int = 9) -> bool:
+    def takes_the_fast_path(self, request: ProduceRequest, version: int = 9) -> bool:
         frame = bytearray(request_bytes(request, version, 1, "c"))[4:]
-        way = self.dispatcher.find_way(memoryview(frame), int.from_bytes(frame[:4]))
-        return LoneBatches(way, self.dispatcher).begin(frame, 1, 1) is not None
+        return self.fast_path(frame).begin(frame, 1, 1) is not None
+
+    def fast_path(self, frame: bytearray) -> ProduceFastPath:
+        """Of the version that the frame is in."""
+        route = self.dispatcher.find_route(memoryview(frame), int.from_bytes(frame[:4]))
+        return ProduceFastPath(route, self.broker, self.clock.now_ms)
 
 
 BATCHES: dict[str, list[bytearray]] = {
@@ -207,11 +212,11 @@ async def test_without_a_coordinator_nothing_is_written() -> None:
 async def test_ordinary_requests_take_the_short_way() -> None:
     scene = Scene()
     for version in VERSIONS:
-        assert scene.takes_the_short_way(scene.request((0, records()), version=version), version)
-        assert scene.takes_the_short_way(scene.request((3, records(1, 60_000)), version=version, acks=1), version)
+        assert scene.takes_the_fast_path(scene.request((0, records()), version=version), version)
+        assert scene.takes_the_fast_path(scene.request((3, records(1, 60_000)), version=version, acks=1), version)
         scene.coordinator = Answering(ErrorCode.NONE)
         in_transaction = scene.request((version, transactional(0)), version=version, transactional_id="tx")
-        assert scene.takes_the_short_way(in_transaction, version)
+        assert scene.takes_the_fast_path(in_transaction, version)
 
 
 async def test_unusual_requests_do_not() -> None:
@@ -233,7 +238,7 @@ async def test_unusual_requests_do_not() -> None:
         scene.request((0, transactional(0))),
         scene.request((0, records(1, 80_000))),
     ]
-    assert not any(scene.takes_the_short_way(request) for request in unusual)
+    assert not any(scene.takes_the_fast_path(request) for request in unusual)
 
 
 async def test_every_prefix_of_a_request_is_left_to_the_general_way() -> None:
@@ -243,11 +248,10 @@ async def test_every_prefix_of_a_request_is_left_to_the_general_way() -> None:
     for version, (batch, transactional_id) in product((9, 13), batches):
         request = scene.request((0, batch), version=version, transactional_id=transactional_id)
         frame = bytearray(request_bytes(request, version, 1, "c"))[4:]
-        way = scene.dispatcher.find_way(memoryview(frame), int.from_bytes(frame[:4]))
-        lone_batches = LoneBatches(way, scene.dispatcher)
-        assert all(lone_batches.begin(frame[:size], 1, 1) is None for size in range(10, len(frame)))
-        assert lone_batches.begin(frame + b"surplus", 1, 1) is None
-        assert lone_batches.begin(frame.replace(b"tx", b"\xff\xff"), 1, 1) is None or transactional_id is None
+        fast_path = scene.fast_path(frame)
+        assert all(fast_path.begin(frame[:size], 1, 1) is None for size in range(10, len(frame)))
+        assert fast_path.begin(frame + b"surplus", 1, 1) is None
+        assert fast_path.begin(frame.replace(b"tx", b"\xff\xff"), 1, 1) is None or transactional_id is None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -285,7 +289,7 @@ async def test_it_is_counted_as_any_request() -> None:
     scene = Scene()
     for _ in range(3):
         scene.answer(scene.request((0, records())))
-    (way,) = scene.dispatcher.ways
-    assert way.requests == 3
-    assert way.local_s > 0
-    assert way.remote_s > 0
+    (route,) = scene.dispatcher.routes
+    assert route.requests == 3
+    assert route.local_s > 0
+    assert route.remote_s > 0

@@ -1,11 +1,16 @@
 """One peer without a socket: a connection of the broker, driven by hand in the order in which a loop would drive it."""
 
+from __future__ import annotations
+
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from broker.api.dispatch import Dispatcher, Handler
-from broker.network.connection import Connection
+from broker.api.dispatch import Dispatcher, HandlerCall
+from broker.api.served import Served
+from broker.handlers.by_api_key import handler_of
+from broker.network.connection import Connection, Requests
 from broker.network.limits import ConnectionLimits
 from broker.network.server import Server
 from broker.runtime.clock import Clock
@@ -121,6 +126,24 @@ class Peer:
         return decode(response, version, frame, 5 if has_tags else 4)
 
 
+@dataclass(frozen=True, slots=True)
+class Handler(Served):
+    """One API of a test: the versions that are served, and the function; None for the broker's own."""
+
+    call: HandlerCall[Any] | None = None
+
+
+def dispatcher_with(
+    handlers: Mapping[ApiKey, Handler], *, broker: object = None, clock: Clock | None = None
+) -> Dispatcher[Broker]:
+    return Dispatcher(
+        cast("Broker", broker),
+        clock or ManualClock(),
+        lambda api_key: handlers[api_key].call or handler_of(api_key),
+        served=handlers,
+    )
+
+
 def server_with(
     handlers: dict[ApiKey, Handler],
     *,
@@ -130,5 +153,10 @@ def server_with(
     timers: ManualTimers | None = None,
 ) -> Server:
     """A server that listens nowhere. `broker` is what its handlers get; they may need less than a real one."""
-    dispatcher = Dispatcher(cast("Broker", broker), clock or ManualClock(), handlers=handlers)
-    return Server(dispatcher, limits or ConnectionLimits(), timers or ManualTimers(), asyncio.get_running_loop())
+    return server_around(dispatcher_with(handlers, broker=broker, clock=clock), limits, timers)
+
+
+def server_around(
+    requests: Requests, limits: ConnectionLimits | None = None, timers: ManualTimers | None = None
+) -> Server:
+    return Server(requests, limits or ConnectionLimits(), timers or ManualTimers(), asyncio.get_running_loop())

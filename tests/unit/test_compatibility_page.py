@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from broker.api.dispatch import HANDLERS
+from broker.api.served import SERVED
 from tests.support.oracle import ORACLE, needs_oracle
 
 PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"
@@ -21,7 +21,7 @@ def rows() -> dict[int, tuple[str, int, int]]:
 
 
 def test_the_page_has_one_row_for_each_api_that_is_served_with_its_versions() -> None:
-    served = {key.value: (handler.min_version, handler.max_version) for key, handler in HANDLERS.items()}
+    served = {key.value: (handler.min_version, handler.max_version) for key, handler in SERVED.items()}
     assert {key: versions for key, (_, *versions) in rows().items()} == {k: list(v) for k, v in served.items()}
 
 

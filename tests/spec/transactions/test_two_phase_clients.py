@@ -6,7 +6,7 @@ Rules: docs/spec/transactions.md#s3-1, #s3-7; scenarios: #s8-8.
 import pytest
 
 from broker.api.authorization import Operation, ResourceType
-from broker.api.dispatch import HANDLERS
+from broker.api.served import SERVED
 from broker.coordinators.transaction_coordinator import TRANSACTION_STATE
 from broker.transactions.entry import NEVER_MS
 from broker.transactions.turn import TransactionConfig
@@ -38,7 +38,7 @@ def prepared(scene: Clients) -> Pair:
 
 
 def test_version_6_of_init_producer_id_is_advertised() -> None:
-    handler = HANDLERS[ApiKey.INIT_PRODUCER_ID]
+    handler = SERVED[ApiKey.INIT_PRODUCER_ID]
     assert (handler.min_version, handler.max_version) == (0, 6)
 
 

@@ -8,8 +8,9 @@ from importlib import import_module
 import pytest
 
 from broker.api.context import RequestContext
-from broker.api.dispatch import HANDLERS, Answer, Handler
+from broker.api.dispatch import Answer
 from broker.api.error_replies import ERROR_REPLIES, code_for, error_reply
+from broker.api.served import SERVED
 from broker.api.transaction_error_replies import TRANSACTION_ERROR_REPLIES
 from broker.runtime.delayed import Deferred
 from protocol.api_keys import ApiKey
@@ -25,7 +26,7 @@ from protocol.messages.list_groups_request import ListGroupsRequest
 from protocol.messages.list_groups_response import ListGroupsResponse
 from protocol.struct import Message, Struct
 from tests.support.clock import ManualClock
-from tests.support.peer import Peer, server_with
+from tests.support.peer import Handler, Peer, dispatcher_with, server_around, server_with
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 
@@ -243,11 +244,11 @@ def codes_in(struct: Struct) -> set[int]:
 
 
 def versions_of(api_key: ApiKey) -> range:
-    handler = HANDLERS[api_key]
+    handler = SERVED[api_key]
     return range(max(handler.min_version, handler.served_from), handler.max_version + 1)
 
 
-@pytest.mark.parametrize("api_key", HANDLERS)
+@pytest.mark.parametrize("api_key", SERVED)
 def test_every_served_api_can_say_that_all_of_a_request_failed_in_every_version(api_key: ApiKey) -> None:
     for version in versions_of(api_key):
         request = filled(request_class(api_key.value)())
@@ -259,23 +260,23 @@ def test_every_served_api_can_say_that_all_of_a_request_failed_in_every_version(
 
 
 async def test_requests_are_counted_by_version_and_refusals_by_their_code() -> None:
-    server = server_with({ApiKey.HEARTBEAT: refused(ErrorCode.UNKNOWN_MEMBER_ID)})
-    peer = Peer(server)
+    dispatcher = dispatcher_with({ApiKey.HEARTBEAT: refused(ErrorCode.UNKNOWN_MEMBER_ID)})
+    peer = Peer(server_around(dispatcher))
     for version in (3, 4, 4):
         peer.ask(HEARTBEAT, version)
     frame_bytes = len(request_bytes(HEARTBEAT, 4, 0, "test")) - 4
-    counted = {way.version: (way.requests, way.request_bytes) for way in server.dispatcher.ways}
+    counted = {route.version: (route.requests, route.request_bytes) for route in dispatcher.routes}
     assert (counted[3][0], counted[4]) == (1, (2, 2 * frame_bytes))
-    assert server.dispatcher.errors == {(ApiKey.HEARTBEAT, ErrorCode.UNKNOWN_MEMBER_ID): 3}
+    assert dispatcher.errors == {(ApiKey.HEARTBEAT, ErrorCode.UNKNOWN_MEMBER_ID): 3}
 
 
 async def test_the_time_of_a_parked_request_is_counted_when_it_is_answered() -> None:
     deferred: Deferred[HeartbeatResponse] = Deferred()
-    server = server_with({ApiKey.HEARTBEAT: Handler(0, 4, call=lambda *_: deferred)})
-    peer = Peer(server)
+    dispatcher = dispatcher_with({ApiKey.HEARTBEAT: Handler(0, 4, call=lambda *_: deferred)})
+    peer = Peer(server_around(dispatcher))
     peer.ask(HEARTBEAT, 4)
-    (way,) = server.dispatcher.ways
-    assert (way.requests, way.remote_s) == (1, 0)
-    assert way.local_s > 0
+    (route,) = dispatcher.routes
+    assert (route.requests, route.remote_s) == (1, 0)
+    assert route.local_s > 0
     deferred.resolve(HeartbeatResponse())
-    assert way.remote_s > 0
+    assert route.remote_s > 0

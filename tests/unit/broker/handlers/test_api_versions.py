@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.api.dispatch import HANDLERS, Handler
+from broker.api.served import SERVED
 from broker.metadata.image import MetadataImage
 from broker.metadata.supported_features import SUPPORTED_FEATURES
 from protocol.api_keys import ApiKey
@@ -14,7 +14,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.api_versions_request import ApiVersionsRequest
 from protocol.messages.feature_level_record import FeatureLevelRecord
 from tests.support.oracle import ORACLE, needs_oracle
-from tests.support.peer import Peer, server_with
+from tests.support.peer import Handler, Peer, server_with
 
 NEWEST = 4
 AHEAD_OF_KAFKA = {ApiKey.INIT_PRODUCER_ID.value: (0, 6)}  # KIP-939; ADR 9
@@ -39,7 +39,7 @@ def ask(version: int, *, name: str = "probe", software_version: str = "1.0", bro
 async def test_every_version_lists_exactly_what_is_served_in_the_order_of_the_keys(version: int) -> None:
     answer = ask(version)
     shown = [(row.api_key, row.min_version, row.max_version) for row in answer.api_keys]
-    assert shown == sorted((key.value, one.min_version, one.max_version) for key, one in HANDLERS.items())
+    assert shown == sorted((key.value, one.min_version, one.max_version) for key, one in SERVED.items())
     assert answer.error_code == ErrorCode.NONE.value
 
 
@@ -47,7 +47,7 @@ async def test_every_version_lists_exactly_what_is_served_in_the_order_of_the_ke
 def test_the_versions_of_each_served_api_are_those_that_kafka_advertises() -> None:
     rows = json.loads((ORACLE / "exchanges/api-versions-4.3.1.json").read_text())["apis"]
     advertised = {row["key"]: (row["min"], row["max"]) for row in rows}
-    shown = {key.value: (handler.min_version, handler.max_version) for key, handler in HANDLERS.items()}
+    shown = {key.value: (handler.min_version, handler.max_version) for key, handler in SERVED.items()}
     assert shown.items() <= (advertised | AHEAD_OF_KAFKA).items()
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.api.context import RequestContext
-from broker.api.dispatch import Answer, Handler
+from broker.api.dispatch import Answer
 from broker.network.connection import FIRST_BUFFER_BYTES, GROWTH_FACTOR, MAX_OVERLAPPING_REQUESTS
 from broker.network.limits import ConnectionLimits
 from broker.network.server import RECEIVE_BUFFER_BYTES, Server
@@ -21,7 +21,7 @@ from protocol.messages.list_groups_request import ListGroupsRequest
 from protocol.messages.list_groups_response import ListGroupsResponse
 from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.produce_response import ProduceResponse
-from tests.support.peer import Peer, server_with
+from tests.support.peer import Handler, Peer, server_with
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 VERSION = 4

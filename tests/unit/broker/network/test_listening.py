@@ -8,7 +8,8 @@ import pytest
 from broker.configuration.config import BrokerConfig, configure
 from broker.configuration.listeners import Listener
 from broker.network.limits import ConnectionLimits
-from broker.network.listening import CannotStart, bind_listener, connection_limits
+from broker.network.listening import bind_listener, connection_limits
+from broker.runtime.starting import CannotStart
 
 HERE = Listener("PLAINTEXT", "127.0.0.1", 0)
 

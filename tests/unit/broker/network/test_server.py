@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from broker.api.context import RequestContext
-from broker.api.dispatch import Answer, Handler
+from broker.api.dispatch import Answer
 from broker.network.limits import ConnectionLimits
 from broker.network.server import SWEEPS_PER_IDLE_TIME, Server, bind
 from broker.runtime.delayed import Deferred
@@ -15,7 +15,7 @@ from protocol.frames import request_bytes
 from protocol.messages.heartbeat_request import HeartbeatRequest
 from protocol.messages.heartbeat_response import HeartbeatResponse
 from tests.support.clock import ManualTimers
-from tests.support.peer import server_with
+from tests.support.peer import Handler, server_with
 
 HEARTBEAT = request_bytes(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4, 1, "test")
 ANSWER_BYTES = 4 + 4 + 1 + 4 + 2 + 1

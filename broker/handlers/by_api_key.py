@@ -1,0 +1,179 @@
+"""Which function answers which API. Each is imported at the API's first request: starting up does not pay for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocol.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from broker.api.dispatch import Dispatcher, FastPath, HandlerCall, Route
+    from broker.broker import Broker
+
+
+def fast_path_of(route: Route[Broker], dispatcher: Dispatcher[Broker]) -> FastPath | None:
+    """The quicker way for ordinary requests of this API and version, if there is one."""
+    if route.api_key is not ApiKey.PRODUCE:
+        return None
+    from broker.produce.fast_path import fast_path
+
+    return fast_path(route, dispatcher.broker, dispatcher.now_ms, dispatcher.authorizer)
+
+
+def handler_of(api_key: ApiKey) -> HandlerCall[Broker]:
+    """Raises KeyError for an API that is not served."""
+    match api_key:
+        case ApiKey.PRODUCE:
+            from broker.handlers.produce import produce
+
+            return produce
+        case ApiKey.FETCH:
+            from broker.handlers.fetch import fetch
+
+            return fetch
+        case ApiKey.LIST_OFFSETS:
+            from broker.handlers.list_offsets import list_offsets
+
+            return list_offsets
+        case ApiKey.METADATA:
+            from broker.handlers.metadata import metadata
+
+            return metadata
+        case ApiKey.OFFSET_COMMIT:
+            from broker.handlers.offset_commit import offset_commit
+
+            return offset_commit
+        case ApiKey.OFFSET_FETCH:
+            from broker.handlers.offset_fetch import offset_fetch
+
+            return offset_fetch
+        case ApiKey.FIND_COORDINATOR:
+            from broker.handlers.find_coordinator import find_coordinator
+
+            return find_coordinator
+        case ApiKey.JOIN_GROUP:
+            from broker.handlers.join_group import join_group
+
+            return join_group
+        case ApiKey.HEARTBEAT:
+            from broker.handlers.heartbeat import heartbeat
+
+            return heartbeat
+        case ApiKey.LEAVE_GROUP:
+            from broker.handlers.leave_group import leave_group
+
+            return leave_group
+        case ApiKey.SYNC_GROUP:
+            from broker.handlers.sync_group import sync_group
+
+            return sync_group
+        case ApiKey.DESCRIBE_GROUPS:
+            from broker.handlers.describe_groups import describe_groups
+
+            return describe_groups
+        case ApiKey.LIST_GROUPS:
+            from broker.handlers.list_groups import list_groups
+
+            return list_groups
+        case ApiKey.API_VERSIONS:
+            from broker.handlers.api_versions import api_versions
+
+            return api_versions
+        case ApiKey.CREATE_TOPICS:
+            from broker.handlers.create_topics import create_topics
+
+            return create_topics
+        case ApiKey.DELETE_TOPICS:
+            from broker.handlers.delete_topics import delete_topics
+
+            return delete_topics
+        case ApiKey.DELETE_RECORDS:
+            from broker.handlers.delete_records import delete_records
+
+            return delete_records
+        case ApiKey.INIT_PRODUCER_ID:
+            from broker.handlers.init_producer_id import init_producer_id
+
+            return init_producer_id
+        case ApiKey.OFFSET_FOR_LEADER_EPOCH:
+            from broker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
+
+            return offset_for_leader_epoch
+        case ApiKey.ADD_PARTITIONS_TO_TXN:
+            from broker.handlers.add_partitions_to_txn import add_partitions_to_txn
+
+            return add_partitions_to_txn
+        case ApiKey.ADD_OFFSETS_TO_TXN:
+            from broker.handlers.add_offsets_to_txn import add_offsets_to_txn
+
+            return add_offsets_to_txn
+        case ApiKey.END_TXN:
+            from broker.handlers.end_txn import end_txn
+
+            return end_txn
+        case ApiKey.WRITE_TXN_MARKERS:
+            from broker.handlers.write_txn_markers import write_txn_markers
+
+            return write_txn_markers
+        case ApiKey.TXN_OFFSET_COMMIT:
+            from broker.handlers.txn_offset_commit import txn_offset_commit
+
+            return txn_offset_commit
+        case ApiKey.DESCRIBE_CONFIGS:
+            from broker.handlers.describe_configs import describe_configs
+
+            return describe_configs
+        case ApiKey.ALTER_CONFIGS:
+            from broker.handlers.alter_configs import alter_configs
+
+            return alter_configs
+        case ApiKey.DESCRIBE_LOG_DIRS:
+            from broker.handlers.describe_log_dirs import describe_log_dirs
+
+            return describe_log_dirs
+        case ApiKey.CREATE_PARTITIONS:
+            from broker.handlers.create_partitions import create_partitions
+
+            return create_partitions
+        case ApiKey.DELETE_GROUPS:
+            from broker.handlers.delete_groups import delete_groups
+
+            return delete_groups
+        case ApiKey.INCREMENTAL_ALTER_CONFIGS:
+            from broker.handlers.incremental_alter_configs import incremental_alter_configs
+
+            return incremental_alter_configs
+        case ApiKey.OFFSET_DELETE:
+            from broker.handlers.offset_delete import offset_delete
+
+            return offset_delete
+        case ApiKey.UPDATE_FEATURES:
+            from broker.handlers.update_features import update_features
+
+            return update_features
+        case ApiKey.DESCRIBE_CLUSTER:
+            from broker.handlers.describe_cluster import describe_cluster
+
+            return describe_cluster
+        case ApiKey.DESCRIBE_PRODUCERS:
+            from broker.handlers.describe_producers import describe_producers
+
+            return describe_producers
+        case ApiKey.DESCRIBE_TRANSACTIONS:
+            from broker.handlers.describe_transactions import describe_transactions
+
+            return describe_transactions
+        case ApiKey.LIST_TRANSACTIONS:
+            from broker.handlers.list_transactions import list_transactions
+
+            return list_transactions
+        case ApiKey.LIST_CONFIG_RESOURCES:
+            from broker.handlers.list_config_resources import list_config_resources
+
+            return list_config_resources
+        case ApiKey.DESCRIBE_TOPIC_PARTITIONS:
+            from broker.handlers.describe_topic_partitions import describe_topic_partitions
+
+            return describe_topic_partitions
+        case _:
+            raise KeyError(f"nothing answers {api_key.name}")
