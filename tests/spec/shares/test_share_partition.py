@@ -1,0 +1,512 @@
+"""The states of shared records, who holds them and for how long: docs/spec/share-groups.md#s3 and its scenarios."""
+
+import pytest
+
+from broker.shares.partition.limits import Limits
+from broker.shares.partition.tables import GRID, TERMINAL, Event, RecordState
+from protocol.errors import ErrorCode, KafkaError
+from tests.support.share_partition_scene import (
+    ACCEPT,
+    GAP,
+    RECORD_LIMIT,
+    REJECT,
+    RELEASE,
+    RENEW,
+    SharePartitionScene,
+)
+
+NONE, WRONG, INVALID = ErrorCode.NONE, ErrorCode.INVALID_RECORD_STATE, ErrorCode.INVALID_REQUEST
+
+
+def scene(*batches: int, **limits: int | bool) -> SharePartitionScene:
+    return SharePartitionScene(*batches, limits=Limits(**limits))  # type: ignore[arg-type]
+
+
+# The grid.
+
+
+@pytest.mark.parametrize("state", RecordState)
+def test_every_state_says_what_each_event_does(state: RecordState) -> None:
+    assert GRID[state].keys() == set(Event)
+
+
+@pytest.mark.parametrize("state", TERMINAL)
+def test_nothing_leads_out_of_a_terminal_state(state: RecordState) -> None:
+    assert not any(isinstance(cell, RecordState) for cell in GRID[state].values())
+
+
+def test_only_an_acquisition_leads_from_available_to_acquired() -> None:
+    assert [event for event in Event if GRID[RecordState.AVAILABLE][event] is RecordState.ACQUIRED] == [Event.ACQUIRE]
+
+
+# Delivery and acknowledgement.
+
+
+def test_share_scenario_037_a_fetch_acquires_a_whole_batch() -> None:
+    assert scene(10).fetch("A") == [(0, 9, 1)]
+
+
+def test_share_scenario_038_what_is_acquired_is_not_given_to_others() -> None:
+    s = scene(10)
+    s.fetch("A")
+    assert s.fetch("B") == []
+
+
+def test_share_scenario_039_accepted_records_are_done_with_and_the_start_offset_is_written_next_time() -> None:
+    s = scene(10)
+    s.fetch("A")
+    assert s.ack("A", (0, 9, ACCEPT)) is NONE
+    assert s.fetch("B") == []
+    assert (s.stored[-1].start_offset, s.lag, s.last_stored) == (0, 0, [(0, 9, 2, 1)])
+    assert s.partition.start_offset == 10
+
+
+def test_share_scenario_040_a_released_record_is_delivered_again() -> None:
+    s = scene(10)
+    s.fetch("A")
+    s.ack("A", (3, 3, RELEASE))
+    assert s.fetch("B") == [(3, 3, 2)]
+
+
+def test_share_scenario_041_a_rejected_record_is_never_delivered_again() -> None:
+    s = scene(10)
+    s.fetch("A")
+    s.ack("A", (0, 9, REJECT))
+    assert s.fetch("B") == []
+    assert s.last_stored == [(0, 9, 4, 1)]
+
+
+def test_share_scenario_042_a_lock_that_runs_out_gives_the_records_to_others() -> None:
+    s = scene(10, lock_duration_ms=1_000)
+    s.fetch("A")
+    s.wait(1_000)
+    assert s.last_stored == [(0, 9, 0, 1)]
+    assert s.fetch("B") == [(0, 9, 2)]
+    assert s.ack("A", (0, 9, ACCEPT)) is WRONG
+
+
+def test_share_scenario_043_the_last_delivery_is_followed_by_none() -> None:
+    s = scene(10, delivery_count_limit=2)
+    for _ in range(2):
+        assert s.fetch("A") != []
+        s.ack("A", (0, 9, RELEASE))
+    assert s.fetch("A") == []
+    assert (s.last_stored, s.lag) == ([(0, 9, 4, 2)], 0)
+
+
+def test_share_scenario_044_types_per_offset_are_stored_as_runs() -> None:
+    s = scene(10)
+    s.fetch("A")
+    assert s.ack("A", (0, 4, ACCEPT), (5, 9, [ACCEPT, RELEASE, REJECT, GAP, ACCEPT])) is NONE
+    assert s.last_stored == [(0, 5, 2, 1), (6, 6, 0, 1), (7, 8, 4, 1), (9, 9, 2, 1)]
+    assert s.fetch("B") == [(6, 6, 2)]
+
+
+def test_share_scenario_045_one_batch_that_is_wrong_undoes_the_others() -> None:
+    s = scene(10)
+    s.fetch("A")
+    assert s.ack("A", (0, 4, ACCEPT), (5, 20, ACCEPT)) is INVALID
+    assert s.stored == []
+    assert s.ack("A", (0, 9, ACCEPT)) is NONE
+
+
+def test_share_scenario_046_only_the_owner_may_acknowledge() -> None:
+    s = scene(10)
+    s.fetch("A")
+    assert s.ack("B", (0, 9, ACCEPT)) is WRONG
+
+
+def test_share_scenario_047_below_the_start_offset_everything_succeeds() -> None:
+    s = scene(10)
+    s.fetch("A")
+    s.ack("A", (0, 9, ACCEPT))
+    assert s.ack("A", (0, 9, ACCEPT)) is NONE
+    assert len(s.stored) == 1
+
+
+def test_share_scenario_048_above_it_what_is_done_cannot_be_done_again() -> None:
+    s = scene(10)
+    s.fetch("A")
+    s.ack("A", (5, 9, ACCEPT))
+    assert s.ack("A", (5, 9, ACCEPT)) is WRONG
+
+
+def test_share_scenario_049_a_renewed_lock_lasts_its_full_duration_and_counts_no_delivery() -> None:
+    s = scene(10, lock_duration_ms=2_000)
+    s.fetch("A")
+    for _ in range(5):
+        s.wait(1_000)
+        assert s.ack("A", (0, 9, RENEW)) is NONE
+        assert s.fetch("B") == []
+    s.wait(1_999)
+    assert s.stored == []
+    s.wait(1)
+    assert s.fetch("B") == [(0, 9, 2)]
+
+
+def test_share_scenario_050_renewing_can_be_switched_off() -> None:
+    s = scene(10, renew_enabled=False)
+    s.fetch("A")
+    assert s.ack("A", (0, 9, RENEW)) is WRONG
+
+
+def test_locks_renewed_by_a_request_that_fails_stay_renewed() -> None:
+    s = scene(10, lock_duration_ms=2_000)
+    s.fetch("A")
+    s.wait(1_500)
+    assert s.ack("A", (0, 4, RENEW), (5, 20, ACCEPT)) is INVALID
+    s.wait(1_000)
+    assert s.fetch("B") == [(5, 9, 2)]
+
+
+def test_a_renewal_beside_other_types_is_no_change_to_store() -> None:
+    s = scene(10)
+    s.fetch("A")
+    assert s.ack("A", (0, 4, ACCEPT), (5, 9, RENEW)) is NONE
+    assert s.last_stored == [(0, 4, 2, 1)]
+
+
+# How much is acquired.
+
+
+def test_share_scenario_051_batch_optimised_takes_the_whole_log_batch() -> None:
+    assert scene(10, 10, 10).fetch("A", 5) == [(0, 9, 1)]
+
+
+def test_share_scenario_052_record_limit_leaves_the_rest_available() -> None:
+    s = scene(10, 10, 10)
+    assert s.fetch("A", 5, mode=RECORD_LIMIT) == [(0, 4, 1)]
+    assert s.fetch("B") == [(5, 9, 1), (10, 29, 1)]
+
+
+def test_share_scenario_053_ranges_are_cut_at_log_batches_of_the_wanted_size() -> None:
+    assert scene(10, 10, 10).fetch("A", batch_size=10) == [(0, 9, 1), (10, 19, 1), (20, 29, 1)]
+
+
+@pytest.mark.parametrize("batch_size", [0, -1])
+def test_a_batch_size_that_is_none_works_like_one(batch_size: int) -> None:
+    assert scene(10, 10).fetch("A", batch_size=batch_size) == [(0, 9, 1), (10, 19, 1)]
+
+
+def test_share_scenario_054_the_number_of_locks_is_a_soft_limit() -> None:
+    s = scene(60, 60, 60, max_record_locks=100)
+    assert s.fetch("A") == [(0, 119, 1)]
+    assert s.fetch("A") == []
+    s.ack("A", (0, 59, ACCEPT))
+    assert s.fetch("A") == [(120, 179, 1)]
+
+
+def test_share_scenario_055_when_full_only_released_records_are_delivered() -> None:
+    s = scene(60, 60, 60, max_record_locks=100)
+    s.fetch("A")
+    s.ack("A", (30, 39, RELEASE))
+    assert s.fetch("B") == [(30, 39, 2)]
+    assert s.fetch("B") == []
+
+
+def test_share_scenario_056_finished_records_behind_an_unfinished_one_count() -> None:
+    s = scene(100, 100, max_record_locks=100)
+    s.fetch("A")
+    s.ack("A", (1, 99, ACCEPT))
+    assert s.fetch("B") == []
+    assert s.partition.start_offset == 0
+    s.ack("A", (0, 0, ACCEPT))
+    assert s.fetch("B") == [(100, 199, 1)]
+
+
+def test_share_scenario_057_records_released_often_go_out_in_ever_smaller_numbers() -> None:
+    s = scene(100)
+    for count in (1, 2, 3):
+        assert s.fetch("A") == [(0, 99, count)]
+        s.ack("A", (0, 99, RELEASE))
+    assert s.fetch("A") == [(0, 49, 4)]
+    assert s.fetch("B") == [(50, 99, 4)]
+    s.ack("A", (0, 49, RELEASE))
+    s.ack("B", (50, 99, RELEASE))
+    assert [s.fetch("A") for _ in range(4)] == [[(offset, offset, 5)] for offset in range(4)]
+
+
+def test_a_record_released_often_is_not_delivered_behind_others() -> None:
+    s = scene(10, 10)
+    for _ in range(3):
+        s.fetch("A", 10)
+        s.ack("A", (0, 9, RELEASE))
+    s.fetch("A", 1)  # half of it
+    s.ack("A", (0, 4, ACCEPT))
+    s.fetch("B")
+    s.fetch("B")
+    s.ack("B", (10, 19, RELEASE))
+    s.ack("B", (5, 9, RELEASE))
+    assert s.fetch("C") == [(5, 5, 5)]
+
+
+def test_with_a_limit_of_two_nothing_is_throttled() -> None:
+    s = scene(10, delivery_count_limit=2)
+    s.fetch("A")
+    s.ack("A", (0, 9, RELEASE))
+    assert s.fetch("A") == [(0, 9, 2)]
+
+
+def test_record_limit_counts_over_what_is_given_back_and_what_is_new() -> None:
+    s = scene(10, 10)
+    s.fetch("A", 10)
+    s.ack("A", (3, 5, RELEASE))
+    assert s.fetch("B", 5, mode=RECORD_LIMIT) == [(3, 5, 2), (10, 11, 1)]
+    assert s.fetch("B", 100, mode=RECORD_LIMIT) == [(12, 19, 1)]
+
+
+def test_a_raised_or_lowered_limit_counts_from_the_next_decision() -> None:
+    s = scene(10)
+    for _ in range(2):
+        s.fetch("A")
+        s.ack("A", (0, 9, RELEASE))
+    s.limits = Limits(delivery_count_limit=2)
+    assert s.fetch("A") == [(0, 4, 3)]  # it was available already
+    s.ack("A", (0, 4, RELEASE))
+    assert s.last_stored == [(0, 4, 4, 3)]
+
+
+def test_nothing_is_acquired_for_a_budget_of_nothing() -> None:
+    assert scene(10).fetch("A", 0) == []
+
+
+# What the log no longer has, and what its readers must not see.
+
+
+def test_share_scenario_058_compaction_holes_are_acquired_and_acknowledged_as_gaps() -> None:
+    s = scene(10)  # of which 0, 5 and 9 are left; a batch keeps its offsets when it is compacted
+    assert s.fetch("A") == [(0, 9, 1)]
+    assert s.ack("A", (0, 9, [ACCEPT, GAP, GAP, GAP, GAP, ACCEPT, GAP, GAP, GAP, ACCEPT])) is NONE
+    assert s.partition.start_offset == 10
+
+
+def test_share_scenario_059_what_compaction_took_is_archived_without_being_written() -> None:
+    s = scene(10, 10)
+    s.fetch("A", 10)
+    s.ack("A", (0, 9, RELEASE))
+    s.compact_away(0, 9)
+    assert s.fetch("A") == [(10, 19, 1)]
+    assert (len(s.stored), s.partition.start_offset) == (1, 0)
+    s.ack("A", (10, 19, ACCEPT))
+    assert (s.stored[-1].start_offset, s.stored[-1].delivery_complete_count) == (0, 20)
+    assert s.partition.start_offset == 20
+
+
+def test_share_scenario_060_retention_moves_the_start_offset_over_what_members_hold() -> None:
+    s = scene(10, 10, 40, 10)
+    s.fetch("A", 10)
+    s.ack("A", (0, 9, ACCEPT))
+    s.fetch("A", 10)
+    s.delete_records_before(50)
+    assert s.fetch("B") == []
+    assert s.partition.start_offset == 50
+    assert s.fetch("B") == [(50, 69, 1)]
+    assert s.ack("A", (10, 19, ACCEPT)) is NONE
+    assert len(s.stored) == 1
+
+
+def test_records_below_the_start_offset_whose_lock_runs_out_are_archived() -> None:
+    s = scene(10, 10, lock_duration_ms=1_000)
+    s.fetch("A")
+    s.delete_records_before(5)
+    s.partition.log_start_moved(5)
+    s.wait(1_000)
+    assert s.last_stored == [(0, 4, 4, 1), (5, 19, 0, 1)]
+    assert s.fetch("B") == [(5, 19, 2)]
+
+
+def test_available_records_below_the_log_start_are_archived() -> None:
+    s = scene(10, 10)
+    s.fetch("A")
+    s.ack("A", (0, 19, RELEASE))
+    s.delete_records_before(10)
+    assert s.fetch("A") == []
+    assert s.fetch("A") == [(10, 19, 2)]
+
+
+def test_share_scenario_061_read_uncommitted_gives_aborted_records_too() -> None:
+    s = scene(5, 1)
+    assert s.fetch("A") == [(0, 5, 1)]
+    assert s.ack("A", (0, 4, ACCEPT), (5, 5, GAP)) is NONE
+
+
+def test_share_scenario_062_read_committed_leaves_only_the_marker_of_an_aborted_transaction() -> None:
+    s = scene(5, 1)
+    assert s.fetch("A", aborted=[(0, 4)]) == [(5, 5, 1)]
+    assert s.stored == []
+    s.ack("A", (5, 5, GAP))
+    assert s.partition.start_offset == 6
+    assert s.stored[-1].delivery_complete_count == 6
+
+
+def test_aborted_records_are_taken_out_of_the_middle() -> None:
+    s = scene(5, 5, 5)
+    assert s.fetch("A", aborted=[(5, 9)]) == [(0, 4, 1), (10, 14, 1)]
+    assert s.ack("A", (5, 9, ACCEPT)) is WRONG
+
+
+def test_share_scenario_063_read_committed_ends_at_the_last_stable_offset() -> None:
+    assert scene(3, 5).fetch("A", end_offset=3) == [(0, 2, 1)]
+
+
+# While a write is under way.
+
+
+def test_share_scenario_064_a_failed_write_leaves_the_record_with_its_owner() -> None:
+    s = scene(10)
+    s.fetch("A")
+    s.fail(s.begin_ack("A", (0, 9, ACCEPT)))
+    assert s.fetch("B") == []
+    assert s.ack("A", (0, 9, ACCEPT)) is NONE
+    assert s.stored[-1].delivery_complete_count == 10
+
+
+def test_share_scenario_065_what_is_being_acknowledged_cannot_be_acknowledged_again() -> None:
+    s = scene(10)
+    s.fetch("A")
+    write = s.begin_ack("A", (0, 9, ACCEPT))
+    with pytest.raises(KafkaError) as refusal:
+        s.begin_ack("A", (5, 9, RELEASE))
+    assert refusal.value.code is WRONG
+    s.store(write)
+    assert s.partition.start_offset == 10
+
+
+def test_share_scenario_066_a_lock_that_runs_out_during_a_write_that_fails_gives_the_record_back() -> None:
+    s = scene(10, lock_duration_ms=1_000)
+    s.fetch("A")
+    write = s.begin_ack("A", (0, 9, ACCEPT))
+    s.wait(2_000)
+    assert s.fetch("B") == []
+    s.fail(write)
+    assert s.fetch("B") == [(0, 9, 2)]
+
+
+def test_a_lock_that_runs_out_during_a_write_that_succeeds_changes_nothing() -> None:
+    """Known bug 48: a late result, or a timer after it, must not bring the record back."""
+    s = scene(10, lock_duration_ms=1_000)
+    s.fetch("A")
+    write = s.begin_ack("A", (0, 9, ACCEPT))
+    s.wait(2_000)
+    s.store(write)
+    s.wait(10_000)
+    assert s.fetch("B") == []
+    assert s.stored == [write]
+
+
+def test_a_record_that_is_being_released_is_not_acquired_before_it_is_stored() -> None:
+    """Known bug 49."""
+    s = scene(10, lock_duration_ms=1_000)
+    s.fetch("A")
+    write = s.begin_ack("A", (0, 9, RELEASE))
+    assert s.fetch("B") == []
+    s.store(write)
+    assert s.fetch("B") == [(0, 9, 2)]
+    s.wait(1_000)
+    assert s.fetch("A") == [(0, 9, 3)]
+
+
+def test_writes_that_overlap_in_time_count_each_others_finished_records() -> None:
+    s = scene(10, 10)
+    s.fetch("A", batch_size=10)
+    first = s.begin_ack("A", (0, 9, ACCEPT))
+    second = s.begin_ack("A", (10, 19, ACCEPT))
+    assert first is not None
+    assert second is not None
+    assert (first.delivery_complete_count, second.delivery_complete_count) == (10, 20)
+    s.store(second)
+    assert s.partition.start_offset == 0
+    s.store(first)
+    assert s.partition.start_offset == 20
+
+
+# Sessions.
+
+
+def test_a_session_that_ends_gives_back_what_its_member_holds() -> None:
+    s = scene(10, 10)
+    s.fetch("A", 10)
+    s.fetch("B", 10)
+    s.ack("A", (0, 4, ACCEPT))
+    s.end_session("A")
+    assert s.last_stored == [(5, 9, 0, 1)]
+    assert s.fetch("C") == [(5, 9, 2)]
+
+
+def test_a_release_that_cannot_be_stored_is_undone_and_left_to_the_lock() -> None:
+    s = scene(10, lock_duration_ms=1_000)
+    s.fetch("A")
+    s.fail(s.partition.release("A", s.limits))
+    assert s.fetch("B") == []
+    s.wait(1_000)
+    assert s.fetch("B") == [(0, 9, 2)]
+
+
+def test_a_session_end_archives_what_was_delivered_for_the_last_time() -> None:
+    s = scene(10, delivery_count_limit=2)
+    s.fetch("A")
+    s.ack("A", (0, 9, RELEASE))
+    s.fetch("A")
+    s.end_session("A")
+    assert s.last_stored == [(0, 9, 4, 2)]
+
+
+# Bounds of an acknowledgement.
+
+
+def test_nothing_tracked_at_or_before_the_first_offset() -> None:
+    s = scene(10)
+    assert s.ack("A", (0, 9, ACCEPT)) is WRONG
+
+
+def test_from_below_to_above_the_start_offset_while_nothing_is_tracked() -> None:
+    """Kafka 4.3.1 fails the whole request: docs/spec/share-groups.md#s8, row 20."""
+    s = scene(10)
+    s.fetch("A")
+    s.ack("A", (0, 9, ACCEPT))
+    assert s.ack("A", (5, 15, ACCEPT)) is INVALID
+
+
+def test_from_below_to_above_the_start_offset_counts_from_there() -> None:
+    s = scene(10, 10)
+    s.fetch("A")
+    s.ack("A", (0, 4, ACCEPT))
+    assert s.ack("A", (0, 19, ACCEPT)) is NONE
+    assert s.last_stored == [(5, 19, 2, 1)]
+
+
+def test_beyond_what_was_acquired() -> None:
+    s = scene(10, 10)
+    s.fetch("A", 10)
+    assert s.ack("A", (10, 12, ACCEPT)) is INVALID
+    assert s.ack("A", (5, 12, ACCEPT)) is INVALID
+
+
+def test_one_acknowledgement_covers_ranges_that_were_acquired_apart() -> None:
+    s = scene(10, 10)
+    s.fetch("A", batch_size=10)
+    assert s.ack("A", (0, 19, ACCEPT)) is NONE
+    assert s.last_stored == [(0, 19, 2, 1)]
+
+
+# Size in memory.
+
+
+def test_records_acquired_and_acknowledged_together_are_one_object() -> None:
+    s = scene(*[1] * 500)
+    assert s.fetch("A") == [(0, 499, 1)]
+    assert s.partition.span_count == 1
+    s.ack("A", (0, 249, ACCEPT))
+    assert s.partition.span_count == 1
+    s.ack("A", (250, 499, ACCEPT))
+    assert s.partition.span_count == 0
+
+
+def test_what_is_done_with_is_forgotten_however_long_the_log() -> None:
+    s = scene()
+    for _ in range(100):
+        s.produce(100)
+        for first, last, _ in s.fetch("A"):
+            s.ack("A", (first, last, ACCEPT))
+        assert s.partition.span_count == 0
+    assert s.partition.start_offset == 10_000

@@ -1,0 +1,122 @@
+"""One share partition on a stage: a log of batches, members that fetch and acknowledge, a clock, a store that answers
+when it is told to. No socket, no loop, no broker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from broker.shares.acknowledgements import Acknowledgement
+from broker.shares.partition.acquisition import AcquireMode, Acquisition
+from broker.shares.partition.limits import Limits
+from broker.shares.partition.partition import SharePartition, StateWrite
+from broker.shares.state_batch import StateBatch
+from protocol.errors import ErrorCode, KafkaError
+
+GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
+BATCH_OPTIMIZED, RECORD_LIMIT = AcquireMode.BATCH_OPTIMIZED, AcquireMode.RECORD_LIMIT
+
+
+class SharePartitionScene:
+    """`batches`: how many records each batch of the log has, from offset 0 on."""
+
+    def __init__(self, *batches: int, limits: Limits | None = None) -> None:
+        self.limits = Limits() if limits is None else limits
+        self.now_ms = 0
+        self.log: list[tuple[int, int]] = []
+        self.log_start_offset = 0
+        self.stored: list[StateWrite] = []  # what the share coordinator was told, in order
+        self.produce(*batches)
+        self.partition = SharePartition(0)
+
+    def produce(self, *batches: int) -> None:
+        for count in batches:
+            first = self.log[-1][1] + 1 if self.log else 0
+            self.log.append((first, first + count - 1))
+
+    def compact_away(self, first_offset: int, last_offset: int) -> None:
+        self.log = [each for each in self.log if each[1] < first_offset or each[0] > last_offset]
+
+    def delete_records_before(self, offset: int) -> None:
+        self.log_start_offset = offset
+        self.log = [each for each in self.log if each[1] >= offset]
+
+    def reload(self, start_offset: int, *batches: tuple[int, int, int, int]) -> None:
+        """The leader failed over: what is stored is all that is known."""
+        self.partition = SharePartition(start_offset, [StateBatch(*each) for each in batches])
+
+    def fetch(
+        self,
+        member: str,
+        max_records: int = 500,
+        *,
+        batch_size: int = 500,
+        mode: AcquireMode = BATCH_OPTIMIZED,
+        aborted: Sequence[tuple[int, int]] = (),
+        end_offset: int | None = None,
+        batches_read: int | None = None,
+    ) -> list[tuple[int, int, int]]:
+        """(first offset, last offset, delivery count) of what was acquired.
+
+        end_offset    where the log ends for this reader; by default at its end
+        batches_read  how many batches one read of the log brings
+        """
+        partition = self.partition
+        fetch_offset = partition.next_fetch_offset
+        if fetch_offset < self.log_start_offset:
+            partition.log_start_moved(self.log_start_offset)
+            return []
+        if not partition.may_acquire(self.limits):
+            return []
+        read = [each for each in self.log if each[1] >= fetch_offset and (end_offset is None or each[1] < end_offset)]
+        wanted = Acquisition(member, fetch_offset, max_records, batch_size, mode)
+        acquired = partition.acquire(wanted, read[:batches_read], self.limits, self.now_ms, aborted)
+        assert all(before.last_offset < after.first_offset for before, after in pairwise(acquired))
+        return [(each.first_offset, each.last_offset, each.delivery_count) for each in acquired]
+
+    def begin_ack(self, member: str, *batches: tuple[int, int, int | list[int]]) -> StateWrite | None:
+        """Up to the write; raises KafkaError."""
+        acknowledgements = [
+            Acknowledgement(first, last, [types] if isinstance(types, int) else types) for first, last, types in batches
+        ]
+        return self.partition.acknowledge(member, acknowledgements, self.limits, self.now_ms)
+
+    def ack(self, member: str, *batches: tuple[int, int, int | list[int]]) -> ErrorCode:
+        try:
+            write = self.begin_ack(member, *batches)
+        except KafkaError as error:
+            return error.code
+        self.store(write)
+        return ErrorCode.NONE
+
+    def store(self, write: StateWrite | None) -> None:
+        if write is not None:
+            self.stored.append(write)
+            self.partition.written(write)
+
+    def fail(self, write: StateWrite | None) -> None:
+        assert write is not None
+        self.partition.write_failed(write, self.limits)
+
+    def end_session(self, member: str) -> None:
+        self.store(self.partition.release(member, self.limits))
+
+    def wait(self, ms: int) -> None:
+        """Fires the lock timer whenever it is due."""
+        until = self.now_ms + ms
+        while (deadline := self.partition.earliest_deadline_ms) is not None and deadline <= until:
+            self.now_ms = max(self.now_ms, deadline)
+            write = self.partition.expire_locks(self.limits, self.now_ms)
+            if write is not None:
+                self.stored.append(write)
+        self.now_ms = until
+
+    @property
+    def lag(self) -> int:
+        """As DescribeShareGroupOffsets would compute it from what is stored."""
+        log_end = self.log[-1][1] + 1
+        return log_end - self.stored[-1].start_offset - self.stored[-1].delivery_complete_count
+
+    @property
+    def last_stored(self) -> list[tuple[int, int, int, int]]:
+        return [(*each,) for each in self.stored[-1].batches]
