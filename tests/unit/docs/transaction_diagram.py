@@ -34,7 +34,7 @@ Edge = tuple[Row, Row]
 
 EXPIRED = "not used for transactional.id.expiration.ms"
 TIMED_OUT = "open for longer than its timeout"
-FENCED = "InitProducerId by whoever takes over"
+FENCED = "InitProducerId of a new producer"
 KEEPING = "InitProducerId with KeepPreparedTxn"
 
 
