@@ -53,7 +53,7 @@ OUTSIDE_A_CORE = frozenset(
 SLOW_TO_IMPORT = ("typer", "rich", "construct", "aiofiles", "cramjam", "aiohttp", "prometheus_client")
 BUILT_IN_NAMES = sys.stdlib_module_names
 LIBRARIES = {"uvloop", "crc32c", "construct", "aiofiles", "cramjam", "typer", "rich", "aiohttp", "prometheus_client"}
-OPTIONAL = {"psycopg"}  # comes with an extra; what needs it is imported only when it is used
+OPTIONAL = {"psycopg", "numpy", "pyarrow"}  # comes with an extra; what needs it is imported only when it is used
 
 
 def modules(*folders: str) -> Iterator[Path]:

@@ -1,0 +1,90 @@
+"""Batch headers as columns: one row per batch, records untouched."""
+
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from protocol.batch_header import CONTROL, HEADER_BYTES, LOG_OVERHEAD, TRANSACTIONAL, batches
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+_HEADER = np.dtype(
+    [
+        ("base_offset", ">i8"),
+        ("batch_length", ">i4"),
+        ("leader_epoch", ">i4"),
+        ("magic", "i1"),
+        ("crc", ">u4"),
+        ("attributes", ">i2"),
+        ("last_offset_delta", ">i4"),
+        ("base_timestamp", ">i8"),
+        ("max_timestamp", ">i8"),
+        ("producer_id", ">i8"),
+        ("producer_epoch", ">i2"),
+        ("base_sequence", ">i4"),
+        ("record_count", ">i4"),
+    ]
+)
+assert _HEADER.itemsize == HEADER_BYTES
+
+HEADER_SCHEMA = pa.schema(
+    [
+        ("position", pa.int64()),  # of the batch in the bytes
+        ("base_offset", pa.int64()),
+        ("last_offset", pa.int64()),
+        ("size_bytes", pa.int32()),
+        ("leader_epoch", pa.int32()),
+        ("crc", pa.uint32()),
+        ("compression", pa.int8()),
+        ("is_transactional", pa.bool_()),
+        ("is_control", pa.bool_()),
+        ("base_timestamp", pa.int64()),
+        ("max_timestamp", pa.int64()),
+        ("producer_id", pa.int64()),
+        ("producer_epoch", pa.int16()),
+        ("base_sequence", pa.int32()),
+        ("record_count", pa.int32()),
+    ]
+)
+
+
+def header_array(data: Buffer) -> tuple[NDArray[np.int64], NDArray[np.void]]:
+    """Positions of all whole batches, and their headers as a structured array with the names of `_HEADER`.
+
+    A batch cut short at the end is left out; raises MalformedMessage for anything else that is wrong.
+    """
+    positions = np.fromiter((position for position, _ in batches(data)), dtype=np.int64)
+    rows = np.frombuffer(data, dtype=np.uint8)[positions[:, None] + np.arange(HEADER_BYTES)]
+    return positions, np.ascontiguousarray(rows).view(_HEADER).reshape(-1)
+
+
+def read_headers(data: Buffer) -> pa.Table:
+    """One row per whole batch of `data`, as HEADER_SCHEMA says. Checks neither CRC nor records.
+
+    Raises MalformedMessage where no batch begins; a batch cut short at the end is left out.
+    """
+    if len(data) == 0:
+        return HEADER_SCHEMA.empty_table()
+    positions, header = header_array(data)
+    attributes = header["attributes"].astype(np.int16)
+    columns = {
+        "position": positions,
+        "last_offset": header["base_offset"].astype(np.int64) + header["last_offset_delta"],
+        "size_bytes": header["batch_length"].astype(np.int32) + LOG_OVERHEAD,
+        "compression": (attributes & 7).astype(np.int8),
+        "is_transactional": attributes & TRANSACTIONAL != 0,
+        "is_control": attributes & CONTROL != 0,
+    }
+    return pa.table(
+        [
+            pa.array(columns[field.name] if field.name in columns else _native(header[field.name]), type=field.type)
+            for field in HEADER_SCHEMA
+        ],
+        schema=HEADER_SCHEMA,
+    )
+
+
+def _native(column: NDArray[np.generic]) -> NDArray[np.generic]:
+    return column.astype(column.dtype.newbyteorder("="))
