@@ -19,6 +19,7 @@ from broker.groups.classic.requests import (
 )
 from broker.groups.cluster import ClusterView
 from broker.groups.describe import describe_classic, describe_missing, listed_group, selects
+from broker.groups.effects import CoordinatorRecord, Timer, TimerKey
 from broker.groups.group import Committer, Group, GroupType
 from broker.groups.offset_requests import (
     all_tombstones,
@@ -30,7 +31,7 @@ from broker.groups.offset_requests import (
     transactional_commit_records,
 )
 from broker.groups.offsets import Offsets
-from broker.groups.outcome import CoordinatorRecord, GroupConfig, Outcome, Reply, Timer, TimerKey, Token
+from broker.groups.outcome import GroupConfig, Outcome, Reply, Token
 from broker.groups.protocols import PROTOCOLS, REPLAYS
 from broker.groups.recorded import RecordedGroup
 from broker.groups.records import offset_tombstone

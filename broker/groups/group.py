@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from broker.groups.outcome import CoordinatorRecord, Timer, TimerKey
+from broker.groups.effects import CoordinatorRecord, Timer, TimerKey
 from protocol.errors import ErrorCode
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from broker.groups.effects import CoordinatorRecord
 from broker.groups.offsets import CommittedOffset, Offsets, no_topic_conflict
-from broker.groups.outcome import CoordinatorRecord, GroupConfig
+from broker.groups.outcome import GroupConfig
 from broker.groups.records import offset_commit_record, offset_tombstone
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit_request import OffsetCommitRequest, OffsetCommitRequestPartition

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from broker.groups.effects import CoordinatorRecord, Timer
 from protocol.messages.join_group_response import JoinGroupResponse
 from protocol.messages.sync_group_response import SyncGroupResponse
-from protocol.struct import Message
 
 if TYPE_CHECKING:
     from broker.groups.group import Group
@@ -35,41 +34,6 @@ class GroupConfig:
     # Not a setting in Kafka either: a member that joins a rebalance in progress has no heartbeats yet, so its
     # session timeout would be too short to measure it by.
     new_member_join_timeout_ms: int = 5 * 60 * 1000
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinatorRecord:
-    """One record of `__consumer_offsets`: typed, not yet bytes. No value means a tombstone."""
-
-    key: Message
-    value: Message | None
-    value_version: int = 0
-
-
-class TimerKind(Enum):
-    SESSION = auto()  # a member was not heard of
-    JOIN = auto()  # classic: the members had their time to join
-    SYNC = auto()  # classic: the members had their time to ask for their assignment
-    REVOCATION = auto()  # consumer: a member had its time to give up partitions
-    REJOIN = auto()  # consumer: a member of the classic protocol had its time to join again, or to sync
-    REGEX = auto()  # consumer: regular expressions are to be resolved
-
-
-@dataclass(frozen=True, slots=True)
-class TimerKey:
-    """At most one timer runs per key; `member_id` where the timer is that of a member."""
-
-    kind: TimerKind
-    group_id: str
-    member_id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Timer:
-    """Arm the key's timer anew, or with no delay given, disarm it."""
-
-    key: TimerKey
-    delay_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)

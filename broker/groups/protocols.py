@@ -14,8 +14,9 @@ from functools import partial
 
 from broker.groups import recorded
 from broker.groups.classic import lifecycle as classic
+from broker.groups.effects import CoordinatorRecord, TimerKey
 from broker.groups.group import Group, GroupType
-from broker.groups.outcome import CoordinatorRecord, Outcome, Reply, TimerKey
+from broker.groups.outcome import Outcome, Reply
 from broker.groups.registry import GroupRegistry
 from protocol.errors import ErrorCode
 

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from broker.groups.effects import CoordinatorRecord, Timer, TimerKey
 from broker.groups.group import Committer, Group, GroupType
-from broker.groups.outcome import CoordinatorRecord, Outcome, Reply, Timer, TimerKey
+from broker.groups.outcome import Outcome, Reply
 from broker.groups.records import SHORT
 from broker.groups.registry import GroupRegistry
 from protocol.codec import encode

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import cast
 
-from broker.groups.outcome import CoordinatorRecord
+from broker.groups.effects import CoordinatorRecord
 from protocol.codec import decode, encode
 from protocol.errors import MalformedMessage
 from protocol.messages.offset_commit_key import OffsetCommitKey

@@ -2,7 +2,8 @@
 
 import pytest
 
-from broker.groups.outcome import GroupConfig, TimerKind
+from broker.groups.effects import TimerKind
+from broker.groups.outcome import GroupConfig
 from protocol.errors import ErrorCode
 from tests.support.group_scene import GROUP, Scene, subscription
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.groups.outcome import CoordinatorRecord
+from broker.groups.effects import CoordinatorRecord
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.consumer_group_current_member_assignment_key import ConsumerGroupCurrentMemberAssignmentKey
 from protocol.messages.consumer_group_current_member_assignment_value import ConsumerGroupCurrentMemberAssignmentValue

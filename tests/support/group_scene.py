@@ -11,7 +11,8 @@ from typing import Generic, TypeVar
 
 from broker.groups.classic.join import Joiner, join_refusal
 from broker.groups.core import GroupCore
-from broker.groups.outcome import CoordinatorRecord, GroupConfig, Outcome, TimerKey
+from broker.groups.effects import CoordinatorRecord, TimerKey
+from broker.groups.outcome import GroupConfig, Outcome
 from broker.groups.records import decode_record, encode_record
 from protocol.codec import encode
 from protocol.errors import ErrorCode, KafkaError

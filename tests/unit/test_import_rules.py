@@ -20,6 +20,29 @@ MAY_IMPORT = {
 # The one place where the command line starts a broker.
 STARTS_THE_BROKER = "odradek/serve.py"
 
+# Folders and files of broker/: each imports only itself and what stands before it, types included.
+BROKER_ORDER = (
+    "runtime",  # clock, threads, parked replies
+    "patterns",
+    "api",  # what every API shares
+    "configuration",
+    "network",
+    "security",  # four cores, which do not import one another
+    "groups",
+    "transactions",
+    "shares",
+    "metadata",
+    "partitions",
+    "coordinators",
+    "produce",
+    "fetch",
+    "broker.py",  # what handlers reach for
+    "handlers",
+    "control",  # HTTP pages
+    "serving.py",  # sockets, dispatch and pages around the broker
+    "process.py",
+)
+
 # Cores decide: what happens to them comes in as arguments.
 CORES = ("broker/groups", "broker/transactions", "broker/shares", "broker/security")
 OUTSIDE_A_CORE = frozenset(
@@ -115,6 +138,43 @@ def test_a_core_has_no_clock_no_file_no_socket_and_no_other_core(core: str) -> N
             if name.startswith(others):
                 breaches.append(f"{named(path)}:{line}: one core must not import another: {name}")
     assert breaches == []
+
+
+def imports_within_broker() -> dict[str, dict[str, int]]:
+    """File of broker/ → the files of it that it imports, with the line; at the head, in a function, or for types."""
+    files = {
+        path.relative_to(REPOSITORY).with_suffix("").as_posix().replace("/", "."): path for path in modules("broker")
+    }
+    files = {name.removesuffix(".__init__"): path for name, path in files.items()}
+    return {
+        named(path): {named(files[name]): line for name, line in imports(path) if name in files and files[name] != path}
+        for path in files.values()
+    }
+
+
+def place_in_broker(file: str) -> str:
+    """The folder below broker/, or the file itself where it stands in none."""
+    return file.split("/")[1]
+
+
+def test_the_folders_of_broker_import_one_another_in_their_order_only() -> None:
+    rank = {place: position for position, place in enumerate(BROKER_ORDER)}
+    breaches = [
+        f"{file}:{line}: {place_in_broker(file)} must not import {imported}"
+        for file, imported_at in imports_within_broker().items()
+        for imported, line in imported_at.items()
+        if imported != "broker/__init__.py" and rank[place_in_broker(imported)] > rank[place_in_broker(file)]
+    ]
+    assert breaches == []
+
+
+def test_no_two_files_of_broker_import_each_other_by_any_detour() -> None:
+    imported_by = {file: set(imported) for file, imported in imports_within_broker().items()}
+    circles = dict(imported_by)
+    while free := {file for file, imported in circles.items() if not imported & circles.keys()}:
+        circles = {file: imported for file, imported in circles.items() if file not in free}
+    in_circles = {file: sorted(imported & circles.keys()) for file, imported in circles.items()}
+    assert in_circles == {}
 
 
 def test_protocol_and_storage_know_no_event_loop() -> None:

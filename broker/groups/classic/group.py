@@ -22,8 +22,8 @@ from broker.groups.classic.tables import (
     Verdict,
     offset_commit_verdict,
 )
+from broker.groups.effects import CoordinatorRecord, Timer, TimerKey, TimerKind
 from broker.groups.group import Committer, GroupType
-from broker.groups.outcome import CoordinatorRecord, Timer, TimerKey, TimerKind
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.group_metadata_key import GroupMetadataKey
 

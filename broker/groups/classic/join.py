@@ -9,7 +9,8 @@ from broker.groups.classic.rebalance import joined, maybe_complete_join, prepare
 from broker.groups.classic.records import group_metadata_record
 from broker.groups.classic.tables import JOIN_BY_RETURNING_STATIC_MEMBER, GroupState, Verdict, join_verdict
 from broker.groups.classic.turn import Turn
-from broker.groups.outcome import GroupConfig, TimerKind, Token
+from broker.groups.effects import TimerKind
+from broker.groups.outcome import GroupConfig, Token
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.join_group_request import JoinGroupRequest
 from protocol.messages.join_group_response import JoinGroupResponse

@@ -7,8 +7,9 @@ from broker.groups.classic.join import refused
 from broker.groups.classic.rebalance import on_join_timer, on_session_timer, on_sync_timer, prepare_rebalance
 from broker.groups.classic.records import member_of
 from broker.groups.classic.turn import Turn
+from broker.groups.effects import CoordinatorRecord, Timer, TimerKey, TimerKind
 from broker.groups.group import Group
-from broker.groups.outcome import CoordinatorRecord, Outcome, Reply, Timer, TimerKey, TimerKind
+from broker.groups.outcome import Outcome, Reply
 from broker.groups.registry import GroupRegistry
 from protocol.errors import ErrorCode
 from protocol.messages.group_metadata_key import GroupMetadataKey

@@ -9,7 +9,8 @@ from broker.groups.classic.rebalance import maybe_complete_join, prepare_rebalan
 from broker.groups.classic.records import group_metadata_record
 from broker.groups.classic.tables import HEARTBEAT, SYNC, GroupState, Verdict
 from broker.groups.classic.turn import Turn
-from broker.groups.outcome import TimerKind, Token
+from broker.groups.effects import TimerKind
+from broker.groups.outcome import Token
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.heartbeat_request import HeartbeatRequest
 from protocol.messages.leave_group_request import MemberIdentity

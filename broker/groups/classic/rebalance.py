@@ -13,7 +13,7 @@ from broker.groups.classic.member import Member
 from broker.groups.classic.records import group_metadata_record
 from broker.groups.classic.tables import NEXT, GroupState
 from broker.groups.classic.turn import Turn
-from broker.groups.outcome import TimerKind
+from broker.groups.effects import TimerKind
 from protocol.errors import ErrorCode
 from protocol.messages.join_group_response import JoinGroupResponse, JoinGroupResponseMember
 from protocol.messages.sync_group_response import SyncGroupResponse

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from broker.groups.classic.group import ClassicGroup
 from broker.groups.classic.member import Member
-from broker.groups.outcome import CoordinatorRecord
+from broker.groups.effects import CoordinatorRecord
 from protocol.messages.group_metadata_key import GroupMetadataKey
 from protocol.messages.group_metadata_value import GroupMetadataValue, MemberMetadata
 

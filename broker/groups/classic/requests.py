@@ -9,7 +9,8 @@ from broker.groups.classic.join import NO_MEMBER_ID, Joiner, join, refused
 from broker.groups.classic.membership import heartbeat_verdict, leave_group, sync_group
 from broker.groups.classic.records import empty_group_record
 from broker.groups.classic.turn import Turn
-from broker.groups.outcome import CoordinatorRecord, Outcome, Token
+from broker.groups.effects import CoordinatorRecord
+from broker.groups.outcome import Outcome, Token
 from broker.groups.registry import GroupRegistry
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat_request import HeartbeatRequest

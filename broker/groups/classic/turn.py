@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TypeVar
 
 from broker.groups.classic.group import ClassicGroup
-from broker.groups.outcome import CoordinatorRecord, GroupConfig, Outcome, Reply, Timer, TimerKey, TimerKind, Token
+from broker.groups.effects import CoordinatorRecord, Timer, TimerKey, TimerKind
+from broker.groups.outcome import GroupConfig, Outcome, Reply, Token
 from protocol.messages.join_group_response import JoinGroupResponse
 from protocol.messages.sync_group_response import SyncGroupResponse
 

@@ -9,7 +9,7 @@ import pytest
 
 from broker.api.authorization import Operation, ResourceType
 from broker.coordinators.group_coordinator import OFFSETS_TOPIC
-from broker.groups.outcome import CoordinatorRecord
+from broker.groups.effects import CoordinatorRecord
 from broker.handlers.txn_offset_commit import ANSWERS
 from protocol.batch_header import batches
 from protocol.errors import ErrorCode, KafkaError

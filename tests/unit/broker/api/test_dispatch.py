@@ -12,6 +12,7 @@ from broker.api.dispatch import Answer
 from broker.api.error_replies import ERROR_REPLIES, code_for, error_reply
 from broker.api.served import SERVED
 from broker.api.transaction_error_replies import TRANSACTION_ERROR_REPLIES
+from broker.handlers.by_api_key import handler_of
 from broker.runtime.delayed import Deferred
 from protocol.api_keys import ApiKey
 from protocol.codec import decode, encode
@@ -246,6 +247,13 @@ def codes_in(struct: Struct) -> set[int]:
 def versions_of(api_key: ApiKey) -> range:
     handler = SERVED[api_key]
     return range(max(handler.min_version, handler.served_from), handler.max_version + 1)
+
+
+@pytest.mark.parametrize("api_key", SERVED)
+def test_every_served_api_has_a_handler_in_a_file_of_its_name(api_key: ApiKey) -> None:
+    name = api_key.name.lower()
+    handler = handler_of(api_key)
+    assert (handler.__module__, handler.__name__) == (f"broker.handlers.{name}", name)
 
 
 @pytest.mark.parametrize("api_key", SERVED)
