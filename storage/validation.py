@@ -266,7 +266,7 @@ def only_batch(records: Bytes, version: int) -> BatchHeader:
     if records[_MAGIC_POSITION] != MAGIC:
         raise refused(ErrorCode.INVALID_RECORD, f"a batch of magic {records[_MAGIC_POSITION]}")
     if size < HEADER_BYTES:
-        raise RefusedRecords(ErrorCode.CORRUPT_MESSAGE, f"a batch of {size} bytes, less than its header")
+        raise refused(ErrorCode.CORRUPT_MESSAGE, f"a batch of {size} bytes, less than its header")
     header = read_batch_header(records)
     codec = header.attributes & COMPRESSION_MASK
     if version < ZSTD_SINCE and codec == Compression.ZSTD.value:

@@ -214,11 +214,12 @@ class GroupCore:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         group.check_offset_delete()
         known = self._offsets.of(group_id).keys() | self._offsets.open_positions(group_id).keys()
-        response, records = OffsetDeleteResponse(), []
+        response = OffsetDeleteResponse()
+        gone: dict[tuple[str, int], None] = {}
         for topic in request.topics:
             subscribed = group.is_subscribed_to(topic.name)
             code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
-            indexes = list(dict.fromkeys(partition.partition_index for partition in topic.partitions))
+            indexes = [partition.partition_index for partition in topic.partitions]
             response.topics.append(
                 OffsetDeleteResponseTopic(
                     name=topic.name,
@@ -228,9 +229,8 @@ class GroupCore:
                 )
             )
             if not subscribed:
-                records += [
-                    offset_tombstone(group_id, topic.name, index) for index in indexes if (topic.name, index) in known
-                ]
+                gone.update(dict.fromkeys((topic.name, index) for index in indexes if (topic.name, index) in known))
+        records = [offset_tombstone(group_id, name, index) for name, index in gone]
         return Outcome(response, records=records)
 
     def forget_topic(self, topic: str, topic_id: bytes) -> Outcome[None]:

@@ -23,6 +23,8 @@ from protocol.messages.add_partitions_to_txn_response import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from broker.api.context import RequestContext
     from broker.broker import Broker
     from broker.coordinators.transaction_coordinator import Codes
@@ -53,7 +55,7 @@ def for_a_producer(
     refused = refusals(topics, broker) | forbidden(topics, context)
     if refused:
         return AddPartitionsToTxnResponse(
-            results_by_topic_v3_and_below=topic_results(topics, only_refused(topics, refused))
+            results_by_topic_v3_and_below=topic_results(topics, only_refused(topics, refused), is_joined=True)
         )
     codes = broker.transactions.add_partitions(
         transactional_id,
@@ -75,7 +77,7 @@ def answer_of_coordinator(topics: list[AddPartitionsToTxnTopic], codes: Codes) -
     for code in codes.values():
         if code is not ErrorCode.NONE:
             raise KafkaError(code)
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topic_results(topics, codes))
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topic_results(topics, codes, is_joined=False))
 
 
 def for_leaders(
@@ -84,28 +86,36 @@ def for_leaders(
     context.require(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     transactions = request.transactions
     counts = Counter(each.transactional_id for each in transactions)
+    refused = [refusals(each.topics, broker) for each in transactions]
     return gather(
-        [codes_of(each, broker, is_repeated=counts[each.transactional_id] > 1) for each in transactions],
+        [
+            codes_of(each, unknown, broker, is_repeated=counts[each.transactional_id] > 1)
+            for each, unknown in zip(transactions, refused, strict=True)
+        ],
         lambda at, error: dict.fromkeys(partitions_of(transactions[at].topics), error.code),
         lambda answers: AddPartitionsToTxnResponse(
             results_by_transaction=[
                 AddPartitionsToTxnResult(
-                    transactional_id=each.transactional_id, topic_results=topic_results(each.topics, codes)
+                    transactional_id=each.transactional_id,
+                    topic_results=topic_results(each.topics, codes, is_joined=bool(unknown) or each.verify_only),
                 )
-                for each, codes in zip(transactions, answers, strict=True)
+                for each, unknown, codes in zip(transactions, refused, answers, strict=True)
             ]
         ),
     )
 
 
 def codes_of(
-    transaction: AddPartitionsToTxnTransaction, broker: Broker, *, is_repeated: bool
+    transaction: AddPartitionsToTxnTransaction,
+    refused: dict[TopicPartition, ErrorCode],
+    broker: Broker,
+    *,
+    is_repeated: bool,
 ) -> Codes | Deferred[Codes]:
     """is_repeated: which of the entries of one id counts cannot be told; Kafka mixes them up."""
     topics = transaction.topics
     if is_repeated:
         return dict.fromkeys(partitions_of(topics), ErrorCode.INVALID_REQUEST)
-    refused = refusals(topics, broker)
     if refused:
         return only_refused(topics, refused)
     return broker.transactions.add_partitions(
@@ -143,11 +153,17 @@ def partitions_of(topics: list[AddPartitionsToTxnTopic]) -> list[TopicPartition]
     return [(topic.name, partition) for topic in topics for partition in topic.partitions]
 
 
-def topic_results(topics: list[AddPartitionsToTxnTopic], codes: Codes) -> list[AddPartitionsToTxnTopicResult]:
-    """One for each topic, one in it for each partition, however often they are named: as Kafka answers."""
-    named: dict[str, dict[int, None]] = {}
-    for topic in topics:
-        named.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions))
+def topic_results(
+    topics: list[AddPartitionsToTxnTopic], codes: Codes, *, is_joined: bool
+) -> list[AddPartitionsToTxnTopicResult]:
+    """is_joined: one for each topic, and one in it for each partition, however often they are named. So Kafka answers
+    where partitions have codes of their own; with one code for all, it has an answer for each mention."""
+    mentions: list[tuple[str, Iterable[int]]] = [(topic.name, topic.partitions) for topic in topics]
+    if is_joined:
+        named: dict[str, dict[int, None]] = {}
+        for name, partitions in mentions:
+            named.setdefault(name, {}).update(dict.fromkeys(partitions))
+        mentions = list(named.items())
     return [
         AddPartitionsToTxnTopicResult(
             name=name,
@@ -159,5 +175,5 @@ def topic_results(topics: list[AddPartitionsToTxnTopic], codes: Codes) -> list[A
                 for partition in partitions
             ],
         )
-        for name, partitions in named.items()
+        for name, partitions in mentions
     ]

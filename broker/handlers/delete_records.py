@@ -26,16 +26,16 @@ NO_LOW_WATERMARK = -1
 
 
 def delete_records(request: DeleteRecordsRequest, context: RequestContext, broker: Broker) -> DeleteRecordsResponse:
+    named: dict[str, dict[int, int]] = {}  # of a partition named twice the last offset counts
+    for topic in request.topics:
+        named.setdefault(topic.name, {}).update({each.partition_index: each.offset for each in topic.partitions})
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[
-                    result(context, broker, topic.name, partition.partition_index, partition.offset)
-                    for partition in topic.partitions
-                ],
+                name=name,
+                partitions=[result(context, broker, name, index, offset) for index, offset in offsets.items()],
             )
-            for topic in request.topics
+            for name, offsets in named.items()
         ]
     )
 

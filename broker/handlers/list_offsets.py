@@ -71,9 +71,9 @@ class ListOffsetsInHand:
         self._isolation = IsolationLevel.of(request.isolation_level)
         self._undone = 0
         named_twice = partitions_named_twice(request)
+        by_topic: dict[str, list[ListOffsetsPartitionResponse]] = {}  # one answer, however often a topic is named
         for topic in request.topics:
-            answers: list[ListOffsetsPartitionResponse] = []
-            self.response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+            answers = by_topic.setdefault(topic.name, [])
             for wanted in topic.partitions:
                 answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
                 if (topic.name, wanted.partition_index) in named_twice:
@@ -83,6 +83,9 @@ class ListOffsetsInHand:
                 else:
                     self._answer(topic.name, wanted, answer)
                 answers.append(answer)
+        self.response.topics += [
+            ListOffsetsTopicResponse(name=name, partitions=answers) for name, answers in by_topic.items()
+        ]
 
     def _answer(self, topic: str, wanted: ListOffsetsPartition, answer: ListOffsetsPartitionResponse) -> None:
         timestamp = wanted.timestamp

@@ -45,7 +45,7 @@ def offset_delete(
             if partition not in existing
         ]
         if missing:
-            refused[topic.name] = OffsetDeleteResponseTopic(name=topic.name, partitions=missing)
+            refused.setdefault(topic.name, OffsetDeleteResponseTopic(name=topic.name)).partitions += missing
         if existing:
             accepted.topics.append(OffsetDeleteRequestTopic(name=topic.name, partitions=existing))
     # Asked even when nothing is left: the group may be at fault, which then is the whole answer.
@@ -57,7 +57,9 @@ def offset_delete(
 
 
 def merged(refused: dict[str, OffsetDeleteResponseTopic], answered: OffsetDeleteResponse) -> OffsetDeleteResponse:
-    """One entry per topic, what was refused first: in Kafka's order."""
+    """As Kafka answers: one entry per topic, what was refused first; if nothing was, one per entry of the request."""
+    if not refused:
+        return answered
     for topic in answered.topics:
         known = refused.get(topic.name)
         if known is None:

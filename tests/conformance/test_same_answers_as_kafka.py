@@ -19,6 +19,7 @@ from tests.conformance.differential import (
     frames_script,
     groups_script,
     records_script,
+    repeated_script,
     settings_script,
     topics_script,
 )
@@ -36,12 +37,15 @@ SHOWN = 40  # differences in the message of a failed test
 Script = Callable[[Talk, int], None]
 SCRIPTS: dict[Script, int] = {
     **records_script.SCRIPTS,
+    **repeated_script.SCRIPTS,
     **admin_script.SCRIPTS,
     **topics_script.SCRIPTS,
     **settings_script.SCRIPTS,
     **groups_script.SCRIPTS,
     **frames_script.SCRIPTS,
 }
+
+LOWEST = groups_script.LOWEST | repeated_script.LOWEST
 
 
 def advertised_by_kafka() -> dict[int, tuple[int, int]]:
@@ -78,7 +82,7 @@ def talk_of(script: Script, version: int, where: Place) -> Trace:
 
 def lowest(script: Script, key: int) -> int:
     """Produce 0 to 2 are advertised, as librdkafka wants it, and not served."""
-    return max(KAFKA_VERSIONS[key][0], 3 if key == 0 else 0, groups_script.LOWEST.get(script, 0))
+    return max(KAFKA_VERSIONS[key][0], 3 if key == 0 else 0, LOWEST.get(script, 0))
 
 
 CASES = [

@@ -12,7 +12,11 @@ import pytest
 
 from protocol.messages.api_versions_request import ApiVersionsRequest
 from protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
-from tests.conformance.differential import transactional_partitions_script, transactions_script
+from tests.conformance.differential import (
+    repeated_transactions_script,
+    transactional_partitions_script,
+    transactions_script,
+)
 from tests.conformance.differential.conversation import Place, Talk, Trace, differences
 from tests.conformance.differential.differences import reason_for
 from tests.conformance.differential.transactional_client import Client
@@ -34,7 +38,11 @@ SETTINGS: dict[str, object] = {
     "log.retention.ms": -1,  # the records are dated 2023
 }
 LEVELS = (2, 1, 0)
-SCRIPTS: dict[LevelScript, int] = {**transactions_script.SCRIPTS, **transactional_partitions_script.SCRIPTS}
+SCRIPTS: dict[LevelScript, int] = {
+    **transactions_script.SCRIPTS,
+    **transactional_partitions_script.SCRIPTS,
+    **repeated_transactions_script.SCRIPTS,
+}
 # By API key: the first version that speaks for transaction.version 2. At level 0 Kafka cannot write what it asks for,
 # and leaves the transactional id blocked (docs/spec/transactions.md#s2-12); Odradek answers as an older version would.
 NEW_PROTOCOL = {0: 12, 24: 4, 26: 5, 28: 5}

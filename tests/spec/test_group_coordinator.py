@@ -428,6 +428,34 @@ async def test_an_offset_delete_answers_for_every_partition() -> None:
     assert scene.committed() == {}
 
 
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        ([(0, 0)], [("t", [(0, 0), (0, 0)])]),
+        ([(0,), (0,)], [("t", [(0, 0)]), ("t", [(0, 0)])]),
+        ([(8, 0), (9, 0)], [("t", [(8, 3), (9, 3), (0, 0), (0, 0)])]),
+    ],
+)
+async def test_an_offset_delete_answers_each_mention_and_joins_topics_where_it_refuses(
+    entries: list[tuple[int, ...]], expected: list[tuple[str, list[tuple[int, int]]]]
+) -> None:
+    scene = Scene()
+    await scene.make_offsets_topic()
+    scene.commit(1)
+    topics = [
+        OffsetDeleteRequestTopic(
+            name="t", partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in indexes]
+        )
+        for indexes in entries
+    ]
+    answer = answer_of(scene.ask(OffsetDeleteRequest(group_id="g", topics=topics), 0))
+    told = [
+        (topic.name, [(each.partition_index, each.error_code) for each in topic.partitions]) for topic in answer.topics
+    ]
+    assert told == expected
+    assert scene.committed() == {}
+
+
 def test_settings_come_from_the_brokers_configuration() -> None:
     config: Any = SimpleNamespace(
         group_min_session_timeout_ms=1,

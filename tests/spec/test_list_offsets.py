@@ -174,3 +174,17 @@ def test_unknown_partitions_are_said_so(scene: Scene) -> None:
 
 def test_a_partition_that_is_named_twice_is_refused_once(scene: Scene) -> None:
     assert scene.ask(LATEST, times=2) == (E.INVALID_REQUEST, -1, -1, -1)
+
+
+def test_a_topic_in_two_entries_is_answered_in_one(scene: Scene) -> None:
+    entries = [
+        ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=index, timestamp=LATEST)])
+        for index in (0, 9, 0)
+    ]
+    request = ListOffsetsRequest(replica_id=-1, topics=entries)
+    answer = answer_of(list_offsets(request, scene.context(ApiKey.LIST_OFFSETS, 11), scene.broker))
+    (topic,) = answer.topics
+    assert [(each.partition_index, E(each.error_code)) for each in topic.partitions] == [
+        (0, E.INVALID_REQUEST),
+        (9, E.UNKNOWN_TOPIC_OR_PARTITION),
+    ]

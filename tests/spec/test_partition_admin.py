@@ -70,6 +70,17 @@ def test_records_before_the_offset_are_gone_and_the_start_never_goes_back(scene:
         scene.partition("t").log.reader.read(1, max_bytes=1000)
 
 
+def test_of_a_partition_named_twice_the_last_offset_counts_and_the_topic_is_answered_once(scene: Scene) -> None:
+    def entry(*offsets: int) -> DeleteRecordsTopic:
+        partitions = [DeleteRecordsPartition(partition_index=0, offset=offset) for offset in offsets]
+        return DeleteRecordsTopic(name="t", partitions=partitions)
+
+    request = DeleteRecordsRequest(topics=[entry(5, 4), entry(2)])
+    (topic,) = delete_records(request, scene.context(ApiKey.DELETE_RECORDS, 2), scene.broker).topics
+    assert [(each.error_code, each.low_watermark) for each in topic.partitions] == [(0, 2)]
+    assert scene.partition("t").log.log_start_offset == 2
+
+
 def test_minus_one_stands_for_the_high_watermark(scene: Scene) -> None:
     assert delete(scene, -1) == (E.NONE, 6)
 

@@ -52,6 +52,8 @@ TRANSACTIONS = (
         ours="90",
     ),
     Allowed("Kafka never answers", asked="no transactions: AddPartitionsToTxnRequest *"),
+    Allowed("Kafka never answers a partition named twice", asked="in * entr*: WriteTxnMarkersRequest *"),
+    Allowed("Kafka never answers a partition named twice", asked="in * entr*, each", kafka=r"\[\]", ours=".*markers.*"),
     Allowed(
         "one answer for each partition that is asked for, where Kafka joins those of one topic",
         asked="verify what is in it: AddPartitionsToTxnRequest *",
@@ -70,6 +72,17 @@ TRANSACTIONS = (
         kafka="48|120|Partition was not added to the transaction",
         ours="17|None",
     ),
+)
+
+REPEATED = (
+    *(
+        Allowed(
+            "of a partition named twice Kafka writes the last batch and answers once; we write and answer each",
+            asked=f"batches {asked}",
+        )
+        for asked in ("*: ProduceRequest *", "*, each", "*: ListOffsetsRequest *")
+    ),
+    Allowed("Kafka never answers a protocol named twice", asked="a protocol twice*: JoinGroupRequest *"),
 )
 
 DIFFERENCES: tuple[Allowed, ...] = (
@@ -106,6 +119,7 @@ DIFFERENCES: tuple[Allowed, ...] = (
         ours="answered .*",
     ),
     *BROKER_SETTINGS,
+    *REPEATED,
     *TRANSACTIONS,
 )
 

@@ -123,34 +123,52 @@ def state(scene: TransactionBroker) -> str:
     return scene.transactions.describe("pay").transaction_state
 
 
-def test_a_topic_named_twice_gets_one_result_with_each_of_its_partitions_once() -> None:
-    """Seen in Kafka 4.3.1 at every version; there the partitions come in the order of a hash."""
-    scene = scene_with_topics()
+def named_twice(scene: TransactionBroker, *more: AddPartitionsToTxnTopic, verify_only: bool = False) -> list[list[Any]]:
+    """What v3 and v5 answer for a partition that is named twice, and for `more`: (topic, partition, code) each."""
     producer_id, producer_epoch = init(scene)
-    twice = [*topics(orders=[0, 1]), *topics(orders=[1])]
+    twice = [*topics(orders=[0, 0, 1]), *topics(orders=[1]), *more]
     as_producer = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id="pay",
         v3_and_below_producer_id=producer_id,
         v3_and_below_producer_epoch=producer_epoch,
         v3_and_below_topics=twice,
     )
-    as_leader = AddPartitionsToTxnRequest(
-        transactions=[
-            AddPartitionsToTxnTransaction(
-                transactional_id="pay", producer_id=producer_id, producer_epoch=producer_epoch, topics=twice
-            )
-        ]
+    transaction = AddPartitionsToTxnTransaction(
+        transactional_id="pay",
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        topics=twice,
+        verify_only=verify_only,
     )
+    as_leader = AddPartitionsToTxnRequest(transactions=[transaction])
     answers = [
         scene.answer(as_producer, 3, AddPartitionsToTxnResponse).results_by_topic_v3_and_below,
         scene.answer(as_leader, 5, AddPartitionsToTxnResponse).results_by_transaction[0].topic_results,
     ]
-    for (result,) in answers:
-        assert result.name == "orders"
-        assert [(each.partition_index, each.partition_error_code) for each in result.results_by_partition] == [
-            (0, 0),
-            (1, 0),
+    return [
+        [
+            (
+                result.name,
+                [(each.partition_index, E(each.partition_error_code)) for each in result.results_by_partition],
+            )
+            for result in results
         ]
+        for results in answers
+    ]
+
+
+def test_a_partition_named_twice_has_a_result_for_each_mention() -> None:
+    """Seen in Kafka 4.3.1 at every version."""
+    expected = [("orders", [(0, E.NONE), (0, E.NONE), (1, E.NONE)]), ("orders", [(1, E.NONE)])]
+    assert named_twice(scene_with_topics()) == [expected, expected]
+
+
+def test_where_results_differ_a_partition_named_twice_has_one() -> None:
+    """Seen in Kafka 4.3.1 at every version; there the partitions come in the order of a hash."""
+    once = [("orders", [(0, E.OPERATION_NOT_ATTEMPTED), (1, E.OPERATION_NOT_ATTEMPTED)])]
+    expected = [*once, ("nobody", [(0, E.UNKNOWN_TOPIC_OR_PARTITION)])]
+    assert named_twice(scene_with_topics(), *topics(nobody=[0])) == [expected, expected]
+    assert named_twice(scene_with_topics(), verify_only=True)[1] == [("orders", [(0, E.NONE), (1, E.NONE)])]
 
 
 @pytest.mark.parametrize("version", range(6))
