@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from protocol.compression import Compression
 from protocol.errors import ErrorCode
 from protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
 from protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -134,6 +135,8 @@ class Producer:
         self._pair = NO_PAIR
         self._sequences: dict[TopicPartition, int] = {}
         self._timeout_ms = rng.choice([1_000, 1_000, 20_000])
+        self._end_version = 5 if is_new else 3
+        self._tries = TRIES  # of a batch
 
     @property
     def may_be_late(self) -> bool:
@@ -237,7 +240,7 @@ class Producer:
     def _produce(self, batches: list[Batch]) -> Generator[Sequence[Ask] | int, list[Any], bool]:
         version = 12 if self.is_new else self._rng.choice([9, 10, 11])
         missing = batches
-        for _ in range(TRIES):
+        for _ in range(self._tries):
             answers = yield [Ask(self._produce_request(batch), version) for batch in missing]
             for batch, answer in zip(missing, answers, strict=True):
                 if answer is None:
@@ -260,16 +263,20 @@ class Producer:
         return any(each.partition == batch.partition and each.base_sequence < batch.base_sequence for each in missing)
 
     def _produce_request(self, batch: Batch) -> ProduceRequest:
-        records = build_batch(
-            [NewRecord(b"k", value, self._now_ms()) for value in batch.values],
+        records = self._records(batch)
+        topic, index = batch.partition
+        data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=index, records=records)])
+        return ProduceRequest(transactional_id=self.transactional_id, acks=-1, timeout_ms=30_000, topic_data=[data])
+
+    def _records(self, batch: Batch, key: bytes = b"k", compression: Compression = Compression.NONE) -> bytearray:
+        return build_batch(
+            [NewRecord(key, value, self._now_ms()) for value in batch.values],
             producer_id=self._pair[0],
             producer_epoch=self._pair[1],
             base_sequence=batch.base_sequence,
             is_transactional=True,
+            compression=compression,
         )
-        topic, index = batch.partition
-        data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=index, records=records)])
-        return ProduceRequest(transactional_id=self.transactional_id, acks=-1, timeout_ms=30_000, topic_data=[data])
 
     def _commit_offset(self, attempt: Attempt) -> Generator[Sequence[Ask] | int, list[Any], bool]:
         offset = self._book.next_offset(attempt)
@@ -322,11 +329,11 @@ class Producer:
         )
         may_have_happened = False
         for _ in range(40):
-            (answer,) = yield [Ask(request, 5 if self.is_new else 3)]
+            (answer,) = yield [Ask(request, self._end_version)]
             code = None if answer is None else ErrorCode(answer.error_code)
             if code is E.NONE:
                 attempt.answer = Answer.YES if is_commit else Answer.NO
-                if self.is_new:
+                if answer.producer_id != NO_PAIR[0]:
                     self._pair = answer.producer_id, answer.producer_epoch
                     self._sequences.clear()
                 return

@@ -63,12 +63,14 @@ class Parts:
     state_log       wraps the log of a partition of `__transaction_state`
     partition_sync  makes what syncs the records of a transaction that becomes a two-phase commit
     coordinator     made with the arguments of TransactionCoordinator
+    workers         the threads
     """
 
     markers: Callable[[MarkerWriter, VirtualTimers, Random], MarkerWriter] = markers_here
     state_log: Callable[[ShardLog], ShardLog] = log_as_it_is
     partition_sync: Callable[[Partitions], PartitionSync] = LocalPartitionSync
     coordinator: Callable[..., TransactionCoordinator] = TransactionCoordinator
+    workers: Callable[[VirtualTime, Life, Random], VirtualWorkers] = VirtualWorkers
 
 
 class LogInTurns(PartitionLog):
@@ -104,7 +106,7 @@ class SimulatedBroker:
         self.life = Life()
         self.clock = time
         self.timers = VirtualTimers(time, self.life)
-        self.workers = VirtualWorkers(time, self.life, rng)
+        self.workers = parts.workers(time, self.life, rng)
         self.loading: list[Coroutine[Any, Any, None]] = []
         self._uuids = count(rng.randrange(1 << 40))
         identity = Identity(config.node_id, None, "b2RyYWRlay1zaW11bGF0ZQ", "9DitBXe7pyoCRUwgpuuW-w")

@@ -82,6 +82,7 @@ class Plan:
 
 class World:
     may_repeat_ends = False  # see `Network`
+    least_segment_bytes = 0
 
     def __init__(self, seed: int, parts: Parts | None = None, plan: Plan | None = None) -> None:
         self.rng = rng = Random(seed)
@@ -93,7 +94,9 @@ class World:
         self.life = Life()
         self.config = self._broker_config()
         self.log_changes = {
-            "segment_bytes": rng.choice([300, 2_000] if self.plan.is_compacting else [300, 2_000, 1 << 20]),
+            "segment_bytes": max(
+                rng.choice([300, 2_000] if self.plan.is_compacting else [300, 2_000, 1 << 20]), self.least_segment_bytes
+            ),
             "min_cleanable_dirty_ratio": 0.0,
             "delete_retention_ms": rng.choice([0, 1_000]),
             "file_delete_delay_ms": 100,

@@ -1,7 +1,7 @@
 """Time that jumps from event to event. A process's timers, ticks and threads end with it."""
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from random import Random
 from typing import Any, TypeVar
@@ -76,6 +76,8 @@ class VirtualTimers:
 class VirtualWorkers:
     """Threads: a job takes as long as the seed says, and jobs overtake one another."""
 
+    takes_ms: Sequence[float] = (0, 0.1, 5)
+
     def __init__(self, time: VirtualTime, life: Life, rng: Random) -> None:
         self._time = time
         self._life = life
@@ -86,4 +88,4 @@ class VirtualWorkers:
             outcome: Outcome[Any] = outcome_of(job)
             self._time.after(self._rng.choice([0, 0.1, 3]), lambda: then(outcome), self._life)
 
-        self._time.after(self._rng.choice([0, 0.1, 5]), do, self._life)
+        self._time.after(self._rng.choice(self.takes_ms), do, self._life)

@@ -41,6 +41,33 @@ def markers_of_version_0(writer: MarkerWriter, timers: VirtualTimers, rng: Rando
     return FarMarkers(MarkersOfVersion0(writer), timers, rng)
 
 
+class MarkersThatLeaveGuards:
+    """Known bug 62: a marker leaves the verification guard of its own epoch standing, whatever its version.
+
+    Where nothing is open a marker of version 2 is taken for a repeated one, and is otherwise as one of version 0.
+    """
+
+    def __init__(self, writer: MarkerWriter) -> None:
+        self._writer = writer
+
+    def write(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
+        (marker,) = markers
+
+        def answered(results: Sequence[Mapping[TopicPartition, ErrorCode]]) -> None:
+            late = [each for each, code in results[0].items() if code is ErrorCode.INVALID_PRODUCER_EPOCH]
+            if late:
+                rest = marker._replace(partitions=late)
+                self._writer.write([rest], lambda again: then([{**results[0], **again[0]}]))
+            else:
+                then(results)
+
+        self._writer.write([marker._replace(transaction_version=2)], answered)
+
+
+def markers_that_leave_guards(writer: MarkerWriter, timers: VirtualTimers, rng: Random) -> MarkerWriter:
+    return MarkersThatLeaveGuards(writer)
+
+
 class MarkersOnce:
     """KAFKA-19999 (1): a marker that is there already is refused, also to the coordinator that has not heard of it."""
 
