@@ -39,7 +39,7 @@ def test_the_dual_write_recovers_from_both_crashes() -> None:
 @pytest.mark.skipif(IS_KAFKA, reason="Kafka 4.3.1 keeps no prepared transactions")
 def test_the_dual_write_of_the_readme_writes_both(start_broker: StartBroker, tmp_path: Path) -> None:
     bootstrap = start_broker({"transaction.two.phase.commit.enable": "true"}).bootstrap
-    program = example("A database and Kafka that do not diverge").replace(ADDRESS, bootstrap)
+    program = example("A database and Kafka, consistent").replace(ADDRESS, bootstrap)
     for _ in range(2):
         subprocess.run([sys.executable, "-c", program], cwd=tmp_path, timeout=TIMEOUT_S, check=True)
     connection = sqlite3.connect(tmp_path / "orders.db")

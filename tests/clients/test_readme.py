@@ -48,7 +48,7 @@ def test_the_examples_do_what_they_say(start_broker: StartBroker) -> None:
 
 
 def test_the_example_of_our_own_client_does_what_it_says(bootstrap: str) -> None:
-    assert run(example("A client that comes with it"), bootstrap) == [
+    assert run(example("The client"), bootstrap) == [
         "b'table 4' b'two teas' at offset 0",
         "b'table 4' b'a scone' at offset 1",
     ]
