@@ -48,7 +48,7 @@ class TimedReply(Parked, Protocol):
 
 
 class FastPath(Protocol):
-    """A quicker way for the ordinary requests of one version of an API; it refuses nothing (ADR 11)."""
+    """A quicker way for the ordinary requests of one version of an API; it refuses nothing (docs/adr/0012)."""
 
     def begin(self, frame: Buffer, correlation_id: int, client_id_size: int) -> TimedReply | None:
         """None where the general way has to be taken; then nothing has happened yet that it would not do again."""

@@ -90,7 +90,7 @@ def forgotten_partitions(request: FetchRequest, named_by: NamedBy) -> Sequence[P
     ]
 
 
-class FetchInHand:
+class PendingFetch:
     """One Fetch from its first look at the partitions to its answer, parked in between if there was too little.
 
     `response` is set by a first look that found enough; after `park` the reply is resolved instead.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.fetch.request import FetchInHand, forgotten_partitions, wanted_partitions
+from broker.fetch.request import PendingFetch, forgotten_partitions, wanted_partitions
 from broker.fetch.sessions import NamedBy
 from protocol.errors import KafkaError
 from protocol.messages.fetch_response import FetchResponse
@@ -38,6 +38,6 @@ def fetch(request: FetchRequest, context: RequestContext, broker: Broker) -> Fet
         )
     except KafkaError as refusal:  # only the session is at fault, so no partition is named
         return FetchResponse(error_code=refusal.code.value)
-    in_hand = FetchInHand(request, context, broker, begun)
-    in_hand.look()
-    return in_hand.response or in_hand.park()
+    pending = PendingFetch(request, context, broker, begun)
+    pending.look()
+    return pending.response or pending.park()

@@ -56,8 +56,8 @@ NEVER_THERE = frozenset({LATEST_TIERED, EARLIEST_PENDING_UPLOAD})  # without rem
 def list_offsets(
     request: ListOffsetsRequest, context: RequestContext, broker: Broker
 ) -> ListOffsetsResponse | Deferred[ListOffsetsResponse]:
-    in_hand = ListOffsetsInHand(request, context, broker)
-    return in_hand.response if in_hand.reply is None else in_hand.reply
+    pending = ListOffsetsInHand(request, context, broker)
+    return pending.response if pending.reply is None else pending.reply
 
 
 class ListOffsetsInHand:

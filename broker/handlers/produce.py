@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.api.authorization import Operation, ResourceType
-from broker.produce.request import ProduceInHand
+from broker.produce.request import PendingProduce
 from protocol.errors import ErrorCode, KafkaError
 from storage.validation import is_first_batch_transactional
 
@@ -29,11 +29,11 @@ def produce(request: ProduceRequest, context: RequestContext, broker: Broker) ->
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
         return produce_in_transaction(request, context, broker)
-    in_hand = ProduceInHand(request.acks, context, broker)
+    pending = PendingProduce(request.acks, context, broker)
     for topic in request.topic_data:
-        in_hand.take(topic, in_hand.write_unguarded)
-    in_hand.one_done()
-    return in_hand.reply
+        pending.take(topic, pending.write_unguarded)
+    pending.one_done()
+    return pending.reply
 
 
 def produce_in_transaction(
@@ -42,9 +42,9 @@ def produce_in_transaction(
     # Here: most producers have no transactions.
     from broker.produce.transactional import TransactionalProduce
 
-    in_hand = ProduceInHand(request.acks, context, broker)
-    TransactionalProduce(in_hand, context, broker.verifier).begin(request)
-    return in_hand.reply
+    pending = PendingProduce(request.acks, context, broker)
+    TransactionalProduce(pending, context, broker.verifier).begin(request)
+    return pending.reply
 
 
 def has_transactional_records(request: ProduceRequest) -> bool:

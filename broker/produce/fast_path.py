@@ -45,7 +45,7 @@ CORRELATION_ID = Packing(">i")
 # What differs between the answers for one partition: base offset, log append time, log start offset.
 NUMBERS = Packing(">qqq")
 NO_OFFSET = NO_TIMESTAMP = -1
-MOST_PLACES = 100_000
+MOST_KNOWN = 100_000
 
 
 def fast_path(
@@ -57,7 +57,7 @@ def fast_path(
     return ProduceFastPath(route, broker, now_ms)
 
 
-class Place(NamedTuple):
+class KnownPartition(NamedTuple):
     """A partition as requests of one version name it, and the answer for it, but for its numbers."""
 
     partition: Partition
@@ -73,7 +73,7 @@ class ProduceFastPath:
         self._has_ids = route.version >= TOPIC_IDS_SINCE
         self._acks_to_topic = ACKS_TO_ID if self._has_ids else ACKS_TO_NAME
         self._operation = Operation.of_produce(route.version)
-        self._places: dict[bytes, Place] = {}  # by the bytes from the topic to the partition index
+        self._known: dict[bytes, KnownPartition] = {}  # by the bytes from the topic to the partition index
 
     def begin(self, frame: Buffer, correlation_id: int, client_id_size: int) -> QuickReply | None:
         """None where anything is unusual or wrong; then nothing has happened, but that the coordinator was asked."""
@@ -111,17 +111,17 @@ class ProduceFastPath:
         ):
             return None
         key = bytes(frame[start:end])
-        place = self._places.get(key)
-        if place is None or place.partition.is_deleted:
-            place = self._find(key)
-            if place is None:
+        known = self._known.get(key)
+        if known is None or known.partition.is_deleted:
+            known = self._find(key)
+            if known is None:
                 return None
         records = memoryview(frame)[records_at:records_end]
-        partition, now_ms = place.partition, self._now_ms()
+        partition, now_ms = known.partition, self._now_ms()
         header = accept_usual(records, partition.rules, now_ms)
         if header is None or header.is_transactional is (id_size == NONE):
             return None
-        staged = QuickReply(self, place, correlation_id, len(frame))
+        staged = QuickReply(self, known, correlation_id, len(frame))
         try:
             guard = None
             if id_size:
@@ -135,7 +135,7 @@ class ProduceFastPath:
         staged.log_start_offset = partition.log.log_start_offset
         return staged
 
-    def _find(self, key: bytes) -> Place | None:
+    def _find(self, key: bytes) -> KnownPartition | None:
         """Looks once, and keeps what it found."""
         if key[-COUNT_AND_INDEX_BYTES] != ONE:
             return None
@@ -150,10 +150,10 @@ class ProduceFastPath:
             return None
         if partition.is_internal:  # these ask who writes to them
             return None
-        if len(self._places) >= MOST_PLACES:  # names of deleted topics, it seems
-            self._places.clear()
-        place = self._places[key] = Place(partition, *answer_form(self.route.version, partition))
-        return place
+        if len(self._known) >= MOST_KNOWN:  # names of deleted topics, it seems
+            self._known.clear()
+        known = self._known[key] = KnownPartition(partition, *answer_form(self.route.version, partition))
+        return known
 
 
 class QuickReply:
@@ -163,8 +163,8 @@ class QuickReply:
         "_correlation_id",
         "_error",
         "_fast_path",
+        "_known",
         "_on_done",
-        "_place",
         "appended",
         "is_done",
         "log_start_offset",
@@ -180,9 +180,9 @@ class QuickReply:
     started_s: float  # as of Exchange
     parked_s: float
 
-    def __init__(self, fast_path: ProduceFastPath, place: Place, correlation_id: int, size_bytes: int) -> None:
+    def __init__(self, fast_path: ProduceFastPath, known: KnownPartition, correlation_id: int, size_bytes: int) -> None:
         self._fast_path = fast_path
-        self._place = place
+        self._known = known
         self._correlation_id = correlation_id
         self._error: KafkaError | None = None
         self._on_done: Callable[[object], None] | None = None
@@ -211,18 +211,18 @@ class QuickReply:
         now_s = perf_counter()
         route.remote_s += now_s - self.parked_s
         route.answered_in[int((now_s - self.started_s) * 1e6).bit_length()] += 1
-        place, appended = self._place, self.appended
+        known, appended = self._known, self.appended
         if self._error is not None:
             refused = PartitionProduceResponse(
-                index=place.partition.index, error_code=self._error.code.value, base_offset=NO_OFFSET
+                index=known.partition.index, error_code=self._error.code.value, base_offset=NO_OFFSET
             )
-            return response_chunks(route.key, route.version, self._correlation_id, response(place.partition, refused))
+            return response_chunks(route.key, route.version, self._correlation_id, response(known.partition, refused))
         time_ms = appended.log_append_time_ms
-        answer = bytearray(place.answer)
+        answer = bytearray(known.answer)
         CORRELATION_ID.pack_into(answer, CORRELATION_ID_AT, self._correlation_id)
         NUMBERS.pack_into(
             answer,
-            place.numbers_at,
+            known.numbers_at,
             appended.base_offset,
             NO_TIMESTAMP if time_ms is None else time_ms,
             self.log_start_offset,

@@ -68,7 +68,7 @@ class NotVerified(KafkaError):
     """Refused before the log was asked; the client is told `message` too."""
 
 
-class ProduceInHand:
+class PendingProduce:
     """One Produce, from its first batch to its answer: counts the partitions that are not done.
 
     Batches are checked here when that is cheap, else in a thread; then the reply does not overlap with later requests

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.coordinators.verification import Operation, TransactionalProducer, Unverified, Verdicts
-from broker.produce.request import NotVerified, ProduceInHand
+from broker.produce.request import NotVerified, PendingProduce
 from protocol.errors import ErrorCode, KafkaError
 from storage.validation import RefusedRecords, only_batch
 
@@ -37,7 +37,7 @@ ANSWERS: Mapping[Operation, Mapping[ErrorCode, ErrorCode]] = {
 }
 
 
-class Held(NamedTuple):
+class HeldBatch(NamedTuple):
     """A batch that waits for the verification of its request. header: None where it is not transactional."""
 
     partition: Partition
@@ -47,18 +47,18 @@ class Held(NamedTuple):
 
 
 class TransactionalProduce:
-    def __init__(self, in_hand: ProduceInHand, context: RequestContext, verifier: Verifier) -> None:
-        self._in_hand = in_hand
+    def __init__(self, pending: PendingProduce, context: RequestContext, verifier: Verifier) -> None:
+        self._pending = pending
         self._version = context.api_version
         self._verifier = verifier
-        self._held: list[Held] = []
+        self._held: list[HeldBatch] = []
         self._operation = Operation.of_produce(context.api_version)
 
     def begin(self, request: ProduceRequest) -> None:
         """Raises KafkaError where the request as a whole is refused; then nothing was asked or written."""
-        in_hand = self._in_hand
+        pending = self._pending
         for topic in request.topic_data:
-            in_hand.take(topic, self._hold)
+            pending.take(topic, self._hold)
         assert request.transactional_id is not None
         producers = {
             TransactionalProducer(request.transactional_id, each.header.producer_id, each.header.producer_epoch)
@@ -82,34 +82,34 @@ class TransactionalProduce:
 
         self._verifier.verify(producers.pop(), batches, self._operation, verified, waits_for_the_last=True)
         if not is_done:
-            in_hand.reply.overlaps = False  # the producer's next request must not overtake this one
+            pending.reply.overlaps = False  # the producer's next request must not overtake this one
 
     def _hold(self, partition: Partition, records: Buffer | None, answer: PartitionProduceResponse) -> None:
         if records is None:
-            self._held.append(Held(partition, records, answer, None))
+            self._held.append(HeldBatch(partition, records, answer, None))
             return
         header = only_batch(records, self._version)
         if not header.is_transactional:
-            self._held.append(Held(partition, records, answer, None))
+            self._held.append(HeldBatch(partition, records, answer, None))
             return
-        refusal = self._in_hand.refusal_by_request(partition)
+        refusal = self._pending.refusal_by_request(partition)
         if partition.is_internal:
             # Kafka adds the partition to the transaction first, and refuses the batch afterwards.
             raise refusal or KafkaError(E.INVALID_TOPIC_EXCEPTION)
         if not header.has_producer_id:
             # Kafka asks nobody, and writes it; no marker could ever end that transaction.
             raise refusal or RefusedRecords(E.INVALID_RECORD, "transactional records without a producer id")
-        self._held.append(Held(partition, records, answer, header))
+        self._held.append(HeldBatch(partition, records, answer, header))
 
     def _verified(self, verdicts: Verdicts) -> None:
-        in_hand = self._in_hand
+        pending = self._pending
         for partition, records, answer, _ in self._held:
             verdict = verdicts.get((partition.topic, partition.index))
             if isinstance(verdict, KafkaError):
-                in_hand.refuse(answer, self._told(verdict), None)
+                pending.refuse(answer, self._told(verdict), None)
             else:
-                in_hand.write(partition, records, answer, verdict)
-        in_hand.one_done()
+                pending.write(partition, records, answer, verdict)
+        pending.one_done()
 
     def _told(self, refusal: KafkaError) -> KafkaError:
         code = ANSWERS[self._operation].get(refusal.code, refusal.code)

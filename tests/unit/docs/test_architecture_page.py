@@ -1,0 +1,58 @@
+"""docs/architecture.md names a file and a function for each step of a request: they exist."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+PAGE = REPOSITORY / "docs" / "architecture.md"
+STEP = re.compile(r"`([a-z_/]+\.py)::([\w.]+)`")
+WALKS = ("The usual Produce", "The general Produce", "EndTxn", "A read_committed Fetch")
+
+
+def steps(text: str) -> list[tuple[str, str]]:
+    return STEP.findall(text)
+
+
+def walk(title: str) -> str:
+    """The section of the page under this heading."""
+    after = PAGE.read_text(encoding="utf-8").partition(f"### {title}\n")[2]
+    return re.split(r"^##", after, maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def names_in(path: Path) -> set[str]:
+    """What a file defines at its top, and in its classes as `Class.name`."""
+
+    def defined(body: list[ast.stmt]) -> list[str]:
+        names = []
+        for statement in body:
+            match statement:
+                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                    names.append(statement.name)
+                case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                    names.append(name)
+        return names
+
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = set(defined(tree.body))
+    for statement in tree.body:
+        if isinstance(statement, ast.ClassDef):
+            found |= {f"{statement.name}.{name}" for name in defined(statement.body)}
+    return found
+
+
+@pytest.mark.parametrize("title", WALKS)
+def test_the_page_tells_the_way_of_a_request_by_functions(title: str) -> None:
+    assert len(steps(walk(title))) >= 8
+
+
+def test_every_function_that_the_page_names_exists() -> None:
+    named = set(steps(PAGE.read_text(encoding="utf-8")))
+    missing = [
+        f"{file}::{name}"
+        for file, name in sorted(named)
+        if not (REPOSITORY / file).is_file() or name not in names_in(REPOSITORY / file)
+    ]
+    assert missing == []
