@@ -68,7 +68,7 @@ async def _serve(
     serving = ServingBroker(config, loop)
     await serving.start()
     # What start-up has built is here to stay: the collector need not walk over it again. What requests leave behind
-    # has no cycles, save after errors: looking for some after every 700 objects took a tenth of the time of a Produce.
+    # has no cycles, except after errors: looking for some every 700 objects took a tenth of the time of a Produce.
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
     gc.enable()

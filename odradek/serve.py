@@ -129,7 +129,7 @@ def run(options: ServeOptions) -> int:
 
 
 def default_data_directory(environ: Mapping[str, str]) -> Path:
-    """Where data goes if nobody said: the same place wherever `serve` is typed, and not one that a reboot empties."""
+    """The default data directory: the same wherever `serve` is typed, and not one that a reboot empties."""
     home = environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
     return Path(home) / "odradek"
 

@@ -208,7 +208,7 @@ class BrokerConfig:
 
     @property
     def log_retention_millis(self) -> int | None:
-        """None means for ever. Milliseconds, minutes, hours: the finest that is set."""
+        """None means without limit. Milliseconds, minutes, hours: the finest unit that is set wins."""
         ms = self.log_retention_ms
         if ms is None:
             minutes = self.log_retention_minutes
@@ -308,7 +308,7 @@ class BrokerConfig:
             raise ConfigError("metadata.log.dir", metadata_directory, f"the metadata log lies in {directories[0]}")
         for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
             if self.current_text(name) == "0":
-                raise ConfigError(name, "0", "must be -1 (for ever) or at least 1")
+                raise ConfigError(name, "0", "must be -1 (no limit) or at least 1")
         for name, millis in (
             ("log.roll.ms", self.log_roll_millis),
             ("log.roll.jitter.ms", self.log_roll_jitter_millis),

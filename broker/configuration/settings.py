@@ -45,7 +45,7 @@ class Allowed(Protocol):
         """Raises InvalidSetting."""
 
     def describe(self) -> str:
-        """What is allowed, for a message to whoever wrote the configuration."""
+        """The allowed values, for a message to the author of the configuration."""
 
 
 class Range(NamedTuple):

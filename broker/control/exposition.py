@@ -167,7 +167,7 @@ def transactions(measures: Measures) -> Families:
         yield gauge(f"{prefix}_active_transaction_open_time_max", "Age of the oldest open transaction, ms", open_ms)
         yield gauge(
             f"{prefix}_kept_transaction_count",
-            "Open transactions that are kept for whoever recovered them",
+            "Open transactions that are kept for a recovery to decide",
             measures.transactions.kept,
         )
     prefix = "kafka_server_addpartitionstotxnmanager"

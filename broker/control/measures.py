@@ -89,7 +89,7 @@ class GroupMeasure(NamedTuple):
 
 class TransactionMeasure(NamedTuple):
     """Transactional ids by state, for how long the oldest open transaction has been open, and how many are kept for
-    whoever recovered them (KIP-939)."""
+    their recovery to decide (KIP-939)."""
 
     ids_by_state: Mapping[str, int]
     open_time_max_ms: int

@@ -136,7 +136,7 @@ class GroupCoordinator:
             shard.unload()
 
     def stop(self) -> None:
-        """Who waits is told to look for another coordinator: there may be one, after the restart."""
+        """Waiting requests are told to look for another coordinator: there may be one after the restart."""
         if self._expiry_timer is not None:
             self._expiry_timer.cancel()
         for shard in self._shards.values():

@@ -265,7 +265,7 @@ class Shard(Generic[C]):
         self._release(outcome)
 
     def unload(self, code: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
-        """Forget everything; whoever waits is told `code`, as is whoever asks from now on."""
+        """Forget everything; waiting requests, and those that follow, are answered `code`."""
         self._why_not = code
         core, self._core = self._core, None
         for handle in self._armed.values():

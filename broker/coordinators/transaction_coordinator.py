@@ -193,7 +193,7 @@ class TransactionCoordinator:
         self._two_phase.are_all_known = True
 
     def stop(self) -> None:
-        """Who waits is told to look for another coordinator: there may be one, after the restart."""
+        """Waiting requests are told to look for another coordinator: there may be one after the restart."""
         for handle in self._running_timers.values():
             handle.cancel()
         self._running_timers.clear()

@@ -90,7 +90,9 @@ class LocalMarkerWriter:
         except KafkaError:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) from None
         if marker.producer_id < 0 or marker.producer_epoch < 0:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # so does Kafka: a marker of nobody cannot be written
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR
+            )  # as in Kafka: a marker without a producer cannot be written
         if topic == OFFSETS_TOPIC:
             self._require_group_coordinator(index)
         now_ms = self._clock.now_ms()

@@ -126,7 +126,7 @@ class Verifier:
         self.clock = clock
         self.timers = timers
         self.coordinator = coordinator
-        # For who looks at metrics: questions to the coordinator that have been answered, how long all of them took,
+        # For the metrics: questions to the coordinator that have been answered, how long all of them took,
         # and partitions for which the answer was no.
         self.answered = self.answered_ms = self.failed = 0
 

@@ -277,7 +277,7 @@ class FetchSessions:
     def _evict_for(self, partition_count: int, now_ms: int) -> bool:
         """Make room for a session of this size: one that is idle, else an old one that is smaller.
 
-        Sessions younger than the eviction time stay, lest consumers push one another out in turn.
+        Sessions younger than the eviction time stay, so that consumers do not evict one another in turn.
         """
         if not self._sessions:
             return False

@@ -117,7 +117,7 @@ class GroupCore:
         return PROTOCOLS[group.group_type].on_timer(self.registry, group, key, now_ms)
 
     def unload(self, code: ErrorCode) -> list[Reply]:
-        """This broker no longer coordinates these groups: whoever waits is told, and the core is not used again."""
+        """This broker no longer coordinates these groups: answers waiting requests; the core is not used again."""
         replies = [
             reply
             for group in self.registry.groups.values()
@@ -237,7 +237,7 @@ class GroupCore:
         return Outcome(records=topic_tombstones(topic, topic_id, self._offsets), may_split=True)
 
     def forget_missing_topics(self, topic_exists: Callable[[bytes], bool]) -> Outcome[None]:
-        """Offsets of topics that were deleted while nobody looked. A topic that was not known by id is left alone."""
+        """Offsets of topics that were deleted while the group was not loaded. A topic not known by id is left alone."""
         return Outcome(records=missing_topic_tombstones(topic_exists, self._offsets), may_split=True)
 
     # Administration.
@@ -271,7 +271,7 @@ class GroupCore:
         return Outcome(result, records=records, timers=timers)
 
     def expire(self, now_ms: int) -> Outcome[None]:
-        """Offsets nobody came back for in `offsets.retention.minutes`, and empty groups that are left without any."""
+        """Offsets that expired after `offsets.retention.minutes`, and empty groups that are left without any."""
         records: list[CoordinatorRecord] = []
         timers: list[Timer] = []
         for group_id, group in self.registry.groups.items():

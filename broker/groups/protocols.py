@@ -28,7 +28,7 @@ class RebalanceProtocol:
     replay        applies one of them to the registry: makes the group, changes it, or removes it
     on_loaded     what a group that was read from the log asks for: timers, records that were due
     on_timer      what follows when one of its timers has fired
-    unload        the answers to whoever waits, when the group is no longer coordinated here
+    unload        the answers to waiting requests, when the group is no longer coordinated here
     """
 
     record_types: frozenset[int]

@@ -103,7 +103,7 @@ class TopicCreation:
         return created
 
     def begin(self, names: Iterable[str]) -> None:
-        """Create those of `names` that can be, and tell nobody: whoever asked will ask again."""
+        """Create those of `names` that can be, without an answer: the client will ask again."""
         from broker.metadata.topics import NewTopic
 
         topics = [internal_topic(name, self._config) or NewTopic(name) for name in names]

@@ -31,7 +31,7 @@ class Admission(Enum):
 
 
 class ConnectionQuota:
-    """Who is connected. As in Kafka a full broker makes newcomers wait, and too many from one address are closed."""
+    """The open connections. As in Kafka, a full broker makes new ones wait, and closes too many from one address."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self._limits = limits

@@ -100,7 +100,7 @@ class Server:
             self._listener = None
 
     async def stop(self, timeout_s: float) -> None:
-        """Answer what is in flight, save what only waits for time or for other clients; then close everything."""
+        """Answer what is in flight, except requests that wait for time or for other clients; then close everything."""
         self.stop_accepting()
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()

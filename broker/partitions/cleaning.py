@@ -33,7 +33,7 @@ AGAIN_MS = 20  # to wait for a sync that stands in the way of a swap
 
 
 class CleaningStopped(Exception):
-    """Nobody needs the pass any more."""
+    """The pass is no longer needed."""
 
 
 @dataclass(frozen=True, slots=True)

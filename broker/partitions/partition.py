@@ -83,7 +83,7 @@ class Partition:
         """Check and stage one batch (offsets are written into it); it is on disk by the end of the loop tick.
 
         batch    writable, and left alone by the caller from now on
-        header   that of `batch`; without it nobody finds out whether it belongs to a two-phase commit
+        header   that of `batch`; without it a batch of a two-phase commit is not recognised
         transaction_version  of the request that brought a marker
         guard    of a transactional batch; see `Log.append`
         raises   KafkaError if it is refused; then `on_done` is never called
@@ -153,7 +153,7 @@ class Partition:
             self._write()
 
     def sync(self) -> None:
-        """Have everything written so far synced; nobody waits for it."""
+        """Sync everything written so far; no reply waits for it."""
         self._syncs.add(self)
 
     def configure(self, config: LogConfig) -> None:
@@ -186,7 +186,7 @@ class Partition:
         self._parked.pop(wait, None)
 
     def deleted(self) -> None:
-        """The topic is gone: who waits here is told so. The log is closed by the caller."""
+        """The topic is deleted: requests that wait here are answered so. The caller closes the log."""
         self.is_deleted = True
         gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         unwritten, self._unwritten = self._unwritten, []

@@ -97,7 +97,7 @@ class TransactionalProduce:
             # Kafka adds the partition to the transaction first, and refuses the batch afterwards.
             raise refusal or KafkaError(E.INVALID_TOPIC_EXCEPTION)
         if not header.has_producer_id:
-            # Kafka asks nobody, and writes it; no marker could ever end that transaction.
+            # Kafka writes it without asking a coordinator; no marker could ever end that transaction.
             raise refusal or RefusedRecords(E.INVALID_RECORD, "transactional records without a producer id")
         self._held.append(HeldBatch(partition, records, answer, header))
 

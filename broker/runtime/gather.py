@@ -37,7 +37,7 @@ def gather(
         if all(answer.is_done for answer in pending):
             try:
                 together.resolve(complete())
-            except Exception as error:  # a bug of whoever answered; it is logged where the reply is read
+            except Exception as error:  # a bug of the code that answered; it is logged where the reply is read
                 together.fail(error)
 
     if not pending:

@@ -3,11 +3,11 @@
     EMPTY, COMPLETE_* → ONGOING → PREPARE_COMMIT or PREPARE_ABORT → markers in every partition → COMPLETE_*
 
 State comes from records (`replay`) and, for what records do not tell, from decisions whose records are written
-(`settle`): which markers are still owed, and who waits for the end. A request method only decides; whoever calls it
+(`settle`): which markers are still owed, and who waits for the end. A request method only decides; its caller
 appends `Outcome.records`, replays them and settles. A refusal of the whole request is raised as `KafkaError`.
 
 A decided transaction owes its markers until every partition has its own. `Outcome.replies` asks `marker_sender` for
-them; what became of them comes back by `markers_written`. Whatever fails is asked for again by a timer, for ever.
+them; what became of them comes back by `markers_written`. Failed markers are retried by a timer, without limit.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class TransactionCore:
         return Outcome(replies=(self._ask_for_markers(txn),), must_sync=txn.is_two_phase)
 
     def unload(self, code: ErrorCode) -> list[Reply]:
-        """This broker no longer coordinates these ids: whoever waits is told, and the core is not used again."""
+        """This broker no longer coordinates these ids: answers waiting requests; the core is not used again."""
         refusal = EndTxnResponse(error_code=code.value)
         replies = [Reply(reply.token, refusal) for reply in self._awaited.values()]
         self._awaited.clear()
@@ -219,7 +219,7 @@ class TransactionCore:
         )
 
     def ask_later(self, transactional_id: str) -> Outcome[int]:
-        """The decision stands and is recorded, so whoever waits is told; the rest is tried again."""
+        """The decision stands and is recorded, so waiting requests are answered; the rest is retried."""
         return Outcome(
             0,
             replies=self._awaiting(transactional_id),
@@ -241,7 +241,7 @@ class TransactionCore:
         return self._decided(self._fenced(txn, moment), True)
 
     def expire(self, now_ms: int) -> Outcome[None]:
-        """Forget the ids that nobody used for `transactional.id.expiration.ms`, or for as long as their rule says."""
+        """Forget the ids that were unused for `transactional.id.expiration.ms`, or for as long as their rule says."""
         expiration_ms = self._config.expiration_ms
         expired = [
             Forgotten(txn.transactional_id)
@@ -269,7 +269,7 @@ class TransactionCore:
 
     @property
     def kept_count(self) -> int:
-        """How many open transactions wait for whoever recovered them to end them (KIP-939)."""
+        """How many open transactions wait for the recovery that owns them to end them (KIP-939)."""
         return sum(self._txns[each].is_kept for each in self._ongoing)
 
     def open_time_max_ms(self, now_ms: int) -> int:

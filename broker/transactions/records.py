@@ -38,7 +38,7 @@ BYTES_BEFORE_PARTITIONS, BYTES_BEHIND_PARTITIONS = USUAL_START.size - VERSION_BY
 
 
 def value_version(txn: Txn, transaction_version: int) -> int:
-    """The oldest that the cluster's level allows, save that a second pair of producer id and epoch must stay."""
+    """The oldest that the cluster's level allows, except where a second pair of producer id and epoch must be kept."""
     if transaction_version == 0 and txn.next_producer_epoch is None:
         return VALUE_WITHOUT_TAGS
     return VALUE_WITH_TAGS

@@ -48,7 +48,7 @@ EXPIRABLE = frozenset({S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT})
 
 
 class Kept(Enum):
-    """A transaction that is ONGOING on the disk, and more than that: whoever recovered it may end it and no more.
+    """A transaction that is ONGOING on the disk, and more than that: its recovery may end it and no more.
 
     InitProducerId with KeepPreparedTxn gave them a pair of producer id and epoch of their own (KIP-939). Requests are
     held against that pair, so each grid has a row for it.
@@ -86,7 +86,7 @@ class Verdict(Enum):
     """What is to be done where a request is not refused."""
 
     BUMP = auto()  # the next epoch, or the next producer id when the epochs are used up
-    FENCE = auto()  # abort what is open in the name of the new owner, who is told to come again
+    FENCE = auto()  # abort what is open on behalf of the new owner, which is told to retry
     KEEP = auto()  # leave what is open as it is, and give the new owner a pair of its own to end it with
     ADD = auto()
     LOOK = auto()
@@ -114,7 +114,7 @@ COMMIT, ABORT, AGAIN = Verdict.COMMIT, Verdict.ABORT, Verdict.AGAIN
 FENCED, UNMAPPED = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING
 WAIT, WRONG = ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE
 
-# While a decision waits for its markers everybody waits, whoever asks: with the producer id about to change, the
+# While a decision waits for its markers all requests wait, from any producer: with the producer id about to change, the
 # request may come from the producer that has been told the next one already. Hence the rows full of WAIT.
 
 
@@ -127,12 +127,12 @@ def _grid(claims: tuple[Claim, ...], rows: Mapping[Row, tuple[Cell, ...]]) -> Gr
 
 # fmt: off
 INIT_PRODUCER_ID = _grid(
-    # RETRY: the epoch before the last bump. With an open transaction only the id is looked at: whoever comes with it
+    # RETRY: the epoch before the last bump. With an open transaction only the id is compared: a producer that has it
     # may end what is open, and is told on its next try whether the producer is its own.
     (Claim.NONE, Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.EMPTY:           (BUMP,  BUMP,  AGAIN, FENCED, FENCED),
     S.ONGOING:         (FENCE, FENCE, FENCE, FENCE,  FENCED),
-    # Whoever comes with a pair knows of a recovery, and must not end what a later one has taken over.
+    # A request with a pair knows of a recovery, and must not end what a later one has taken over.
     KEPT:              (FENCE, FENCE, FENCED, FENCED, FENCED),
     S.PREPARE_COMMIT:  (WAIT,  WAIT,  WAIT,  WAIT,   WAIT),
     S.PREPARE_ABORT:   (WAIT,  WAIT,  WAIT,  WAIT,   WAIT),

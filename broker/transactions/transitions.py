@@ -55,7 +55,7 @@ def initialised(
 
 
 def initialised_again(txn: Txn, *, timeout_ms: int, now_ms: int, transaction_version: int) -> Txn:
-    """A retry: the pair stays. So does the previous id, lest a third try be refused (in Kafka it is)."""
+    """A retry: the pair stays. So does the previous id, so that a third try is not refused, as it is in Kafka."""
     return txn._replace(
         state=_next_state(txn, TxnState.EMPTY),
         timeout_ms=timeout_ms,
@@ -157,7 +157,7 @@ def prepared_2(txn: Txn, state: TxnState, now_ms: int, new_producer_id: int | No
 
 
 def fenced(txn: Txn, *, now_ms: int, transaction_version: int, new_producer_id: int | None) -> Txn:
-    """Aborted by the coordinator, for a new owner or because its time is over; whoever began it is fenced.
+    """Aborted by the coordinator, for a new owner or because its time is over; the old owner is fenced.
 
     raises  ProducerIdNeeded
     """

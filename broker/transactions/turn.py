@@ -14,7 +14,7 @@ from broker.transactions.entry import TopicPartition, TxnRecord
 R_co = TypeVar("R_co", covariant=True)
 
 Token = object
-"""Stands for whoever is told something later; the core only keeps it and hands it back. The shell knows what it is."""
+"""Stands for a request that is answered later; the core only keeps it and hands it back. The shell knows what it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Moment(NamedTuple):
     """What a decision needs to know beside state and request.
 
     transaction_version  the finalised level of the cluster: 0, 1 or 2
-    new_producer_id      one that nobody had before; a decision that needs one and has none raises ProducerIdNeeded
+    new_producer_id      one that was never used; a decision that needs one and has none raises ProducerIdNeeded
     """
 
     now_ms: int
@@ -45,7 +45,7 @@ class Moment(NamedTuple):
 
 
 class ProducerIdNeeded(Exception):
-    """The decision cannot be taken without a producer id that nobody had before; take it again with one."""
+    """The decision cannot be taken without an unused producer id; take it again with one."""
 
 
 class MarkersOwed(NamedTuple):
@@ -65,7 +65,7 @@ class MarkersOwed(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """A message to whoever the token stands for, once what it rests on is recorded."""
+    """A message to the request that the token stands for, once what it rests on is recorded."""
 
     token: Token
     message: object

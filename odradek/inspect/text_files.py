@@ -77,7 +77,7 @@ def read_json(data: bytes, _: int) -> Iterator[Finding]:
 def read_nothing(data: bytes, _: int) -> Iterator[Finding]:
     """.lock: its being there, and locked, is all it says."""
     if data:
-        yield Note(0, f"{len(data)} bytes, which nobody reads")
+        yield Note(0, f"{len(data)} bytes, which are never read")
     else:
         yield Note(0, "empty, as it should be")
 

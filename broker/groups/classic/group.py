@@ -239,7 +239,7 @@ class ClassicGroup:
         self.members[member.member_id] = member
 
     def remove(self, member_id: str) -> None:
-        """A member, or somebody who has only been given a member id. The lead goes to the longest-standing member."""
+        """A member, or a client that has only been given a member id. The longest-standing member becomes leader."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count(member.protocols, -1)

@@ -161,7 +161,7 @@ def update_member(turn: Turn, joiner: Joiner, member: Member) -> None:
 
 
 def return_static_member(turn: Turn, joiner: Joiner, old_member_id: str) -> JoinGroupResponse | None:
-    """A static member was restarted: it takes over its own place, and whoever still speaks for the old id is fenced."""
+    """A static member was restarted: it takes over its own place, and requests with the old id are fenced."""
     group = turn.group
     old, old_leader_id = group.members[old_member_id], group.leader_id
     fenced = ErrorCode.FENCED_INSTANCE_ID

@@ -33,7 +33,7 @@ class Member:
 
     @property
     def shows_life_by_waiting(self) -> bool:
-        """Whoever waits for an answer of ours cannot send heartbeats meanwhile; a lost session is no news of it."""
+        """A member that waits for an answer cannot send heartbeats meanwhile, so its session does not expire."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def metadata(self, protocol_name: str) -> bytes:

@@ -75,7 +75,7 @@ def has_synced(turn: Turn, member_id: str) -> None:
 
 
 def settle_assignment(turn: Turn, request: SyncGroupRequest) -> None:
-    """The leader has decided: the group is recorded with its assignment, and everybody who waits gets theirs."""
+    """The leader has decided: the group is recorded with its assignment, and waiting members get theirs."""
     group = turn.group
     assignments = {each.member_id: bytes(each.assignment) for each in request.assignments}
     turn.records.append(group_metadata_record(group, assignments))
@@ -96,7 +96,7 @@ def assigned(group: ClassicGroup, member_id: str) -> SyncGroupResponse:
 
 
 def heartbeat_verdict(group: ClassicGroup, request: HeartbeatRequest) -> ErrorCode:
-    """Raises for whoever is no member of this generation; the others' session timers begin anew."""
+    """Raises for a client that is not a member of this generation; for a member the caller restarts its session."""
     verdict = HEARTBEAT[group.state]
     if group.state is GroupState.DEAD:
         raise KafkaError(verdict)

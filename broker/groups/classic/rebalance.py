@@ -53,7 +53,7 @@ def begin_initial_delay(turn: Turn) -> None:
 
 
 def maybe_complete_join(turn: Turn) -> None:
-    """The initial delay is waited out even if everybody seems to be there: nobody knows who else is coming."""
+    """The initial delay is waited out even if all known members have joined: others may still come."""
     group = turn.group
     if group.state is GroupState.PREPARING_REBALANCE and not group.is_initial_rebalance and group.all_have_joined:
         complete_join(turn)
@@ -101,7 +101,7 @@ def complete_join(turn: Turn) -> None:
 
 
 def elect_leader_among_joined(group: ClassicGroup) -> bool:
-    """A leader who did not come back cannot assign anything. False if nobody is there to lead."""
+    """Replaces a leader that did not rejoin, which cannot assign anything. False if no member is there to lead."""
     leader = group.members[group.leader_id] if group.leader_id is not None else None
     if leader is not None and leader.awaiting_join is not None:
         return True
@@ -137,7 +137,7 @@ def leader_view(group: ClassicGroup) -> list[JoinGroupResponseMember]:
 
 
 def abandon_assignment(turn: Turn) -> None:
-    """Whoever waits for the assignment of this generation learns that there will be none."""
+    """Members that wait for the assignment of this generation are told that there will be none."""
     for member in list(turn.group.members.values()):
         if member.awaiting_sync is not None:
             turn.reply(member.awaiting_sync, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS.value))

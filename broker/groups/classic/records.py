@@ -23,7 +23,7 @@ def empty_group_record(group_id: str, now_ms: int) -> CoordinatorRecord:
 
 
 def group_metadata_record(group: ClassicGroup, assignments: Mapping[str, bytes]) -> CoordinatorRecord:
-    """The group as it is, with these assignments by member id; whoever is not named is assigned nothing."""
+    """The group as it is, with these assignments by member id; members that are not named are assigned nothing."""
     return CoordinatorRecord(
         GroupMetadataKey(group=group.group_id),
         GroupMetadataValue(

@@ -30,7 +30,7 @@ class Verdict(Enum):
     SAME_GENERATION = auto()  # nothing changed: answer with the generation that the member is in already
     KEEP_ASSIGNMENT = auto()  # a static member came back: no rebalance as long as the chosen protocol stays
     PARK = auto()  # answered when the leader has decided
-    SUBSCRIBED_TOPICS_STAY = auto()  # offsets may go, save those of topics that the group is subscribed to
+    SUBSCRIBED_TOPICS_STAY = auto()  # offsets may be deleted, except those of topics that the group is subscribed to
 
 
 S, E, V = GroupState, ErrorCode, Verdict

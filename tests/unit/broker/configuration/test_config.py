@@ -110,7 +110,7 @@ def test_broker_id_is_an_older_name_of_node_id(settings: dict[str, str]) -> None
         ("log.dirs", "/a,/b", "one directory is served"),
         ("process.roles", "controller", "this is a broker"),
         ("metadata.log.dir", "/elsewhere", "the metadata log lies in /tmp/kafka-logs"),
-        ("log.retention.ms", "0", "must be -1 (for ever) or at least 1"),
+        ("log.retention.ms", "0", "must be -1 (no limit) or at least 1"),
         ("group.min.session.timeout.ms", "1800001", "must not exceed group.max.session.timeout.ms (1800000)"),
     ],
 )
