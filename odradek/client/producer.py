@@ -253,7 +253,9 @@ class Producer:
         return session.prepared if session.prepared.has_transaction else None
 
     async def begin_transaction(self) -> None:
-        self._transactional().enter(Call.BEGIN)
+        """Asks the broker only after a transaction that was recovered (`keep_prepared=True`), or when the cluster's
+        transaction.version was changed. Raises RetriableError if it does not answer in `max_block_ms`."""
+        await self._transactional().begin()
 
     async def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], group: str | ConsumerGroupMetadata

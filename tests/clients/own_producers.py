@@ -9,7 +9,10 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from odradek.client import Producer, RetriableError, TopicPartition
+from odradek.client.network.cluster import Cluster
 from protocol.api_keys import ApiKey
+from protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
+from protocol.messages.update_features_response import UpdateFeaturesResponse
 from tests.clients.admin import create_topic
 from tests.clients.speakers import wait_for
 from tests.clients.test_transactions import is_decided, offset_becomes
@@ -17,7 +20,20 @@ from tests.clients.transactions import confluent_values
 from tests.support.broker_process import Broker
 from tests.support.flaky_proxy import FlakyProxy
 
+UPGRADE, SAFE_DOWNGRADE = 1, 2
 TWO_PHASE: dict[str, object] = {"transaction.two.phase.commit.enable": "true"}
+
+
+async def set_transaction_version(bootstrap: str, level: int) -> None:
+    cluster = Cluster(bootstrap, client_id="test")
+    await cluster.start()
+    kind = UPGRADE if level > cluster.transaction_version else SAFE_DOWNGRADE
+    update = FeatureUpdateKey(feature="transaction.version", max_version_level=level, upgrade_type=kind)
+    answer = await cluster.ask(
+        UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=[update]), UpdateFeaturesResponse
+    )
+    assert answer.error_code == 0, answer
+    await cluster.close()
 
 
 @asynccontextmanager

@@ -9,11 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from odradek.client import AbortableError, FatalError
-from odradek.client.network.cluster import Cluster
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
-from protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
-from protocol.messages.update_features_response import UpdateFeaturesResponse
 from tests.clients.admin import create_topic
 from tests.clients.conftest import SETTINGS
 from tests.clients.own_producers import (
@@ -21,12 +18,12 @@ from tests.clients.own_producers import (
     a_producer,
     a_transactional,
     committed,
+    set_transaction_version,
     two_transactions_with_a_fault,
 )
 from tests.support.broker_process import new_broker
 from tests.support.flaky_proxy import FlakyProxy
 
-DOWNGRADE = 2
 OF_A_TRANSACTION = [
     ApiKey.ADD_PARTITIONS_TO_TXN,
     ApiKey.ADD_OFFSETS_TO_TXN,
@@ -36,17 +33,6 @@ OF_A_TRANSACTION = [
 ]
 
 
-async def lower_transaction_version(bootstrap: str) -> None:
-    cluster = Cluster(bootstrap, client_id="test")
-    await cluster.start()
-    update = FeatureUpdateKey(feature="transaction.version", max_version_level=1, upgrade_type=DOWNGRADE)
-    answer = await cluster.ask(
-        UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=[update]), UpdateFeaturesResponse
-    )
-    assert answer.error_code == 0, answer
-    await cluster.close()
-
-
 @pytest.fixture(scope="module")
 def at_version_1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlakyProxy]:
     """Behind a proxy, whose address is the one that is advertised."""
@@ -54,7 +40,7 @@ def at_version_1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlakyProx
         advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
         with new_broker(tmp_path_factory.mktemp("broker") / "data", {**SETTINGS, **TWO_PHASE, **advertised}) as broker:
             proxy.target = (broker.host, broker.port)
-            asyncio.run(lower_transaction_version(proxy.bootstrap))
+            asyncio.run(set_transaction_version(proxy.bootstrap, 1))
             yield proxy
 
 

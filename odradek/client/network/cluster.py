@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
+import odradek
 from odradek.client.errors import RETRIABLE, ClientError, RetriableError, check, code_of, refusal
 from odradek.client.network.backoff import Backoff
-from odradek.client.network.connection import Connection
+from odradek.client.network.connection import Connection, Versions
 from odradek.client.values import TopicPartition
 from protocol.errors import ErrorCode
+from protocol.messages.api_versions_request import ApiVersionsRequest
+from protocol.messages.api_versions_response import ApiVersionsResponse
 from protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from protocol.messages.find_coordinator_response import FindCoordinatorResponse
 from protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
@@ -93,6 +96,7 @@ class Cluster:
         self._opening: dict[tuple[str, int, str], asyncio.Task[Connection]] = {}
         self._features_epoch = -1
         self._features: dict[str, int] = {}
+        self._features_learnt_at = 0.0
         self._is_closed = False
 
     async def start(self) -> None:
@@ -173,8 +177,26 @@ class Cluster:
 
     @property
     def transaction_version(self) -> int:
-        """The finalised level of the feature; 0 where the broker does not say."""
+        """The finalised level of the feature as last heard; 0 where the broker does not say."""
         return self._features.get(TRANSACTION_VERSION, 0)
+
+    async def refresh_features(self) -> None:
+        """Ask for the finalised features, which connections tell only when they are opened. Raises ClientError."""
+        request = ApiVersionsRequest(client_software_name="odradek", client_software_version=odradek.__version__)
+        answer = await self.ask(request, ApiVersionsResponse)
+        check(answer.error_code, "the versions of the cluster")
+        self._learn_features(Versions.of(answer))
+
+    @property
+    def are_features_stale(self) -> bool:
+        """Whether they were last heard of more than `metadata_max_age_ms` ago."""
+        return time.monotonic() - self._features_learnt_at > self._metadata_max_age_s
+
+    def _learn_features(self, versions: Versions) -> None:
+        self._features_learnt_at = time.monotonic()
+        if versions.features_epoch >= self._features_epoch:
+            self._features_epoch = versions.features_epoch
+            self._features = dict(versions.features)
 
     # Metadata.
 
@@ -319,9 +341,7 @@ class Cluster:
         finally:
             del self._opening[address]
         self._connections[address] = connection
-        if connection.versions.features_epoch >= self._features_epoch:
-            self._features_epoch = connection.versions.features_epoch
-            self._features = dict(connection.versions.features)
+        self._learn_features(connection.versions)
         return connection
 
     async def _ask_for_topic(self, name: str) -> MetadataResponseTopic:

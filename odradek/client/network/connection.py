@@ -35,6 +35,14 @@ class Versions:
     features_epoch: int = -1
     features: Mapping[str, int] = field(default_factory=dict)  # the finalised levels
 
+    @classmethod
+    def of(cls, answer: ApiVersionsResponse) -> Versions:
+        return cls(
+            {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys},
+            answer.finalized_features_epoch,
+            {feature.name: feature.max_version_level for feature in answer.finalized_features},
+        )
+
     def newest(self, request: type[Message], max_version: int | None = None) -> int | None:
         """The newest version that both sides know, and none above `max_version`."""
         oldest, newest = self.served.get(request.API_KEY, (0, -1))
@@ -173,11 +181,7 @@ class Connection(asyncio.BufferedProtocol):
             answer = await self.send(ApiVersionsRequest(), VERSION_OF_THE_FIRST_CLIENTS, ApiVersionsResponse)
         if answer.error_code != 0:
             raise RetriableError(f"{self.name} does not say which versions it speaks: error {answer.error_code}")
-        self.versions = Versions(
-            {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys},
-            answer.finalized_features_epoch,
-            {feature.name: feature.max_version_level for feature in answer.finalized_features},
-        )
+        self.versions = Versions.of(answer)
 
     def _timed_out(self, request: type[Message], timeout_s: float) -> None:
         name = ApiKey(request.API_KEY).name

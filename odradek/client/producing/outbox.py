@@ -14,6 +14,7 @@ Decides what may be sent and what an answer means for the other batches; it send
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from enum import Enum, auto
 
 from odradek.client.producing.producer_batch import NO_IDENTITY, Identity, ProducerBatch
@@ -35,10 +36,10 @@ class Gap(Enum):
 class Outbox:
     """`in_flight` and `waiting` together are all unanswered batches, oldest first; only the last may be open."""
 
-    def __init__(self, partition: TopicPartition, *, is_idempotent: bool, first_alone: bool) -> None:
-        """first_alone: wait for the first answer of each identity before there are two batches under way. A partition
-        that knows nothing of a producer takes any sequence from it, so a second batch might be written although the
-        first was not. With transaction.version 2 the broker prevents it."""
+    def __init__(self, partition: TopicPartition, *, is_idempotent: bool, first_alone: Callable[[], bool]) -> None:
+        """first_alone: whether to wait for the first answer of each identity before there are two batches under way. A
+        partition that knows nothing of a producer takes any sequence from it, so a second batch might be written
+        although the first was not. With transaction.version 2 the broker prevents it."""
         self.partition = partition
         self.in_flight: deque[ProducerBatch] = deque()
         self.waiting: deque[ProducerBatch] = deque()
@@ -81,7 +82,7 @@ class Outbox:
             if (
                 self._is_halted
                 or self._broken != NONE
-                or (self._first_alone and self._is_idempotent and not self._is_known)
+                or (not self._is_known and self._is_idempotent and self._first_alone())
             ):
                 return None
         else:

@@ -385,10 +385,16 @@ class Sender:
         """As many outboxes as the topic has partitions by what is known of it."""
         outboxes = self._topics.setdefault(topic, [])
         known = self._cluster.known_topic(topic)
-        first_alone = not self._permission.is_transaction_v2
+        permission = self._permission
         for index in range(len(outboxes), 0 if known is None else len(known.leaders)):
             partition = TopicPartition(topic, index)
-            outboxes.append(Outbox(partition, is_idempotent=self._rules.is_idempotent, first_alone=first_alone))
+            outboxes.append(
+                Outbox(
+                    partition,
+                    is_idempotent=self._rules.is_idempotent,
+                    first_alone=lambda: not permission.is_transaction_v2,
+                )
+            )
         return outboxes
 
     def _all_outboxes(self) -> Iterable[Outbox]:

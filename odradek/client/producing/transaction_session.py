@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TypeVar
 
 from odradek.client.errors import (
@@ -84,6 +85,7 @@ class TransactionSession:
         self.prepared = PreparedTxnState()
         self.is_transaction_v2 = False
         self.has_begun = False  # whether the coordinator may know of a transaction that has to be ended
+        self._must_init_anew = False  # before the next transaction
         self._added: set[TopicPartition] = set()
         self._to_add: set[TopicPartition] = set()
         self._adding: asyncio.Task[None] | None = None
@@ -122,10 +124,7 @@ class TransactionSession:
         needs_version = TWO_PHASE_COMMIT if keep_prepared or self._two_phase_commit else 0
         self.is_transaction_v2 = self._cluster.transaction_version >= TRANSACTION_V2
         if needs_version and not self.is_transaction_v2:
-            error = FatalError(
-                "two-phase commit takes transaction.version 2, in which no two transactions have the same name",
-                ErrorCode.UNSUPPORTED_VERSION,
-            )
+            error = _needs_version_2()
             self.failed(Verdict.FATAL, error)
             raise error
         answer = await self._init_producer_id(needs_version, keep_prepared=keep_prepared)
@@ -133,6 +132,8 @@ class TransactionSession:
         if answer.ongoing_txn_producer_id != NO_PRODUCER_ID:
             self.prepared = PreparedTxnState(answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
             self.has_begun = True
+            # KIP-939 says nothing of the timeout that the next transaction has after one that was recovered.
+            self._must_init_anew = True
             self.state = TxnState.PREPARED
         else:
             self.state = TxnState.NOTHING_KEPT if keep_prepared else TxnState.READY
@@ -166,6 +167,19 @@ class TransactionSession:
             self.prepared = PreparedTxnState(*self.identity) if self.has_begun else PreparedTxnState()
             self.state = TxnState.PREPARED
             return self.prepared
+
+    async def begin(self) -> None:
+        """IN_TRANSACTION afterwards. Asks the coordinator only after a transaction that was recovered, or when the
+        protocol has changed. Raises RetriableError if that takes longer than `max_block_ms`: then call it again."""
+        if self._must_init_anew and self.state is TxnState.READY:
+            await self._init_anew()
+        self.enter(Call.BEGIN)
+
+    async def _init_anew(self) -> None:
+        """Under the next epoch, unless a newer producer has taken over."""
+        bumped = await self._init_producer_id(0, expected=self.identity)
+        self.identity = Identity(bumped.producer_id, bumped.producer_epoch)
+        self._must_init_anew = False
 
     # Adding partitions and offsets.
 
@@ -293,17 +307,33 @@ class TransactionSession:
                 min_version=END_TXN_V2 if self.is_transaction_v2 else 0,
                 is_aborting=not committed,
             )
-            if self.is_transaction_v2:
+            if answer.producer_id != NO_PRODUCER_ID:  # which a cluster of version 0 says, also to EndTxn v5
                 self.identity = Identity(answer.producer_id, answer.producer_epoch)
+            self.has_begun = False  # when what follows fails, and this is called again, it is not ended twice
+            await self._follow_the_cluster(is_sure=self.is_transaction_v2 and answer.producer_id != NO_PRODUCER_ID)
         if not self.is_transaction_v2 and needs_new_epoch(self.identity):
-            bumped = await self._init_producer_id(0, expected=self.identity)
-            self.identity = Identity(bumped.producer_id, bumped.producer_epoch)
+            await self._init_anew()
         self._added.clear()
         self._to_add.clear()
         self.has_begun = False
         self.error = None
         self.prepared = PreparedTxnState()
         self.state = TxnState.READY
+        if self._two_phase_commit and not self.is_transaction_v2:
+            self.failed(Verdict.FATAL, _needs_version_2())
+
+    async def _follow_the_cluster(self, *, is_sure: bool) -> None:
+        """The protocol of the next transaction: transaction.version may be another by now.
+
+        is_sure   what was just answered says that it is 2; then it is asked for only now and then
+        """
+        if not is_sure or self._cluster.are_features_stale:
+            with suppress(ClientError):  # a cluster that does not answer is met again by the next request
+                await self._cluster.refresh_features()
+        is_transaction_v2 = self._cluster.transaction_version >= TRANSACTION_V2
+        # What partitions know of this epoch is of the old protocol: the new one begins with an epoch of its own.
+        self._must_init_anew |= is_transaction_v2 and not self.is_transaction_v2
+        self.is_transaction_v2 = is_transaction_v2
 
     # Asking.
 
@@ -359,3 +389,10 @@ class TransactionSession:
             failures += 1
             backoff = self._concurrent if code is ErrorCode.CONCURRENT_TRANSACTIONS else self._cluster.backoff
             await asyncio.sleep(backoff.delay_s(failures))
+
+
+def _needs_version_2() -> FatalError:
+    return FatalError(
+        "two-phase commit takes transaction.version 2, in which no two transactions have the same name",
+        ErrorCode.UNSUPPORTED_VERSION,
+    )

@@ -9,7 +9,7 @@ RECORDS = 10
 
 
 def an_outbox(*, first_alone: bool = False, is_idempotent: bool = True) -> Outbox:
-    return Outbox(TopicPartition("t", 0), is_idempotent=is_idempotent, first_alone=first_alone)
+    return Outbox(TopicPartition("t", 0), is_idempotent=is_idempotent, first_alone=lambda: first_alone)
 
 
 def fill(outbox: Outbox, count: int) -> list[ProducerBatch]:

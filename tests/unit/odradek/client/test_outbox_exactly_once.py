@@ -63,7 +63,7 @@ class Partition:
 class World:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.outbox = Outbox(TopicPartition("t", 0), is_idempotent=True, first_alone=True)
+        self.outbox = Outbox(TopicPartition("t", 0), is_idempotent=True, first_alone=lambda: True)
         self.identity = Identity(7, 0)
         self.partition = Partition()
         self.under_way: deque[Sent] = deque()

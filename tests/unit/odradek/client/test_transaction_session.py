@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import pytest
 
@@ -20,6 +21,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
 from protocol.messages.end_txn_response import EndTxnResponse
 from protocol.messages.find_coordinator_response import FindCoordinatorResponse
+from protocol.messages.init_producer_id_request import InitProducerIdRequest
 from protocol.messages.init_producer_id_response import InitProducerIdResponse
 from protocol.messages.metadata_response import MetadataResponse, MetadataResponseBroker
 from protocol.messages.txn_offset_commit_response import (
@@ -31,7 +33,9 @@ from protocol.struct import Message
 from tests.unit.odradek.client.scripted_broker import Request, ScriptedBroker, scripted
 
 E, S = ErrorCode, TxnState
+M = TypeVar("M", bound=Message)
 SERVED = {
+    ApiKey.API_VERSIONS: 3,
     ApiKey.METADATA: 9,
     ApiKey.FIND_COORDINATOR: 3,
     ApiKey.INIT_PRODUCER_ID: 6,
@@ -47,6 +51,7 @@ class Coordinator:
 
     broker: ScriptedBroker
     transaction_version: int = 2
+    features_epoch: int = 1
     sayings: dict[ApiKey, list[Message]] = field(default_factory=dict)
 
     def says(self, api: ApiKey, messages: Iterable[Message]) -> None:
@@ -55,6 +60,14 @@ class Coordinator:
     def asked(self, api: ApiKey) -> list[int]:
         """The versions of the requests that came."""
         return [request.api_version for request in self.broker.requests if request.api_key == api.value]
+
+    def last(self, kind: type[M]) -> M:
+        request = [each for each in self.broker.requests if each.api_key == kind.API_KEY][-1]
+        return request.read(kind)
+
+    def changes_level(self, level: int) -> None:
+        self.transaction_version = level
+        self.features_epoch += 1
 
     def answers(self, request: Request) -> bytes | None:
         api = ApiKey(request.api_key)
@@ -74,7 +87,7 @@ class Coordinator:
             api_keys=[
                 ApiVersion(api_key=api.value, min_version=0, max_version=newest) for api, newest in SERVED.items()
             ],
-            finalized_features_epoch=1,
+            finalized_features_epoch=self.features_epoch,
             finalized_features=[
                 FinalizedFeatureKey(
                     name="transaction.version", max_version_level=self.transaction_version, min_version_level=0
@@ -99,12 +112,18 @@ def ended(code: ErrorCode = E.NONE, *, producer_id: int = 42, epoch: int = 4) ->
 
 @asynccontextmanager
 async def a_session(
-    *, two_phase_commit: bool = False, transaction_version: int = 2, max_block_ms: float = 20_000
+    *,
+    two_phase_commit: bool = False,
+    transaction_version: int = 2,
+    max_block_ms: float = 20_000,
+    metadata_max_age_ms: float = 300_000,
 ) -> AsyncIterator[tuple[TransactionSession, Coordinator]]:
     async with scripted() as broker:
         coordinator = Coordinator(broker, transaction_version)
         broker.answers = coordinator.answers
-        cluster = Cluster(f"127.0.0.1:{broker.port}", client_id="test", retry_backoff_ms=0.01)
+        cluster = Cluster(
+            f"127.0.0.1:{broker.port}", client_id="test", retry_backoff_ms=0.01, metadata_max_age_ms=metadata_max_age_ms
+        )
         await cluster.start()
         session = TransactionSession(
             cluster,
@@ -282,3 +301,130 @@ async def test_of_several_errors_the_one_that_does_not_pass_counts() -> None:
             await send_offsets(session)
         assert refused.value.code is E.ILLEGAL_GENERATION
         assert session.state is S.ABORTABLE_ERROR
+
+
+# What the next transaction must not inherit.
+
+
+async def recovered(session: TransactionSession, coordinator: Coordinator, *later: Message) -> None:
+    """The recovered transaction has ended; `later` is what InitProducerId answers after it."""
+    coordinator.says(ApiKey.INIT_PRODUCER_ID, [initialised(epoch=11, ongoing=(42, 10)), *later])
+    coordinator.says(ApiKey.END_TXN, [ended(epoch=12)])
+    session.enter(Call.INIT)
+    await session.init(keep_prepared=True)
+    await end(session, commit=True)
+
+
+@pytest.mark.parametrize("two_phase_commit", [True, False])
+async def test_after_a_recovered_transaction_the_producer_initialises_anew_without_keeping(
+    two_phase_commit: bool,
+) -> None:
+    """The timeout of the recovered one would be passed on by a broker that follows the KIP's draft."""
+    async with a_session(two_phase_commit=two_phase_commit) as (session, coordinator):
+        await recovered(session, coordinator, initialised(epoch=13))
+        assert coordinator.asked(ApiKey.INIT_PRODUCER_ID) == [6], "the end itself does not wait for it"
+        await session.begin()
+        assert (session.state, session.identity) == (S.IN_TRANSACTION, Identity(42, 13))
+        request = coordinator.last(InitProducerIdRequest)
+        assert not request.keep_prepared_txn
+        assert request.enable2_pc is two_phase_commit
+        assert (request.producer_id, request.producer_epoch) == (42, 12)
+        session.sends()
+        coordinator.says(ApiKey.END_TXN, [ended(epoch=14)])
+        await end(session, commit=True)
+        await session.begin()
+        assert len(coordinator.asked(ApiKey.INIT_PRODUCER_ID)) == 2, "once is enough"
+
+
+async def test_if_that_is_not_answered_the_next_transaction_can_be_begun_later() -> None:
+    async with a_session(max_block_ms=0) as (session, coordinator):
+        await recovered(session, coordinator, initialised(E.CONCURRENT_TRANSACTIONS), initialised(epoch=13))
+        with pytest.raises(RetriableError):
+            await session.begin()
+        assert session.state is S.READY
+        await session.begin()
+        assert session.identity == Identity(42, 13)
+
+
+async def test_if_a_newer_producer_has_taken_over_meanwhile_no_transaction_begins() -> None:
+    async with a_session() as (session, coordinator):
+        await recovered(session, coordinator, initialised(E.PRODUCER_FENCED))
+        with pytest.raises(ProducerFenced):
+            await session.begin()
+        assert session.state is S.FATAL_ERROR
+
+
+async def test_where_nothing_was_kept_nothing_is_initialised_anew() -> None:
+    async with a_session() as (session, coordinator):
+        coordinator.says(ApiKey.INIT_PRODUCER_ID, [initialised()])
+        session.enter(Call.INIT)
+        await session.init(keep_prepared=True)
+        await session.begin()
+        assert len(coordinator.asked(ApiKey.INIT_PRODUCER_ID)) == 1
+
+
+# transaction.version is changed while the producer is at work.
+
+
+async def test_when_the_level_is_lowered_to_0_the_producer_keeps_its_identity_and_goes_on_in_the_old_protocol() -> None:
+    async with a_session() as (session, coordinator):
+        await begun(session, coordinator)
+        coordinator.changes_level(0)
+        coordinator.says(ApiKey.END_TXN, [ended(producer_id=-1, epoch=-1), ended()])
+        await end(session, commit=True)
+        assert (session.state, session.identity) == (S.READY, Identity(42, 3))
+        assert not session.is_transaction_v2
+        await session.begin()
+        session.has_begun = True
+        await end(session, commit=True)
+        assert coordinator.asked(ApiKey.END_TXN) == [5, 4]
+        assert session.identity == Identity(42, 3)
+
+
+async def test_when_it_is_raised_to_2_the_transaction_is_finished_and_the_next_has_a_new_epoch() -> None:
+    async with a_session(transaction_version=0) as (session, coordinator):
+        await begun(session, coordinator)
+        session.has_begun = True
+        coordinator.changes_level(2)
+        coordinator.says(ApiKey.END_TXN, [ended(), ended(epoch=5)])
+        await end(session, commit=False)
+        assert session.identity == Identity(42, 3)
+        coordinator.says(ApiKey.INIT_PRODUCER_ID, [initialised(epoch=4)])
+        await session.begin()
+        request = coordinator.last(InitProducerIdRequest)
+        assert (request.producer_id, request.producer_epoch) == (42, 3)
+        assert session.identity == Identity(42, 4)
+        session.sends()
+        await end(session, commit=True)
+        assert coordinator.asked(ApiKey.END_TXN) == [4, 5]
+        assert session.identity == Identity(42, 5)
+
+
+async def test_at_level_2_the_answers_say_so_and_nobody_is_asked() -> None:
+    async with a_session() as (session, coordinator):
+        await begun(session, coordinator)
+        asked = len(coordinator.asked(ApiKey.API_VERSIONS))
+        coordinator.says(ApiKey.END_TXN, [ended()])
+        await end(session, commit=True)
+        assert len(coordinator.asked(ApiKey.API_VERSIONS)) == asked
+
+
+async def test_but_now_and_then_since_level_1_answers_the_same() -> None:
+    async with a_session(metadata_max_age_ms=0) as (session, coordinator):
+        await begun(session, coordinator)
+        coordinator.changes_level(1)
+        coordinator.says(ApiKey.END_TXN, [ended()])
+        await end(session, commit=True)
+        assert not session.is_transaction_v2
+        assert session.identity == Identity(42, 4)
+
+
+async def test_a_producer_with_two_phase_commit_ends_its_transaction_and_begins_no_other_below_level_2() -> None:
+    """Its epoch stays there, so the next transaction would have the name of the one that is decided."""
+    async with a_session(two_phase_commit=True) as (session, coordinator):
+        await begun(session, coordinator)
+        coordinator.changes_level(0)
+        coordinator.says(ApiKey.END_TXN, [ended(producer_id=-1, epoch=-1)])
+        await end(session, commit=True)
+        with pytest.raises(FatalError, match=r"transaction\.version 2"):
+            await session.begin()
