@@ -69,7 +69,7 @@ def writer(message_class: type[Message], version: int) -> Write:
 
 
 def compile_reader(message_class: type[Message], version: int) -> Read:
-    """Make the decoder anew, and keep it. Decoding does this by itself on first use."""
+    """Compile the decoder, and cache it. Decoding does this by itself on first use."""
     text, names = reader_source(_schema(message_class, version), version)
     read: Read = _compile(message_class, version, text, names)["read"]
     _readers[message_class, version] = read
@@ -77,7 +77,7 @@ def compile_reader(message_class: type[Message], version: int) -> Read:
 
 
 def compile_writer(message_class: type[Message], version: int) -> Write:
-    """Make the encoder anew, and keep it. Encoding does this by itself on first use."""
+    """Compile the encoder, and cache it. Encoding does this by itself on first use."""
     text, names = writer_source(_schema(message_class, version), version)
     write: Write = _compile(message_class, version, text, names)["write"]
     _writers[message_class, version] = write

@@ -18,7 +18,7 @@ _NATIVE_IS_BIG_ENDIAN = sys.byteorder == "big"
 
 
 class CorruptIndex(Exception):
-    """The file is not a whole number of entries, or they do not ascend: build the index anew from the log."""
+    """The file is not a whole number of entries, or they do not ascend: rebuild the index from the log."""
 
 
 class OffsetIndex:

@@ -321,7 +321,7 @@ class _Loader:
         return -1
 
     def _remove_snapshots_above(self, offset: int) -> None:
-        """They are of a log that may have ended elsewhere; the ones that are needed are written anew."""
+        """They belong to a log that may have ended elsewhere; the ones that are needed are written again."""
         for above in [snapshot for snapshot in self._snapshots if snapshot > offset]:
             self._disk.unlink(f"{self._directory}/{offset_file(above, SNAPSHOT)}")
             self._snapshots.remove(above)

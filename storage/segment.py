@@ -142,7 +142,7 @@ class Segment:
 
     @property
     def txn_index(self) -> TxnIndex:
-        """Raises CorruptIndex; only the owner of the producer state can build a transaction index anew."""
+        """Raises CorruptIndex; only the owner of the producer state can rebuild a transaction index."""
         index = self._txn_index
         if index is None:
             path = self.path(TXN_INDEX)

@@ -21,7 +21,7 @@ def whole_batches(segment: Segment, first_offset: int) -> Iterator[tuple[int, Ba
     portion, portion_position = memoryview(b""), 0
 
     def read(wanted_bytes: int) -> memoryview:
-        # Up to the size at the beginning: who takes the batches may be building the segment anew, and its size with it.
+        # Up to the size at the beginning: the caller may be rebuilding the segment, and with it its size.
         return memoryview(segment.read(min(wanted_bytes, size_bytes - position), position, cached=False))
 
     while position + HEADER_BYTES <= size_bytes:

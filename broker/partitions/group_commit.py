@@ -49,7 +49,7 @@ class AppendFlush:
     """Writes, at the end of the loop tick, every partition that was appended to during it."""
 
     def __init__(self, soon: Callable[[Callable[[], None]], object]) -> None:
-        """`soon` runs an action after those that the loop has in hand: `loop.call_soon`."""
+        """`soon` runs an action after those that the loop has already queued: `loop.call_soon`."""
         self._soon = soon
         self._dirty: list[Dirty] = []
 

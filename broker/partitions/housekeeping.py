@@ -36,7 +36,7 @@ class Chore:
 
 
 class Housekeeping:
-    """Runs the chores. `partitions` is asked anew for each run."""
+    """Runs the chores. `partitions` is called for each run."""
 
     def __init__(
         self,

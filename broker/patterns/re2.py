@@ -22,7 +22,7 @@ from broker.patterns.re2_syntax import (
 
 __all__ = ["InvalidPattern", "Pattern"]
 
-MAX_REMEMBERED = 10_000  # steps; then they are forgotten and found anew
+MAX_REMEMBERED = 10_000  # steps; then the cache is cleared
 
 Positions = frozenset[int]
 

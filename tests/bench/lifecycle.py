@@ -31,7 +31,7 @@ def free_port() -> int:
 
 
 def started(broker: Broker) -> tuple[Wire, Thread]:
-    """Begins to start it; a connection from the first moment that one is accepted, and who waits for the ready file."""
+    """Starts it; returns the first connection it accepts, and the thread that waits for the ready file."""
     starting = Thread(target=broker.start)
     starting.start()
     deadline = time.monotonic() + START_TIMEOUT_S

@@ -224,7 +224,9 @@ class Judge:
             if sent_to != partition or value in reading.seen:
                 continue
             if any(self._must_be_seen(sent, reading) for sent in sends):
-                yield Anomaly(Kind.LOST, partition, value, "it is committed, and was not there for who read past it")
+                yield Anomaly(
+                    Kind.LOST, partition, value, "it is committed, and was missing for a reader that read past it"
+                )
                 continue
             # What one consumer has seen is there for every other.
             offsets = self._offsets.get((partition, value), ())

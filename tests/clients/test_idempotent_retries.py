@@ -101,7 +101,7 @@ def test_without_idempotence_nothing_is_lost_either_but_repeats_may_be(proxy: Fl
 class cutting:
     """Cuts every connection through the proxy, CUTS times, once a first Produce request has come.
 
-    Not before, since aiokafka gives up when it cannot bootstrap; and not for ever, since on a slow machine no
+    Not before, since aiokafka gives up when it cannot bootstrap; and not without limit, since on a slow machine no
     connection might live long enough.
     """
 

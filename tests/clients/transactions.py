@@ -95,7 +95,7 @@ class ConfluentTransactions(Transactional):
     def send_offsets(self, offsets: Mapping[Place, int], group: str) -> None:
         wanted = [confluent_kafka.TopicPartition(*place, offset) for place, offset in offsets.items()]
         # Group metadata comes from a consumer only. This one is in no group and knows no broker: closing one that looks
-        # for its coordinator may take for ever.
+        # for its coordinator may never end.
         consumer = confluent_kafka.Consumer({"group.id": group, "log_level": 0})
         metadata = consumer.consumer_group_metadata()
         consumer.close()

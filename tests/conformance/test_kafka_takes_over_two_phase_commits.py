@@ -71,7 +71,7 @@ def test_kafka_keeps_what_is_in_doubt_and_ends_it_by_the_pair_it_was_written_wit
             code = on_kafka.end(name, pairs[name], commit="abort" not in name)
             assert code is E.NONE, name
             assert read(kafka, name) == ([] if "abort" in name else [b"prepared"]), name
-        # The pair of whoever recovered it is lost, and a new owner aborts it: it asks without knowing of any.
+        # The pair of the recovery is lost, and a new owner aborts the transaction without knowing of it.
         assert on_kafka.end("kept-asked", kept["kept-asked"], commit=True) is E.PRODUCER_FENCED
         assert on_kafka.init("kept-new", two_phase=False).error_code == 0
         assert on_kafka.describe("kept-new").transaction_state == "Empty"

@@ -25,7 +25,7 @@ RECONNECT = {
     "reconnect.backoff.ms": 10,
     "reconnect.backoff.max.ms": 200,
     "retry.backoff.ms": 20,
-    # With the only broker gone a rebootstrap forgets it, after which librdkafka 2.16 may wait for ever to send offsets
+    # With the only broker gone a rebootstrap forgets it, after which librdkafka 2.16 may never send offsets
     # to the transaction (its issue 5511).
     "metadata.recovery.strategy": "none",
 }

@@ -39,7 +39,7 @@ def test_known_bug_02_a_commit_that_lost_against_the_timeout_is_fenced() -> None
         scene.commit5((PID, 1))
 
 
-# apache/kafka 21506, 21469: no further bump fits behind epoch 32766, so the timeout's abort failed for ever; and an id
+# apache/kafka 21506, 21469: no further bump fits behind epoch 32766, so the timeout's abort always failed; and an id
 # that had got to 32767 was lost.
 @pytest.mark.parametrize("epoch", [LAST, MAX])
 def test_known_bug_03_a_timeout_at_the_last_epochs_aborts_into_a_new_producer_id(epoch: int) -> None:
@@ -197,7 +197,7 @@ def test_known_bug_44_what_was_decided_before_the_restart_is_complete_after_it(
 
 
 # Starlight for Kafka 40: the state that an entry was about to take stayed behind when its record could not be written,
-# and everybody was told CONCURRENT_TRANSACTIONS for ever.
+# and all requests were answered CONCURRENT_TRANSACTIONS without end.
 def test_known_bug_45_whatever_could_not_be_recorded_stands_in_nobodys_way() -> None:
     scene = given(txn(S.EMPTY, (PID, 1)))
     scene.refuse_appends = E.NOT_COORDINATOR

@@ -32,7 +32,7 @@ def nothing_hangs(scene: Clients, index: int = 0) -> bool:
 
 
 # KAFKA-14884: between the coordinator's yes and the append the abort's marker was written; the batch then opened a
-# transaction that nobody would ever end.
+# transaction that nothing would ever end.
 @pytest.mark.parametrize("version", [TV1, TV2])
 def test_known_bug_08_a_marker_between_verification_and_append_leaves_no_hanging_transaction(
     scene: Clients, version: int

@@ -47,7 +47,7 @@ def nothing_hangs(scene: Clients) -> bool:
 
 
 # KAFKA-19999: the epoch of a repeated marker is no longer above that of its partition; refused, the transaction stayed
-# in PREPARE_COMMIT and the id answered CONCURRENT_TRANSACTIONS for ever.
+# in PREPARE_COMMIT and the id answered CONCURRENT_TRANSACTIONS without end.
 @pytest.mark.parametrize("commit", [True, False])
 def test_known_bug_01_markers_repeated_after_a_restart_are_accepted(scene: Clients, commit: bool) -> None:
     pair = scene.init()
@@ -86,7 +86,7 @@ def test_known_bug_11_whatever_was_left_open_ends_by_itself(scene: Clients, kill
     assert again.committed_offset(require_stable=True) == -1
 
 
-# KAFKA-14904: while the record of another partition was on its way to the disk, whoever asked about a partition that
+# KAFKA-14904: while the record of another partition was on its way to the disk, a request about a partition that
 # had long been added was told CONCURRENT_TRANSACTIONS.
 def test_known_bug_13_a_partition_is_verified_while_another_one_is_being_added() -> None:
     scene = TransactionBroker()
@@ -122,7 +122,7 @@ def test_known_bug_33_a_commit_after_a_restart_commits_what_was_written_before_i
     assert (again.read(committed=True), again.read(committed=True, index=1)) == ([b"a"], [b"b"])
 
 
-# AutoMQ 437: whoever served the partition next did not know the last batches of its producers, and took what they sent
+# AutoMQ 437: the next leader of the partition did not know the last batches of its producers, and took what they sent
 # again for something new.
 @pytest.mark.parametrize("killed", [True, False])
 def test_known_bug_41_what_is_sent_again_to_the_next_process_is_there_once(scene: Clients, killed: bool) -> None:

@@ -226,7 +226,7 @@ def test_a_transaction_that_becomes_a_two_phase_commit_is_recorded_as_such_befor
 
 
 def write_zombie(stage: Stage, notes: Notes) -> None:
-    """By whoever had the transaction before: where it is open, nobody asks the coordinator."""
+    """By the previous owner of the transaction: where it is open, the coordinator is not asked."""
     stage.pair = stage.pair[0], stage.pair[1] - 1
     stage.sequences = {P0: 2}
     assert stage.produce("late", P0) is E.NONE

@@ -395,7 +395,7 @@ class World:
         self._look_at_the_end()
 
     def _decide_the_rest(self) -> None:
-        """What nobody but its owner ends."""
+        """Transactions that only their owner ends."""
 
     def _calm_restart(self) -> None:
         assert self.broker is not None
@@ -451,7 +451,7 @@ class World:
 
 
 def failure_of(world: World) -> AssertionError | None:
-    """How its run ends, for who expects it not to end well."""
+    """How its run ends, for tests that expect it not to end well."""
     try:
         world.run()
     except AssertionError as failure:

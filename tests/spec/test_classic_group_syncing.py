@@ -100,7 +100,7 @@ def test_the_member_is_checked_before_its_generation_and_that_before_its_protoco
     assert scene.sync(member, 1, protocol_type="consumer", protocol_name="range").code is ErrorCode.NONE
 
 
-# Whoever never asks for the assignment.
+# Members that never ask for the assignment.
 
 
 def test_members_that_do_not_sync_within_the_rebalance_timeout_are_out() -> None:

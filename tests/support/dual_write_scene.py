@@ -134,7 +134,7 @@ class Scene(ABC, Generic[C]):
 
     @property
     def messages(self) -> list[str]:
-        """As somebody sees them who reads what is committed."""
+        """As readers of committed records see them."""
         return [(value or b"").decode() for value in self.kafka.committed]
 
 

@@ -28,7 +28,7 @@ class Open:
 
 
 class FakeKafka:
-    """What survives whoever talks to it. Readers of committed messages see `committed`."""
+    """The state that survives its clients. Readers of committed messages see `committed`."""
 
     def __init__(self) -> None:
         self.committed: list[bytes | None] = []

@@ -340,7 +340,7 @@ class Scene:
         self.turn(lambda core: core.expire(self.now_ms))
 
     def restart(self) -> None:
-        """All that was in memory is gone; whoever waited has lost its connection."""
+        """All that was in memory is gone; waiting clients have lost their connections."""
         self.due.clear()
         self.core = GroupCore(self.config, self.cluster)
         for record_offset, (key, value) in enumerate(self.log):

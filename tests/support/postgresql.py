@@ -38,7 +38,7 @@ def why_not() -> str | None:
 
 
 def account() -> "pwd.struct_passwd | None":
-    """Whom the server runs as, if not as whoever runs the tests."""
+    """The user that the server runs as, if not the one that runs the tests."""
     if os.getuid() != 0:
         return None
     with suppress(KeyError):

@@ -76,7 +76,7 @@ class TwoPhaseClient:
         assert answer.responses[0].partition_responses[0].error_code == 0
 
     def keep(self, transactional_id: str) -> Pair:
-        """As whoever recovers does it; the pair that may end the transaction from now on."""
+        """As a recovery does it; the pair that may end the transaction from now on."""
         kept = self.init(transactional_id, keep=True)
         assert kept.error_code == 0, kept
         return kept.producer_id, kept.producer_epoch

@@ -1,4 +1,4 @@
-"""Who may import whom (docs/architecture.md), and what must not be imported on the way to the first connection."""
+"""Which package may import which (CONTRIBUTING.md), and what must not be imported before the first connection."""
 
 import ast
 import subprocess

@@ -95,7 +95,7 @@ def test_recovery_decides_only_after_it_has_taken_over_both_sides() -> None:
     ("stored", "generation", "result"),
     [
         ("1000:7", 3, Result.DONE),
-        ("1000:7", 4, Result.DONE),  # whoever took over will come to the same
+        ("1000:7", 4, Result.DONE),  # the new owner will come to the same
         ("1000:6", 3, Result.OTHER_STATE),
         ("", 3, Result.OTHER_STATE),
         ("1000:9", 4, Result.FENCED),  # perhaps ours was there before

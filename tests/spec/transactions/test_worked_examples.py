@@ -99,7 +99,7 @@ def kept(pair: Pair, by: Pair) -> Txn:
 
 
 class Row(NamedTuple):
-    """Example C. ends_with: the pair of whoever ends it; previous: what clients knew the id by until then."""
+    """Example C. ends_with: the pair of the producer that ends it; previous: what clients knew the id by until then."""
 
     start: Txn
     is_recovered: bool

@@ -21,7 +21,7 @@ FULL = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no space left")
 
 
 class Log:
-    """A `ShardLog` in memory; `synced` answers who waits for the disk."""
+    """A `ShardLog` in memory; `synced` answers the requests that wait for the disk."""
 
     def __init__(self, *batches: bytearray) -> None:
         self.batches = list(batches)

@@ -49,7 +49,7 @@ def saying(broker: ScriptedBroker, answers: dict[ApiKey, Callable[[Request], byt
 
 
 def each_in_turn(*topics: MetadataResponseTopic) -> Iterator[MetadataResponseTopic]:
-    """The last one for ever."""
+    """The last one without end."""
     return chain(topics, repeat(topics[-1]))
 
 

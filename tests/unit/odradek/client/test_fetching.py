@@ -71,7 +71,7 @@ class Leader:
 
     answers: list[PartitionData]
     newest_fetch: int = 17
-    epochs: list[int] = field(default_factory=lambda: [4])  # in metadata, in turn, the last one for ever
+    epochs: list[int] = field(default_factory=lambda: [4])  # in metadata, in turn, the last one repeated
     topic_ids: list[bytes] = field(default_factory=lambda: [TOPIC_ID])
     start: int = 0
     epoch_end: tuple[int, int] = (-1, -1)  # what OffsetForLeaderEpoch says: epoch, end offset
