@@ -1,12 +1,12 @@
-"""From a frame to the handler of its API, and from what the handler says to bytes.
+"""Dispatch: from a frame to the handler of its API, and from the handler's response to bytes.
 
 A handler lives in `broker/handlers/<api key in lower case>.py` as a function of the same name:
 
     def metadata(request: MetadataRequest, context: RequestContext, broker: Broker) -> MetadataResponse
 
-and returns the response, a `Deferred` of it (parked), a coroutine (cold paths only: it costs a task), or `NO_RESPONSE`.
-It may raise `KafkaError` for the whole request, which is translated here, once; `broker.api.error_replies` knows what
-that looks like in each API. Which APIs and versions are served: `broker.api.served`.
+It returns the response, a `Deferred` of it (parked), a coroutine (cold paths only: it costs a task), or `NO_RESPONSE`.
+It may raise `KafkaError` for the whole request. The error is translated here, once, and `broker.api.error_replies`
+knows its form in each API. `broker.api.served` lists the APIs and versions that are served.
 """
 
 from __future__ import annotations

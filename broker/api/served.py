@@ -1,6 +1,6 @@
-"""SERVED is the only list of what we serve: ApiVersions prints it, and a request that is not in it is not answered.
+"""SERVED: the APIs and versions that are served, and what ApiVersions answers. Other requests are not answered.
 
-Which function answers an API is said by `broker/handlers/by_api_key.py`.
+`broker/handlers/by_api_key.py` names the function that answers each API.
 """
 
 from collections.abc import Mapping

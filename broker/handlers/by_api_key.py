@@ -1,4 +1,4 @@
-"""Which function answers which API. Each is imported at the API's first request: starting up does not pay for it."""
+"""The handler of each API. It is imported at the first request for its API, so that starting up does not pay for it."""
 
 from __future__ import annotations
 

@@ -14,6 +14,8 @@ CODE = ("schemas", "protocol", "storage", "broker", "odradek", "tests", "example
 CITATION = re.compile(r"docs/spec/[\w-]+\.md(?:#[\w-]*)?")
 CITED_PAGE = re.compile(r"docs/spec/[\w-]+\.md")
 SECTION = re.compile(r"#(s\d+(?:-\d+)*)\b")  # of a page that the same file cites by its path
+# A file by its path from the root of the repository, as pages and docstrings name it.
+FILE = re.compile(rf"(?<![\w/.-])((?:docs|{'|'.join(CODE)})/[\w/-]+\.(?:py|md|json))\b")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 EXPLICIT_ANCHOR = re.compile(r'<a id="([^"]+)"></a>')
 HEADING = re.compile(r"#+ (.*)")
@@ -61,6 +63,11 @@ def test_each_link_of_a_page_leads_somewhere(page: Path) -> None:
     links = LINK.findall(without_code(page.read_text()))
     relative = [link for link in links if not link.startswith(("https://", "http://"))]
     assert [link for link in relative if missing(link, page)] == []
+
+
+def test_each_file_that_code_or_a_page_names_exists() -> None:
+    named_files = {(named(file), path) for file in (*code_files(), *pages()) for path in FILE.findall(file.read_text())}
+    assert sorted((file, path) for file, path in named_files if not (REPOSITORY / path).exists()) == []
 
 
 def test_each_cited_section_of_the_rule_book_exists() -> None:
