@@ -209,6 +209,16 @@ def _describe_groups(request: Any, version: int, code: int, message: str | None)
     )
 
 
+def _consumer_group_describe(request: Any, version: int, code: int, message: str | None) -> Message:
+    from protocol.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse, DescribedGroup
+
+    return ConsumerGroupDescribeResponse(
+        groups=[
+            DescribedGroup(group_id=group_id, error_code=code, error_message=message) for group_id in request.group_ids
+        ]
+    )
+
+
 def _create_topics(request: Any, version: int, code: int, message: str | None) -> Message:
     from protocol.messages.create_topics_response import CreatableTopicResult, CreateTopicsResponse
 
@@ -399,6 +409,7 @@ ERROR_REPLIES: Mapping[ApiKey, ErrorReply] = {
     ApiKey.FIND_COORDINATOR: _find_coordinator,
     ApiKey.JOIN_GROUP: _join_group,
     ApiKey.DESCRIBE_GROUPS: _describe_groups,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: _consumer_group_describe,
     ApiKey.CREATE_TOPICS: _create_topics,
     ApiKey.DELETE_TOPICS: _delete_topics,
     ApiKey.DELETE_RECORDS: _delete_records,

@@ -65,6 +65,8 @@ SERVED: Mapping[ApiKey, Served] = {
     ApiKey.DESCRIBE_PRODUCERS: Served(0, 0),
     ApiKey.DESCRIBE_TRANSACTIONS: Served(0, 0),
     ApiKey.LIST_TRANSACTIONS: Served(0, 2),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: Served(0, 1),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: Served(0, 1),
     ApiKey.LIST_CONFIG_RESOURCES: Served(0, 1),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Served(0, 0),
 }

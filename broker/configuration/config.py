@@ -37,6 +37,7 @@ WITHOUT_MEANING_HERE = (
 
 
 DEFAULT_NODE_ID = "1"
+CONSUMER_ASSIGNORS = ("uniform", "range")
 
 
 class ConfigError(Exception):
@@ -68,8 +69,20 @@ class BrokerConfig:
     default_replication_factor: int
     delete_topic_enable: bool
     fetch_max_bytes: int
+    group_consumer_assignment_interval_ms: int
+    group_consumer_assignors: tuple[str, ...]
     group_consumer_heartbeat_interval_ms: int
+    group_consumer_max_assignment_interval_ms: int
+    group_consumer_max_heartbeat_interval_ms: int
+    group_consumer_max_session_timeout_ms: int
+    group_consumer_max_size: int
+    group_consumer_migration_policy: str
+    group_consumer_min_assignment_interval_ms: int
+    group_consumer_min_heartbeat_interval_ms: int
+    group_consumer_min_session_timeout_ms: int
+    group_consumer_regex_refresh_interval_ms: int
     group_consumer_session_timeout_ms: int
+    group_coordinator_rebalance_protocols: tuple[str, ...]
     group_initial_rebalance_delay_ms: int
     group_max_session_timeout_ms: int
     group_max_size: int
@@ -320,6 +333,40 @@ class BrokerConfig:
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
             why = f"must not exceed group.max.session.timeout.ms ({self.group_max_session_timeout_ms})"
             raise ConfigError("group.min.session.timeout.ms", self.group_min_session_timeout_ms, why)
+        self._refuse_impossible_consumer_groups()
+
+    def _refuse_impossible_consumer_groups(self) -> None:
+        """docs/spec/consumer-groups.md#s8-2"""
+        for what, value, least, most in (
+            (
+                "heartbeat.interval.ms",
+                self.group_consumer_heartbeat_interval_ms,
+                self.group_consumer_min_heartbeat_interval_ms,
+                self.group_consumer_max_heartbeat_interval_ms,
+            ),
+            (
+                "session.timeout.ms",
+                self.group_consumer_session_timeout_ms,
+                self.group_consumer_min_session_timeout_ms,
+                self.group_consumer_max_session_timeout_ms,
+            ),
+            (
+                "assignment.interval.ms",
+                self.group_consumer_assignment_interval_ms,
+                self.group_consumer_min_assignment_interval_ms,
+                self.group_consumer_max_assignment_interval_ms,
+            ),
+        ):
+            if not least <= value <= most:
+                why = f"must be between group.consumer.min.{what} ({least}) and group.consumer.max.{what} ({most})"
+                raise ConfigError(f"group.consumer.{what}", value, why)
+        if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
+            why = f"must be less than group.consumer.session.timeout.ms ({self.group_consumer_session_timeout_ms})"
+            raise ConfigError("group.consumer.heartbeat.interval.ms", self.group_consumer_heartbeat_interval_ms, why)
+        unknown = [name for name in self.group_consumer_assignors if name not in CONSUMER_ASSIGNORS]
+        if unknown:
+            why = f"there is no assignor {unknown[0]}; {' and '.join(CONSUMER_ASSIGNORS)} are served"
+            raise ConfigError("group.consumer.assignors", ",".join(self.group_consumer_assignors), why)
 
 
 def load_config(

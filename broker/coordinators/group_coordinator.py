@@ -7,6 +7,7 @@ offsets of deleted topics. Decisions are in `broker/groups`.
 from __future__ import annotations
 
 import logging
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -14,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from broker.coordinators.shard import RecordFormat, Shard, ShardLog
 from broker.groups.cluster import ClusterView
+from broker.groups.consumer.config import ConsumerConfig, MigrationPolicy
 from broker.groups.core import GroupCore
 from broker.groups.outcome import GroupConfig
 from broker.groups.records import decode_record, encode_record
 from broker.runtime.clock import Clock, TimerHandle, Timers
+from broker.runtime.uuids import hex_text
 from protocol.compression import Compression
 from protocol.errors import ErrorCode, KafkaError
 
@@ -56,6 +59,12 @@ class CoordinatorSettings:
                 group_max_size=config.group_max_size,
                 offset_metadata_max_bytes=config.offset_metadata_max_bytes,
                 offsets_retention_ms=config.offsets_retention_minutes * MINUTE_MS,
+                consumer=ConsumerConfig(
+                    assignors=config.group_consumer_assignors,
+                    max_size=config.group_consumer_max_size,
+                    migration_policy=MigrationPolicy(config.group_consumer_migration_policy.lower()),
+                    regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
+                ),
             ),
             topic=OffsetsTopic(
                 partition_count=config.offsets_topic_num_partitions,
@@ -80,13 +89,13 @@ class GroupCoordinator:
         *,
         open_log: Callable[[int], ShardLog],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
-        new_uuid: Callable[[], str],
+        new_uuid: Callable[[], bytes],
         cluster: ClusterView,
     ) -> None:
         """
         open_log      the log of one partition of `__consumer_offsets`; raises KafkaError if it cannot be used
         spawn         runs a coroutine beside what the loop is doing
-        new_uuid      the random part of a member id, as Java prints a UUID
+        new_uuid      for the random part of a member id
         cluster       topics and the groups' own settings
         """
         self.settings = settings
@@ -189,7 +198,11 @@ class GroupCoordinator:
         return list(self._shards.values())
 
     def new_member_id(self, client_id: str, group_instance_id: str | None) -> str:
-        return f"{client_id if group_instance_id is None else group_instance_id}-{self._new_uuid()}"
+        return f"{client_id if group_instance_id is None else group_instance_id}-{hex_text(self._new_uuid())}"
+
+    def plain_member_id(self) -> str:
+        """For a member of a consumer group that brings none."""
+        return urlsafe_b64encode(self._new_uuid())[:-2].decode("ascii")
 
     # What happens by itself.
 

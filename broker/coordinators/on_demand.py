@@ -16,7 +16,7 @@ from broker.coordinators.transaction_markers import LocalMarkerWriter
 from broker.coordinators.verification import Verifier
 from broker.metadata.supported_features import TRANSACTION_VERSION
 from broker.metadata.topic_creation import GROUP_OFFSETS, TRANSACTION_STATE
-from broker.runtime.uuids import hex_text, random_uuid
+from broker.runtime.uuids import random_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -67,7 +67,7 @@ def start_groups(broker: CoordinatedBroker) -> GroupCoordinator:
         broker.timers,
         open_log=lambda index: _log(broker, GROUP_OFFSETS, index),
         spawn=broker.spawn,
-        new_uuid=lambda: hex_text(random_uuid()),
+        new_uuid=random_uuid,
         cluster=ImageView(broker.metadata.image, broker.config.current_text),
     )
     groups.start(_partition_count(broker, GROUP_OFFSETS))

@@ -18,6 +18,13 @@ from broker.groups.classic.requests import (
     sync_classic_group,
 )
 from broker.groups.cluster import ClusterView
+from broker.groups.consumer.classic_members import (
+    heartbeat_consumer_group,
+    join_consumer_group,
+    sync_consumer_group,
+)
+from broker.groups.consumer.group import ConsumerGroup
+from broker.groups.consumer.leaving import leave_consumer_group
 from broker.groups.describe import describe_classic, describe_missing, listed_group, selects
 from broker.groups.effects import CoordinatorRecord, Timer, TimerKey
 from broker.groups.group import Committer, Group, GroupType
@@ -133,6 +140,10 @@ class GroupCore:
         match group:
             case None | ClassicGroup():
                 return join_classic_group(self.registry, group, joiner, now_ms)
+            case ConsumerGroup() if not group.members:
+                return join_classic_group(self.registry, None, joiner, now_ms, replaced=group.tombstones())
+            case ConsumerGroup():
+                return join_consumer_group(self.registry, group, joiner, now_ms)
             case RecordedGroup() if not group.members and group.group_type is not GroupType.SHARE:
                 return join_classic_group(self.registry, None, joiner, now_ms, replaced=group.tombstones())
             case _:
@@ -142,6 +153,8 @@ class GroupCore:
         match self.registry.groups.get(request.group_id):
             case ClassicGroup() as group:
                 return sync_classic_group(self.registry, group, request, token, now_ms)
+            case ConsumerGroup() as group:
+                return sync_consumer_group(self.registry, group, request, now_ms)
             case _:
                 return Outcome(SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID.value))
 
@@ -149,6 +162,8 @@ class GroupCore:
         match self.registry.groups.get(request.group_id):
             case ClassicGroup() as group:
                 return heartbeat_classic_group(group, request)
+            case ConsumerGroup() as group:
+                return heartbeat_consumer_group(self.registry, group, request, now_ms)
             case _:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
 
@@ -157,6 +172,8 @@ class GroupCore:
         match self.registry.groups.get(request.group_id):
             case ClassicGroup() as group:
                 return leave_classic_group(self.registry, group, request, now_ms)
+            case ConsumerGroup() as group:
+                return leave_consumer_group(self.registry, group, request, now_ms)
             case _:
                 return Outcome(nobody_left(request))
 

@@ -14,6 +14,7 @@ from functools import partial
 
 from broker.groups import recorded
 from broker.groups.classic import lifecycle as classic
+from broker.groups.consumer import lifecycle as consumer
 from broker.groups.effects import CoordinatorRecord, TimerKey
 from broker.groups.group import Group, GroupType
 from broker.groups.outcome import Outcome, Reply
@@ -43,7 +44,7 @@ PROTOCOLS: Mapping[GroupType, RebalanceProtocol] = {
         frozenset({2}), classic.replay, classic.on_loaded, classic.on_timer, classic.unload
     ),
     GroupType.CONSUMER: RebalanceProtocol(
-        frozenset({3, 4, 5, 6, 7, 8, 16}), partial(recorded.replay, group_type=GroupType.CONSUMER)
+        frozenset({3, 4, 5, 6, 7, 8, 16}), consumer.replay, consumer.on_loaded, consumer.on_timer
     ),
     GroupType.SHARE: RebalanceProtocol(
         frozenset({10, 11, 12, 13, 14, 15}), partial(recorded.replay, group_type=GroupType.SHARE)

@@ -106,7 +106,7 @@ class RecordedGroup:
     @property
     def keeps_offsets(self) -> bool:
         """What members of streams groups are subscribed to is not read; share groups have none."""
-        return self.group_type is not GroupType.CONSUMER
+        return True
 
     @property
     def idle_since_ms(self) -> int | None:

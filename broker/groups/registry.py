@@ -18,3 +18,8 @@ class GroupRegistry:
         self.cluster = cluster
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
+
+    def topic_id_of(self, name: str) -> bytes | None:
+        """None: there is no such topic."""
+        topic = self.cluster.topic(name)
+        return None if topic is None else topic.topic_id

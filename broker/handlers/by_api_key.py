@@ -167,6 +167,14 @@ def handler_of(api_key: ApiKey) -> HandlerCall[Broker]:
             from broker.handlers.list_transactions import list_transactions
 
             return list_transactions
+        case ApiKey.CONSUMER_GROUP_HEARTBEAT:
+            from broker.handlers.consumer_group_heartbeat import consumer_group_heartbeat
+
+            return consumer_group_heartbeat
+        case ApiKey.CONSUMER_GROUP_DESCRIBE:
+            from broker.handlers.consumer_group_describe import consumer_group_describe
+
+            return consumer_group_describe
         case ApiKey.LIST_CONFIG_RESOURCES:
             from broker.handlers.list_config_resources import list_config_resources
 

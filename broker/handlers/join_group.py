@@ -39,6 +39,7 @@ def join_group(
         client_id=client_id,
         client_host=f"/{context.client_host}",
         new_member_id=broker.groups.new_member_id(client_id, request.group_instance_id),
+        plain_member_id=broker.groups.plain_member_id(),
         token=parked,
     )
     shard = broker.groups.shard_for(request.group_id)

@@ -7,6 +7,7 @@ from broker.metadata.image import DEFAULT_BROKER, MetadataImage, Node
 from broker.metadata.records import METADATA_VERSION_4_3
 from broker.metadata.supported_features import (
     ELIGIBLE_LEADER_REPLICAS,
+    GROUP_VERSION,
     METADATA_VERSION,
     SUPPORTED_FEATURES,
     TRANSACTION_VERSION,
@@ -30,6 +31,7 @@ def first_features() -> list[Message]:
     return [
         FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_VERSION_4_3),
         FeatureLevelRecord(name=ELIGIBLE_LEADER_REPLICAS, feature_level=1),
+        FeatureLevelRecord(name=GROUP_VERSION, feature_level=1),
         FeatureLevelRecord(name=TRANSACTION_VERSION, feature_level=2),
     ]
 

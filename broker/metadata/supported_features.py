@@ -7,11 +7,13 @@ from collections.abc import Mapping
 
 METADATA_VERSION = "metadata.version"
 TRANSACTION_VERSION = "transaction.version"
+GROUP_VERSION = "group.version"
 ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
 
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     ELIGIBLE_LEADER_REPLICAS: (0, 1),  # one replica is the only eligible leader there is
     "kraft.version": (0, 1),
     METADATA_VERSION: (7, 30),  # 3.3-IV3 to 4.3-IV0
+    GROUP_VERSION: (0, 1),  # KIP-848
     TRANSACTION_VERSION: (0, 2),  # KIP-98; flexible records; KIP-890
 }

@@ -143,7 +143,7 @@ class SimulatedBroker:
             self.timers,
             open_log=lambda index: LogInTurns(self.partitions.get(OFFSETS_TOPIC, index), self.workers),
             spawn=self._spawn,
-            new_uuid=lambda: self.new_uuid().hex(),
+            new_uuid=self.new_uuid,
             cluster=ImageView(image, config.current_text),
         )
         self.markers = LocalMarkerWriter(self.partitions, self.groups, time)

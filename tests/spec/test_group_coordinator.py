@@ -18,6 +18,7 @@ from broker.coordinators.group_coordinator import (
     java_hash,
 )
 from broker.coordinators.shard_log import PartitionLog
+from broker.groups.consumer.config import ConsumerConfig, MigrationPolicy
 from broker.groups.outcome import GroupConfig
 from broker.handlers.delete_groups import delete_groups
 from broker.handlers.describe_groups import describe_groups
@@ -108,9 +109,9 @@ class Scene:
         topic = self.scene.image.topics.get(OFFSETS_TOPIC)
         self.groups.start(None if topic is None else len(topic.partitions))
 
-    def _new_uuid(self) -> str:
+    def _new_uuid(self) -> bytes:
         self._members += 1
-        return str(self._members)
+        return self._members.to_bytes(16, "big")
 
     async def make_offsets_topic(self, **settings: Any) -> None:
         self.scene.topic(OFFSETS_TOPIC, 3, **settings)
@@ -326,7 +327,7 @@ async def test_a_member_that_waits_is_answered_in_its_own_version() -> None:
 async def test_a_client_without_an_id_is_one_with_an_empty_id() -> None:
     scene = Scene()
     await scene.make_offsets_topic()
-    assert scene.join(4, client_id=None).member_id == "-1"
+    assert scene.join(4, client_id=None).member_id == "-00000000-0000-0000-0000-000000000001"
 
 
 async def test_before_version_3_the_leaving_members_code_is_the_whole_answer() -> None:
@@ -469,7 +470,13 @@ def test_settings_come_from_the_brokers_configuration() -> None:
         offsets_topic_segment_bytes=8,
         offsets_topic_compression_codec=3,
         offsets_retention_check_interval_ms=9,
+        group_consumer_assignors=("range",),
+        group_consumer_max_size=10,
+        group_consumer_migration_policy="UPGRADE",
+        group_consumer_regex_refresh_interval_ms=11,
     )
     settings = CoordinatorSettings.of(config)
-    assert settings.groups == GroupConfig(1, 2, 3, 4, 5, 6 * 60_000)
+    assert settings.groups == GroupConfig(
+        1, 2, 3, 4, 5, 6 * 60_000, ConsumerConfig(("range",), 10, MigrationPolicy.UPGRADE, 11)
+    )
     assert (settings.topic.partition_count, settings.compression) == (7, Compression.LZ4)

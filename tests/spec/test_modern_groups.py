@@ -139,10 +139,6 @@ def test_an_empty_one_becomes_a_classic_group_when_a_classic_member_joins_and_ke
         scene.restart()
 
 
-def test_one_with_members_takes_no_classic_members() -> None:
-    assert Scene(records=WITH_MEMBER).join().code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-
-
 def test_a_share_group_is_listed_and_has_no_committed_offsets() -> None:
     scene = Scene(records=[recorded(ShareGroupMetadataKey(group_id=GROUP), ShareGroupMetadataValue(epoch=1))])
     (listed,) = scene.core.list_groups([], [])

@@ -145,6 +145,7 @@ class Scene:
             client_id=client,
             client_host="/127.0.0.1",
             new_member_id=f"{client if instance is None else instance}-{self._member_count}",
+            plain_member_id=f"plain-{self._member_count}",
             token=asked,
         )
         answer = self.turn(lambda core: core.join_group(joiner, self.now_ms))

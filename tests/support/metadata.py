@@ -20,7 +20,12 @@ from storage.log_directory import Identity, LogDirectory
 from tests.support.clock import ManualClock
 
 NODE = Node(1, b"directory-of-one")
-FEATURES = {"metadata.version": 30, "eligible.leader.replicas.version": 1, "transaction.version": 2}  # of a new cluster
+FEATURES = {  # of a new cluster
+    "metadata.version": 30,
+    "eligible.leader.replicas.version": 1,
+    "group.version": 1,
+    "transaction.version": 2,
+}
 DATA = "/data"
 CLUSTER_ID = "b2RyYWRlay1vcmFjbGUtMQ"
 DIRECTORY_ID = "9DitBXe7pyoCRUwgpuuW-w"

@@ -161,7 +161,7 @@ class TransactionBroker(BrokerScene):
             self.timers,
             open_log=lambda index: EagerLog(self.partitions.get(OFFSETS_TOPIC, index), self.workers),
             spawn=run,
-            new_uuid=lambda: "uuid",
+            new_uuid=lambda: bytes(16),
             cluster=ImageView(self.image, BrokerConfig({}).current_text),
         )
         self.groups.start(None)

@@ -73,9 +73,20 @@ OUTSIDE_A_CORE = frozenset(
         "uvloop",
     }
 )
-SLOW_TO_IMPORT = ("typer", "rich", "construct", "aiofiles", "cramjam", "aiohttp", "prometheus_client")
+SLOW_TO_IMPORT = ("typer", "rich", "construct", "aiofiles", "cramjam", "aiohttp", "prometheus_client", "xxhash")
 BUILT_IN_NAMES = sys.stdlib_module_names
-LIBRARIES = {"uvloop", "crc32c", "construct", "aiofiles", "cramjam", "typer", "rich", "aiohttp", "prometheus_client"}
+LIBRARIES = {
+    "uvloop",
+    "crc32c",
+    "construct",
+    "aiofiles",
+    "cramjam",
+    "typer",
+    "rich",
+    "aiohttp",
+    "prometheus_client",
+    "xxhash",
+}
 OPTIONAL = {"psycopg", "numpy", "pyarrow"}  # comes with an extra; what needs it is imported only when it is used
 
 

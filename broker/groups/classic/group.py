@@ -280,6 +280,11 @@ class ClassicGroup:
             votes[choice] = votes.get(choice, 0) + 1
         return max(votes, key=lambda name: votes[name])
 
+    def choose_protocol(self) -> None:
+        """Of a group that is made of members that are together already."""
+        self.protocol_name = self.select_protocol()
+        self.subscribed_topics = subscribed_topics(self.protocol_type, self.protocol_name, self.members.values())
+
     def begin_generation(self, now_ms: int) -> None:
         self.generation += 1
         self.protocol_name = self.select_protocol() if self.members else None

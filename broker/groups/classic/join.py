@@ -30,6 +30,7 @@ class Joiner:
     client_id: str
     client_host: str
     new_member_id: str  # to be used if it has none yet
+    plain_member_id: str  # the same in a consumer group
     token: Token
 
     @property

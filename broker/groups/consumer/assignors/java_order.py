@@ -1,0 +1,51 @@
+"""The order in which Java's hash maps and sets give back what was put into them.
+
+Kafka's assignors follow it, and whoever wants to assign as they do must too. Nobody else may rely on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+LEAST_BUCKETS = 16
+FILLED = 3, 4  # a map grows when three quarters are filled
+MASK = 0xFFFFFFFF
+
+
+def in_hash_order(items: Iterable[T], hash_of: Callable[[T], int]) -> list[T]:
+    """By bucket; within one in the order given. hash_of: Java's `hashCode` as an unsigned number of 32 bits."""
+    items = list(items)
+    buckets = LEAST_BUCKETS
+    while len(items) * FILLED[1] > buckets * FILLED[0]:
+        buckets *= 2
+
+    def bucket(item: T) -> int:
+        value = hash_of(item)
+        return (value ^ value >> 16) & (buckets - 1)
+
+    return sorted(items, key=bucket)
+
+
+def hash_of_text(text: str) -> int:
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for at in range(0, len(units), 2):
+        value = (value * 31 + (units[at] << 8 | units[at + 1])) & MASK
+    return value
+
+
+def hash_of_uuid(uuid: bytes) -> int:
+    both = int.from_bytes(uuid[:8], "big") ^ int.from_bytes(uuid[8:], "big")
+    return (both >> 32 ^ both) & MASK
+
+
+def hash_of_int(value: int) -> int:
+    return value & MASK
+
+
+def compared_as_java_does(text: str) -> bytes:
+    """A key to sort by as `String.compareTo` does: by UTF-16 units."""
+    return text.encode("utf-16-be", "surrogatepass")

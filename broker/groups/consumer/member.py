@@ -1,0 +1,72 @@
+"""One member of a consumer group: what it asked for, and what it was given. Immutable; records make the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+LEAVE_EPOCH = -1
+LEAVE_FOR_A_WHILE_EPOCH = -2  # of a static member
+JOIN_EPOCH = 0
+
+Partitions = Mapping[bytes, frozenset[int]]
+"""Topic id → partitions; no topic without partitions. A target assignment."""
+
+Assigned = Mapping[bytes, Mapping[int, int]]
+"""Topic id → partition → the epoch at which the member got it (KIP-1251); no topic without partitions."""
+
+
+class MemberState(Enum):
+    """How far the member has come towards its target. The value is the byte in key 8."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1  # it was told to give up partitions and has not shown that it did
+    UNRELEASED_PARTITIONS = 2  # others still hold partitions that are meant for it
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicProtocols:
+    """What a member of the classic protocol said when it joined: names with metadata, its favourite first."""
+
+    session_timeout_ms: int
+    supported: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMember:
+    member_id: str
+    instance_id: str | None = None  # None: a dynamic member
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""  # as Java prints an address: "/127.0.0.1"
+    topics: frozenset[str] = frozenset()
+    regex: str = ""  # "": none
+    rebalance_timeout_ms: int = -1
+    server_assignor: str | None = None
+    classic: ClassicProtocols | None = None  # None: it speaks the consumer protocol
+    # From key 8.
+    epoch: int = 0
+    previous_epoch: int = 0
+    state: MemberState = MemberState.STABLE
+    assigned: Assigned = field(default_factory=dict)
+    revoking: Assigned = field(default_factory=dict)
+
+    def is_subscribed_alike(self, other: ConsumerMember) -> bool:
+        return self.topics == other.topics and self.regex == other.regex
+
+    def holds(self, topic_id: bytes, partition: int) -> bool:
+        """It may be at work with this partition, or has not said that it stopped."""
+        return partition in self.assigned.get(topic_id, ()) or partition in self.revoking.get(topic_id, ())
+
+
+def partitions_of(assigned: Assigned) -> Partitions:
+    return {topic_id: frozenset(partitions) for topic_id, partitions in assigned.items()}
+
+
+def overlaps(owned: Partitions, partitions: Assigned) -> bool:
+    return any(not owned.get(topic_id, frozenset()).isdisjoint(held) for topic_id, held in partitions.items())
+
+
+def is_within(owned: Partitions, assigned: Assigned) -> bool:
+    return all(partitions <= assigned.get(topic_id, {}).keys() for topic_id, partitions in owned.items() if partitions)

@@ -1,0 +1,274 @@
+"""Partitions change hands: docs/spec/consumer-groups.md#s15-2."""
+
+import pytest
+
+from broker.groups.consumer.config import ConsumerConfig
+from protocol.errors import ErrorCode
+from tests.support.consumer_scene import ConsumerScene, Told, refused
+
+E = ErrorCode
+OK = E.NONE.value
+ALL = {"T6": "012345"}
+
+
+def two_members(interval_ms: int = 0, timeout_ms: int = 300_000) -> ConsumerScene:
+    """18: A owns everything, C has joined."""
+    scene = ConsumerScene(interval_ms=interval_ms)
+    assert scene.member("A", "T6", timeout_ms=timeout_ms) == Told(OK, 2, "T6 012345")
+    if interval_ms == 0:
+        assert scene.member("C", "T6") == Told(OK, 3, "")
+    return scene
+
+
+def told(timeout_ms: int = 300_000) -> ConsumerScene:
+    """19: A knows that it has to give up 3, 4 and 5."""
+    scene = two_members(timeout_ms=timeout_ms)
+    assert scene.beat("C") == Told(OK, 3, None)
+    assert scene.beat("A") == Told(OK, 2, "T6 012")
+    return scene
+
+
+def settled() -> ConsumerScene:
+    """20: A has 0, 1 and 2, C has 3, 4 and 5."""
+    scene = told()
+    assert scene.beat("A", owned={"T6": "012"}) == Told(OK, 3, None)
+    assert scene.beat("C") == Told(OK, 3, "T6 345")
+    return scene
+
+
+def test_scenario_018_a_second_member_gets_its_epoch_at_once_and_its_partitions_later() -> None:
+    scene = two_members()
+    assert scene.state == ("Reconciling", 3, 3)
+    assert (scene.target("A"), scene.target("C")) == ("T6 012", "T6 345")
+    assert scene.group_of().members["C"].state.value == 2
+
+
+def test_scenario_019_the_owner_is_told_to_give_up_and_keeps_its_epoch_until_it_has() -> None:
+    scene = told()
+    assert scene.group_of().members["A"].state.value == 1
+    assert scene.held("A") == "T6 012345"
+    assert scene.beat("A") == Told(OK, 2, None)
+    assert scene.beat("A", owned=ALL) == Told(OK, 2, None)
+
+
+def test_scenario_020_what_is_given_up_is_given_out() -> None:
+    scene = settled()
+    assert scene.beat("C", owned={"T6": "345"}) == Told(OK, 3, None)
+    assert scene.state == ("Stable", 3, 3)
+
+
+def three_members() -> ConsumerScene:
+    scene = settled()
+    assert scene.member("D", "T6") == Told(OK, 4, "")
+    return scene
+
+
+def test_scenario_021_a_third_member_takes_from_both() -> None:
+    scene = three_members()
+    assert (scene.target("A"), scene.target("C"), scene.target("D")) == ("T6 01", "T6 34", "T6 25")
+
+
+def test_scenario_022_partitions_come_one_reply_after_their_release() -> None:
+    scene = three_members()
+    scene.beat("A")
+    scene.beat("C")
+    assert scene.beat("C", owned={"T6": "34"}) == Told(OK, 4, None)
+    assert scene.beat("D") == Told(OK, 4, "T6 5")
+    assert scene.beat("A", owned={"T6": "01"}) == Told(OK, 4, None)
+    assert scene.beat("D") == Told(OK, 4, "T6 25")
+
+
+def test_scenario_023_what_a_member_leaves_behind_is_free_at_once() -> None:
+    scene = three_members()
+    scene.settle("A", "C", "D")
+    scene.beat("C", -1)
+    assert scene.state == ("Assigning", 5, 4)
+    assert scene.beat("A") == Told(OK, 5, "T6 013")
+    assert scene.beat("D") == Told(OK, 5, "T6 245")
+    assert scene.beat("A") == Told(OK, 5, None)
+    assert scene.state == ("Stable", 5, 5)
+
+
+def test_scenario_024_within_the_interval_a_newcomer_waits_at_the_old_epoch() -> None:
+    scene = two_members(interval_ms=1_000)
+    scene.advance(100)
+    assert scene.member("C", "T6") == Told(OK, 2, "")
+    assert scene.state == ("Assigning", 3, 2)
+    scene.advance(899)
+    assert scene.beat("C") == Told(OK, 2, None)
+    scene.advance(1)
+    assert scene.beat("C") == Told(OK, 3, None)
+    assert scene.state == ("Reconciling", 3, 3)
+
+
+def test_scenario_025_nothing_is_released_piecemeal() -> None:
+    scene = told()
+    assert scene.beat("A", owned={"T6": "0123"}) == Told(OK, 2, None)
+    assert scene.beat("C") == Told(OK, 3, None)
+
+
+def test_scenario_026_to_own_less_than_was_assigned_changes_nothing() -> None:
+    scene = settled()
+    assert scene.beat("A", owned={"T6": "0"}) == Told(OK, 3, None)
+    assert scene.held("A") == "T6 012"
+
+
+def test_scenario_027_a_member_that_joins_again_owns_nothing() -> None:
+    scene = told()
+    assert scene.member("A", "T6") == Told(OK, 3, "T6 012")
+    assert scene.beat("C") == Told(OK, 3, "T6 345")
+
+
+def test_scenario_028_a_member_joins_again_with_another_subscription() -> None:
+    scene = settled()
+    assert scene.member("A", "T3") == Told(OK, 4, "T3 012")
+    assert scene.target("C") == "T6 012345"
+    assert scene.beat("C") == Told(OK, 4, "T6 012345")
+
+
+def test_scenario_029_a_revocation_is_not_taken_back() -> None:
+    scene = told()
+    scene.beat("C", -1)
+    assert scene.beat("A") == Told(OK, 2, None)
+    assert scene.target("A") == "T6 012345"
+    assert scene.beat("A", owned=ALL) == Told(OK, 2, None)
+    assert scene.beat("A", owned={"T6": "012"}) == Told(OK, 4, "T6 012345")
+
+
+def test_scenario_030_a_member_that_was_not_told_yet_never_learns_of_it() -> None:
+    scene = two_members()
+    scene.beat("C", -1)
+    assert scene.beat("A") == Told(OK, 4, None)
+    assert scene.state == ("Stable", 4, 4)
+
+
+def test_scenario_031_whom_a_change_does_not_touch_follows_with_its_next_heartbeat() -> None:
+    scene = ConsumerScene()
+    scene.member("A", "T6")
+    scene.member("C", "T3")
+    assert scene.state == ("Reconciling", 3, 3)
+    assert scene.beat("A") == Told(OK, 3, None)
+    assert scene.state == ("Stable", 3, 3)
+
+
+def test_scenario_032_what_is_no_longer_wanted_is_given_up_before_there_is_a_new_target() -> None:
+    scene = ConsumerScene(interval_ms=1_000)
+    scene.member("A", "T6", "T3")
+    assert scene.beat("A", topics=["T3"]) == Told(OK, 2, "T3 012")
+    assert scene.state == ("Assigning", 3, 2)
+    assert scene.target("A") == "T3 012, T6 012345"
+    assert scene.beat("A", owned={"T3": "012"}) == Told(OK, 2, None)
+
+
+def test_scenario_033_a_member_that_does_not_give_up_in_time_is_out() -> None:
+    scene = told(timeout_ms=1_500)
+    scene.advance(1_499)
+    assert scene.beat("A") == Told(OK, 2, None)
+    scene.advance(1)
+    assert scene.beat("A") == refused(E.UNKNOWN_MEMBER_ID)
+    assert scene.state == ("Assigning", 4, 3)
+    assert scene.beat("C") == Told(OK, 4, "T6 012345")
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -5])
+def test_scenario_034_without_time_to_give_up_it_is_out_at_once(timeout_ms: int) -> None:
+    scene = told(timeout_ms=timeout_ms)
+    scene.advance(0)
+    assert scene.beat("A") == refused(E.UNKNOWN_MEMBER_ID)
+
+
+def test_scenario_035_the_time_runs_from_when_it_is_told() -> None:
+    scene = two_members(timeout_ms=1_000)
+    scene.advance(1_500)
+    assert scene.beat("A") == Told(OK, 2, "T6 012")
+    scene.advance(999)
+    assert scene.beat("A") == Told(OK, 2, None)
+    scene.advance(1)
+    assert scene.beat("A") == refused(E.UNKNOWN_MEMBER_ID)
+
+
+def test_scenario_036_topics_come_go_and_grow() -> None:
+    scene = ConsumerScene()
+    scene.member("A", "T3")
+    scene.cluster.delete("T3")
+    assert scene.beat("A") == Told(OK, 2, "")
+    assert scene.beat("A", owned={}) == Told(OK, 3, None)
+    scene.cluster.make("T3", 2)
+    assert scene.beat("A") == Told(OK, 4, "T3 01")
+    scene.cluster.grow("T3", 4)
+    assert scene.beat("A") == Told(OK, 5, "T3 0123")
+    assert scene.state == ("Stable", 5, 5)
+
+
+def steps(scene: ConsumerScene, assignor: str) -> list[str]:
+    """The sequence of scenarios 37 and 38: who has what after each step."""
+    seen = []
+    for name, topics in (("m1", ["T7"]), ("m2", ["T7", "T3"]), ("m3", ["T3", "S2"])):
+        scene.member(name, *topics, assignor=assignor)
+        seen.append(shares(scene))
+    scene.beat("m1", topics=["T7", "S2"])
+    seen.append(shares(scene))
+    scene.beat("m3", topics=["S2"])
+    seen.append(shares(scene))
+    scene.beat("m2", -1)
+    seen.append(shares(scene))
+    return seen
+
+
+def shares(scene: ConsumerScene) -> str:
+    names = list(scene.group_of().members)
+    scene.settle(*names)
+    assert scene.state[0] == "Stable"
+    return "; ".join(f"{name}: {scene.held(name)}" for name in sorted(names))
+
+
+def test_scenario_037_uniform_with_different_subscriptions() -> None:
+    scene = ConsumerScene(topics={"T7": 7, "T3": 3, "S2": 2})
+    seen = steps(scene, "uniform")
+    assert seen[0] == "m1: T7 0123456"
+    assert seen[1] == "m1: T7 01234; m2: T3 012, T7 56"
+    assert seen[2] == "m1: T7 01234; m2: T3 01, T7 56; m3: S2 01, T3 2"
+    assert seen[3] == seen[2]
+    assert seen[4] == "m1: T7 01234; m2: T3 012, T7 56; m3: S2 01"
+    assert seen[5] == "m1: T7 0123456; m3: S2 01"
+
+
+def test_scenario_038_range_with_different_subscriptions() -> None:
+    scene = ConsumerScene(topics={"T7": 7, "T3": 3, "S2": 2})
+    assert steps(scene, "range") == [
+        "m1: T7 0123456",
+        "m1: T7 0123; m2: T3 012, T7 456",
+        "m1: T7 0123; m2: T3 01, T7 456; m3: S2 01, T3 2",
+        "m1: S2 0, T7 0123; m2: T3 01, T7 456; m3: S2 1, T3 2",
+        "m1: S2 0, T7 0123; m2: T3 012, T7 456; m3: S2 1",
+        "m1: S2 0, T7 0123456; m3: S2 1",
+    ]
+
+
+def test_scenario_039_the_assignor_is_the_wish_of_the_most() -> None:
+    scene = ConsumerScene()
+    seen = []
+    for name, wish in (("m1", "range"), ("m2", None), ("m3", "uniform"), ("m4", "range")):
+        scene.member(name, "T6", assignor=wish)
+        seen.append(scene.described().assignor_name)
+    assert seen == ["range", "range", "uniform", "range"]
+    before = scene.state
+    scene.beat("m1", assignor="uniform")
+    assert scene.described().assignor_name == "uniform"
+    assert scene.state == before
+
+
+@pytest.mark.parametrize("wish", ["nope", "", "Range", "simple"])
+def test_scenario_040_a_wish_for_what_there_is_not_is_refused(wish: str) -> None:
+    scene = ConsumerScene()
+    assert scene.member("A", "T6", assignor=wish) == refused(E.UNSUPPORTED_ASSIGNOR)
+    assert scene.last_error == f"ServerAssignor {wish} is not supported. Supported assignors: uniform, range."
+    scene.member("A", "T6")
+    assert scene.beat("A", assignor=wish) == refused(E.UNSUPPORTED_ASSIGNOR)
+
+
+def test_scenario_041_the_first_assignor_is_the_default() -> None:
+    scene = ConsumerScene(consumer=ConsumerConfig(assignors=("range",)))
+    scene.member("A", "T6")
+    assert scene.described().assignor_name == "range"
+    assert scene.member("B", "T6", assignor="uniform") == refused(E.UNSUPPORTED_ASSIGNOR)

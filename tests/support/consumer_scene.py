@@ -1,0 +1,223 @@
+"""Consumer groups (KIP-848) on a stage: `Scene` with members that send ConsumerGroupHeartbeat.
+
+Answers are compared as `(code, member epoch, assignment)`, the assignment as text: "T3 012" for partitions 0 to 2 of
+T3, "" for one that is present and empty, None for none.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from broker.groups.consumer.checks import check_heartbeat
+from broker.groups.consumer.config import ConsumerConfig
+from broker.groups.consumer.describe import describe_consumer_group
+from broker.groups.consumer.group import ConsumerGroup
+from broker.groups.consumer.heartbeat import Heartbeat, heartbeat
+from broker.groups.effects import CoordinatorRecord
+from broker.groups.outcome import GroupConfig
+from broker.groups.records import decode_record
+from protocol.codec import encode
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.consumer_group_describe_response import DescribedGroup, Member
+from protocol.messages.consumer_group_describe_response import TopicPartitions as DescribedPartitions
+from protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest, TopicPartitions
+from protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
+from protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription, TopicPartition
+from tests.support.fake_cluster import FakeCluster
+from tests.support.group_scene import GROUP, Scene
+
+REBALANCE_TIMEOUT_MS = 300_000
+Owned = dict[str, str]
+"""Topic → its partitions, one digit each."""
+
+
+class Told(NamedTuple):
+    code: int
+    epoch: int
+    assignment: str | None
+
+
+def refused(code: ErrorCode) -> Told:
+    return Told(code.value, 0, None)
+
+
+class ConsumerScene(Scene):
+    """`beats` of a member use the epoch that it was told last, and what it was given last where it tells everything."""
+
+    def __init__(
+        self,
+        *,
+        interval_ms: int = 0,
+        consumer: ConsumerConfig | None = None,
+        config: GroupConfig | None = None,
+        topics: dict[str, int] | None = None,
+    ) -> None:
+        self.cluster = FakeCluster(**({"T3": 3, "T6": 6} if topics is None else topics))
+        self.cluster.defaults["consumer.assignment.interval.ms"] = interval_ms
+        self.epochs: dict[str, int] = {}
+        self.last: ConsumerGroupHeartbeatResponse | None = None
+        self.last_error: str | None = None
+        self.hidden: set[str] = set()  # topics that nobody may DESCRIBE
+        super().__init__(
+            config or GroupConfig(group_initial_rebalance_delay_ms=0, consumer=consumer or ConsumerConfig()),
+            cluster=self.cluster,
+        )
+
+    def beat(
+        self,
+        member: str,
+        epoch: int | None = None,
+        *,
+        topics: list[str] | None = None,
+        regex: str | None = None,
+        owned: Owned | None = None,
+        instance: str | None = None,
+        rack: str | None = None,
+        timeout_ms: int = -1,
+        assignor: str | None = None,
+        group: str = GROUP,
+        version: int = 1,
+        client: str = "c",
+        coordinator_id: str = "made",
+    ) -> Told:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=group,
+            member_id=member,
+            member_epoch=self.epochs[member] if epoch is None else epoch,
+            instance_id=instance,
+            rack_id=rack,
+            rebalance_timeout_ms=timeout_ms,
+            subscribed_topic_names=topics,
+            subscribed_topic_regex=regex,
+            server_assignor=assignor,
+            topic_partitions=None if owned is None else self._owned(owned),
+        )
+        try:
+            check_heartbeat(request, version, self.config.consumer.assignors)
+            beat = Heartbeat(
+                request, member or coordinator_id, client, "/127.0.0.1", lambda name: name not in self.hidden
+            )
+            answer = self.turn(lambda core: heartbeat(core.registry, beat, self.now_ms))
+        except KafkaError as error:
+            self.last_error = error.message
+            return Told(error.code.value, 0, None)
+        assert answer is not None
+        assert answer.member_id is not None
+        self.last = answer
+        if answer.member_epoch >= 0:
+            self.epochs[answer.member_id] = answer.member_epoch
+        given = None
+        if answer.assignment is not None:
+            given = self.text((each.topic_id, each.partitions) for each in answer.assignment.topic_partitions)
+        return Told(answer.error_code, answer.member_epoch, given)
+
+    def member(
+        self,
+        name: str,
+        *topics: str,
+        regex: str | None = None,
+        instance: str | None = None,
+        timeout_ms: int = REBALANCE_TIMEOUT_MS,
+        assignor: str | None = None,
+        rack: str | None = None,
+        group: str = GROUP,
+        version: int = 1,
+        client: str = "c",
+    ) -> Told:
+        """Join, epoch 0. Without topics and regex the subscription is to nothing."""
+        return self.beat(
+            name,
+            0,
+            topics=list(topics) if topics or regex is None else None,
+            regex=regex,
+            owned={},
+            instance=instance,
+            timeout_ms=timeout_ms,
+            assignor=assignor,
+            rack=rack,
+            group=group,
+            version=version,
+            client=client,
+        )
+
+    def _owned(self, owned: Owned) -> list[TopicPartitions]:
+        stated = []
+        for name, partitions in owned.items():
+            topic = self.cluster.topic(name)
+            assert topic is not None
+            stated.append(TopicPartitions(topic_id=topic.topic_id, partitions=[int(digit) for digit in partitions]))
+        return stated
+
+    def text(self, partitions: object) -> str:
+        parts = []
+        for topic_id, indexes in partitions:  # type: ignore[attr-defined]
+            topic = self.cluster.topic_of_id(topic_id)
+            name = "?" if topic is None else topic.name
+            parts.append(f"{name} {''.join(str(index) for index in sorted(indexes))}")
+        return ", ".join(sorted(parts))
+
+    # What can be seen.
+
+    def described(self, group: str = GROUP) -> DescribedGroup:
+        return describe_consumer_group(self.core.registry, group)
+
+    def member_of(self, name: str, group: str = GROUP) -> Member:
+        return next(member for member in self.described(group).members if member.member_id == name)
+
+    @property
+    def state(self) -> tuple[str, int, int]:
+        """State, group epoch, assignment epoch."""
+        group = self.described()
+        return group.group_state, group.group_epoch, group.assignment_epoch
+
+    def target(self, name: str) -> str:
+        return self._named(self.member_of(name).target_assignment.topic_partitions)
+
+    def held(self, name: str) -> str:
+        """What Describe shows: assigned or not yet given up."""
+        return self._named(self.member_of(name).assignment.topic_partitions)
+
+    def _named(self, partitions: list[DescribedPartitions]) -> str:
+        return ", ".join(
+            sorted(f"{each.topic_name} {''.join(map(str, sorted(each.partitions)))}" for each in partitions)
+        )
+
+    def group_of(self, group: str = GROUP) -> ConsumerGroup:
+        found = self.core.registry.groups[group]
+        assert isinstance(found, ConsumerGroup)
+        return found
+
+    def written(self, since: int = 0) -> list[CoordinatorRecord]:
+        records = [decode_record(key, value) for key, value in self.log[since:]]
+        return [record for record in records if record is not None]
+
+    def keys_written(self, since: int = 0) -> list[int]:
+        """Record types, a tombstone as its negative."""
+        return [record.key.API_KEY * (1 if record.value is not None else -1) for record in self.written(since)]
+
+    # Many steps at once.
+
+    def settle(self, *names: str, rounds: int = 12, group: str = GROUP) -> None:  # type: ignore[override]
+        """Everybody does what it is told until nothing changes."""
+        for _ in range(rounds):
+            for name in names:
+                member = self.group_of(group).members[name]
+                owned = {
+                    topic.name: "".join(map(str, sorted(partitions)))
+                    for topic_id, partitions in member.assigned.items()
+                    if (topic := self.cluster.topic_of_id(topic_id)) is not None
+                }
+                self.beat(name, owned=owned, group=group)
+
+
+def embedded(*topics: str, owned: Owned | None = None, generation: int = -1) -> bytes:
+    """The metadata of a consumer of the classic protocol."""
+    subscription = ConsumerProtocolSubscription(
+        topics=list(topics),
+        owned_partitions=[
+            TopicPartition(topic=name, partitions=[int(digit) for digit in partitions])
+            for name, partitions in (owned or {}).items()
+        ],
+        generation_id=generation,
+    )
+    return (3).to_bytes(2, "big") + encode(subscription, 3)
