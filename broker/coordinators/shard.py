@@ -1,6 +1,7 @@
 """The shell around a coordinator core: one core, one partition of an internal topic, one turn at a time.
 
     decide → append → replay → settle → arm timers → release replies          all in one turn of the loop
+                                                   → `when_durable`, then turns that follow from it (follow_ups.py)
 
 A turn that cannot be written leaves no trace: the core has not moved, and the client gets NOT_COORDINATOR or a similar
 code. A crash between any two of these steps loses only what nobody was told: replies come last. Replies wait for the
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
+from broker.coordinators.follow_ups import FollowUps
 from broker.runtime.clock import Clock, TimerHandle, Timers
 from broker.runtime.delayed import Deferred
 from protocol.batch_header import BatchHeader, batches
@@ -140,10 +142,7 @@ class RecordFormat:
 
 
 class Shard(Generic[C]):
-    """`name` is the partition's, for the log. `new_core` makes an empty core, at first and for every reload.
-
-    `when_unreadable` is what clients are told of a partition whose log cannot be read.
-    """
+    """One partition's coordinator; see `__init__`."""
 
     def __init__(
         self,
@@ -155,7 +154,15 @@ class Shard(Generic[C]):
         timers: Timers,
         *,
         when_unreadable: ErrorCode = ErrorCode.NOT_COORDINATOR,
+        when_durable: Callable[[Any, KafkaError | None], None] | None = None,
     ) -> None:
+        """
+        name             of the partition, for the broker's log
+        new_core         makes an empty core, at first and for every reload
+        when_unreadable  what clients are told of a partition whose log cannot be read
+        when_durable     takes each outcome once it is as durable as the settings ask, or the reason why it will not
+                         be: for what an outcome asks of others than those who wait for replies
+        """
         self._name = name
         self._log = log
         self._new_core = new_core
@@ -163,6 +170,8 @@ class Shard(Generic[C]):
         self._clock = clock
         self._timers = timers
         self._when_unreadable = when_unreadable
+        self._when_durable = when_durable
+        self._follow_ups = FollowUps()
         self._armed: dict[Hashable, TimerHandle] = {}
         self._core: C | None = None
         self._why_not = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -193,23 +202,38 @@ class Shard(Generic[C]):
         finish  makes the answer of what the core said: the shape of an old version, what others contributed
         raises  KafkaError if the core refuses, the records cannot be written, or there is no core to ask
         """
-        core = self._require_core()
         now_ms = self._clock.now_ms()
-        outcome = decide(core, now_ms)
-        self._apply(core, outcome, now_ms, producer)
-        if outcome.response is None:
-            if parked is None:
-                raise RuntimeError(f"{self._name}: a turn without an answer, and nobody to give one later")
-            self._release(outcome)
-            return parked
-        response = finish(outcome.response)
-        answer: Deferred[R] = Deferred()
-        must_sync = outcome.must_sync or (producer is not None and producer.must_sync)
-        self._release(outcome, answer, response, must_sync=must_sync)
-        if not answer.is_done:
-            return answer
-        answer.outcome()  # raises, if the disk has failed already
-        return response
+        return self.carry_out(decide(self._require_core(), now_ms), now_ms, parked, finish=finish, producer=producer)
+
+    def carry_out(
+        self,
+        outcome: OutcomeLike[R],
+        now_ms: int,
+        parked: Deferred[R] | None = None,
+        *,
+        finish: Callable[[R], R] = unchanged,
+        producer: RecordsOf | None = None,
+    ) -> R | Deferred[R]:
+        """The rest of a turn, whose outcome the core gave just now; see `submit`."""
+        with self._follow_ups:
+            self._apply(self._require_core(), outcome, now_ms, producer)
+            if outcome.response is None:
+                if parked is None:
+                    raise RuntimeError(f"{self._name}: a turn without an answer, and nobody to give one later")
+                self._release(outcome)
+                return parked
+            response = finish(outcome.response)
+            answer: Deferred[R] = Deferred()
+            must_sync = outcome.must_sync or (producer is not None and producer.must_sync)
+            self._release(outcome, answer, response, must_sync=must_sync)
+            if not answer.is_done:
+                return answer
+            answer.outcome()  # raises, if the disk has failed already
+            return response
+
+    def follow_up(self, turn: Callable[[], None]) -> None:
+        """Run a turn when the one under way has ended; at once if there is none."""
+        self._follow_ups.add(turn)
 
     def tidy(self, decide: Callable[[C, int], OutcomeLike[object]]) -> None:
         """A turn that nobody asked for. If it cannot be made or written now, its occasion comes again."""
@@ -217,15 +241,17 @@ class Shard(Generic[C]):
             return
         now_ms = self._clock.now_ms()
         outcome = decide(self._core, now_ms)
-        try:
-            self._apply(self._core, outcome, now_ms)
-        except KafkaError as error:
-            logger.warning("%s could not be tidied up: %s", self._name, error)
-            return
-        self._release(outcome)
+        with self._follow_ups:
+            try:
+                self._apply(self._core, outcome, now_ms)
+            except KafkaError as error:
+                logger.warning("%s could not be tidied up: %s", self._name, error)
+                return
+            self._release(outcome)
 
     def look(self, read: Callable[[C], R]) -> R:
-        """For answers that may say what is not durable yet: lists and descriptions for people."""
+        """For answers that may say what is not durable yet: lists and descriptions for people. And for a decision that
+        is carried out at once, or not at all."""
         return read(self._require_core())
 
     def complete_transaction(self, producer_id: int, *, committed: bool) -> None:
@@ -256,13 +282,14 @@ class Shard(Generic[C]):
             return  # let go of meanwhile
         now_ms = self._clock.now_ms()
         outcome = core.on_loaded(now_ms)
-        try:
-            self._apply(core, outcome, now_ms)
-        except KafkaError as error:
-            logger.warning("%s is loaded, but what follows could not be written, trying again: %s", self._name, error)
-            self._timers.after(RETRY_TIMER_MS, partial(self._begin, core))
-            return
-        self._release(outcome)
+        with self._follow_ups:
+            try:
+                self._apply(core, outcome, now_ms)
+            except KafkaError as error:
+                logger.warning("%s is loaded, but its records could not be written, retrying: %s", self._name, error)
+                self._timers.after(RETRY_TIMER_MS, partial(self._begin, core))
+                return
+            self._release(outcome)
 
     def unload(self, code: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
         """Forget everything; waiting requests, and those that follow, are answered `code`."""
@@ -337,20 +364,24 @@ class Shard(Generic[C]):
         must_sync: bool | None = None,
     ) -> None:
         """Give the replies once they are true for good. must_sync: if not as the outcome says."""
-        if answer is None and not outcome.replies:
+        when_durable = self._when_durable
+        if answer is None and not outcome.replies and when_durable is None:
             return
 
         def release(failure: KafkaError | None) -> None:
             error = None if failure is None else KafkaError(COORDINATOR_CODES.get(failure.code, failure.code))
-            for reply in outcome.replies:
-                if error is None:
-                    reply.token.resolve(reply.message)
-                else:
-                    reply.token.fail(error)
-            if answer is not None and error is not None:
-                answer.fail(error)
-            elif answer is not None and response is not None:
-                answer.resolve(response)
+            with self._follow_ups:
+                for reply in outcome.replies:
+                    if error is None:
+                        reply.token.resolve(reply.message)
+                    else:
+                        reply.token.fail(error)
+                if answer is not None and error is not None:
+                    answer.fail(error)
+                elif answer is not None and response is not None:
+                    answer.resolve(response)
+                if when_durable is not None:
+                    when_durable(outcome, error)
 
         self._log.when_durable(release, must_sync=outcome.must_sync if must_sync is None else must_sync)
 
@@ -368,13 +399,14 @@ class Shard(Generic[C]):
             return
         now_ms = self._clock.now_ms()
         outcome = core.on_timer(key, now_ms)
-        try:
-            self._apply(core, outcome, now_ms)
-        except KafkaError as error:
-            logger.warning("%s: %s could not be written, trying again: %s", self._name, key, error)
-            self._arm(key, RETRY_TIMER_MS)
-            return
-        self._release(outcome)
+        with self._follow_ups:
+            try:
+                self._apply(core, outcome, now_ms)
+            except KafkaError as error:
+                logger.warning("%s: %s could not be written, trying again: %s", self._name, key, error)
+                self._arm(key, RETRY_TIMER_MS)
+                return
+            self._release(outcome)
 
     async def _replay_log(self, core: C) -> None:
         since_break = 0

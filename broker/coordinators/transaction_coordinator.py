@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from broker.configuration.settings import TimePerPrefix
 from broker.coordinators.group_coordinator import java_hash
 from broker.coordinators.partition_sync import PartitionSync, once_synced
-from broker.coordinators.shard import OutcomeLike, RecordFormat, Shard, ShardLog
+from broker.coordinators.shard import RecordFormat, Shard, ShardLog
 from broker.coordinators.transaction_markers import MarkerSender, MarkerWriter
 from broker.runtime.delayed import Deferred
 from broker.runtime.gather import gather
 from broker.transactions.core import TransactionCore
-from broker.transactions.init_producer_id import check_request, timeout_ms
+from broker.transactions.init_producer_id import check_request
 from broker.transactions.records import decode_record, encode_record, record_headers, revive
-from broker.transactions.turn import MarkersOwed, Moment, ProducerIdNeeded, TransactionConfig
+from broker.transactions.turn import MarkersOwed, Moment, Outcome, TransactionConfig
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -157,12 +157,12 @@ class TransactionCoordinator:
         except KafkaError as error:
             logger.error("%s cannot be used, its transactional ids have no coordinator: %s", name, error)
             return
-        # Each needs the other: the core names the sender in what it asks for, the sender reports to the shard.
+        # Each needs the other: the shard hands outcomes to the sender, the sender reports to the shard.
         sender = MarkerSender(
             name,
             self._marker_writer,
             self._partition_exists,
-            written=lambda owed, done: self._markers_written(shard, owed, done),
+            written=lambda owed, done: shard.follow_up(lambda: self._markers_written(shard, owed, done)),
             lost=lambda error: self._lost(shard, name, error),
         )
         missed = self._deleted_while_loading[index] = set()
@@ -172,7 +172,6 @@ class TransactionCoordinator:
             lambda: self._new_core(
                 self.settings.decisions,
                 coordinator_epoch=self._coordinator_epoch(index),
-                marker_sender=sender,
                 is_gone=lambda topic: topic in missed or not self._partition_exists((topic, 0)),
                 two_phase=self._two_phase.ids,
             ),
@@ -181,6 +180,7 @@ class TransactionCoordinator:
             self._timers,
             # Kafka serves what it could read. An id whose last record is missing would commit or fence wrongly.
             when_unreadable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            when_durable=sender.carry_out,
         )
         self._shards[index] = shard
 
@@ -240,21 +240,19 @@ class TransactionCoordinator:
     ) -> InitProducerIdResponse | Deferred[InitProducerIdResponse]:
         """For a request with a transactional id."""
         check_request(request, self.settings.decisions, self._transaction_version())
-        transactional_id = request.transactional_id
-        assert transactional_id is not None
-
-        def reserve(core: TransactionCore, moment: Moment) -> None:
-            assert moment.new_producer_id is not None
-            core.reserve(transactional_id, moment.new_producer_id, timeout_ms(request), moment.now_ms)
-
+        assert request.transactional_id is not None
+        shard = self.shard_for(request.transactional_id)
         to_sync: set[TopicPartition] = set()
 
-        def decide(core: TransactionCore, moment: Moment) -> OutcomeLike[InitProducerIdResponse]:
+        def reserve(producer_id: int) -> None:
+            shard.tidy(lambda core, now_ms: core.reserve(request, producer_id, now_ms))
+
+        def decide(core: TransactionCore, moment: Moment) -> Outcome[InitProducerIdResponse]:
             outcome = core.init_producer_id(request, moment)
             to_sync.update(outcome.to_sync)
             return outcome
 
-        answer = self._turn(self.shard_for(transactional_id), decide, before_again=reserve)
+        answer = self._turn(shard, decide, before_again=reserve)
         return once_synced(answer, self._partition_sync, lambda: to_sync) if request.keep_prepared_txn else answer
 
     def end_txn(self, request: EndTxnRequest, *, asked_version: int) -> EndTxnResponse | Deferred[EndTxnResponse]:
@@ -383,19 +381,19 @@ class TransactionCoordinator:
     def _turn(
         self,
         shard: TransactionShard,
-        decide: Callable[[TransactionCore, Moment], OutcomeLike[R]],
+        decide: Callable[[TransactionCore, Moment], Outcome[R]],
         parked: Deferred[R] | None = None,
         *,
-        before_again: Callable[[TransactionCore, Moment], None] | None = None,
+        before_again: Callable[[int], None] | None = None,
     ) -> R | Deferred[R]:
         """`Shard.submit`; where the decision needs a producer id, it is taken again once there is one.
 
-        before_again  runs first then
+        before_again  takes the producer id first then
         """
-        try:
-            return _unwrapped(shard.submit(lambda core, now_ms: decide(core, self._moment(now_ms)), parked))
-        except ProducerIdNeeded:
-            pass
+        now_ms = self._clock.now_ms()
+        outcome = shard.look(lambda core: decide(core, self._moment(now_ms)))
+        if not outcome.needs_producer_id:
+            return _unwrapped(shard.carry_out(outcome, now_ms, parked))
         answer: Deferred[R] = Deferred() if parked is None else parked
 
         def again(producer_id: int | KafkaError) -> None:
@@ -405,7 +403,7 @@ class TransactionCoordinator:
             moment = partial(self._moment, new_producer_id=producer_id)
             try:
                 if before_again is not None:
-                    shard.look(lambda core: before_again(core, moment(self._clock.now_ms())))
+                    before_again(producer_id)
                 result = shard.submit(lambda core, now_ms: decide(core, moment(now_ms)), parked)
             except Exception as error:
                 answer.fail(error)
@@ -427,7 +425,7 @@ class TransactionCoordinator:
             shard.submit(lambda core, now_ms: core.markers_written(owed, done, self._moment(now_ms)))
         except KafkaError as error:
             logger.warning("the end of %r could not be recorded, trying again: %s", owed.transactional_id, error)
-            shard.tidy(lambda core, _: core.ask_later(owed.transactional_id))
+            shard.tidy(lambda core, _: core.send_later(owed.transactional_id))
 
     def _lost(self, shard: TransactionShard, name: str, error: Exception) -> None:
         # A failed fsync is final for a log: what is in memory may not be what a restart finds.

@@ -1,6 +1,6 @@
 """Markers in transit: from the coordinator that owes them to the partitions that wait for them.
 
-    core → MarkerSender → MarkerWriter → the leader's log → codes → MarkerSender → core
+    outcome's markers → MarkerSender → MarkerWriter → the leader's log → codes → MarkerSender → the core's next turn
 
 Only `MarkerWriter` knows that coordinator and leaders live in one process: what passes through it is what a
 WriteTxnMarkers request and its response hold.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from broker.coordinators.group_coordinator import GroupCoordinator
     from broker.partitions.registry import Partitions
     from broker.runtime.clock import Clock
-    from broker.transactions.turn import MarkersOwed
+    from broker.transactions.turn import MarkersOwed, Outcome
 
 logger = logging.getLogger("odradek.transactions")
 
@@ -142,7 +142,7 @@ class Writing:
 
 
 class MarkerSender:
-    """The token by which a core asks for markers; it stands for one `__transaction_state` partition."""
+    """Sends the markers of the transactions of one `__transaction_state` partition."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class MarkerSender:
     ) -> None:
         """
         exists   whether metadata knows the partition; the marker of one that is gone is not owed any more
-        written  tells the core which markers are there now
+        written  takes which markers are there now, for the core
         lost     the decision could not be made durable, and nobody knows what of it is on the disk
         """
         self._name = name
@@ -164,8 +164,15 @@ class MarkerSender:
         self._lost = lost
         self._complaints: dict[str, set[tuple[TopicPartition, ErrorCode]]] = {}
 
-    def resolve(self, owed: MarkersOwed) -> None:
-        """The decision is as durable as settings ask: send its markers."""
+    def carry_out(self, outcome: Outcome[object], failure: KafkaError | None) -> None:
+        """The decision is as durable as the settings ask: send its markers. failure: why it is not."""
+        if outcome.markers and failure is not None:
+            self._lost(failure)
+            return
+        for owed in outcome.markers:
+            self._send(owed)
+
+    def _send(self, owed: MarkersOwed) -> None:
         wanted = [each for each in owed.partitions if self._exists(each)]
         wanted.sort()
         gone = owed.partitions.difference(wanted)
@@ -187,9 +194,6 @@ class MarkerSender:
             # A bug, and not the transaction's: that one is tried again, rather than stuck for good.
             logger.exception("%s: the markers of %r could not be written", self._name, owed.transactional_id)
             self._written(owed, gone)
-
-    def fail(self, error: Exception) -> None:
-        self._lost(error)
 
     def _answered(self, owed: MarkersOwed, gone: frozenset[TopicPartition], results: Sequence[Codes]) -> None:
         codes = results[0]

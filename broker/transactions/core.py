@@ -2,12 +2,13 @@
 
     EMPTY, COMPLETE_* → ONGOING → PREPARE_COMMIT or PREPARE_ABORT → markers in every partition → COMPLETE_*
 
-State comes from records (`replay`) and, for what records do not tell, from decisions whose records are written
-(`settle`): which markers are still owed, and who waits for the end. A request method only decides; its caller
-appends `Outcome.records`, replays them and settles. A refusal of the whole request is raised as `KafkaError`.
+A core changes in two ways, and in no other: `replay` applies a record that is in the log, and `settle` applies what
+memory alone holds of a decision whose records are in the log: which markers are still owed, who waits for the end, and
+the producer id of a transactional id that has no record yet. (`unload` ends it.) A request method only decides: its
+caller appends `Outcome.records`, replays them and settles. A refusal of the whole request is raised as `KafkaError`.
 
-A decided transaction owes its markers until every partition has its own. `Outcome.replies` asks `marker_sender` for
-them; what became of them comes back by `markers_written`. Failed markers are retried by a timer, without limit.
+A decided transaction owes its markers until every partition has its own. `Outcome.markers` are to be sent; the result
+comes back by `markers_written`, which is a turn of its own. Failed markers are retried by a timer, without limit.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from typing import TypeVar
 from broker.transactions.add_partitions import add_partitions, verify_partitions
 from broker.transactions.end_txn import end_txn
 from broker.transactions.entry import Forgotten, TopicPartition, Txn, TxnRecord
-from broker.transactions.init_producer_id import init_producer_id
+from broker.transactions.init_producer_id import init_producer_id, timeout_ms
 from broker.transactions.listing import Filter, described, listed
 from broker.transactions.tables import EXPIRABLE, TxnState
 from broker.transactions.transitions import answered_pair, completed, fenced, without_topic
 from broker.transactions.turn import (
+    PRODUCER_ID_NEEDED,
     MarkersOwed,
     Moment,
     Outcome,
@@ -54,7 +56,6 @@ class TransactionCore:
         config: TransactionConfig,
         *,
         coordinator_epoch: int,
-        marker_sender: Token,
         is_gone: Callable[[str], bool] = lambda topic: False,
         two_phase: MutableSet[int] | None = None,
     ) -> None:
@@ -67,7 +68,6 @@ class TransactionCore:
         self._config = config
         self._is_gone = is_gone
         self._coordinator_epoch = coordinator_epoch
-        self._marker_sender = marker_sender
         self._two_phase = set() if two_phase is None else two_phase
         self._txns: dict[str, Txn] = {}
         self._ongoing: dict[str, None] = {}
@@ -77,7 +77,7 @@ class TransactionCore:
     # State.
 
     def replay(self, record: TxnRecord, record_offset: int = 0, producer_id: int = NO_PRODUCER_ID) -> None:
-        """The only way in which what is recorded changes: at the restart as in live traffic."""
+        """A record that is in the log, at the restart as in live traffic."""
         transactional_id = record.transactional_id
         self._remaining.pop(transactional_id, None)
         self._ongoing.pop(transactional_id, None)
@@ -100,6 +100,8 @@ class TransactionCore:
 
     def settle(self, outcome: Outcome[object]) -> None:
         """After the outcome's records were replayed: what they do not tell."""
+        if outcome.reserved is not None:
+            self._txns[outcome.reserved.transactional_id] = outcome.reserved
         if outcome.remaining is not None:
             self._remaining.update(outcome.remaining)
         if outcome.awaited is not None:
@@ -109,28 +111,22 @@ class TransactionCore:
                 else:
                     self._awaited[transactional_id] = reply
 
-    def reserve(self, transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> None:
-        """Remember a producer id for an id that is not known; only here, until it is recorded. The first wins."""
-        if transactional_id not in self._txns:
-            self._txns[transactional_id] = Txn(transactional_id, producer_id, None, timeout_ms, updated_ms=now_ms)
-
     def on_loaded(self, now_ms: int) -> Outcome[None]:
         """What had been decided is carried out; what a crash kept from being forgotten is forgotten."""
         forgotten = self._without(self._is_gone)
         left = {txn.transactional_id: txn.partitions for txn in forgotten}
-        asked = [
-            self._ask_for_markers(self._txns[each], left.get(each, partitions))
-            for each, partitions in self._remaining.items()
+        markers = [
+            self._owed(self._txns[each], left.get(each, partitions)) for each, partitions in self._remaining.items()
         ]
         must_sync = any(self._txns[each].is_two_phase for each in self._remaining)
-        return Outcome(records=forgotten, replies=asked, may_split=True, must_sync=must_sync)
+        return Outcome(records=forgotten, markers=markers, may_split=True, must_sync=must_sync)
 
     def on_timer(self, key: str, now_ms: int) -> Outcome[None]:
-        """Markers that failed are asked for again."""
+        """Markers that failed are sent again."""
         if key not in self._remaining:
             return Outcome()
         txn = self._txns[key]
-        return Outcome(replies=(self._ask_for_markers(txn),), must_sync=txn.is_two_phase)
+        return Outcome(markers=(self._owed(txn, self._remaining[key]),), must_sync=txn.is_two_phase)
 
     def unload(self, code: ErrorCode) -> list[Reply]:
         """This broker no longer coordinates these ids: answers waiting requests; the core is not used again."""
@@ -142,12 +138,14 @@ class TransactionCore:
     # Requests.
 
     def init_producer_id(self, request: InitProducerIdRequest, moment: Moment) -> Outcome[InitProducerIdResponse]:
-        """A request that `check_request` has passed. The id must be known: `reserve` it after ProducerIdNeeded."""
+        """A request that `check_request` has passed. An id that is not known needs a producer id: see `reserve`."""
         assert request.transactional_id is not None
         txn = self._txns.get(request.transactional_id)
         if txn is None:
-            raise ProducerIdNeeded
+            return Outcome(needs_producer_id=True)
         owned = init_producer_id(txn, request, moment)
+        if owned is PRODUCER_ID_NEEDED:
+            return Outcome(needs_producer_id=True)
         if owned is None:
             refusal = InitProducerIdResponse(
                 error_code=ErrorCode.CONCURRENT_TRANSACTIONS.value, producer_id=-1, producer_epoch=-1
@@ -156,6 +154,14 @@ class TransactionCore:
         # Records from before the owner asked for Enable2Pc, or from before a crash, may be in the page cache only.
         to_sync = owned.partitions if owned.is_kept and owned.is_two_phase else NOTHING
         return Outcome(initialised_response(owned), records=(owned,), must_sync=owned.is_two_phase, to_sync=to_sync)
+
+    def reserve(self, request: InitProducerIdRequest, producer_id: int, now_ms: int) -> Outcome[None]:
+        """A producer id for an id that is not known, to be recorded by `init_producer_id`. The first one stays."""
+        transactional_id = request.transactional_id
+        assert transactional_id is not None
+        if transactional_id in self._txns:
+            return Outcome()
+        return Outcome(reserved=Txn(transactional_id, producer_id, None, timeout_ms(request), updated_ms=now_ms))
 
     def add_partitions(
         self,
@@ -186,13 +192,15 @@ class TransactionCore:
         """Keeps `token` until the markers are written, or until one of them has failed; see `end_txn.end_txn`."""
         txn = self._require(request.transactional_id)
         decided = end_txn(txn, request, asked_version, moment)
+        if decided is PRODUCER_ID_NEEDED:
+            return Outcome(needs_producer_id=True)
         if decided is None:
             return Outcome(ended(txn, asked_version), must_sync=txn.is_two_phase)
         awaited = {request.transactional_id: Reply(token, ended(decided, asked_version))}
         return self._decided(decided, None, awaited)
 
     def markers_written(self, owed: MarkersOwed, written: frozenset[TopicPartition], moment: Moment) -> Outcome[int]:
-        """What became of the markers that were asked for.
+        """What became of the markers that were sent.
 
         written   that are there now, or are not needed any more
         returns   how many are still owed
@@ -208,7 +216,7 @@ class TransactionCore:
             return Outcome(0)  # of a decision that is history
         remaining = self._remaining[transactional_id] - written
         if remaining:
-            later = self.ask_later(transactional_id)
+            later = self.send_later(transactional_id)
             return later._replace(response=len(remaining), remaining={transactional_id: remaining})
         return Outcome(
             0,
@@ -218,7 +226,7 @@ class TransactionCore:
             awaited={transactional_id: None},
         )
 
-    def ask_later(self, transactional_id: str) -> Outcome[int]:
+    def send_later(self, transactional_id: str) -> Outcome[int]:
         """The decision stands and is recorded, so waiting requests are answered; the rest is retried."""
         return Outcome(
             0,
@@ -234,7 +242,7 @@ class TransactionCore:
         return [each for each in self._ongoing if self._txns[each].is_timed_out(now_ms)]
 
     def abort_timed_out(self, transactional_id: str, moment: Moment) -> Outcome[bool]:
-        """If it is still so. Raises ProducerIdNeeded when the epochs are used up."""
+        """If it is still so."""
         txn = self._txns.get(transactional_id)
         if txn is None or not txn.is_timed_out(moment.now_ms):
             return Outcome(False)
@@ -307,7 +315,7 @@ class TransactionCore:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return txn
 
-    def _fenced(self, txn: Txn, moment: Moment) -> Txn:
+    def _fenced(self, txn: Txn, moment: Moment) -> Txn | ProducerIdNeeded:
         return fenced(
             txn,
             now_ms=moment.now_ms,
@@ -316,24 +324,28 @@ class TransactionCore:
         )
 
     def _decided(
-        self, decided: Txn, response: R | None, awaited: Mapping[str, Reply | None] | None = None
+        self,
+        decided: Txn | ProducerIdNeeded,
+        response: R | None,
+        awaited: Mapping[str, Reply | None] | None = None,
     ) -> Outcome[R]:
-        asked = self._ask_for_markers(decided, decided.partitions)
-        return Outcome(response, records=(decided,), replies=(asked,), awaited=awaited, must_sync=decided.is_two_phase)
+        if decided is PRODUCER_ID_NEEDED:
+            return Outcome(needs_producer_id=True)
+        markers = (self._owed(decided, decided.partitions),)
+        return Outcome(response, records=(decided,), markers=markers, awaited=awaited, must_sync=decided.is_two_phase)
 
-    def _ask_for_markers(self, txn: Txn, partitions: frozenset[TopicPartition] | None = None) -> Reply:
+    def _owed(self, txn: Txn, partitions: frozenset[TopicPartition]) -> MarkersOwed:
         assert txn.producer_epoch is not None
-        owed = MarkersOwed(
+        return MarkersOwed(
             txn.transactional_id,
             txn.producer_id,
             txn.producer_epoch,
             is_commit=txn.is_commit,
             transaction_version=txn.client_version,
             coordinator_epoch=self._coordinator_epoch,
-            partitions=self._remaining[txn.transactional_id] if partitions is None else partitions,
+            partitions=partitions,
             must_sync=txn.is_two_phase,
         )
-        return Reply(self._marker_sender, owed)
 
     def _awaiting(self, transactional_id: str) -> tuple[Reply, ...]:
         reply = self._awaited.get(transactional_id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from broker.transactions.entry import Txn, is_exhausted
 from broker.transactions.tables import END_TXN, Claim, TxnState, Verdict
 from broker.transactions.transitions import client_version, prepared_0, prepared_2
-from broker.transactions.turn import Moment
+from broker.transactions.turn import Moment, ProducerIdNeeded
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.end_txn_request import EndTxnRequest
 
@@ -28,11 +28,12 @@ def claim_of(txn: Txn, request: EndTxnRequest, version: int) -> Claim:
     return Claim.OTHER_EPOCH
 
 
-def end_txn(txn: Txn, request: EndTxnRequest, asked_version: int, moment: Moment) -> Txn | None:
+def end_txn(txn: Txn, request: EndTxnRequest, asked_version: int, moment: Moment) -> Txn | ProducerIdNeeded | None:
     """The decision to be recorded; None for a retry, to be answered with the pair as it is.
 
     asked_version  what the request's own version stands for: 2 from EndTxn v5 on, else 0
-    raises         KafkaError; ProducerIdNeeded when the epochs are used up
+    returns        PRODUCER_ID_NEEDED when the epochs are used up
+    raises         KafkaError
     """
     version = asked_version if txn.is_kept else client_version(asked_version, moment.transaction_version)
     verdict = END_TXN[request.committed, version][txn.row][claim_of(txn, request, version)]

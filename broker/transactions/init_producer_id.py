@@ -8,7 +8,7 @@ from __future__ import annotations
 from broker.transactions.entry import NEVER_MS, Txn, is_exhausted
 from broker.transactions.tables import INIT_PRODUCER_ID, INIT_PRODUCER_ID_KEEPING, Claim, Verdict
 from broker.transactions.transitions import initialised, initialised_again, kept
-from broker.transactions.turn import Moment, TransactionConfig
+from broker.transactions.turn import Moment, ProducerIdNeeded, TransactionConfig
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.init_producer_id_request import InitProducerIdRequest
 
@@ -53,10 +53,11 @@ def claim_of(txn: Txn, request: InitProducerIdRequest) -> Claim:
     return Claim.RETRY if request.producer_epoch == txn.last_producer_epoch else Claim.OTHER_EPOCH
 
 
-def init_producer_id(txn: Txn, request: InitProducerIdRequest, moment: Moment) -> Txn | None:
+def init_producer_id(txn: Txn, request: InitProducerIdRequest, moment: Moment) -> Txn | ProducerIdNeeded | None:
     """The entry to be recorded for the owner; None where what is open must be aborted first.
 
-    raises  KafkaError; ProducerIdNeeded when the epochs are used up
+    returns  PRODUCER_ID_NEEDED when the epochs are used up
+    raises   KafkaError
     """
     claim = claim_of(txn, request)
     grid = INIT_PRODUCER_ID_KEEPING if request.keep_prepared_txn else INIT_PRODUCER_ID

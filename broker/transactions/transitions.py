@@ -3,7 +3,8 @@
 Source: docs/spec/transactions.md#s1-6 (a row for each step), #s3-5, #s5-3.
 
 Each returns the entry as it is to be recorded. `transaction_version` is the cluster's finalised level: at level 0 a
-record cannot say under which version its step was taken, so everything is then a step of version 0.
+record cannot say under which version its step was taken, so everything is then a step of version 0. A step that begins
+a new producer id, because the epochs are used up, comes out as PRODUCER_ID_NEEDED until it is given one.
 """
 
 from broker.transactions.entry import (
@@ -15,7 +16,7 @@ from broker.transactions.entry import (
     is_exhausted,
 )
 from broker.transactions.tables import COMPLETED, KEPT, NEXT, Row, TxnState
-from broker.transactions.turn import ProducerIdNeeded
+from broker.transactions.turn import PRODUCER_ID_NEEDED, ProducerIdNeeded
 
 
 def client_version(asked: int, transaction_version: int) -> int:
@@ -36,15 +37,16 @@ def initialised(
     now_ms: int,
     transaction_version: int,
     new_producer_id: int | None,
-) -> Txn:
+) -> Txn | ProducerIdNeeded:
     """The next epoch, or with the epochs used up epoch 0 of a new producer id.
 
     keeps_last_epoch  the producer told its pair, so that it may tell it again if the answer gets lost
-    raises            ProducerIdNeeded
     """
     producer_id, producer_epoch = txn.producer_id, bumped(txn.producer_epoch)
     if txn.is_exhausted:
-        producer_id, producer_epoch = _required(new_producer_id), 0
+        if new_producer_id is None:
+            return PRODUCER_ID_NEEDED
+        producer_id, producer_epoch = new_producer_id, 0
     idle = initialised_again(txn, timeout_ms=timeout_ms, now_ms=now_ms, transaction_version=transaction_version)
     return idle._replace(
         producer_id=producer_id,
@@ -83,19 +85,20 @@ def added(
     )
 
 
-def kept(txn: Txn, *, timeout_ms: int, now_ms: int, new_producer_id: int | None) -> Txn:
+def kept(txn: Txn, *, timeout_ms: int, now_ms: int, new_producer_id: int | None) -> Txn | ProducerIdNeeded:
     """Left open for a new owner, with a pair of its own (#s3-5, K1 and K2). The pair of the records stays: it is the
     name under which the coordinator outside has noted the transaction. So do its partitions, and its timeout, unless
     the owner asked for Enable2Pc: then it becomes a two-phase commit. It never becomes an ordinary one again.
 
     timeout_ms  what the owner asked for, which holds for the transactions after this one
-    raises      ProducerIdNeeded
     """
     producer_id, producer_epoch = txn.client_pair
     assert producer_epoch is not None
     # Before there is an owner to fence, the last epoch is for the markers; later it may be given out too.
     if producer_epoch >= (MAX_EPOCH if txn.is_kept else LAST_USABLE_EPOCH):
-        producer_id, producer_epoch = _required(new_producer_id), 0
+        if new_producer_id is None:
+            return PRODUCER_ID_NEEDED
+        producer_id, producer_epoch = new_producer_id, 0
     else:
         producer_epoch += 1
     _check_next(txn, KEPT)
@@ -128,17 +131,18 @@ def prepared_0(txn: Txn, state: TxnState, now_ms: int) -> Txn:
     )
 
 
-def prepared_2(txn: Txn, state: TxnState, now_ms: int, new_producer_id: int | None) -> Txn:
+def prepared_2(txn: Txn, state: TxnState, now_ms: int, new_producer_id: int | None) -> Txn | ProducerIdNeeded:
     """Decided with the epoch bumped, and with the next producer id recorded where epochs are used up.
 
     Markers have the epoch after that of the records. If the transaction was kept, its owner goes on from its own pair:
     bumped even so, since the owner's request may be on its way twice. Source: #s3-5, K3 to K5.
-    raises  ProducerIdNeeded
     """
     producer_id, producer_epoch = txn.client_pair
     following: tuple[int | None, int | None] = None, None
     if is_exhausted(producer_epoch):
-        following = _required(new_producer_id), 0
+        if new_producer_id is None:
+            return PRODUCER_ID_NEEDED
+        following = new_producer_id, 0
     elif txn.is_kept:
         following = producer_id, bumped(producer_epoch)
     begins = txn.state is not TxnState.ONGOING
@@ -156,11 +160,8 @@ def prepared_2(txn: Txn, state: TxnState, now_ms: int, new_producer_id: int | No
     )
 
 
-def fenced(txn: Txn, *, now_ms: int, transaction_version: int, new_producer_id: int | None) -> Txn:
-    """Aborted by the coordinator, for a new owner or because its time is over; the old owner is fenced.
-
-    raises  ProducerIdNeeded
-    """
+def fenced(txn: Txn, *, now_ms: int, transaction_version: int, new_producer_id: int | None) -> Txn | ProducerIdNeeded:
+    """Aborted by the coordinator, for a new owner or because its time is over; the old owner is fenced."""
     # The level may have been lowered while a transaction was kept: what its owner goes on with is still laid down.
     if transaction_version >= 2 or txn.is_kept:
         return prepared_2(txn, TxnState.PREPARE_ABORT, now_ms, new_producer_id)
@@ -195,12 +196,6 @@ def answered_pair(txn: Txn) -> tuple[int, int]:
         return txn.next_producer_id, txn.next_producer_epoch or 0
     assert txn.producer_epoch is not None
     return txn.producer_id, txn.producer_epoch
-
-
-def _required(producer_id: int | None) -> int:
-    if producer_id is None:
-        raise ProducerIdNeeded
-    return producer_id
 
 
 def _next_state(txn: Txn, state: TxnState) -> TxnState:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Generic, NamedTuple, TypeVar
 
-from broker.transactions.entry import TopicPartition, TxnRecord
+from broker.transactions.entry import TopicPartition, Txn, TxnRecord
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -36,7 +37,7 @@ class Moment(NamedTuple):
     """What a decision needs to know beside state and request.
 
     transaction_version  the finalised level of the cluster: 0, 1 or 2
-    new_producer_id      one that was never used; a decision that needs one and has none raises ProducerIdNeeded
+    new_producer_id      one that was never used; without it a decision may come out as `PRODUCER_ID_NEEDED`
     """
 
     now_ms: int
@@ -44,12 +45,17 @@ class Moment(NamedTuple):
     new_producer_id: int | None = None
 
 
-class ProducerIdNeeded(Exception):
-    """The decision cannot be taken without an unused producer id; take it again with one."""
+class ProducerIdNeeded(Enum):
+    """In place of a decision that cannot be taken without `Moment.new_producer_id`."""
+
+    PRODUCER_ID_NEEDED = auto()
+
+
+PRODUCER_ID_NEEDED = ProducerIdNeeded.PRODUCER_ID_NEEDED
 
 
 class MarkersOwed(NamedTuple):
-    """The markers that a decided transaction still waits for. Addressed to the core's `marker_sender`.
+    """The markers that a decided transaction still waits for.
 
     must_sync: written is only what survives power failure. Once the transaction is complete nobody sends them again.
     """
@@ -83,6 +89,9 @@ class Outcome(NamedTuple, Generic[R_co]):
 
     response   the answer; None where the asker's token is kept until the transaction is complete
     records    to append all or none, unless `may_split`; then to replay in order
+    markers    to send once the records are durable; what became of them comes back by `markers_written`
+    needs_producer_id  nothing is decided, and the rest is empty: decide again with `Moment.new_producer_id`
+    reserved   a transactional id that has got a producer id and no record yet
     awaited    transactional id → who is told of its end, and what; None: nobody any more
     remaining  transactional id → the partitions that still owe their marker
     to_sync    partitions whose records, too, are synced before the response is given: those of a transaction that was
@@ -100,3 +109,6 @@ class Outcome(NamedTuple, Generic[R_co]):
     awaited: Mapping[str, Reply | None] | None = None
     remaining: Mapping[str, frozenset[TopicPartition]] | None = None
     to_sync: frozenset[TopicPartition] = frozenset()
+    markers: Sequence[MarkersOwed] = ()
+    needs_producer_id: bool = False
+    reserved: Txn | None = None

@@ -18,10 +18,9 @@ import pytest
 from broker.transactions.core import TransactionCore
 from broker.transactions.entry import TopicPartition, Txn, TxnRecord
 from broker.transactions.init_producer_id import check_request
-from broker.transactions.init_producer_id import timeout_ms as stored_timeout_ms
 from broker.transactions.records import decode_record, encode_record, record_headers, revive
 from broker.transactions.tables import TxnState
-from broker.transactions.turn import MarkersOwed, Moment, Outcome, ProducerIdNeeded, Reply, TransactionConfig
+from broker.transactions.turn import MarkersOwed, Moment, Outcome, TransactionConfig
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_transactions_response import TransactionState
 from protocol.messages.end_txn_request import EndTxnRequest
@@ -136,7 +135,7 @@ class Scene:
         self._reset()
 
     def _reset(self) -> None:
-        self.core = TransactionCore(self.config, coordinator_epoch=self.coordinator_epoch, marker_sender=self)
+        self.core = TransactionCore(self.config, coordinator_epoch=self.coordinator_epoch)
         self.owed: list[MarkersOwed] = []  # asked for, and not answered
         self.due: dict[str, int] = {}  # timers: key → when
 
@@ -207,9 +206,7 @@ class Scene:
         assert transactional_id is not None
         response = self._turn(
             lambda moment: self.core.init_producer_id(request, moment),
-            lambda producer_id: self.core.reserve(
-                transactional_id, producer_id, stored_timeout_ms(request), self.now_ms
-            ),
+            lambda producer_id: self.core.reserve(request, producer_id, self.now_ms),
         )
         assert response is not None
         if response.error_code:
@@ -285,7 +282,7 @@ class Scene:
         try:
             self._turn(lambda moment: self.core.markers_written(owed, written, moment))
         except KafkaError:
-            self._settle(self.core.ask_later(owed.transactional_id))
+            self._settle(self.core.send_later(owed.transactional_id))
 
     def time_out(self) -> list[str]:
         """The scan for transactions that have been open for too long. Returns whom it aborted."""
@@ -336,22 +333,18 @@ class Scene:
 
     # As the shell does it.
 
-    def resolve(self, message: MarkersOwed) -> None:
-        """The scene is the marker sender."""
-        self.owed.append(message)
-
     def _turn(
-        self, decide: Callable[[Moment], Outcome[R]], before_again: Callable[[int], None] | None = None
+        self, decide: Callable[[Moment], Outcome[R]], before_again: Callable[[int], Outcome[None]] | None = None
     ) -> R | None:
-        try:
-            return self._settle(decide(Moment(self.now_ms, self.transaction_version)))
-        except ProducerIdNeeded:
-            pass
+        outcome = decide(Moment(self.now_ms, self.transaction_version))
+        if not outcome.needs_producer_id:
+            return self._settle(outcome)
+        assert outcome == Outcome(needs_producer_id=True)
         if not self.has_producer_ids:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         producer_id, self.next_producer_id = self.next_producer_id, self.next_producer_id + 1
         if before_again is not None:
-            before_again(producer_id)
+            self._settle(before_again(producer_id))
         return self._settle(decide(Moment(self.now_ms, self.transaction_version, producer_id)))
 
     def _settle(self, outcome: Outcome[R]) -> R | None:
@@ -369,17 +362,11 @@ class Scene:
             if timer.delay_ms is not None:
                 self.due[timer.key] = self.now_ms + timer.delay_ms
         for reply in outcome.replies:
-            self._release(reply)
-        return outcome.response
-
-    def _release(self, reply: Reply) -> None:
-        if isinstance(reply.message, MarkersOwed):
-            assert reply.token is self
-            self.resolve(reply.message)
-        else:
             assert isinstance(reply.token, Asked)
             assert isinstance(reply.message, EndTxnResponse)
             reply.token.resolve(reply.message)
+        self.owed += outcome.markers
+        return outcome.response
 
 
 def given(

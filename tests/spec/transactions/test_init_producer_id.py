@@ -8,6 +8,7 @@ import pytest
 from broker.transactions.tables import TxnState
 from broker.transactions.turn import TransactionConfig
 from protocol.errors import ErrorCode
+from protocol.messages.init_producer_id_request import InitProducerIdRequest
 from tests.support.transaction_scene import MAX, NEW_PID, NOW_MS, P0, PID, TIMEOUT_MS, E, S, given, refused, txn
 
 WAIT, FENCED = E.CONCURRENT_TRANSACTIONS, E.PRODUCER_FENCED
@@ -172,8 +173,9 @@ def test_scenario_016_without_a_producer_id_nothing_is_begun() -> None:
 
 def test_scenario_017_of_two_first_requests_one_makes_the_entry_and_both_bump() -> None:
     scene = given()
-    scene.core.reserve("pay", 20, TIMEOUT_MS, NOW_MS)
-    scene.core.reserve("pay", 21, TIMEOUT_MS, NOW_MS)
+    request = InitProducerIdRequest(transactional_id="pay", transaction_timeout_ms=TIMEOUT_MS)
+    for producer_id in (20, 21):
+        scene.core.settle(scene.core.reserve(request, producer_id, NOW_MS))
     assert scene.init() == (20, 0)
     assert scene.init() == (20, 1)
 

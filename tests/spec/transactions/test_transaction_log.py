@@ -239,7 +239,7 @@ def test_what_kafka_wrote_is_loaded_to_what_kafka_serves(name: str, tmp_path: Pa
     facts = served(name)["transactions"]
     shown = {}
     for records in recorded(name, tmp_path):
-        core = TransactionCore(TransactionConfig(), coordinator_epoch=9, marker_sender=None)
+        core = TransactionCore(TransactionConfig(), coordinator_epoch=9)
         for record in records:
             decoded = decode_record(record.key, record.value)
             assert decoded is not None

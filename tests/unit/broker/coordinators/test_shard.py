@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -131,8 +133,15 @@ class Stage:
         self.log = log or Log()
         self.cores: list[Core] = []
         self.timers = ManualTimers(ManualClock(1_000))
+        self.when_durable: Callable[[Any, KafkaError | None], None] = lambda *_: None
         self.shard: Shard[Any] = Shard(
-            "words-0", self.log, self._new_core, RecordFormat(encode, decode), self.timers.clock, self.timers
+            "words-0",
+            self.log,
+            self._new_core,
+            RecordFormat(encode, decode),
+            self.timers.clock,
+            self.timers,
+            when_durable=lambda outcome, failure: self.when_durable(outcome, failure),
         )
         asyncio.run(self.shard.load())
 
@@ -215,7 +224,97 @@ def test_the_answer_takes_the_shape_that_is_asked_for() -> None:
     assert stage.shard.submit(lambda core, now_ms: Said("done"), finish=str.upper) == "DONE"
 
 
+# Turns that follow.
+
+
+def test_a_turn_that_follows_runs_when_the_turn_under_way_has_ended() -> None:
+    stage = Stage()
+    order: list[str] = []
+
+    def carry_out(outcome: Said, failure: KafkaError | None) -> None:
+        if outcome.response == "first":
+            stage.shard.follow_up(lambda: order.append(stage.say(Said("second", ("b",)))))
+            order.append("the first turn goes on")
+
+    stage.when_durable = carry_out
+    assert stage.say(Said("first", ("a",))) == "first"
+    assert order == ["the first turn goes on", "second"]
+    assert stage.log.words() == ["a", "b"]
+
+
+def test_a_turn_that_follows_nothing_runs_at_once() -> None:
+    stage = Stage()
+    stage.shard.follow_up(lambda: stage.say(Said("done", ("a",))))
+    assert stage.log.words() == ["a"]
+
+
+def test_turns_that_follow_run_in_the_order_in_which_they_were_asked_for() -> None:
+    stage = Stage()
+    order: list[str] = []
+
+    def first() -> None:
+        stage.shard.follow_up(partial(order.append, "third"))
+        order.append("first")
+
+    def carry_out(outcome: Said, failure: KafkaError | None) -> None:
+        for turn in (first, partial(order.append, "second")):
+            stage.shard.follow_up(turn)
+
+    stage.when_durable = carry_out
+    stage.say(Said("done"))
+    assert order == ["first", "second", "third"]
+
+
+def test_a_bug_in_a_turn_that_follows_is_logged_and_harms_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage()
+
+    def bug() -> None:
+        raise IndexError("no such thing")
+
+    stage.when_durable = lambda *_: stage.shard.follow_up(bug)
+    with caplog.at_level(logging.ERROR):
+        assert stage.say(Said("done", ("a",))) == "done"
+    assert "no such thing" in caplog.text
+    stage.when_durable = lambda *_: None
+    stage.shard.follow_up(lambda: stage.say(Said("done", ("b",))))
+    assert stage.log.words() == ["a", "b"]
+
+
+def test_a_turn_that_is_refused_still_lets_others_follow_later() -> None:
+    stage = Stage()
+    stage.log.failure = FULL
+    with pytest.raises(KafkaError):
+        stage.say(Said("done", ("a",)))
+    stage.log.failure = None
+    stage.shard.follow_up(lambda: stage.say(Said("done", ("b",))))
+    assert stage.log.words() == ["b"]
+
+
 # Durability.
+
+
+def test_what_an_outcome_asks_of_others_waits_for_the_disk_and_comes_after_the_replies() -> None:
+    stage = Stage()
+    stage.log.waits_for_sync = True
+    seen: list[tuple[bool, KafkaError | None]] = []
+    answers: list[Any] = []
+    stage.when_durable = lambda _, failure: seen.append((answers[-1].is_done, failure))
+    answers.append(stage.say(Said("mine", ("a",))))
+    assert seen == []
+    stage.log.synced()
+    assert seen == [(True, None)]
+
+
+def test_when_the_disk_fails_others_are_told_why_nothing_is_asked_of_them() -> None:
+    stage = Stage()
+    stage.log.waits_for_sync = True
+    failures: list[KafkaError | None] = []
+    stage.when_durable = lambda _, failure: failures.append(failure)
+    stage.say(Said("mine", ("a",)))
+    stage.log.synced(FULL)
+    (failure,) = failures
+    assert failure is not None
+    assert failure.code is ErrorCode.NOT_COORDINATOR
 
 
 def test_replies_wait_for_the_disk_where_settings_say_so() -> None:
