@@ -15,6 +15,7 @@ help:
 	@echo 'make check         ruff, mypy, the import rules, and whether the docs'"'"' links resolve and their prose wraps'
 	@echo 'make sim SEED=n    one simulation again; SEEDS=n tries that many, 200 if nothing is said'
 	@echo 'make bench         measure this broker; make bench-kafka measures Apache Kafka beside it'
+	@echo 'make damage        flip each byte and cut at each length of every file of stopped data directories'
 	@echo 'make soak          copy 100,000 records in transactions while brokers and copiers are killed'
 	@echo 'make example-dual-write   a database and Kafka that agree, although processes are killed'
 	@echo 'make conformance   Kafka'"'"'s own tools, clients and message definitions against this broker (Java, Maven)'
@@ -38,6 +39,9 @@ check: .make/dev
 
 sim: .make/dev
 	$(if $(SEED),SEED=$(SEED),SEEDS=$(or $(SEEDS),200)) $(RUN) -m pytest --numprocesses auto tests/simulation $(ARGS)
+
+damage: .make/dev
+	DAMAGE=all $(RUN) -m pytest --numprocesses auto tests/damage $(ARGS)
 
 soak: .make/dev
 	RECORDS=$${RECORDS:-100000} $(if $(SEED),SEED=$(SEED)) $(RUN) -m pytest -s tests/crash/test_exactly_once_copy.py $(ARGS)
@@ -73,4 +77,4 @@ $(RUN):
 	@test -n '$(PYTHON)' || { echo 'No Python 3.11 or later with venv was found: install one (Debian: apt install python3-venv), or say make PYTHON=/path/to/python3.12' >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-.PHONY: help run setup test check sim soak bench bench-kafka example-dual-write conformance clean
+.PHONY: help run setup test check sim damage soak bench bench-kafka example-dual-write conformance clean

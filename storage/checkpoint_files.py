@@ -5,6 +5,7 @@ Threads write them, and sometimes the loop. A file is only ever replaced by a ne
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from threading import Lock
 from typing import NamedTuple, Protocol
@@ -20,7 +21,11 @@ from storage.checkpoints import (
     encode_offsets,
 )
 from storage.disk import Disk
+from storage.file_facts import NOTHING_NOTED, FactsByName, is_as_left
+from storage.manifest import IF_CHANGED_BY_HAND
 from storage.segment import Segment
+
+logger = logging.getLogger(__name__)
 
 
 class Checkpointable(Protocol):
@@ -37,19 +42,26 @@ class Checkpointable(Protocol):
 class CheckpointFiles:
     """Owned by the loop thread, but for the writing itself."""
 
-    def __init__(self, disk: Disk, directory: str) -> None:
-        """Reads them. Raises CorruptCheckpoint: a start that took the file for an empty one would do harm."""
+    def __init__(self, disk: Disk, directory: str, *, left: FactsByName = NOTHING_NOTED, was_clean: bool) -> None:
+        """Reads them.
+
+        left    what the clean stop said of them
+        raises  CorruptCheckpoint, where a start that took the file for an empty one would do harm
+        """
         self._disk = disk
         self._directory = directory
-        self._recovery_points = self._read(RECOVERY_POINTS)
+        self._left = left
+        # After a clean stop every log was synced up to its end.
+        self._recovery_points = self._read_or_forget(RECOVERY_POINTS) if was_clean else self._read(RECOVERY_POINTS)
         self._log_start_offsets = self._read(LOG_START_OFFSETS)
         self._lock = Lock()
         self._asked = 0
         self._written = 0
         self._deleted: dict[TopicPartition, int] = {}  # which write will be the first without the partition
 
-    def recovery_point(self, key: TopicPartition) -> int:
-        return self._recovery_points.get(key, 0)
+    def recovery_point(self, key: TopicPartition) -> int | None:
+        """None where it is not known."""
+        return self._recovery_points.get(key)
 
     def log_start_offset(self, key: TopicPartition) -> int:
         return self._log_start_offsets.get(key, 0)
@@ -91,7 +103,8 @@ class CheckpointFiles:
             self._written = number
 
     def read_cleaner_offsets(self) -> dict[TopicPartition, int]:
-        return self._read(CLEANER_OFFSETS)
+        """Compaction of a log that is not in it begins at the log's start."""
+        return self._read_or_forget(CLEANER_OFFSETS)
 
     def write_cleaner_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
         self._disk.replace(f"{self._directory}/{CLEANER_OFFSETS}", encode_offsets(offsets))
@@ -101,9 +114,19 @@ class CheckpointFiles:
         if not self._disk.exists(path):
             return {}
         try:
-            return decode_offsets(self._disk.read_bytes(path))
+            data = self._disk.read_bytes(path)
+            if not is_as_left(self._left, name, data):
+                raise CorruptCheckpoint(f"it is not as the clean stop left it. {IF_CHANGED_BY_HAND}")
+            return decode_offsets(data)
         except CorruptCheckpoint as error:
             raise CorruptCheckpoint(f"{path}: {error}") from None
+
+    def _read_or_forget(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return self._read(name)
+        except CorruptCheckpoint as error:
+            logger.warning("nothing is taken from a damaged checkpoint: %s", error)
+            return {}
 
 
 class CheckpointWrite(NamedTuple):

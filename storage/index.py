@@ -41,8 +41,14 @@ class OffsetIndex:
 
     def position_before(self, offset: int) -> int:
         """A batch boundary at or before the batch that holds `offset`; 0 when no entry lies below it."""
+        return self.entry_before(offset)[1]
+
+    def entry_before(self, offset: int) -> tuple[int, int]:
+        """The last entry (last offset, position) that is not above `offset`; (base offset, 0) without any."""
         at = bisect_right(self._relative_offsets, offset - self._base_offset) - 1
-        return self._positions[at] if at >= 0 else 0
+        return (
+            (self._base_offset + self._relative_offsets[at], self._positions[at]) if at >= 0 else (self._base_offset, 0)
+        )
 
     def offset_beyond(self, end_position: int) -> int | None:
         """An offset that is not below any record stored before `end_position`; None when no entry lies that far."""

@@ -20,7 +20,7 @@ from protocol.records import BatchHeader, assign, read_batch_header
 from storage.appended import Appended, LogWriteFailed, appended
 from storage.directory_guard import DirectoryGuard
 from storage.disk import Disk
-from storage.file_names import SNAPSHOT, offset_file
+from storage.file_names import SEGMENT_SUFFIXES, SNAPSHOT, offset_file
 from storage.log_config import LogConfig
 from storage.log_producers import LogProducers
 from storage.log_read import ReadResult, TimestampOffset
@@ -87,6 +87,7 @@ class Log:
         self._ticket: SyncTicket | None = None
         self._replacement: SegmentReplacement | None = None  # the last one
         self._guard = DirectoryGuard()
+        self.noted = state.noted  # facts of files as they stand, for the manifest of a clean stop
 
     def __repr__(self) -> str:
         return f"Log({self.topic}-{self.partition})"
@@ -336,6 +337,7 @@ class Log:
         if self.offline_reason is not None:
             raise LogWriteFailed(self.offline_reason) from ticket.error
         self.recovery_point = max(self.recovery_point, ticket.end_offset)
+        self.noted |= ticket.noted
 
     # --- making room
 
@@ -400,6 +402,9 @@ class Log:
             return False
         self._segments.replace(replacement.old, replacement.new)
         self._unsynced.forget(replacement.old)
+        for segment in (*replacement.old, *replacement.new):
+            for suffix in SEGMENT_SUFFIXES:
+                self.noted.pop(offset_file(segment.base_offset, suffix), None)
         replacement.belongs_to(self._guard)
         self._replacement = replacement
         return True
@@ -445,6 +450,8 @@ class Log:
         if not self._active_is_saved:
             self._active.seal_time_index()
             self._unsynced.rolled.append(self._active)
+        unsaved = set(map(id, self._unsynced.rolled))
+        self._unsynced.rolled += [s for s in self.segments if s.indexes_are_rebuilt and id(s) not in unsaved]
         if self.recovery_point == self.high_watermark and self._unsynced.is_empty and not self._leader_epochs.is_dirty:
             return None
         return self.start_sync()
@@ -455,6 +462,7 @@ class Log:
         if ticket.error is not None:
             raise LogWriteFailed(f"{self}: {ticket.error}") from ticket.error
         self.recovery_point = self.high_watermark
+        self.noted |= ticket.noted
 
     def close(self) -> None:
         """Makes everything durable. Waits for the disk. Raises LogWriteFailed."""

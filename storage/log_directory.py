@@ -9,6 +9,7 @@ Layout: docs/formats/data-directory.md.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -16,8 +17,11 @@ from protocol.errors import ErrorCode, KafkaError
 from storage.checkpoint_files import CheckpointFiles, CheckpointWrite
 from storage.checkpoints import (
     CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
     LOCK,
+    LOG_START_OFFSETS,
     META_PROPERTIES,
+    RECOVERY_POINTS,
     CorruptCheckpoint,
     MetaProperties,
     TopicPartition,
@@ -29,6 +33,7 @@ from storage.checkpoints import (
     encode_partition_metadata,
 )
 from storage.disk import Disk, HeldLock
+from storage.file_facts import FactsByName, FileFacts, is_as_left
 from storage.file_names import (
     PARTITION_METADATA,
     doomed_directory,
@@ -40,8 +45,11 @@ from storage.file_names import (
 from storage.log import Log, LogWriteFailed, SyncTicket, no_jitter
 from storage.log_config import LogConfig
 from storage.log_sync import run_together
+from storage.manifest import IF_CHANGED_BY_HAND, MANIFEST, ManifestMaker, encode_manifest, read_manifest
 from storage.recovery import Checkpointed, CorruptLog, load_log, new_log_state
 from storage.tail_cache import TailCache
+
+logger = logging.getLogger(__name__)
 
 
 class WrongDirectory(Exception):
@@ -61,18 +69,28 @@ class Identity:
 class LogDirectory:
     """Use `LogDirectory.open`. Logs are opened and created on the loop thread, or before it runs."""
 
-    def __init__(self, disk: Disk, path: str, lock: HeldLock, meta: MetaProperties, tail_cache: TailCache) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        path: str,
+        lock: HeldLock,
+        meta: MetaProperties,
+        tail_cache: TailCache,
+        left: dict[str, dict[str, FileFacts]],
+    ) -> None:
+        """left: by directory, what a clean stop said of its files"""
         self._disk = disk
         self.path = path
         self._lock = lock
         self.meta = meta
-        self.was_clean = False  # how the last process left it
+        self.was_clean = disk.exists(f"{path}/{CLEAN_SHUTDOWN}")  # how the last process left it
         self.last_broker_epoch: int | None = None  # of that process, where it told
         self.logs: dict[TopicPartition, Log] = {}
         self.failed: dict[TopicPartition, str] = {}  # logs that could not be opened, and why
         self._tail_cache = tail_cache
         self._jitter_ms: Callable[[int], int] = no_jitter
-        self._checkpoints = CheckpointFiles(disk, path)
+        self._left = left
+        self._checkpoints = CheckpointFiles(disk, path, left=left.get(".", {}), was_clean=self.was_clean)
         self._found: dict[TopicPartition, None] = {}  # those that have a directory
         self._topic_ids: dict[TopicPartition, bytes] = {}  # as their directories say
 
@@ -94,8 +112,9 @@ class LogDirectory:
         _make_directory(disk, path)
         lock = disk.lock(f"{path}/{LOCK}")
         try:
-            meta = _meta_properties(disk, path, identity)
-            directory = cls(disk, path, lock, meta, tail_cache or TailCache())
+            left = read_manifest(disk, path)
+            meta = _meta_properties(disk, path, identity, left.get(".", {}))
+            directory = cls(disk, path, lock, meta, tail_cache or TailCache(), left)
             directory._jitter_ms = jitter_ms
             directory._read()
         except CorruptCheckpoint as error:
@@ -108,10 +127,9 @@ class LogDirectory:
 
     def _read(self) -> None:
         names = self._disk.list_directory(self.path)
-        if CLEAN_SHUTDOWN in names:
+        if self.was_clean:
             mark = f"{self.path}/{CLEAN_SHUTDOWN}"
             self.last_broker_epoch = decode_clean_shutdown(self._disk.read_bytes(mark))
-            self.was_clean = True
             self._disk.unlink(mark)
             self._disk.sync_directory(self.path)
         for name in names:
@@ -130,11 +148,16 @@ class LogDirectory:
         """The topic that the partition's directory was made for; None when the directory does not tell."""
         known = self._topic_ids.get((topic, partition))
         if known is None:
+            path = f"{self._path_of(topic, partition)}/{PARTITION_METADATA}"
             try:
-                known = decode_partition_metadata(
-                    self._disk.read_bytes(f"{self._path_of(topic, partition)}/{PARTITION_METADATA}")
-                )
-            except (FileNotFoundError, CorruptCheckpoint):
+                data = self._disk.read_bytes(path)
+                if not is_as_left(self._left_in(topic, partition), PARTITION_METADATA, data):
+                    raise CorruptCheckpoint("it is not as the clean stop left it")
+                known = decode_partition_metadata(data)
+            except FileNotFoundError:
+                return None
+            except CorruptCheckpoint as error:
+                logger.warning("%s is damaged (%s); the directory's name says whose it is", path, error)
                 return None
             self._topic_ids[topic, partition] = known
         return known
@@ -148,13 +171,17 @@ class LogDirectory:
         key = (topic, partition)
         path = self._path_of(topic, partition)
         checkpointed = Checkpointed(
-            self._checkpoints.recovery_point(key), self._checkpoints.log_start_offset(key), self.was_clean
+            self._checkpoints.recovery_point(key),
+            self._checkpoints.log_start_offset(key),
+            self.was_clean,
+            self._left_in(topic, partition),
         )
         try:
             state = load_log(self._disk, path, checkpointed, config, now_ms=now_ms)
             stored_id = self.topic_id_of(topic, partition)
             if stored_id is None and topic_id is not None:
                 self._disk.write_bytes(f"{path}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
+                state.noted.pop(PARTITION_METADATA, None)
                 state.is_new = True
         except (CorruptLog, OSError) as error:
             self.failed[key] = str(error)
@@ -171,6 +198,7 @@ class LogDirectory:
             jitter_ms=self._jitter_ms,
         )
         self.logs[key] = log
+        self._left.pop(partition_directory(topic, partition), None)  # from now on the log knows
         return log
 
     def create_log(self, topic: str, partition: int, topic_id: bytes | None, config: LogConfig, *, now_ms: int) -> Log:
@@ -236,6 +264,9 @@ class LogDirectory:
         self._disk.rename(self._path_of(topic, partition), target)
         return target
 
+    def _left_in(self, topic: str, partition: int) -> dict[str, FileFacts]:
+        return self._left.get(partition_directory(topic, partition), {})
+
     def _path_of(self, topic: str, partition: int) -> str:
         return f"{self.path}/{partition_directory(topic, partition)}"
 
@@ -287,9 +318,17 @@ class LogDirectory:
             if failure is not None:
                 raise failure
             if not self.failed:
+                self._write_manifest(broker_epoch)
                 self._disk.replace(f"{self.path}/{CLEAN_SHUTDOWN}", encode_clean_shutdown(broker_epoch))
         finally:
             self._lock.release()
+
+    def _write_manifest(self, broker_epoch: int) -> None:
+        maker = ManifestMaker(self._disk, self.path)
+        maker.add_own((META_PROPERTIES, LOG_START_OFFSETS, RECOVERY_POINTS, CLEANER_OFFSETS))
+        for log in self.logs.values():
+            maker.add_log(log.directory, log.segments, log.noted)
+        self._disk.replace(f"{self.path}/{MANIFEST}", encode_manifest(broker_epoch, maker.directories))
 
 
 def remove_directory_tree(disk: Disk, path: str) -> None:
@@ -310,7 +349,7 @@ def _make_directory(disk: Disk, path: str) -> None:
         disk.sync_directory(new.rpartition("/")[0] or ("/" if new.startswith("/") else "."))
 
 
-def _meta_properties(disk: Disk, path: str, identity: Identity) -> MetaProperties:
+def _meta_properties(disk: Disk, path: str, identity: Identity, left: FactsByName) -> MetaProperties:
     file = f"{path}/{META_PROPERTIES}"
     if not disk.exists(file):
         meta = MetaProperties(
@@ -319,11 +358,14 @@ def _meta_properties(disk: Disk, path: str, identity: Identity) -> MetaPropertie
         disk.replace(file, encode_meta_properties(meta))
         return meta
     try:
-        meta = decode_meta_properties(disk.read_bytes(file))
+        data = disk.read_bytes(file)
+        meta = decode_meta_properties(data)
     except CorruptCheckpoint as error:
         raise WrongDirectory(f"{file}: {error}") from None
     if meta.node_id != identity.node_id:
         raise WrongDirectory(f"{file}: belongs to node.id {meta.node_id}, not {identity.node_id}")
     if identity.cluster_id is not None and meta.cluster_id != identity.cluster_id:
         raise WrongDirectory(f"{file}: belongs to cluster {meta.cluster_id}, not {identity.cluster_id}")
+    if not is_as_left(left, META_PROPERTIES, data):
+        raise WrongDirectory(f"{file}: it is not as the clean stop left it. {IF_CHANGED_BY_HAND}")
     return meta

@@ -13,6 +13,7 @@ from protocol.errors import ErrorCode, KafkaError
 from storage.log_read import (
     ReadResult,
     TimestampOffset,
+    checked_scan,
     find_max_timestamp,
     find_timestamp,
     read_files,
@@ -103,9 +104,13 @@ class LogReader:
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE) from error
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._log}: {error}") from error
 
-    def scan(self, start_offset: int, end_offset: int | None = None) -> Iterator[bytes]:
+    def scan(self, start_offset: int, end_offset: int | None = None, *, checked: bool = False) -> Iterator[bytes]:
         """All batches that hold something of [start_offset, end_offset), whole, about a megabyte at a time.
-        Waits for the disk: for loaders and threads. Raises KAFKA_STORAGE_ERROR where they cannot be read."""
+        Waits for the disk: for loaders and threads.
+
+        checked  for those that believe what they read: CRCs are computed, and offsets must ascend
+        raises   KAFKA_STORAGE_ERROR where they cannot be read, with the file's name
+        """
         end = self._log.high_watermark if end_offset is None else end_offset
         row = self._segments.all
         try:
@@ -113,11 +118,14 @@ class LogReader:
                 segment = row.segments[at]
                 if segment.base_offset >= end:
                     return
-                first = segment.locate(start_offset, cached=False)
-                if first is None:
+                stop = segment.locate(end, cached=False) if end < self._log.high_watermark else None
+                end_position = segment.size_bytes if stop is None else stop[0]
+                if checked:
+                    yield from checked_scan(segment, start_offset, end_position, row.end_offset(at))
                     continue
-                stop = segment.locate(end, cached=False)
-                yield from scan(segment, first[0], segment.size_bytes if stop is None else stop[0])
+                first = segment.locate(start_offset, cached=False)
+                if first is not None:
+                    yield from scan(segment, first[0], end_position)
         except (OSError, CorruptSegment) as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._log}: {error}") from error
 
@@ -132,11 +140,18 @@ class LogReader:
 
     def offset_for_timestamp(self, timestamp: int, *, end_offset: int | None = None) -> TimestampOffset | None:
         """The first record below `end_offset` (default: high watermark) not older than `timestamp` (ms).
-        Opens a batch, and may wait for the disk."""
-        found = find_timestamp(self._segments.all, timestamp, self._log.log_start_offset)
+        Opens a batch, and may wait for the disk. Raises KAFKA_STORAGE_ERROR for a damaged one."""
+        try:
+            found = find_timestamp(self._segments.all, timestamp, self._log.log_start_offset)
+        except CorruptSegment as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._log}: {error}") from error
         limit = self._log.high_watermark if end_offset is None else end_offset
         return found if found is not None and found.offset < limit else None
 
     def offset_of_max_timestamp(self) -> TimestampOffset | None:
-        """The first record with the largest timestamp; None in an empty log. Opens a batch, may wait for the disk."""
-        return find_max_timestamp(self._segments.all)
+        """The first record with the largest timestamp; None in an empty log. Opens a batch, may wait for the disk.
+        Raises KAFKA_STORAGE_ERROR for a damaged one."""
+        try:
+            return find_max_timestamp(self._segments.all)
+        except CorruptSegment as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._log}: {error}") from error

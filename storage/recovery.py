@@ -9,14 +9,16 @@ there is damage, which is reported (`CorruptLog`) and never truncated.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from protocol.control_records import read_marker
 from protocol.errors import MalformedMessage
 from protocol.records import BatchHeader, batches
-from storage.checkpoints import CorruptCheckpoint, decode_epochs
+from storage.checkpoints import RECOVERY_POINTS, CorruptCheckpoint, decode_epochs
 from storage.disk import Disk
+from storage.file_facts import FileFacts, is_as_left
 from storage.file_names import (
     LEADER_EPOCHS,
     LOG,
@@ -32,7 +34,7 @@ from storage.index import CorruptIndex
 from storage.leader_epochs import LeaderEpochs
 from storage.leftovers import finish_leftovers
 from storage.log_config import LogConfig
-from storage.log_read import scan
+from storage.log_read import checked_scan
 from storage.log_state import LogState
 from storage.log_sync import SnapshotToWrite
 from storage.producer_snapshot import CorruptSnapshot, decode_snapshot
@@ -41,6 +43,8 @@ from storage.segment import CorruptSegment, Segment
 from storage.segment_scan import whole_batches
 from storage.txn_index import AbortedTxn
 
+logger = logging.getLogger(__name__)
+
 
 class CorruptLog(Exception):
     """The log is damaged below its recovery point; serving it would hide that acknowledged records are gone."""
@@ -48,11 +52,12 @@ class CorruptLog(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Checkpointed:
-    """What the data directory's checkpoints say of one partition."""
+    """What the data directory's checkpoints, and the manifest of a clean stop, say of one partition."""
 
-    recovery_point: int = 0
+    recovery_point: int | None = None  # None: nothing
     log_start_offset: int = 0
     is_clean: bool = False  # the last process closed this log properly
+    left: dict[str, FileFacts] = field(default_factory=dict)  # its files then, by name; empty where nobody took note
 
 
 def new_log_state(disk: Disk, directory: str, *, now_ms: int, start_offset: int = 0) -> LogState:
@@ -63,8 +68,11 @@ def new_log_state(disk: Disk, directory: str, *, now_ms: int, start_offset: int 
 
 
 def load_log(disk: Disk, directory: str, checkpointed: Checkpointed, config: LogConfig, *, now_ms: int) -> LogState:
-    """Raises CorruptLog; OSError."""
-    return _Loader(disk, directory, checkpointed, config, now_ms).load()
+    """Raises CorruptLog, which names the file; OSError."""
+    try:
+        return _Loader(disk, directory, checkpointed, config, now_ms).load()
+    except (CorruptSegment, CorruptIndex, MalformedMessage) as error:
+        raise CorruptLog(f"{directory}: {error}") from None
 
 
 class _Loader:
@@ -72,6 +80,7 @@ class _Loader:
         self._disk = disk
         self._directory = directory
         self._checkpointed = checkpointed
+        self._left = checkpointed.left
         self._config = config
         self._now_ms = now_ms
         self._names: set[str] = set()
@@ -82,6 +91,7 @@ class _Loader:
 
     def load(self) -> LogState:
         self._names = set(finish_leftovers(self._disk, self._directory))
+        self._check_sizes()
         self._segments = self._find_segments()
         self._snapshots = sorted(self._offsets(SNAPSHOT))
         if not self._segments:
@@ -99,6 +109,14 @@ class _Loader:
 
     # --- what is there
 
+    def _check_sizes(self) -> None:
+        for name, facts in self._left.items():
+            if name.endswith(LOG):
+                path = f"{self._directory}/{name}"
+                size_bytes = self._disk.size(path) if name in self._names else 0
+                if size_bytes != facts.size_bytes:
+                    raise CorruptLog(f"{path} has {size_bytes} bytes; at the clean stop it had {facts.size_bytes}")
+
     def _offsets(self, suffix: str) -> list[int]:
         offsets = (offset_of(name) for name in self._names if name.endswith(suffix))
         return [offset for offset in offsets if offset is not None]
@@ -113,8 +131,16 @@ class _Loader:
         segments = []
         for base_offset in base_offsets:
             size_bytes = self._disk.size(f"{self._directory}/{offset_file(base_offset, LOG)}")
-            segment = Segment(self._disk, self._directory, base_offset, size_bytes=size_bytes, created_ms=self._now_ms)
-            if offset_file(base_offset, TXN_INDEX) not in self._names:
+            segment = Segment(
+                self._disk,
+                self._directory,
+                base_offset,
+                size_bytes=size_bytes,
+                created_ms=self._now_ms,
+                left=self._left,
+            )
+            txn_index = offset_file(base_offset, TXN_INDEX)
+            if txn_index not in self._names and txn_index not in self._left:
                 segment.forget_absent_txn_index()
             segments.append(segment)
         return segments
@@ -124,18 +150,24 @@ class _Loader:
         if LEADER_EPOCHS not in self._names and self._checkpointed.is_clean:
             return LeaderEpochs()
         if LEADER_EPOCHS in self._names:
+            path = f"{self._directory}/{LEADER_EPOCHS}"
             try:
-                entries = decode_epochs(self._disk.read_bytes(f"{self._directory}/{LEADER_EPOCHS}"))
+                data = self._disk.read_bytes(path)
+                if not is_as_left(self._left, LEADER_EPOCHS, data):
+                    raise CorruptCheckpoint("it is not as the clean stop left it")
+                entries = decode_epochs(data)
                 if entries or self._checkpointed.is_clean:
                     return LeaderEpochs(entries)
-            except CorruptCheckpoint:
-                pass
-        epochs = LeaderEpochs()
+            except CorruptCheckpoint as error:
+                logger.warning("%s is damaged (%s); the leader epochs are read from the log", path, error)
+        epochs, first_offset = LeaderEpochs(), self._segments[0].base_offset
         try:
             for segment in self._segments:
                 for _, header in segment.headers(0, segment.size_bytes):
                     if header.leader_epoch >= 0:
-                        epochs.assign(header.leader_epoch, header.base_offset)
+                        # Compaction may have taken the first batches of the log; they were not of a later epoch.
+                        is_first = epochs.latest is None
+                        epochs.assign(header.leader_epoch, first_offset if is_first else header.base_offset)
         except CorruptSegment:
             pass  # the rest is for the recovery to judge
         return epochs
@@ -154,6 +186,8 @@ class _Loader:
             try:
                 end_position = 0
                 for position, header in active.headers(active.offset_index.last_position, active.size_bytes):
+                    if header.base_offset < end_offset or header.last_offset_delta < 0:
+                        return None
                     end_position = position + header.size_bytes
                     end_offset = header.next_offset
             except CorruptSegment:
@@ -163,11 +197,19 @@ class _Loader:
         elif is_saved:
             active.reset_indexes()
         log_start_offset = max(self._checkpointed.log_start_offset, self._segments[0].base_offset)
+        recovery_point = self._checkpointed.recovery_point
+        if recovery_point is not None and recovery_point != end_offset:
+            return None
         if log_start_offset > end_offset or not all(map(_has_good_txn_index, self._segments)):
             return None
         last_snapshot_offset = self._load_snapshot(end_offset)
-        if last_snapshot_offset >= 0:
-            self._replay(last_snapshot_offset, self._segments)
+        if last_snapshot_offset < end_offset:
+            if last_snapshot_offset < 0 and end_offset > log_start_offset:
+                logger.warning(
+                    "%s: no producer snapshot can be read; the producers are read from the log", active.path()
+                )
+            self._replay(max(last_snapshot_offset, log_start_offset), self._segments)
+            self._producers.expire(self._now_ms, self._config.producer_id_expiration_ms)
         self._producers.accept()
         return LogState(
             self._segments,
@@ -178,12 +220,13 @@ class _Loader:
             self._epochs,
             last_snapshot_offset=last_snapshot_offset,
             active_is_saved=is_saved,
+            noted=self._left,
         )
 
     # --- after a crash
 
     def _recover(self) -> LogState:
-        recovery_point = self._checkpointed.recovery_point
+        recovery_point = self._checkpointed.recovery_point or 0
         # A segment that ends just there may have been synced while it was the active one: without its index files,
         # and one without a transaction index does not look as if it lacked any.
         first = max((i for i, s in enumerate(self._segments) if s.base_offset < recovery_point), default=0)
@@ -211,8 +254,10 @@ class _Loader:
                 self._drop(unread[at + 1 :])  # first, or a crash in between would leave a gap that looks meant
                 self._cut(segment, end_position)
                 break
-        if end_offset < recovery_point:
-            raise CorruptLog(f"{self._directory} ends at {end_offset}, but was synced up to {recovery_point}")
+        if end_offset < recovery_point or (self._left and self._checkpointed.recovery_point not in (None, end_offset)):
+            raise CorruptLog(
+                f"{kept[-1].path()} ends at offset {end_offset}, but {RECOVERY_POINTS} says {recovery_point}"
+            )
         log_start_offset = max(self._checkpointed.log_start_offset, kept[0].base_offset)
         if log_start_offset > end_offset:  # records were deleted that had never been synced
             self._drop(kept)
@@ -232,6 +277,7 @@ class _Loader:
             last_snapshot_offset=last_snapshot_offset,
             unsynced_segments=kept[first:-1],
             unsynced_snapshots=snapshots,
+            noted=self._left,
         )
 
     def _read_segment(self, segment: Segment) -> tuple[int, int]:
@@ -256,7 +302,7 @@ class _Loader:
         return end_offset, end_position
 
     def _check_not_synced(self, segment: Segment, end_position: int, end_offset: int) -> None:
-        recovery_point = self._checkpointed.recovery_point
+        recovery_point = self._checkpointed.recovery_point or 0
         if end_offset < recovery_point:
             raise CorruptLog(
                 f"{segment.path()}: no whole batch at byte {end_position} (offset {end_offset}), "
@@ -292,17 +338,15 @@ class _Loader:
         return self._producers.aborted_txn(completed)
 
     def _replay(self, from_offset: int, segments: list[Segment]) -> None:
-        """Brings the producer state from a snapshot's offset to the end of `segments`, which are known to be good."""
+        """Brings the producer state from a snapshot's offset to the end of `segments`. Raises CorruptSegment."""
         for segment, next_segment in zip_longest(segments, segments[1:]):
             if segment is None or (next_segment is not None and next_segment.base_offset <= from_offset):
                 continue
-            start = segment.locate(from_offset, cached=False) if segment.size_bytes else None
-            if start is None:
-                continue
-            for portion in scan(segment, start[0], segment.size_bytes):
+            segment_end = None if next_segment is None else next_segment.base_offset
+            for portion in checked_scan(segment, from_offset, segment.size_bytes, segment_end):
                 view = memoryview(portion)
                 for position, header in batches(view):
-                    if header.producer_id >= 0 and header.base_offset >= from_offset:
+                    if header.producer_id >= 0:
                         self._apply(header, view[position : position + header.size_bytes])
             self._producers.accept()
 
@@ -312,7 +356,8 @@ class _Loader:
             path = f"{self._directory}/{offset_file(offset, SNAPSHOT)}"
             try:
                 self._producers.load(decode_snapshot(self._disk.read_bytes(path)))
-            except CorruptSnapshot:
+            except CorruptSnapshot as error:
+                logger.warning("%s is damaged (%s); an older one is taken, or the log read", path, error)
                 self._disk.unlink(path)
                 self._snapshots.remove(offset)
                 continue
@@ -340,5 +385,6 @@ class _Loader:
 def _has_good_txn_index(segment: Segment) -> bool:
     try:
         return segment.txn_index is not None
-    except CorruptIndex:
+    except CorruptIndex as error:
+        logger.warning("%s is damaged (%s); the log is read from there on", segment.path(TXN_INDEX), error)
         return False

@@ -5,15 +5,20 @@ clean shutdown. After a crash they are rebuilt from the log, for every segment n
 Indexes of older segments are read when they are first needed.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 
+from protocol.checksum import crc32c
 from protocol.errors import MalformedMessage
 from protocol.records import HEADER_BYTES, BatchHeader, read_batch_header
 from storage.disk import Buffer, Disk, DiskFile
+from storage.file_facts import NOTHING_NOTED, FactsByName, is_as_left
 from storage.file_names import LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, offset_file
-from storage.index import TIME_ENTRY_BYTES, CorruptIndex, OffsetIndex, TimeIndex
+from storage.index import MAX_RELATIVE_OFFSET, TIME_ENTRY_BYTES, CorruptIndex, OffsetIndex, TimeIndex
 from storage.staged_batch import StagedBatch, staged_batch
 from storage.txn_index import TxnIndex
+
+logger = logging.getLogger(__name__)
 
 NO_TIMESTAMP = -1
 _INDEX_INTERVAL_BYTES = 4096  # for an index that is missing; any distance will do
@@ -34,6 +39,7 @@ class Segment:
         "_disk",
         "_file",
         "_first_timestamp",
+        "_left",
         "_max_timestamp",
         "_offset_index",
         "_time_index",
@@ -41,6 +47,7 @@ class Segment:
         "base_offset",
         "created_ms",
         "file_suffix",
+        "indexes_are_rebuilt",
         "roll_jitter_ms",
         "size_bytes",
     )
@@ -55,7 +62,9 @@ class Segment:
         created_ms: int,
         roll_jitter_ms: int = 0,
         file_suffix: str = "",
+        left: FactsByName = NOTHING_NOTED,
     ) -> None:
+        """left: what the clean stop said of its index files, where it did"""
         self._disk = disk
         self._directory = directory
         self.base_offset = base_offset
@@ -63,6 +72,8 @@ class Segment:
         self.created_ms = created_ms  # when this object was made, which is what Kafka rolls by where it has no record
         self.roll_jitter_ms = roll_jitter_ms
         self.file_suffix = file_suffix  # `.cleaned` or `.swap` while it is not part of the log yet
+        self.indexes_are_rebuilt = False  # their files are damaged or gone
+        self._left = left
         self._file: DiskFile | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
@@ -119,12 +130,12 @@ class Segment:
         index = self._offset_index
         if index is None:
             try:
-                index = OffsetIndex.from_bytes(self.base_offset, self._disk.read_bytes(self.path(OFFSET_INDEX)))
+                index = OffsetIndex.from_bytes(self.base_offset, self._as_left(OFFSET_INDEX))
                 if index.last_position >= max(self.size_bytes, 1):
                     raise CorruptIndex("the offset index points beyond the log")
                 self._offset_index = index
-            except (CorruptIndex, FileNotFoundError):
-                index, self._time_index = self._indexes_from_log()
+            except (CorruptIndex, FileNotFoundError) as error:
+                index, self._time_index = self._indexes_from_log(OFFSET_INDEX, error)
                 self._offset_index = index
         return index
 
@@ -133,10 +144,10 @@ class Segment:
         index = self._time_index
         if index is None:
             try:
-                index = TimeIndex.from_bytes(self.base_offset, self._disk.read_bytes(self.path(TIME_INDEX)))
+                index = TimeIndex.from_bytes(self.base_offset, self._as_left(TIME_INDEX))
                 self._time_index = index
-            except (CorruptIndex, FileNotFoundError):
-                self._offset_index, index = self._indexes_from_log()
+            except (CorruptIndex, FileNotFoundError) as error:
+                self._offset_index, index = self._indexes_from_log(TIME_INDEX, error)
                 self._time_index = index
         return index
 
@@ -145,10 +156,16 @@ class Segment:
         """Raises CorruptIndex; only the owner of the producer state can rebuild a transaction index."""
         index = self._txn_index
         if index is None:
-            path = self.path(TXN_INDEX)
-            data = self._disk.read_bytes(path) if self._disk.exists(path) else b""
+            data = self._as_left(TXN_INDEX) if self._disk.exists(self.path(TXN_INDEX)) else b""
             index = self._txn_index = TxnIndex.from_bytes(self.base_offset, data)
         return index
+
+    def _as_left(self, suffix: str) -> bytes:
+        """The file's bytes. Raises CorruptIndex where they are not those of the clean stop; FileNotFoundError."""
+        data = self._disk.read_bytes(self.path(suffix))
+        if not is_as_left(self._left, offset_file(self.base_offset, suffix), data):
+            raise CorruptIndex("it is not as the clean stop left it")
+        return data
 
     def forget_absent_txn_index(self) -> None:
         """The directory's listing shows no transaction index: spares looking for it."""
@@ -163,9 +180,14 @@ class Segment:
         self._first_timestamp = None
         self._bytes_since_index_entry = 0
 
-    def _indexes_from_log(self) -> tuple[OffsetIndex, TimeIndex]:
+    def _indexes_from_log(self, suffix: str, error: Exception) -> tuple[OffsetIndex, TimeIndex]:
+        if isinstance(error, CorruptIndex):
+            logger.warning("%s is damaged (%s); it is built anew from the log", self.path(suffix), error)
+        self.indexes_are_rebuilt = True
         rebuilt = Segment.new(self._disk, self._directory, self.base_offset, now_ms=self.created_ms)
         for position, header in self.headers(0, self.size_bytes):
+            if not 0 <= header.last_offset - self.base_offset <= MAX_RELATIVE_OFFSET:
+                raise CorruptSegment(f"{self.path()} at {position}: offset {header.last_offset} is not of this segment")
             rebuilt.note_batch(position, header, _INDEX_INTERVAL_BYTES)
         rebuilt.seal_time_index()
         return rebuilt.offset_index, rebuilt.time_index
@@ -234,10 +256,13 @@ class Segment:
         size_bytes = file.size()
         if size_bytes < TIME_ENTRY_BYTES or size_bytes % TIME_ENTRY_BYTES:
             return None
-        last = TimeIndex.from_bytes(
-            self.base_offset, bytes(file.read_at(TIME_ENTRY_BYTES, size_bytes - TIME_ENTRY_BYTES))
-        )
-        return last.last_entry  # None for zeros: a crash of Kafka leaves the file as it was preallocated
+        data = bytes(file.read_at(TIME_ENTRY_BYTES, size_bytes - TIME_ENTRY_BYTES))
+        left = self._left.get(offset_file(self.base_offset, TIME_INDEX))
+        if left is not None and (left.size_bytes, left.tail_crc) != (size_bytes, crc32c(data)):
+            return None
+        return TimeIndex.from_bytes(
+            self.base_offset, data
+        ).last_entry  # None for zeros: a crash of Kafka leaves the file as it was preallocated
 
     def largest_timestamp(self) -> int:
         """What retention by time goes by: the largest timestamp; where there is none, the file's own age."""
@@ -278,9 +303,19 @@ class Segment:
 
     def locate(self, offset: int, *, cached: bool) -> tuple[int, BatchHeader] | None:
         """Position and header of the first batch whose last offset is not below `offset`; None when all are below."""
-        for position, header in self.headers(self.offset_index.position_before(offset), self.size_bytes, cached=cached):
-            if header.last_offset >= offset:
-                return position, header
+        indexed_offset, start = self.offset_index.entry_before(offset)
+        try:
+            for position, header in self.headers(start, self.size_bytes, cached=cached):
+                if header.last_offset >= offset:
+                    if position == start and start and header.last_offset > indexed_offset:
+                        raise CorruptSegment("the offset index leads too far")
+                    return position, header
+        except CorruptSegment as error:
+            if self.indexes_are_rebuilt or not start:
+                raise
+            damage = CorruptIndex(str(error))
+            self._offset_index, self._time_index = self._indexes_from_log(OFFSET_INDEX, damage)
+            return self.locate(offset, cached=cached)
         return None
 
     # --- leaving

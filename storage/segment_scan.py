@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from protocol.errors import MalformedMessage
 from protocol.records import HEADER_BYTES, BatchHeader, crc_ok, read_batch_header
+from storage.index import MAX_RELATIVE_OFFSET
 from storage.segment import Segment
 
 _PORTION_BYTES = 1024 * 1024
@@ -34,6 +35,8 @@ def whole_batches(segment: Segment, first_offset: int) -> Iterator[tuple[int, Ba
             return
         batch_bytes = header.size_bytes
         if position + batch_bytes > size_bytes or header.base_offset < first_offset or header.last_offset_delta < 0:
+            return
+        if header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
             return
         if at + batch_bytes > len(portion):
             portion, portion_position, at = read(max(batch_bytes, _PORTION_BYTES)), position, 0

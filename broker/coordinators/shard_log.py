@@ -36,7 +36,7 @@ class PartitionLog:
         log = self._partition.log
         if log.log_start_offset == log.log_end_offset:
             return
-        portions = log.reader.scan(log.log_start_offset, log.log_end_offset)
+        portions = log.reader.scan(log.log_start_offset, log.log_end_offset, checked=True)
         while True:
             portion = await self._next(portions.__next__)
             if portion is None:

@@ -317,9 +317,14 @@ def _load(disk: Disk, metadata_log: Log, loader: Loader) -> None:
     """The newest whole snapshot, then the log behind it; the log alone where there is no snapshot."""
     start = metadata_log.log_start_offset
     behind = 0
+    damaged: list[str] = []
     for snapshot in snapshots_among(disk.list_directory(metadata_log.directory)):
         data = disk.read_bytes(f"{metadata_log.directory}/{snapshot.name}")
         if not is_complete(data):
+            damaged.append(snapshot.name)
+            log.warning(
+                "%s/%s is damaged or was not finished; it is passed over", metadata_log.directory, snapshot.name
+            )
             continue
         if snapshot.end_offset > metadata_log.high_watermark:
             raise CorruptMetadata(f"the log ends before the snapshot {snapshot.name}: its end is lost")
@@ -328,16 +333,18 @@ def _load(disk: Disk, metadata_log: Log, loader: Loader) -> None:
             behind = snapshot.end_offset
         break
     if behind < start:
-        raise CorruptMetadata(f"the log begins at offset {start}, and no snapshot holds what was before")
-    loader.load(metadata_log.reader.scan(behind), from_offset=behind)
+        found = f" ({', '.join(damaged)}: damaged)" if damaged else ""
+        raise CorruptMetadata(f"the log begins at offset {start}, and no snapshot holds what was before{found}")
+    loader.load(metadata_log.reader.scan(behind, checked=True), from_offset=behind)
 
 
 def _formatted(disk: Disk, path: str, now_ms: int) -> list[Message]:
     """The records that a directory was formatted with, by Kafka's tool or, if by nobody yet, here."""
     if disk.exists(path):
         data = disk.read_bytes(path)
-        if is_complete(data):
-            return records_in(data)
+        if not is_complete(data):
+            raise CorruptMetadata(f"{path} is damaged; without it the directory begins with the newest features")
+        return records_in(data)
     disk.replace(path, bootstrap_snapshot(first_features(), 0, now_ms))
     return first_features()
 

@@ -37,18 +37,22 @@ class Loader:
         moves_offset  whether their offsets are those of the metadata log; a snapshot's are its own
         raises        CorruptMetadata
         """
+        next_offset = from_offset
         for portion in portions:
             for position, header in batches(portion):
                 if header.base_offset < from_offset:
                     continue
+                if not crc_ok(portion, position, header.size_bytes):
+                    raise CorruptMetadata(f"the batch at offset {header.base_offset} has a wrong checksum")
+                if moves_offset and header.base_offset != next_offset:
+                    raise CorruptMetadata(f"offset {header.base_offset} follows where {next_offset} is due")
+                next_offset = header.next_offset
                 if not header.is_control:
-                    if not crc_ok(portion, position, header.size_bytes):
-                        raise CorruptMetadata(f"the batch at offset {header.base_offset} has a wrong checksum")
                     for record in records_of(portion, position):
                         self._take(record.value, record.offset)
                     self.last_timestamp = header.max_timestamp
                 if moves_offset:
-                    self._image.next_offset = header.last_offset + 1
+                    self._image.next_offset = next_offset
 
     def _take(self, value: bytes | None, offset: int) -> None:
         try:

@@ -36,14 +36,15 @@ def snapshots_among(names: Iterable[str]) -> list[SnapshotFile]:
 
 
 def is_complete(data: bytes) -> bool:
-    """Whether all checksums hold and a snapshot footer ends it: a writer that died leaves one without."""
-    last = None
+    """Whether all checksums hold, no offset is missing, and a snapshot footer ends it: a writer that died leaves one
+    without."""
+    last, next_offset, end_position = None, 0, 0
     try:
         for position, header in batches(data):
-            if position + header.size_bytes > len(data) or not crc_ok(data, position, header.size_bytes):
+            if header.base_offset != next_offset or not crc_ok(data, position, header.size_bytes):
                 return False
-            last = position, header
-        if last is None or not last[1].is_control:
+            last, next_offset, end_position = (position, header), header.next_offset, position + header.size_bytes
+        if last is None or not last[1].is_control or end_position != len(data):
             return False
         *_, record = records_of(data, last[0])
         return control_type(record.key) is ControlType.SNAPSHOT_FOOTER

@@ -160,3 +160,23 @@ def test_known_bug_34_and_35_a_duplicate_is_answered_with_its_first_offset(how: 
         given = given.killed_and_opened()
     again = given.append(A, sequence=10, records=2)
     assert (again.base_offset, again.last_offset, again.is_duplicate) == (10, 11, True)
+
+
+# Ours: with its only producer snapshot unreadable after a clean stop, a log started without producers. Its open
+# transaction was over without a marker, and a retry was written again.
+@pytest.mark.parametrize("size_bytes", [None, 0, 20])
+def test_known_bug_61_producers_are_replayed_where_no_snapshot_can_be_read(
+    size_bytes: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = LogOnDisk()
+    given.append(A, sequence=0)
+    given.append(B, sequence=0, transactional=True)
+    given.append(A, sequence=1)
+    given.directory.close()
+    snapshot = "/data/t-0/00000000000000000003.snapshot"
+    data = given.disk.read_bytes(snapshot)
+    given.disk.write_bytes(snapshot, bytes([data[0] ^ 1]) + data[1:] if size_bytes is None else data[:size_bytes])
+    opened = LogOnDisk(given.disk)
+    assert opened.log.last_stable_offset == 1
+    assert opened.append(A, sequence=1).is_duplicate
+    assert snapshot in caplog.text

@@ -78,7 +78,7 @@ class LogInTurns(PartitionLog):
 
     async def read(self) -> AsyncIterator[bytes]:
         log = self._partition.log
-        for portion in log.reader.scan(log.log_start_offset, log.log_end_offset):
+        for portion in log.reader.scan(log.log_start_offset, log.log_end_offset, checked=True):
             await Turn()
             yield portion
 

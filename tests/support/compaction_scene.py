@@ -85,6 +85,13 @@ class CompactedLog:
     def sync(self) -> None:
         self._on_disk.sync()
 
+    def stop(self) -> None:
+        """Cleanly, with what compaction has done noted."""
+        directory = self._on_disk.directory
+        if self.cleaned_to is not None:
+            directory.write_cleaner_offsets({("t", 0): self.cleaned_to})
+        directory.close(broker_epoch=11)
+
     def _written(self, batch: bytearray, origin: Origin) -> int:
         appended = self.log.append(batch, origin=origin, now_ms=self.now_ms)
         self.log.write_staged()

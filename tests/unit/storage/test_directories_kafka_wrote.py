@@ -121,6 +121,19 @@ def test_closed_by_us_and_opened_again_nothing_has_changed(name: str, tmp_path: 
     again.close()
 
 
+@pytest.mark.parametrize("name", [name for name in STOPPED if name.startswith("transactions")])
+def test_producers_are_replayed_where_no_snapshot_of_kafka_can_be_read(name: str, tmp_path: Path) -> None:
+    path = unpack(name, tmp_path)
+    for snapshot in path.rglob("*.snapshot"):
+        snapshot.write_bytes(snapshot.read_bytes()[:-1])
+    directory = LogDirectory.open(RealDisk(), str(path), Identity(1, None, "unused", "unused"))
+    for topic, facts in served(name)["topics"].items():
+        for partition, expected in enumerate(facts["partitions"]):
+            log = directory.open_log(topic, partition, None, LogConfig(), now_ms=served(name)["recordedAtMs"])
+            assert partition_facts(log) == expected, f"{topic}-{partition}"
+    directory.close()
+
+
 def test_what_kafka_acknowledged_before_it_was_killed_is_there(tmp_path: Path) -> None:
     directory = opened("unclean", tmp_path)
     numbers: dict[tuple[str, int], dict[int, int]] = {}

@@ -1,0 +1,198 @@
+"""Data directories that were stopped cleanly, as bytes: small, but with something of everything in them."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+
+from broker.coordinators.group_coordinator import OFFSETS_TOPIC
+from broker.metadata.topic_creation import TRANSACTION_STATE
+from broker.metadata.topic_names import METADATA_TOPIC
+from broker.transactions.listing import Filter
+from protocol.errors import KafkaError
+from storage.log_config import LogConfig
+from storage.log_directory import LogDirectory
+from tests.damage.outcome import Outcome, outcome_of
+from tests.simulation.invariants import ask_for_offset
+from tests.simulation.stage import GROUP, P0, P1, Stage
+from tests.support.compaction_scene import COMPACT, CompactedLog
+from tests.support.fake_disk import FakeDisk
+from tests.support.log_builder import NODE, NOW_MS, TOPIC_ID, LogOnDisk
+
+DATA = "/data"
+INTERNAL = (METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTION_STATE)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one start made of a directory.
+
+    facts    of the broker as a whole
+    logs     by directory name: what is in it, or why it is refused
+    """
+
+    facts: dict[str, object] = field(default_factory=dict)
+    logs: dict[str, Outcome | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    files: dict[str, bytes]  # by path
+    start: Callable[[FakeDisk], Seen]
+
+    def with_file(self, path: str, content: bytes) -> FakeDisk:
+        disk = FakeDisk()
+        for directory in sorted({name.rpartition("/")[0] for name in self.files}):
+            disk.make_directory(directory)
+        for name, original in self.files.items():
+            disk.write_bytes(name, content if name == path else original)
+        return disk
+
+
+def files_of(disk: FakeDisk, directory: str = DATA) -> Iterator[tuple[str, bytes]]:
+    for name in sorted(disk.list_directory(directory)):
+        path = f"{directory}/{name}"
+        try:
+            yield path, disk.read_bytes(path)
+        except IsADirectoryError:
+            yield from files_of(disk, path)
+
+
+def seen_log(directory: LogDirectory, topic: str, partition: int) -> Outcome | str:
+    try:
+        return outcome_of(directory.logs[topic, partition])
+    except KeyError:
+        return directory.failed[topic, partition]
+    except KafkaError as refusal:
+        return str(refusal)
+
+
+# --- one partition, without a broker
+
+
+def start_log(config: LogConfig) -> Callable[[FakeDisk], Seen]:
+    def start(disk: FakeDisk) -> Seen:
+        directory = LogDirectory.open(disk, DATA, NODE)
+        with suppress(KafkaError):  # `failed` says why
+            directory.open_log("t", 0, TOPIC_ID, config, now_ms=NOW_MS)
+        directory.read_cleaner_offsets()  # whatever it says: compaction twice is compaction
+        return Seen({"meta": directory.meta}, {"t-0": seen_log(directory, "t", 0)})
+
+    return start
+
+
+def stopped_log(fill: Callable[[LogOnDisk], None], config: LogConfig) -> Stopped:
+    given = LogOnDisk(config=config)
+    fill(given)
+    given.directory.close(broker_epoch=11)
+    return Stopped(dict(files_of(given.disk)), start_log(config))
+
+
+def transactions(given: LogOnDisk) -> None:
+    """Aborted ones that lie across one another, a committed one, idempotent records, and one that stays open."""
+    for epoch in range(3):
+        given.log.assign_leader_epoch(epoch)
+        given.append(10, transactional=True, sequence=2 * epoch, records=2, timestamp=NOW_MS - 900 + epoch)
+        given.append(11, transactional=True, sequence=epoch, timestamp=NOW_MS - 700 + epoch)
+        given.append(records=2, timestamp=NOW_MS - 800 + epoch)
+        given.end(10, commit=False, coordinator_epoch=epoch)
+        given.append(12, sequence=2 * epoch, records=2, timestamp=NOW_MS - 600 + epoch)
+        given.end(11, commit=epoch == 1)
+    given.append(13, transactional=True, epoch=4, timestamp=NOW_MS - 1000)
+    given.append(12, sequence=6)
+    given.append(10, transactional=True, sequence=6)
+    given.end(10, commit=False, coordinator_epoch=5)
+
+
+def trimmed(given: LogOnDisk) -> None:
+    transactions(given)
+    given.log.delete_records_before(12)
+
+
+def compacted() -> Stopped:
+    """Cleaned once, with an aborted transaction and a tombstone; then more was written."""
+    given = CompactedLog()
+    given.log.assign_leader_epoch(3)
+    for number in range(9):
+        given.append((f"key {number % 3}", f"value {number}"), producer_id=7, sequence=number)
+    given.append(("key 1", "aborted"), producer_id=8, transactional=True)
+    given.end_txn(8, commit=False)
+    given.append(("key 2", None), producer_id=7, sequence=9)
+    given.roll()
+    given.clean()
+    given.append(("key 0", "new"), producer_id=7, sequence=10)
+    given.append(("key 0", "open"), producer_id=9, transactional=True)
+    given.stop()
+    return Stopped(dict(files_of(given.disk)), start_log(COMPACT))
+
+
+# --- a broker with both coordinators
+
+
+def start_broker(disk: FakeDisk) -> Seen:
+    stage = Stage(disk)
+    broker = stage.broker
+    image = broker.metadata.image
+    offsets: list[int] = []
+    ask_for_offset(broker, GROUP, offsets.append)
+    stage.wait(100)
+    try:
+        listed = [repr(each) for each in broker.transactions.list_transactions(Filter())]
+    except KafkaError as refusal:
+        listed = [str(refusal.code)]
+    logs = {
+        f"{topic.name}-{each.partition_id}": seen_log(broker.log_directory, topic.name, each.partition_id)
+        for topic in image.topics.values()
+        for each in topic.partitions
+    }
+    facts = {
+        "meta": broker.log_directory.meta,
+        "topics": {topic.name: topic.topic_id for topic in image.topics.values()},
+        "features": dict(image.features),
+        "next producer id": image.next_producer_id,
+        "offset": offsets,
+        "transactions": listed,
+    }
+    return Seen(facts, logs)
+
+
+def broker_with_everything() -> Stopped:
+    """A committed, an aborted and an open transaction, each with an offset of a group."""
+    stage = Stage(settings={"transactional_id_expiration_ms": "600000000"})
+    stage.init()
+    for number, ending in enumerate((True, False, None)):
+        stage.produce(f"record {number}", P0)
+        stage.produce(f"other record {number}", P1)
+        stage.commit_offset(10 * (number + 1))
+        if ending is not None:
+            stage.end(committed=ending)
+            stage.wait(200)
+    stop(stage)
+    return Stopped(dict(files_of(stage.disk)), start_broker)
+
+
+def stop(stage: Stage) -> None:
+    """As `Broker.stop`."""
+    broker = stage.broker
+    broker.housekeeping.stop()
+    broker.transactions.stop()
+    broker.groups.stop()
+    broker.metadata.close()
+    broker.log_directory.close(broker_epoch=broker.metadata.broker_epoch)
+    broker.kill()
+
+
+ONE_SEGMENT = LogConfig(index_interval_bytes=150)
+MANY_SEGMENTS = LogConfig(segment_bytes=500, index_interval_bytes=100)
+DIRECTORIES: dict[str, Callable[[], Stopped]] = {
+    "one segment": lambda: stopped_log(transactions, ONE_SEGMENT),
+    "many segments": lambda: stopped_log(transactions, MANY_SEGMENTS),
+    "trimmed": lambda: stopped_log(trimmed, MANY_SEGMENTS),
+    "compacted": compacted,
+    "a broker": broker_with_everything,
+}
+
+
+@cache
+def stopped(name: str) -> Stopped:
+    return DIRECTORIES[name]()

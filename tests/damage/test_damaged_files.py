@@ -1,0 +1,104 @@
+"""Every file that a start trusts, damaged after a clean stop: each byte flipped, and cut at each length.
+
+A start comes to what it would have come to, or refuses with a message that names the file. `make damage` tries every
+byte and every length; DAMAGE is how many of each to try per file otherwise, DAMAGE_SEED another choice of them.
+"""
+
+import logging
+import os
+from collections.abc import Iterator
+from functools import cache
+from random import Random
+
+import pytest
+
+from broker.metadata.loading import CorruptMetadata
+from protocol.errors import KafkaError
+from protocol.records import batches
+from storage.log_directory import WrongDirectory
+from tests.damage.directories import DIRECTORIES, INTERNAL, Seen, stopped
+from tests.damage.outcome import Outcome
+
+DAMAGE = os.environ.get("DAMAGE", "2")
+SEED = os.environ.get("DAMAGE_SEED", "0")
+MASKS = (0x01, 0x80, 0xFF)
+CASES = [(name, path) for name in DIRECTORIES for path in stopped(name).files]
+BASE_OFFSET_BYTES = 8  # outside the CRC of a batch
+
+
+@cache
+def undamaged(name: str) -> Seen:
+    found = stopped(name)
+    return found.start(found.with_file("", b""))
+
+
+def damages(name: str, path: str) -> Iterator[tuple[str, bytes]]:
+    content = stopped(name).files[path]
+    flips = [(at, mask) for at in range(len(content)) for mask in MASKS]
+    cuts = list(range(len(content)))
+    excused = set(nobodys_bytes(name, path, content))
+    flips = [(at, mask) for at, mask in flips if at not in excused]
+    if DAMAGE != "all":
+        rng = Random(f"{SEED} {name} {path}")
+        flips = rng.sample(flips, min(int(DAMAGE), len(flips)))
+        cuts = rng.sample(cuts, min(int(DAMAGE), len(cuts)))
+    for at, mask in flips:
+        yield f"byte {at} xor {mask:#x}", content[:at] + bytes([content[at] ^ mask]) + content[at + 1 :]
+    for size in cuts:
+        yield f"cut to {size} of {len(content)} bytes", content[:size]
+
+
+def nobodys_bytes(name: str, path: str, content: bytes) -> Iterator[int]:
+    """Those that no start can check."""
+    log = undamaged(name).logs.get(path.split("/")[-2])
+    if not path.endswith(".log") or not isinstance(log, Outcome):
+        return
+    for at, header in batches(content):
+        if header.last_offset < log.log_start_offset:  # deleted records, which nobody reads
+            yield from range(at, at + header.size_bytes)
+        elif name == "compacted":  # where gaps are usual, nothing tells a base offset that moved into one
+            yield from range(at, at + BASE_OFFSET_BYTES)
+
+
+@pytest.mark.parametrize(("name", "path"), CASES, ids=str)
+def test_a_damaged_file_changes_nothing_or_is_named(name: str, path: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    wrong = []
+    for damage, content in damages(name, path):
+        caplog.clear()
+        verdict = what_is_wrong(name, path, content, caplog)
+        if verdict is not None:
+            wrong.append(f"{damage}: {verdict}")
+    assert not wrong, f"{len(wrong)} of {path}:\n" + "\n".join(wrong[:20])
+
+
+def what_is_wrong(name: str, path: str, content: bytes, caplog: pytest.LogCaptureFixture) -> str | None:
+    found = stopped(name)
+    file, directory = path.rpartition("/")[2], path.split("/")[-2]
+    try:
+        seen = found.start(found.with_file(path, content))
+    except (WrongDirectory, CorruptMetadata, KafkaError) as refusal:
+        return None if file in str(refusal) else f"refused without naming it: {refusal}"
+    expected = undamaged(name)
+    is_named = path in caplog.text
+    for fact, value in expected.facts.items():
+        if seen.facts[fact] != value and not (directory.startswith(INTERNAL) and is_named):
+            return f"{fact}: {seen.facts[fact]}, not {value}"
+    for log, outcome in expected.logs.items():
+        instead = seen.logs[log]
+        if instead == outcome:
+            continue
+        if isinstance(instead, str) and log == directory and file in instead:
+            continue
+        if log == directory and log.startswith(INTERNAL) and is_named:
+            continue
+        return f"{log}: {difference(outcome, instead)}"
+    return None
+
+
+def difference(expected: object, instead: object) -> str:
+    if not isinstance(expected, tuple) or not isinstance(instead, tuple):
+        return str(instead)
+    fields = getattr(expected, "_fields", ())
+    pairs = zip(fields, expected, instead, strict=True)
+    return "; ".join(f"{field} {new}, not {old}" for field, old, new in pairs if old != new)
