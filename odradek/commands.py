@@ -12,7 +12,7 @@ from odradek.transactions.commands import app as transactions
 SERVE_HELP = """
 Start the broker and serve until SIGTERM or Ctrl-C.
 
-Kafka clients connect to the port of the first listener (9092 unless configured); one line says so when they can.
+Kafka clients connect to the port of the first listener (9092 unless configured); one line is printed when they can.
 Settings carry Kafka's property names. The later of these wins: --config file, KAFKA_* environment variables (as the
 apache/kafka image reads them: KAFKA_LOG_RETENTION_MS is log.retention.ms), --override, and --port and --data-dir.
 
@@ -29,8 +29,8 @@ INSPECT_HELP = """
 Print files of a data directory, or a whole directory, as text.
 
 Logs (records of internal topics and control records decoded), indexes, producer snapshots, checkpoints, metadata
-snapshots, and requests and responses. Every line says at which byte it stands. The status is 1 if anything could not
-be read.
+snapshots, and requests and responses. Every line begins with its position in bytes. The exit status is 1 if anything
+could not be read.
 
 Examples:
 
@@ -65,7 +65,7 @@ def serve(
     data_dir: Annotated[
         Path | None,
         typer.Option(
-            help="Where the logs are kept; made if missing. Default: log.dirs if set, else ~/.local/share/odradek.",
+            help="The data directory; created if missing. Default: log.dirs if set, else ~/.local/share/odradek.",
             metavar="DIR",
         ),
     ] = None,
@@ -73,7 +73,7 @@ def serve(
     ready_file: Annotated[
         Path | None,
         typer.Option(
-            help="Written in one step when connections are accepted: JSON with host, port, http_port, node_id,"
+            help="Written atomically when connections are accepted: JSON with host, port, http_port, node_id,"
             " cluster_id, data_dir, pid, start_ms.",
             metavar="FILE",
         ),
@@ -100,11 +100,13 @@ def inspect(
     files: Annotated[list[Path], typer.Argument(help="Files or directories.", metavar="FILE...")],
     json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
     kind: Annotated[
-        str | None, typer.Option("--as", help="What they are, where their names do not tell.", metavar="KIND")
+        str | None, typer.Option("--as", help="The kind of the files, if their names do not tell.", metavar="KIND")
     ] = None,
-    topic: Annotated[str | None, typer.Option(help="The topic of a log that lies elsewhere.", metavar="NAME")] = None,
+    topic: Annotated[
+        str | None, typer.Option(help="The topic of a log outside of its directory.", metavar="NAME")
+    ] = None,
     batches: Annotated[bool, typer.Option("--batches", help="Only the batches of logs, not their records.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="Long keys and values uncut.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Do not shorten long keys and values.")] = False,
 ) -> None:
     from odradek.inspect.command import inspect as run_inspect
 
@@ -114,7 +116,7 @@ def inspect(
 
 @app.command()
 def version() -> None:
-    """Say which version this is."""
+    """Print the version."""
     typer.echo(f"odradek {__version__}")
 
 

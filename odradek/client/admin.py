@@ -45,7 +45,7 @@ NO_TIMEOUTS = frozenset({-1, 2**31 - 1})  # as KIP-939 says it, and as Kafka sto
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """What is None is the broker's default. `configs` by Kafka's names."""
+    """A topic to create. None means the broker's default. `configs` by Kafka's names."""
 
     topic: str
     partitions: int | None = None
@@ -84,7 +84,7 @@ class TransactionListing:
 class TransactionDescription:
     """`started_ms`: since 1970, None where no transaction is open or being ended. `partitions` take part in it.
 
-    `timeout_ms` is None for a two-phase commit (KIP-939), which nobody but its owner ends.
+    `timeout_ms` is None for a two-phase commit (KIP-939), which only its owner ends.
     """
 
     transactional_id: str
@@ -98,7 +98,7 @@ class TransactionDescription:
 
 
 class Admin:
-    """To be started and closed, best by `async with`."""
+    """Administers topics and transactions. Start and close it, best with `async with`."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Admin:
         retry_backoff_ms: float = DEFAULT_RETRY_BACKOFF_MS,
         retry_backoff_max_ms: float = DEFAULT_RETRY_BACKOFF_MAX_MS,
     ) -> None:
-        """default_api_timeout_ms   how long every call goes on trying what fails in passing"""
+        """default_api_timeout_ms   how long every call retries transient errors"""
         self._cluster = Cluster(
             bootstrap_servers,
             client_id=client_id,
@@ -174,7 +174,7 @@ class Admin:
             check(told.error_code, f"the topic {told.name!r}", told.error_message)
 
     async def list_topics(self, *, include_internal: bool = False) -> list[str]:
-        """The names of all topics, those that clients do not write to left out."""
+        """The names of all topics except internal ones."""
         answer = await self._metadata(None)
         return sorted(told.name or "" for told in answer if include_internal or not told.is_internal)
 
@@ -201,10 +201,10 @@ class Admin:
         longer_than_ms: int | None = None,
         transactional_id_pattern: str | None = None,
     ) -> list[TransactionListing]:
-        """The transactional ids that all these filters let through, by id.
+        """The transactional ids that match all filters, by id.
 
-        longer_than_ms   since the start of the last transaction. Ids that never had one pass, in Kafka as here: ask
-                         for the state Ongoing with it.
+        longer_than_ms   since the start of the last transaction. Ids that never had one match too, as in Kafka:
+                         combine it with the state Ongoing.
 
         Raises ClientError (UNSUPPORTED_VERSION) for a filter that the brokers do not know.
         """
@@ -236,7 +236,7 @@ class Admin:
         return sorted(found, key=lambda listing: listing.transactional_id)
 
     async def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
-        """Raises ClientError (TRANSACTIONAL_ID_NOT_FOUND) for one of which nothing is known."""
+        """Raises ClientError (TRANSACTIONAL_ID_NOT_FOUND) for an unknown transactional id."""
         return {each: await self._patiently(self._describing(each)) for each in transactional_ids}
 
     def _describing(self, transactional_id: str) -> Callable[[], Coroutine[Any, Any, TransactionDescription]]:
@@ -287,7 +287,7 @@ class Admin:
             raise refusal(code, f"the transactional id {transactional_id!r}")
 
     async def _patiently(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Again after what passes, until the time is over."""
+        """Retries transient errors until the time is over."""
         ends_at, failures = time.monotonic() + self._timeout_s, 0
         while True:
             try:

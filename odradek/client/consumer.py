@@ -42,7 +42,7 @@ class Consumer:
                 await consumer.commit()
 
     With `group_id` and topics it shares the partitions of these topics with the other members of the group; `assign`
-    takes partitions without asking anybody. Rebalances take place while records are asked for, never between.
+    takes partitions without a group. Rebalances happen only during calls that ask for records.
     A consumer belongs to one task at a time.
     """
 
@@ -73,14 +73,14 @@ class Consumer:
         metadata_max_age_ms: float = DEFAULT_METADATA_MAX_AGE_MS,
         allow_auto_create_topics: bool = True,
     ) -> None:
-        """Settings have Kafka's names and defaults, but for three: records of aborted and open transactions are not
-        given (`isolation_level`), reading begins at the start where nothing is committed (`auto_offset_reset`:
-        earliest, latest or none), and nothing is committed by itself (`enable_auto_commit`).
+        """Settings have Kafka's names and defaults, except three: records of aborted and open transactions are not
+        returned (`isolation_level`), reading begins at the start where no offset is committed (`auto_offset_reset`:
+        earliest, latest or none), and nothing is committed automatically (`enable_auto_commit`).
 
         partition_assignment_strategy   range and roundrobin, by preference
-        default_api_timeout_ms          how long calls other than those for records go on trying
+        default_api_timeout_ms          how long calls other than those for records retry
 
-        Raises ValueError for settings that cannot be.
+        Raises ValueError for invalid settings.
         """
         unknown = set(partition_assignment_strategy) - ASSIGNORS.keys()
         if unknown or not partition_assignment_strategy:
@@ -151,7 +151,7 @@ class Consumer:
         await self.close()
 
     async def start(self) -> None:
-        """Find the cluster. Raises RetriableError when no broker answers; it may be called again then."""
+        """Connect to the cluster. Raises RetriableError when no broker answers; then it may be called again."""
         try:
             await self._cluster.start()
         except BaseException:
@@ -161,7 +161,7 @@ class Consumer:
         self._fetcher.wake()
 
     async def close(self) -> None:
-        """Commit if that is automatic, and leave the group. A consumer that is closed cannot be started again."""
+        """Commit if `enable_auto_commit` is set, and leave the group. A closed consumer cannot be started again."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -182,11 +182,11 @@ class Consumer:
         on_revoked: OnRebalance | None = None,
         on_lost: OnRebalance | None = None,
     ) -> None:
-        """Share these topics, and no others from now on, with the group.
+        """Subscribe to these topics, and no others from now on, as a member of the group.
 
-        on_assigned   called with the new partitions before anything is read of them: a place to `seek`
+        on_assigned   called with new partitions before anything is read from them: a place to `seek`
         on_revoked    before they are given up: a place to commit or to abort
-        on_lost       when they have been given to others already; without it `on_revoked` is called
+        on_lost       when other members own them already; without it `on_revoked` is called
 
         Each may be a coroutine function. They run within the call that asks for records.
         """
@@ -199,7 +199,7 @@ class Consumer:
         self._subscription.subscribe(frozenset(topics), Callbacks(on_assigned, on_revoked, on_lost))
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these, and no others from now on; those that it has already keep their positions."""
+        """Read these partitions, and no others from now on; those that were assigned before keep their positions."""
         if self._subscription.is_made:
             raise IllegalState("the consumer has subscribed: unsubscribe first")
         wanted = [TopicPartition(*partition) for partition in partitions]
@@ -228,16 +228,16 @@ class Consumer:
         return record if record is not None else await self.getone()
 
     async def getone(self) -> ConsumerRecord:
-        """The next record, waited for as long as it takes. Raises ClientError, see `getmany`."""
+        """The next record; waits as long as it takes. Raises ClientError, see `getmany`."""
         while (record := self._delivery.take()) is None:
             await self.wait_ready()
         return record
 
     async def getmany(self, *, timeout_ms: float = 1_000, max_records: int = PER_POLL) -> Records:
-        """Records of some partitions, as soon as there are any; nothing when there are none for so long.
+        """Records of some partitions, as soon as there are any; empty when none arrive within `timeout_ms`.
 
-        Raises OffsetOutOfRange when the application is to choose a position, AuthorizationFailed, ClientError for
-        records that are damaged (then `seek` past them), or for a group that does not take this member.
+        Raises OffsetOutOfRange when the application has to choose a position; AuthorizationFailed; ClientError for
+        damaged records (then `seek` past them), or for a group that does not accept this member.
         """
         if max_records < 1:
             raise ValueError(f"max_records={max_records}")
@@ -257,7 +257,7 @@ class Consumer:
         return found
 
     def take_ready(self) -> ConsumerRecord | None:
-        """The next record if one is in hand and nothing else has to be done first; else `wait_ready`."""
+        """The next record, if one is ready and nothing else has to be done first; otherwise call `wait_ready`."""
         return self._delivery.take()
 
     async def wait_ready(self) -> None:
@@ -269,7 +269,7 @@ class Consumer:
     # Positions.
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Read on from this offset."""
+        """Continue reading at this offset."""
         if offset < 0:
             raise ValueError(f"the offset {offset}")
         self._take_back(partition)
@@ -277,15 +277,15 @@ class Consumer:
         self._wake()
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Of these partitions, or of all that it has."""
+        """For these partitions, or for all assigned ones."""
         self._reset(partitions, EARLIEST_TIMESTAMP)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Behind the last record there is when it is next asked for: with read_committed, the last stable one."""
+        """Continue at the end when records are next asked for: with read_committed, at the last stable offset."""
         self._reset(partitions, LATEST_TIMESTAMP)
 
     async def position(self, partition: TopicPartition) -> int:
-        """The offset of the record that is given next. Raises RetriableError if it is not known in time."""
+        """The offset of the record that is returned next. Raises RetriableError if it is not known in time."""
         assigned = self._positions.of(partition)
         ends_at = asyncio.get_running_loop().time() + self._timeout_ms / 1000
         while assigned.offset < 0:
@@ -300,7 +300,7 @@ class Consumer:
         return assigned.offset if on_its_way is None else on_its_way
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Give no records of these until `resume`."""
+        """Return no records of these partitions until `resume`."""
         self._take_back(*partitions)
         for partition in partitions:
             self._positions.of(partition).is_paused = True
@@ -315,17 +315,17 @@ class Consumer:
         return {each.topic_partition for each in self._positions if each.is_paused}
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset that can be read in each."""
+        """The first offset that can be read in each partition."""
         return await self._bounds(partitions, EARLIEST_TIMESTAMP)
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Behind the last record of each: with read_committed the last stable offset, else the high watermark."""
+        """The end of each partition: with read_committed the last stable offset, otherwise the high watermark."""
         return await self._bounds(partitions, LATEST_TIMESTAMP)
 
     async def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record of each whose timestamp is at least this; None where there is none."""
+        """The first record of each partition with at least this timestamp; None where there is none."""
         if any(timestamp < 0 for timestamp in timestamps_ms.values()):
             raise ValueError("a timestamp before 1970")
         return await list_offsets(
@@ -338,10 +338,10 @@ class Consumer:
     # Committed offsets.
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
-        """Commit these, or the position in every partition: behind the records that it has given.
+        """Commit these offsets, or the position in every partition: after the records that were returned.
 
-        Raises CommitFailed when the group has gone on without this member, RetriableError when it rebalances (ask for
-        records, then commit) or its coordinator could not be reached.
+        Raises CommitFailed when the group has continued without this member, RetriableError when it rebalances (ask for
+        records, then commit) or when its coordinator could not be reached.
         """
         group_offsets = self._need_group("commit")
         if offsets is None:
@@ -361,7 +361,7 @@ class Consumer:
             raise
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed, this consumer or another member; None where nothing is."""
+        """The committed offsets of the group, whichever member committed them; None where there is none."""
         return await self._need_group("committed").committed([TopicPartition(*each) for each in partitions])
 
     def group_metadata(self) -> ConsumerGroupMetadata:

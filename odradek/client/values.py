@@ -14,8 +14,8 @@ class TopicPartition(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record came to stand. `offset` is None where the broker did not say: with `acks=0`, or when a repeated
-    batch turned out to be in the log since long ago. `timestamp_ms` is the broker's in topics of LogAppendTime."""
+    """The place of a record. `offset` is None where the broker did not return it: with `acks=0`, or when a repeated
+    batch had been in the log for long already. `timestamp_ms` is the broker's in topics of LogAppendTime."""
 
     topic: str
     partition: int
@@ -43,8 +43,8 @@ class OffsetAndMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupMetadata:
-    """Who commits offsets. With the generation and the member of a living consumer a commit of one that was expelled
-    from the group is refused; the group's id alone asks for no such check."""
+    """The member that commits offsets. With generation and member id, a commit by a member that was expelled from the
+    group is refused; the group id alone asks for no such check."""
 
     group_id: str
     generation_id: int = -1

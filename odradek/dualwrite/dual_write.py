@@ -45,15 +45,14 @@ class Recovery:
 class DualWrite(Generic[C]):
     """Rows and messages that commit together or vanish together.
 
-    connect      gives a new connection to the same database whenever it is called: of `sqlite3`, to a file, or of
-                 psycopg 3. After a crash, and after a commit without an answer, it is looked at over another one
+    connect      returns a new connection to the same database at each call: `sqlite3` to a file, or psycopg 3. After
+                 a crash, and after a commit without an answer, the database is read over another connection
     timeout_ms   how long a step waits for the broker at most, and how long recovery waits, in the database, for an
                  earlier writer that is about to commit. Other waits for the database are the connection's business
-    participant  makes a producer of the transactional id, at every recovery; in place of one for `bootstrap_servers`
+    participant  creates a producer of the transactional id, at every recovery; replaces one for `bootstrap_servers`
     observe      see `Observer`
 
-    For one thread, and one transaction at a time. As a context manager it recovers at the beginning, and closes at the
-    end.
+    For one thread, and one transaction at a time. As a context manager it recovers on entry, and closes on exit.
     """
 
     def __init__(
@@ -91,7 +90,7 @@ class DualWrite(Generic[C]):
         self.close()
 
     def recover(self) -> Recovery:
-        """Decide what an earlier process, or this one, has left open: by the state that the database holds.
+        """Decide what an earlier process, or this one, has left open, by the state that the database holds.
 
         Takes the transactional id over first, on both sides, so that no earlier instance can change anything. Waits
         for a bounded time, and may be repeated at will. Raises NotRecovered, or Fenced if another instance is faster.
@@ -108,7 +107,7 @@ class DualWrite(Generic[C]):
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction[C]]:
-        """What the block writes and sends is there for everybody once it is over; if it raises, it never will be.
+        """A block whose rows and messages become visible when it ends, or never if it raises.
 
         Raises what the block raised, when both sides are rolled back; NotCommitted, when they are because committing
         failed; InDoubt and Fenced, which say what is known of the rows.

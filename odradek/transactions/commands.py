@@ -17,7 +17,7 @@ MAX_TRANSACTION_TIMEOUT_MINUTES = 15  # Kafka's transaction.max.timeout.ms
 
 app = typer.Typer(
     name="transactions",
-    help="Look at transactions, and end those that keep readers waiting; of this broker or of Apache Kafka.",
+    help="List transactions, and end those that keep readers waiting; also with Apache Kafka.",
     no_args_is_help=True,
 )
 
@@ -32,20 +32,25 @@ LOCAL = "localhost:9092"
 def list_(
     bootstrap_server: BootstrapServer = LOCAL,
     state: Annotated[
-        list[str] | None, typer.Option(help="Only these, as in Ongoing; may be repeated.", metavar="STATE")
+        list[str] | None,
+        typer.Option(help="Only transactions in this state, e.g. Ongoing; may be repeated.", metavar="STATE"),
     ] = None,
-    producer_id: Annotated[list[int] | None, typer.Option(help="Only these; may be repeated.", metavar="ID")] = None,
+    producer_id: Annotated[
+        list[int] | None, typer.Option(help="Only this producer id; may be repeated.", metavar="ID")
+    ] = None,
     longer_than_ms: Annotated[
         int | None,
         typer.Option(
             "--duration-filter",
-            help="Only those whose last transaction began longer ago; with --state Ongoing.",
+            help="Only ids whose last transaction began longer ago; use with --state Ongoing.",
             metavar="MS",
         ),
     ] = None,
     pattern: Annotated[
         str | None,
-        typer.Option("--transactional-id-pattern", help="Only ids that it matches wholly.", metavar="REGEX"),
+        typer.Option(
+            "--transactional-id-pattern", help="Only ids that match this pattern as a whole.", metavar="REGEX"
+        ),
     ] = None,
     in_doubt: Annotated[
         bool,
@@ -197,11 +202,12 @@ def describe(
 @app.command("find-hanging")
 def find_hanging(
     bootstrap_server: BootstrapServer = LOCAL,
-    topic: Annotated[str | None, typer.Option(help="Only there.", metavar="TOPIC")] = None,
-    partition: Annotated[int | None, typer.Option(help="Only there.", metavar="N")] = None,
-    broker_id: Annotated[int | None, typer.Option(help="Only partitions that it leads.", metavar="ID")] = None,
+    topic: Annotated[str | None, typer.Option(help="Only in this topic.", metavar="TOPIC")] = None,
+    partition: Annotated[int | None, typer.Option(help="Only in this partition.", metavar="N")] = None,
+    broker_id: Annotated[int | None, typer.Option(help="Only partitions led by this broker.", metavar="ID")] = None,
     max_transaction_timeout: Annotated[
-        int, typer.Option(help="Minutes without a record after which one is suspicious.", metavar="MINUTES")
+        int,
+        typer.Option(help="Minutes without a record after which a transaction counts as hanging.", metavar="MINUTES"),
     ] = MAX_TRANSACTION_TIMEOUT_MINUTES,
     json: Json = False,
 ) -> None:
@@ -235,12 +241,13 @@ def find_hanging(
 def abort(
     bootstrap_server: BootstrapServer = LOCAL,
     transactional_id: Annotated[
-        str | None, typer.Option(help="Have its coordinator end what it has open; fences its producer.", metavar="ID")
+        str | None,
+        typer.Option(help="Abort its open transaction through the coordinator; fences its producer.", metavar="ID"),
     ] = None,
-    topic: Annotated[str | None, typer.Option(help="Of a hanging transaction.", metavar="TOPIC")] = None,
-    partition: Annotated[int | None, typer.Option(help="Of a hanging transaction.", metavar="N")] = None,
+    topic: Annotated[str | None, typer.Option(help="The topic of a hanging transaction.", metavar="TOPIC")] = None,
+    partition: Annotated[int | None, typer.Option(help="The partition of a hanging transaction.", metavar="N")] = None,
     start_offset: Annotated[
-        int | None, typer.Option(help="Where it begins, as find-hanging says.", metavar="OFFSET")
+        int | None, typer.Option(help="The offset where it begins, from find-hanging.", metavar="OFFSET")
     ] = None,
 ) -> None:
     """End an open transaction: by its coordinator, or, where none knows it, by a marker in one partition."""
@@ -273,12 +280,12 @@ def abort(
 
 @app.command("force-terminate")
 def force_terminate(
-    transactional_id: Annotated[str, typer.Option(help="Whose transaction.", metavar="ID")],
+    transactional_id: Annotated[str, typer.Option(help="The transactional id.", metavar="ID")],
     bootstrap_server: BootstrapServer = LOCAL,
 ) -> None:
     """Abort the open transaction of a transactional id, a two-phase commit included, and fence its owner.
 
-    What an outside coordinator has decided meanwhile is not asked for: if that was to commit, its two sides diverge.
+    The decision of an external coordinator is ignored: if it was to commit, the two sides diverge.
     """
     from odradek.transactions.ending import force_terminate as terminate
     from odradek.transactions.listing import ONGOING

@@ -10,7 +10,7 @@ from odradek.client.sync.background import Blocking, blocking, taking
 
 
 class Admin(Blocking[admin.Admin]):
-    """Topics, and transactions from outside, in a program without event loop."""
+    """Administers topics and transactions, for programs without an event loop."""
 
     @taking(admin.Admin)
     def __init__(self, make: Callable[[], admin.Admin]) -> None:

@@ -17,14 +17,14 @@ OnRebalance = Callable[[list[TopicPartition]], None]
 
 
 class Consumer(Blocking[consumer.Consumer]):
-    """Reads records in a program without event loop; for the settings see `odradek.client.Consumer`.
+    """Reads records in a program without an event loop; for the settings see `odradek.client.Consumer`.
 
         with Consumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
             for record in consumer:
                 ...
                 consumer.commit()
 
-    It fetches ahead, and says in the background that it lives. It belongs to one thread at a time.
+    It fetches ahead, and sends heartbeats in the background. It belongs to one thread at a time.
     """
 
     @taking(consumer.Consumer)
@@ -49,7 +49,7 @@ class Consumer(Blocking[consumer.Consumer]):
         return record
 
     def getone(self) -> ConsumerRecord:
-        """The next record, waited for as long as it takes. Raises ClientError, see `getmany`."""
+        """The next record; waits as long as it takes. Raises ClientError, see `getmany`."""
         return self.__next__()
 
     def subscribe(
@@ -60,7 +60,7 @@ class Consumer(Blocking[consumer.Consumer]):
         on_revoked: OnRebalance | None = None,
         on_lost: OnRebalance | None = None,
     ) -> None:
-        """See `odradek.client.Consumer.subscribe`. What is called on a rebalance runs in the thread that asks for
+        """See `odradek.client.Consumer.subscribe`. The callbacks of a rebalance run in the thread that asks for
         records, and may call this consumer."""
         callbacks = {
             "on_assigned": self._in_the_thread(on_assigned),

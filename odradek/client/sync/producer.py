@@ -21,7 +21,7 @@ OVERHEAD_BYTES = 100  # of a record, beside key and value
 
 
 class Sent(Future[RecordMetadata]):
-    """What became of a record. It cannot be called back."""
+    """The outcome of a record. It cannot be cancelled."""
 
     def cancel(self) -> bool:
         return False
@@ -32,7 +32,7 @@ Sending = tuple[int, Sent, str, bytes | None, bytes | None, int | None, int | No
 
 
 class Producer(Blocking[producer.Producer]):
-    """Sends records from a program without event loop; for the settings see `odradek.client.Producer`.
+    """Sends records from a program without an event loop; for the settings see `odradek.client.Producer`.
 
         with Producer(bootstrap_servers="localhost:9092") as producer:
             producer.send("orders", b"value", key=b"key")
@@ -78,9 +78,9 @@ class Producer(Blocking[producer.Producer]):
         timestamp_ms: int | None = None,
         headers: Iterable[tuple[str, bytes | None]] = (),
     ) -> Future[RecordMetadata]:
-        """Take a record; waits only while much is on its way to the loop already, or to the broker.
+        """Send a record; waits only while too much is already on its way to the loop or to the broker.
 
-        The future gets the record's place, or a ClientError. An error of the call itself (a record too large, no
+        The future gets the record's metadata, or a ClientError. An error of the call itself (a record too large, no
         transaction begun) is in the future as well, and is raised again by the next call of this producer other than
         `abort_transaction` and `close`, so that it cannot go unnoticed.
         """
