@@ -16,7 +16,7 @@ from broker.coordinators.producer_ids import ProducerIds
 from broker.coordinators.two_phase import TwoPhaseProducers
 from broker.metadata.cluster_metadata import ClusterMetadata
 from broker.metadata.loading import CorruptMetadata
-from broker.metadata.topic_creation import GROUP_OFFSETS, TRANSACTION_STATE, TopicCreation
+from broker.metadata.topic_creation import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, TopicCreation
 from broker.partitions.discards import Discards
 from broker.partitions.group_commit import AppendFlush, SyncRounds
 from broker.partitions.registry import Partitions
@@ -34,12 +34,14 @@ if TYPE_CHECKING:
     from broker.configuration.config import BrokerConfig
     from broker.configuration.listeners import Listener
     from broker.coordinators.group_coordinator import GroupCoordinator
+    from broker.coordinators.share_coordinator import ShareCoordinator
     from broker.coordinators.transaction_coordinator import TransactionCoordinator
     from broker.coordinators.transaction_markers import LocalMarkerWriter
     from broker.coordinators.verification import Verifier
     from broker.fetch.sessions import FetchSessions
     from broker.metadata.image import TopicImage
     from broker.partitions.housekeeping import Housekeeping
+    from broker.sharing.shares import Shares
 
 WORKER_THREADS = 4
 HOUSEKEEPING_AFTER_MS = 500  # so that its import does not stand in the way of the first requests
@@ -95,6 +97,8 @@ class Broker:
             self.loop.call_soon(lambda: self.groups)
         if TRANSACTION_STATE in topics:
             self.loop.call_soon(lambda: self.transactions)
+        if SHARE_GROUP_STATE in topics:
+            self.loop.call_soon(lambda: self.share_coordinator)
         self._housekeeping_timer = self.timers.after(HOUSEKEEPING_AFTER_MS, self._start_housekeeping)
 
     def end_housekeeping(self) -> None:
@@ -107,6 +111,10 @@ class Broker:
 
         Raises LogWriteFailed, OSError where the log could not be left clean; the next start then reads it again.
         """
+        if self.has_started("shares"):
+            self.shares.stop()
+        if self.has_started("share_coordinator"):
+            self.share_coordinator.stop()
         if self.has_started("transactions"):
             self.transactions.stop()
         if self.has_started("groups"):
@@ -150,6 +158,18 @@ class Broker:
 
         return make_verifier(self)
 
+    @cached_property
+    def share_coordinator(self) -> ShareCoordinator:
+        from broker.coordinators.on_demand import start_share_coordinator
+
+        return start_share_coordinator(self)
+
+    @cached_property
+    def shares(self) -> Shares:
+        from broker.sharing.on_demand import make_shares
+
+        return make_shares(self)
+
     def has_started(self, coordinator: str) -> bool:
         """Whether there is one yet, of those above: asking for it by its name would make it."""
         return coordinator in vars(self)
@@ -168,6 +188,10 @@ class Broker:
         self.partitions.topic_deleted(topic)
         if self.has_started("transactions"):
             self.metadata.hold_until(self.transactions.topic_deleted(topic.name))
+        if self.has_started("shares"):
+            self.shares.topic_deleted(topic.topic_id)
+        if self.has_started("share_coordinator"):
+            self.share_coordinator.topic_deleted(topic.name, topic.topic_id)
         if self.has_started("groups") and topic.name == GROUP_OFFSETS:
             self.groups.offsets_topic_deleted()
         elif self.has_started("groups"):
@@ -178,12 +202,18 @@ class Broker:
             self.groups.offsets_topic_created(len(topic.partitions))
         elif topic.name == TRANSACTION_STATE and self.has_started("transactions"):
             self.transactions.state_topic_created(len(topic.partitions))
+        elif topic.name == SHARE_GROUP_STATE and self.has_started("share_coordinator"):
+            self.share_coordinator.state_topic_created(len(topic.partitions))
 
     def topic_config_changed(self, topic: str) -> None:
         self.partitions.topic_config_changed(topic)
 
     def broker_config_changed(self) -> None:
         self.partitions.broker_config_changed()
+
+    def features_changed(self) -> None:
+        if self.has_started("shares"):
+            self.shares.features_changed()
 
     def _open_log_directory(self) -> LogDirectory:
         path = str(self.config.data_directory)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from broker.api.authorization import Operation, ResourceType
@@ -37,6 +38,21 @@ class ConnectionInfo:
     # Told by ApiVersions v3+; Kafka's word for a client that never said.
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
+    _on_close: list[Callable[[], None]] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """No two connections of this process have the same."""
+        return self.listener, self.connection_id
+
+    def when_closed(self, action: Callable[[], None]) -> None:
+        """`action` runs once, after the requests that were in flight have been given up."""
+        self._on_close.append(action)
+
+    def closed(self) -> None:
+        actions, self._on_close = self._on_close, []
+        for action in actions:
+            action()
 
 
 class RequestContext:

@@ -87,6 +87,9 @@ class BrokerConfig:
     group_max_session_timeout_ms: int
     group_max_size: int
     group_min_session_timeout_ms: int
+    group_share_initialize_retry_interval_ms: int
+    group_share_max_share_sessions: int
+    group_share_max_size: int
     listener_security_protocol_map: str
     listeners: tuple[str, ...]
     log_cleaner_backoff_ms: int
@@ -151,10 +154,15 @@ class BrokerConfig:
     queued_max_request_bytes: int
     replica_high_watermark_checkpoint_interval_ms: int
     request_timeout_ms: int
+    share_coordinator_cold_partition_snapshot_interval_ms: int
+    share_coordinator_snapshot_update_records_per_snapshot: int
+    share_coordinator_state_topic_compression_codec: int
     share_coordinator_state_topic_min_isr: int
     share_coordinator_state_topic_num_partitions: int
+    share_coordinator_state_topic_prune_interval_ms: int
     share_coordinator_state_topic_replication_factor: int
     share_coordinator_state_topic_segment_bytes: int
+    share_coordinator_write_timeout_ms: int
     socket_listen_backlog_size: int
     socket_receive_buffer_bytes: int
     socket_request_max_bytes: int

@@ -11,11 +11,12 @@ from broker.coordinators.cluster_view import ImageView
 from broker.coordinators.group_coordinator import CoordinatorSettings, GroupCoordinator
 from broker.coordinators.partition_sync import LocalPartitionSync
 from broker.coordinators.shard_log import PartitionLog
+from broker.coordinators.share_coordinator import ShareCoordinator, ShareCoordinatorSettings
 from broker.coordinators.transaction_coordinator import TransactionCoordinator, TransactionSettings
 from broker.coordinators.transaction_markers import LocalMarkerWriter
 from broker.coordinators.verification import Verifier
 from broker.metadata.supported_features import TRANSACTION_VERSION
-from broker.metadata.topic_creation import GROUP_OFFSETS, TRANSACTION_STATE
+from broker.metadata.topic_creation import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from broker.runtime.uuids import random_uuid
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from broker.configuration.config import BrokerConfig
     from broker.coordinators.producer_ids import ProducerIds
-    from broker.coordinators.shard import ShardLog
     from broker.coordinators.two_phase import TwoPhaseProducers
     from broker.metadata.cluster_metadata import ClusterMetadata
     from broker.partitions.registry import Partitions
@@ -98,6 +98,21 @@ def start_transactions(broker: CoordinatedBroker) -> TransactionCoordinator:
     return transactions
 
 
+def start_share_coordinator(broker: CoordinatedBroker) -> ShareCoordinator:
+    image = broker.metadata.image
+    coordinator = ShareCoordinator(
+        ShareCoordinatorSettings.of(broker.config),
+        broker.clock,
+        broker.timers,
+        open_log=lambda index: _log(broker, SHARE_GROUP_STATE, index),
+        spawn=broker.spawn,
+        topic_exists=image.topics_by_id.__contains__,
+        partition_exists=image.has_partition_of_id,
+    )
+    coordinator.start(_partition_count(broker, SHARE_GROUP_STATE))
+    return coordinator
+
+
 def make_verifier(broker: CoordinatedBroker) -> Verifier:
     topics = broker.metadata.image.topics
     return Verifier(
@@ -108,7 +123,7 @@ def make_verifier(broker: CoordinatedBroker) -> Verifier:
     )
 
 
-def _log(broker: CoordinatedBroker, topic: str, index: int) -> ShardLog:
+def _log(broker: CoordinatedBroker, topic: str, index: int) -> PartitionLog:
     return PartitionLog(broker.partitions.get(topic, index), broker.workers)
 
 

@@ -31,6 +31,17 @@ class PartitionLog:
     def when_durable(self, action: Callable[[KafkaError | None], None], *, must_sync: bool = False) -> None:
         self._partition.when_durable(self._partition.log.log_end_offset, action, must_sync=must_sync)
 
+    @property
+    def start_offset(self) -> int:
+        return self._partition.log.log_start_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self._partition.log.log_end_offset
+
+    def delete_before(self, offset: int) -> None:
+        self._partition.log.delete_records_before(offset)
+
     async def read(self) -> AsyncIterator[bytes]:
         """Portions of about a megabyte, read by a thread; most partitions are empty and take none."""
         log = self._partition.log

@@ -4,10 +4,9 @@ v1: key types, error messages. v3: flexible. v4: several keys. v6: share partiti
 transactional id; CLUSTER_ACTION on the cluster for share partitions, about which only brokers ask.
 
 There is one broker, so the only question is when it can be named. The first request about a group creates
-`__consumer_offsets`, the first about a transactional id `__transaction_state`. Kafka answers COORDINATOR_NOT_AVAILABLE
+`__consumer_offsets`, the first about a transactional id `__transaction_state`, the first about a share partition
+`__share_group_state`. Kafka answers COORDINATOR_NOT_AVAILABLE
 until the topic exists; here the answer waits for it.
-
-Not handled: share partitions have no coordinator yet: COORDINATOR_NOT_AVAILABLE.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 from broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
 from broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from broker.coordinators.transaction_coordinator import TRANSACTION_STATE
+from broker.metadata.topic_creation import SHARE_GROUP_STATE
 from broker.runtime.delayed import Deferred
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.find_coordinator_response import Coordinator, FindCoordinatorResponse
@@ -41,7 +41,11 @@ class KeyType(Enum):
     SHARE = 2
 
 
-STATE_TOPICS = {KeyType.GROUP: OFFSETS_TOPIC, KeyType.TRANSACTION: TRANSACTION_STATE}
+STATE_TOPICS = {
+    KeyType.GROUP: OFFSETS_TOPIC,
+    KeyType.TRANSACTION: TRANSACTION_STATE,
+    KeyType.SHARE: SHARE_GROUP_STATE,
+}
 
 
 def find_coordinator(
@@ -51,8 +55,9 @@ def find_coordinator(
         key_type = KeyType(request.key_type)
     except ValueError:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no coordinator of type {request.key_type}.") from None
-    topic = STATE_TOPICS.get(key_type)
-    if topic is not None and topic not in broker.metadata.image.topics:
+    topic = STATE_TOPICS[key_type]
+    is_served = key_type is not KeyType.SHARE or context.api_version >= SHARE_PARTITIONS_SINCE
+    if is_served and topic not in broker.metadata.image.topics:
         return once_it_is_there(topic, request, key_type, context, broker)
     return answer(request, key_type, context, broker)
 
@@ -101,7 +106,7 @@ def find(key: str, key_type: KeyType, context: RequestContext, broker: Broker) -
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 context.require(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
                 check_share_partition(key)
-                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                leader = leader_of(SHARE_GROUP_STATE, broker.share_coordinator.partition_for(key), broker)
         registration = broker.metadata.image.brokers.get(leader)
         if registration is None or context.listener not in registration.endpoints:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -65,6 +65,8 @@ class MetadataListener(Protocol):
 
     def broker_config_changed(self) -> None: ...
 
+    def features_changed(self) -> None: ...
+
 
 @dataclass(slots=True)
 class Turn:
@@ -377,6 +379,8 @@ def _note(news: dict[tuple[str, object], Any], image: MetadataImage, record: Any
                 news["topic config", record.resource_name] = _config_changed(record.resource_name)
         case "ConfigRecord" if record.resource_type == ConfigResourceType.BROKER.value:
             news["broker config", ""] = _broker_config_changed
+        case "FeatureLevelRecord":
+            news["features", ""] = _features_changed
 
 
 def _created(topic: TopicImage) -> Callable[[MetadataListener], None]:
@@ -397,3 +401,7 @@ def _config_changed(topic: str) -> Callable[[MetadataListener], None]:
 
 def _broker_config_changed(listener: MetadataListener) -> None:
     listener.broker_config_changed()
+
+
+def _features_changed(listener: MetadataListener) -> None:
+    listener.features_changed()

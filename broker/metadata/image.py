@@ -104,6 +104,10 @@ class MetadataImage:
         topic = self.topics.get(topic_partition[0])
         return topic is not None and 0 <= topic_partition[1] < len(topic.partitions)
 
+    def has_partition_of_id(self, topic_id: bytes, partition: int) -> bool:
+        topic = self.topics_by_id.get(topic_id)
+        return topic is not None and 0 <= partition < len(topic.partitions)
+
     def partition_count(self) -> int:
         return sum(len(topic.partitions) for topic in self.topics.values())
 

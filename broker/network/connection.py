@@ -189,6 +189,7 @@ class Connection(asyncio.BufferedProtocol):
                 exchange.abandon()
         if self._admission is not Admission.REFUSED:
             self._server.forget(self, self._admission, owed_bytes)
+        self.info.closed()
 
     # What the server calls.
 

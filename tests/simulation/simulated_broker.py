@@ -239,3 +239,6 @@ class SimulatedBroker:
 
     def broker_config_changed(self) -> None:
         self.partitions.broker_config_changed()
+
+    def features_changed(self) -> None:
+        pass

@@ -311,6 +311,9 @@ class Listening:
     def broker_config_changed(self) -> None:
         self.heard.append("settings of the broker")
 
+    def features_changed(self) -> None:
+        pass
+
 
 def test_listeners_hear_once_of_each_thing_that_changed() -> None:
     running = Running(FakeDisk())
@@ -363,6 +366,9 @@ def test_a_broker_setting_is_in_force_when_the_listeners_hear_of_it() -> None:
     class Reading(Listening):
         def broker_config_changed(self) -> None:
             at_that_time.append(running.config.log_segment_bytes)
+
+        def features_changed(self) -> None:
+            pass
 
     running.metadata.add_listener(Reading())
     resource = ResourceChanges(4, "1", [Change("log.segment.bytes", 0, "2000000")])

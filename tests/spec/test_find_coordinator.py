@@ -7,6 +7,7 @@ import pytest
 
 from broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from broker.handlers.find_coordinator import find_coordinator
+from broker.metadata.topic_creation import SHARE_GROUP_STATE
 from broker.runtime.delayed import Deferred
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
@@ -28,6 +29,7 @@ class Scene:
         self.made: list[Deferred[Any]] = []
         self.scene.broker.auto_creation = SimpleNamespace(create_internal=self._create)
         self.scene.broker.groups = SimpleNamespace(partition_for=lambda group_id: len(group_id) % 3)
+        self.scene.broker.share_coordinator = SimpleNamespace(partition_for=lambda key: len(key) % 3)
 
     def _create(self, name: str) -> Deferred[Any]:
         self.asked_for.append(name)
@@ -88,7 +90,7 @@ def test_a_type_that_there_is_not_is_refused(scene: Scene) -> None:
     ("version", "key", "code"),
     [
         (5, SHARE_PARTITION, ErrorCode.INVALID_REQUEST),
-        (6, SHARE_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (6, SHARE_PARTITION, ErrorCode.NONE),
         (6, "no such form", ErrorCode.INVALID_REQUEST),
         (6, "group:topic:x", ErrorCode.INVALID_REQUEST),
     ],
@@ -96,8 +98,18 @@ def test_a_type_that_there_is_not_is_refused(scene: Scene) -> None:
 def test_share_partitions_are_asked_for_by_name_from_version_6_on(
     scene: Scene, version: int, key: str, code: ErrorCode
 ) -> None:
+    scene.scene.topic(SHARE_GROUP_STATE, 3)
     (found,) = scene.ask(version, key, key_type=SHARE).coordinators
     assert found.error_code == code.value
+
+
+def test_the_first_question_about_a_share_partition_makes_the_state_topic(scene: Scene) -> None:
+    answer = scene.ask(6, SHARE_PARTITION, key_type=SHARE)
+    assert scene.asked_for == [SHARE_GROUP_STATE]
+    scene.scene.topic(SHARE_GROUP_STATE, 3)
+    scene.made[0].resolve([])
+    (found,) = answer_of(answer).coordinators
+    assert (found.error_code, found.node_id) == (0, 1)
 
 
 def test_who_may_not_describe_a_group_is_not_told(scene: Scene) -> None:

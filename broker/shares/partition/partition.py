@@ -86,6 +86,11 @@ class SharePartition:
         return self._flight.next_fetch_offset
 
     @property
+    def next_offset(self) -> int:
+        """The first offset that was never looked at."""
+        return self._flight.next_offset
+
+    @property
     def in_flight_count(self) -> int:
         return self._flight.size
 

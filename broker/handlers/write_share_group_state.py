@@ -1,0 +1,61 @@
+"""WriteShareGroupState (key 85), versions 0-1: what a leader has to store.
+
+v1: the number of records that are done with (KIP-1226).
+Needs CLUSTER_ACTION on the cluster: only brokers ask. Source: docs/spec/share-groups.md#s1-7, #s4-4.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.shares.state.turn import Outcome
+from broker.shares.state_batch import StateBatch
+from broker.sharing.state_requests import ask_each
+from protocol.messages.write_share_group_state_response import (
+    PartitionResult,
+    WriteShareGroupStateResponse,
+    WriteStateResult,
+)
+
+if TYPE_CHECKING:
+    from broker.api.context import RequestContext
+    from broker.broker import Broker
+    from broker.runtime.delayed import Deferred
+    from broker.shares.key import SharePartitionKey
+    from broker.shares.state.core import StateCore
+    from protocol.messages.write_share_group_state_request import PartitionData, WriteShareGroupStateRequest
+
+
+def write_share_group_state(
+    request: WriteShareGroupStateRequest, context: RequestContext, broker: Broker
+) -> WriteShareGroupStateResponse | Deferred[WriteShareGroupStateResponse]:
+    return ask_each(
+        request.group_id,
+        request.topics,
+        context,
+        broker,
+        decide=decide,
+        refused=refused,
+        topic_result=lambda topic_id, partitions: WriteStateResult(topic_id=topic_id, partitions=partitions),
+        make=lambda results: WriteShareGroupStateResponse(results=results),
+    )
+
+
+def decide(core: StateCore, key: SharePartitionKey, partition: PartitionData, now_ms: int) -> Outcome[PartitionResult]:
+    outcome = core.write(
+        key,
+        state_epoch=partition.state_epoch,
+        leader_epoch=partition.leader_epoch,
+        start_offset=partition.start_offset,
+        delivery_complete_count=partition.delivery_complete_count,
+        batches=[
+            StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
+            for each in partition.state_batches
+        ],
+        now_ms=now_ms,
+    )
+    return Outcome(PartitionResult(partition=partition.partition), outcome.records)
+
+
+def refused(partition: int, code: int, message: str | None) -> PartitionResult:
+    return PartitionResult(partition=partition, error_code=code, error_message=message)
