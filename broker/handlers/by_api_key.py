@@ -183,5 +183,33 @@ def handler_of(api_key: ApiKey) -> HandlerCall[Broker]:
             from broker.handlers.describe_topic_partitions import describe_topic_partitions
 
             return describe_topic_partitions
+        case ApiKey.SHARE_FETCH:
+            from broker.handlers.share_fetch import share_fetch
+
+            return share_fetch
+        case ApiKey.SHARE_ACKNOWLEDGE:
+            from broker.handlers.share_acknowledge import share_acknowledge
+
+            return share_acknowledge
+        case ApiKey.INITIALIZE_SHARE_GROUP_STATE:
+            from broker.handlers.initialize_share_group_state import initialize_share_group_state
+
+            return initialize_share_group_state
+        case ApiKey.READ_SHARE_GROUP_STATE:
+            from broker.handlers.read_share_group_state import read_share_group_state
+
+            return read_share_group_state
+        case ApiKey.WRITE_SHARE_GROUP_STATE:
+            from broker.handlers.write_share_group_state import write_share_group_state
+
+            return write_share_group_state
+        case ApiKey.DELETE_SHARE_GROUP_STATE:
+            from broker.handlers.delete_share_group_state import delete_share_group_state
+
+            return delete_share_group_state
+        case ApiKey.READ_SHARE_GROUP_STATE_SUMMARY:
+            from broker.handlers.read_share_group_state_summary import read_share_group_state_summary
+
+            return read_share_group_state_summary
         case _:
             raise KeyError(f"nothing answers {api_key.name}")

@@ -1,0 +1,274 @@
+"""How a ShareFetch is served: docs/spec/share-groups.md#s1-12."""
+
+import pytest
+
+from broker.shares.key import SharePartitionKey
+from protocol.batch_header import batches
+from protocol.errors import ErrorCode
+from protocol.records import NewRecord, build_batch
+from storage.log import Origin
+from tests.support.share_broker import GROUP, ShareBroker, partitions_of
+
+GAP, ACCEPT, RELEASE = range(3)
+NONE = ErrorCode.NONE
+
+
+@pytest.fixture
+def broker() -> ShareBroker:
+    return ShareBroker()
+
+
+def records_of(response: object, topic: bytes, index: int = 0) -> list[tuple[int, int]]:
+    """(first offset, last offset) of the log batches in the answer."""
+    data = partitions_of(response)[topic, index].data.records
+    return [(header.base_offset, header.last_offset) for _, header in batches(data)]
+
+
+def test_records_are_the_log_batches_that_hold_what_was_acquired(broker: ShareBroker) -> None:
+    topic = broker.shared_topic("T", 10, 10, 10)
+    a, b = broker.member("A"), broker.member("B")
+    response = a.fetch(topic, max_records=10)
+    assert records_of(response, topic) == [(0, 9)]
+    response = b.fetch(topic, max_records=11)
+    assert partitions_of(response)[topic, 0].acquired == [(10, 29, 1)]
+    assert records_of(response, topic) == [(10, 19), (20, 29)]
+    a.ack({topic: [(3, 3, RELEASE)]})
+    response = b.fetch()
+    assert partitions_of(response)[topic, 0].acquired == [(3, 3, 2)]
+    assert records_of(response, topic) == [(0, 9)]
+
+
+def test_a_fetch_waits_for_records_and_takes_them_when_they_come(broker: ShareBroker) -> None:
+    topic = broker.shared_topic("T")
+    a = broker.member("A")
+    a.fetch(topic)
+    parked = a.begin_fetch(max_wait_ms=500)
+    assert not parked.is_done
+    broker.produce("T", 10)
+    assert partitions_of(a.fetched(parked))[topic, 0].acquired == [(0, 9, 1)]
+
+
+def test_a_fetch_that_waited_for_nothing_is_answered_when_its_time_is_over(broker: ShareBroker) -> None:
+    topic = broker.shared_topic("T")
+    a = broker.member("A")
+    a.fetch(topic)
+    parked = a.begin_fetch(max_wait_ms=500)
+    broker.sleep(499)
+    assert not parked.is_done
+    broker.sleep(1)
+    assert partitions_of(a.fetched(parked)) == {}
+
+
+def test_one_of_several_waiting_members_gets_each_record(broker: ShareBroker) -> None:
+    topic = broker.shared_topic("T")
+    members = [broker.member(name) for name in "ABC"]
+    for member in members:
+        member.fetch(topic)
+    parked = [member.begin_fetch(max_wait_ms=500) for member in members]
+    broker.produce("T", 10)
+    assert [reply.is_done for reply in parked] == [True, False, False]
+    broker.produce("T", 10)
+    assert [reply.is_done for reply in parked] == [True, True, False]
+
+
+def test_min_bytes_holds_back_what_is_too_little_until_the_time_is_over(broker: ShareBroker) -> None:
+    topic = broker.shared_topic("T")
+    a = broker.member("A")
+    a.fetch(topic)
+    parked = a.begin_fetch(max_wait_ms=500, min_bytes=1_000)
+    broker.produce("T", 1)
+    assert not parked.is_done
+    broker.produce("T", 100)
+    assert partitions_of(a.fetched(parked))[topic, 0].acquired == [(0, 100, 1)]
+    parked = a.begin_fetch(max_wait_ms=500, min_bytes=1_000)
+    broker.produce("T", 1)
+    broker.sleep(500)
+    assert partitions_of(a.fetched(parked))[topic, 0].acquired == [(101, 101, 1)]
+
+
+@pytest.mark.parametrize("nothing", [{"max_records": 0}, {"max_bytes": 0}])
+def test_a_fetch_of_nothing_is_answered_at_once(broker: ShareBroker, nothing: dict[str, int]) -> None:
+    topic = broker.shared_topic("T", 10)
+    a = broker.member("A")
+    assert a.begin_fetch(topic, max_wait_ms=500, **nothing).is_done
+
+
+def test_the_budget_holds_over_all_partitions_and_each_has_its_turn(broker: ShareBroker) -> None:
+    first, second = broker.shared_topic("T", 10), broker.shared_topic("U", 10)
+    a = broker.member("A")
+    got = [partitions_of(a.fetch(first, second, max_records=5))]
+    got.append(partitions_of(a.fetch(max_records=5)))
+    acquired = [topic for response in got for (topic, _), each in response.items() if each.acquired]
+    assert sorted(acquired) == sorted([first, second])
+
+
+def test_a_lock_that_runs_out_wakes_who_waits(broker: ShareBroker) -> None:
+    topic = broker.shared_topic("T", 10)
+    a, b = broker.member("A"), broker.member("B")
+    a.fetch(topic)
+    b.fetch(topic)
+    parked = b.begin_fetch(max_wait_ms=60_000)
+    broker.sleep(29_999)
+    assert not parked.is_done
+    broker.sleep(1)
+    assert partitions_of(b.fetched(parked))[topic, 0].acquired == [(0, 9, 2)]
+
+
+def test_a_released_record_wakes_who_waits(broker: ShareBroker) -> None:
+    topic = broker.shared_topic("T", 10)
+    a, b = broker.member("A"), broker.member("B")
+    a.fetch(topic)
+    b.fetch(topic)
+    parked = b.begin_fetch(max_wait_ms=500)
+    a.ack({topic: [(5, 6, RELEASE)]})
+    assert partitions_of(b.fetched(parked))[topic, 0].acquired == [(5, 6, 2)]
+
+
+def test_the_answer_waits_for_its_acknowledgements_to_be_stored(broker: ShareBroker) -> None:
+    topic = broker.shared_topic("T", 10)
+    a = broker.member("A")
+    a.fetch(topic)
+    broker.persister.held = []
+    asked = a.begin_fetch(acks={topic: [(0, 9, ACCEPT)]})
+    assert not asked.is_done
+    broker.persister.held.pop()()
+    assert partitions_of(a.fetched(asked))[topic, 0].acknowledged is NONE
+
+
+def test_a_client_that_goes_away_while_it_waits_acquires_nothing(broker: ShareBroker) -> None:
+    topic = broker.shared_topic("T")
+    a, b = broker.member("A"), broker.member("B")
+    a.fetch(topic)
+    b.fetch(topic)
+    parked = a.begin_fetch(max_wait_ms=500)
+    parked.abandon()
+    a.disconnect()
+    broker.produce("T", 10)
+    assert b.acquire() == [(0, 9, 1)]
+
+
+def test_a_session_that_ended_meanwhile_acquires_nothing(broker: ShareBroker) -> None:
+    topic = broker.shared_topic("T")
+    a, b = broker.member("A"), broker.member("B")
+    a.fetch(topic)
+    b.fetch(topic)
+    parked = a.begin_fetch(max_wait_ms=500)
+    other = broker.member("A")
+    other.ack({}, epoch=-1)
+    broker.produce("T", 10)
+    assert partitions_of(a.fetched(parked)) == {}
+    assert b.acquire() == [(0, 9, 1)]
+
+
+def test_a_deleted_topic_is_told_at_once(broker: ShareBroker) -> None:
+    topic = broker.shared_topic("T", 10)
+    a = broker.member("A")
+    a.fetch(topic)
+    parked = a.begin_fetch(max_wait_ms=500)
+    broker.delete_topic("T")
+    broker.settle()
+    assert partitions_of(a.fetched(parked))[topic, 0].code is ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_share_scenario_060_retention_is_met_by_the_fetch_and_over_wire_too(broker: ShareBroker) -> None:
+    topic = broker.shared_topic("T", 10, 10, 30, 10)
+    a = broker.member("A")
+    a.fetch(topic, max_records=10)
+    a.ack({topic: [(0, 9, ACCEPT)]})
+    a.fetch(max_records=10)
+    broker.partition("T").log.delete_records_before(50)
+    answered = partitions_of(a.fetch(max_wait_ms=500))[topic, 0]
+    assert (answered.code, answered.acquired) == (NONE, [])
+    assert a.acquire() == [(50, 59, 1)]
+    assert a.ack_code(topic, (10, 19, ACCEPT)) is NONE
+    assert broker.stored(topic).start_offset == 0
+
+
+# Where a share group begins.
+
+
+@pytest.mark.parametrize(("reset", "first"), [("earliest", 0), ("latest", 10)])
+def test_a_start_offset_that_is_not_decided_is_decided_by_the_first_fetch(
+    broker: ShareBroker, reset: str, first: int
+) -> None:
+    broker.set_group(share_auto_offset_reset=reset)
+    topic = broker.shared_topic("T", 10, start_offset=-1)
+    a = broker.member("A")
+    a.fetch(topic, max_records=0)
+    assert a.acquire(max_bytes=1, max_records=0) == []
+    a.fetch(max_records=1)
+    broker.produce("T", 5)
+    got = a.acquire()
+    assert (got[-1][1], broker.stored(topic).start_offset) == (14, -1)
+    a.ack({topic: [(10, 14, ACCEPT)]})
+    assert broker.stored(topic).start_offset == first
+
+
+def test_share_scenario_035_never_fetched_means_no_start_offset(broker: ShareBroker) -> None:
+    topic = broker.shared_topic("T", 10, start_offset=-1)
+    assert (broker.stored(topic).start_offset, broker.stored(topic).delivery_complete_count) == (-1, -1)
+
+
+def test_by_duration_begins_with_the_first_record_that_is_young_enough(broker: ShareBroker) -> None:
+    broker.set_group(share_auto_offset_reset="by_duration:PT1M")
+    topic = broker.shared_topic("T", 10, start_offset=-1)
+    broker.clock.advance(60_001)
+    a = broker.member("A")
+    assert partitions_of(a.fetch(topic, max_wait_ms=10))[topic, 0].code is ErrorCode.OFFSET_NOT_AVAILABLE
+    broker.produce("T", 5)
+    a.fetch(max_wait_ms=10)
+    assert broker.shares.find(SharePartitionKey(GROUP, topic, 0)).core.start_offset == 10  # type: ignore[union-attr]
+
+
+# Transactions on the source topic.
+
+
+def transactional(broker: ShareBroker, count: int, *, commit: bool | None) -> None:
+    producer = {"producer_id": 7, "producer_epoch": 0}
+    records = [NewRecord(None, b"v", broker.clock.now_ms()) for _ in range(count)]
+    partition, now_ms = broker.partition("T"), broker.clock.now_ms()
+    batch = build_batch(records, base_sequence=-1 if commit is None else 0, is_transactional=True, **producer)
+    partition.append_now(batch, origin=Origin.COORDINATOR, now_ms=now_ms)
+    if commit is not None:
+        from protocol.control_records import marker_batch
+
+        marker = marker_batch(is_commit=commit, coordinator_epoch=0, timestamp_ms=now_ms, **producer)
+        partition.append_now(marker, origin=Origin.COORDINATOR, now_ms=now_ms)
+    broker.settle()
+
+
+def test_share_scenario_061_and_062_aborted_records_by_isolation_level(broker: ShareBroker) -> None:
+    topic = broker.shared_topic("T")
+    transactional(broker, 5, commit=False)
+    a = broker.member("A")
+    assert a.acquire(topic) == [(0, 5, 1)]
+    a.ack({topic: [(0, 5, RELEASE)]})
+    a.disconnect()
+    broker.set_group(share_isolation_level="read_committed")
+    broker.initialize(SharePartitionKey(GROUP, topic, 0), state_epoch=2)
+    b = broker.member("B")
+    assert b.acquire(topic) == [(5, 5, 1)]
+    assert b.ack_code(topic, (5, 5, GAP)) is NONE
+    assert broker.stored(topic).delivery_complete_count == 6
+
+
+def test_share_scenario_063_an_open_transaction_is_not_read_committed(broker: ShareBroker) -> None:
+    broker.set_group(share_isolation_level="read_committed")
+    topic = broker.shared_topic("T", 3)
+    transactional(broker, 5, commit=None)
+    a = broker.member("A")
+    assert a.acquire(topic) == [(0, 2, 1)]
+    parked = a.begin_fetch(max_wait_ms=500)
+    assert not parked.is_done
+
+
+# Cold records.
+
+
+def test_records_that_only_the_disk_has_are_read_by_a_thread(broker: ShareBroker) -> None:
+    topic = broker.shared_topic("T", 10, 10)
+    broker.partition("T").log._tail.clear()
+    broker.disk.forget_cache()
+    a = broker.member("A")
+    asked = a.begin_fetch(topic)
+    assert partitions_of(a.fetched(asked))[topic, 0].acquired == [(0, 19, 1)]

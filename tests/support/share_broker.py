@@ -1,0 +1,434 @@
+"""Share groups on a broker scene: real logs on a fake disk, the share coordinator, members with own connections.
+
+Requests and answers go through their bytes. Time, ticks and threads are the test's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from broker.api.authorization import Operation, ResourceType
+from broker.api.context import ConnectionInfo, RequestContext
+from broker.api.error_replies import code_for, error_reply
+from broker.configuration.config import BrokerConfig
+from broker.configuration.resources import ConfigResourceType
+from broker.coordinators.share_coordinator import ShareCoordinator, ShareCoordinatorSettings
+from broker.metadata.topic_creation import SHARE_GROUP_STATE
+from broker.runtime.delayed import Deferred
+from broker.shares.key import SharePartitionKey
+from broker.shares.state.core import ShareCoordinatorConfig
+from broker.shares.state.turn import StateSummary, StoredState
+from broker.shares.state_batch import StateBatch
+from broker.sharing.group_settings import ShareGroupSettings
+from broker.sharing.persister import LocalPersister
+from broker.sharing.shares import Shares
+from protocol.api_keys import ApiKey
+from protocol.codec import decode, encode
+from protocol.compression import Compression
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages import response_class
+from protocol.messages.share_acknowledge_request import (
+    AcknowledgementBatch as AcknowledgeBatch,
+)
+from protocol.messages.share_acknowledge_request import (
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    ShareAcknowledgeRequest,
+)
+from protocol.messages.share_fetch_request import (
+    AcknowledgementBatch,
+    FetchPartition,
+    FetchTopic,
+    ForgottenTopic,
+    ShareFetchRequest,
+)
+from protocol.records import NewRecord, build_batch
+from protocol.struct import Message
+from storage.log import Origin
+from tests.support.fake_disk import FakeDisk
+from tests.support.transaction_broker import EagerLog, TransactionBroker, run
+
+GROUP = "g"
+STATE_PARTITIONS = 3
+Batches = Sequence[tuple[int, int, int | list[int]]]
+
+
+class FlakyPersister:
+    """The real one. `refusals` are told to writes in place of its answers, one each; `held` keeps answers back."""
+
+    def __init__(self, persister: LocalPersister) -> None:
+        self._persister = persister
+        self.refusals: list[ErrorCode] = []
+        self.held: list[Callable[[], None]] | None = None
+
+    def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Deferred[bool]:
+        return self._persister.initialize(key, state_epoch, start_offset)
+
+    def read(self, key: SharePartitionKey, leader_epoch: int) -> Deferred[StoredState]:
+        return self._persister.read(key, leader_epoch)
+
+    def delete(self, key: SharePartitionKey) -> Deferred[bool]:
+        return self._persister.delete(key)
+
+    def summarize(self, key: SharePartitionKey) -> Deferred[StateSummary]:
+        return self._persister.summarize(key)
+
+    def write(
+        self,
+        key: SharePartitionKey,
+        *,
+        state_epoch: int,
+        leader_epoch: int,
+        start_offset: int,
+        delivery_complete_count: int,
+        batches: Sequence[StateBatch],
+    ) -> Deferred[bool]:
+        answer: Deferred[bool] = Deferred()
+
+        def ask() -> None:
+            if self.refusals:
+                answer.fail(KafkaError(self.refusals.pop(0)))
+                return
+            self._persister.write(
+                key,
+                state_epoch=state_epoch,
+                leader_epoch=leader_epoch,
+                start_offset=start_offset,
+                delivery_complete_count=delivery_complete_count,
+                batches=batches,
+            ).when_done(told)
+
+        def told(real: Deferred[bool]) -> None:
+            try:
+                answer.resolve(real.outcome())
+            except KafkaError as error:
+                answer.fail(error)
+
+        if self.held is None:
+            ask()
+        else:
+            self.held.append(ask)
+        return answer
+
+
+class PartitionAnswer(NamedTuple):
+    """What a response says of one partition. `acquired` only of ShareFetch."""
+
+    code: ErrorCode
+    acknowledged: ErrorCode
+    acquired: list[tuple[int, int, int]]
+    data: Any
+
+
+class ShareBroker(TransactionBroker):
+    """Settings of group GROUP in `set_group`. The topic "T" has one partition and its state begins at the earliest."""
+
+    def __init__(self, disk: FakeDisk | None = None, **settings: Any) -> None:
+        super().__init__(disk, **settings)
+        self.broker.config.share_coordinator_write_timeout_ms = 5_000
+        self.image.features["share.version"] = 1
+        self.max_sessions = 2000
+        self.start_share_coordinator()
+        self.start_shares()
+        self.connections = 10
+
+    def start_share_coordinator(self) -> None:
+        self.share_coordinator = ShareCoordinator(
+            ShareCoordinatorSettings(ShareCoordinatorConfig(), STATE_PARTITIONS, Compression.NONE, 300_000),
+            self.clock,
+            self.timers,
+            open_log=lambda index: EagerLog(self.partitions.get(SHARE_GROUP_STATE, index), self.workers),
+            spawn=run,
+            topic_exists=self.image.topics_by_id.__contains__,
+            partition_exists=self.image.has_partition_of_id,
+        )
+        self.broker.share_coordinator = self.share_coordinator
+        topic = self.image.topics.get(SHARE_GROUP_STATE)
+        self.share_coordinator.start(None if topic is None else len(topic.partitions))
+
+    def start_shares(self) -> None:
+        local = LocalPersister(
+            lambda: self.share_coordinator,
+            lambda: SHARE_GROUP_STATE in self.image.topics,
+            self._create_state_topic,
+            self.clock,
+            self.timers,
+            write_timeout_ms=5_000,
+        )
+        self.persister = FlakyPersister(local)
+        self.shares = Shares(
+            self.image,
+            self.persister,
+            ShareGroupSettings(self.image, BrokerConfig({}).current_text),
+            self.clock,
+            self.timers,
+            self.workers,
+            self.tick,
+            max_sessions=self.max_sessions,
+        )
+        self.broker.shares = self.shares
+
+    def restart_shares(self) -> None:
+        """The process is gone with all that was acquired; the logs are still there."""
+        self.share_coordinator.stop()
+        self.start_share_coordinator()
+        self.start_shares()
+
+    def _create_state_topic(self, name: str) -> Deferred[Any]:
+        self.topic(name, STATE_PARTITIONS)
+        created: Deferred[Any] = Deferred()
+        created.resolve([])
+        return created
+
+    def topic(self, name: str, partition_count: int = 1, **settings: Any) -> Any:
+        topic = super().topic(name, partition_count, **settings)
+        if name == SHARE_GROUP_STATE:
+            self.share_coordinator.state_topic_created(partition_count)
+        return topic
+
+    def delete_topic(self, name: str) -> None:
+        topic = self.image.topics[name]
+        super().delete_topic(name)
+        self.shares.topic_deleted(topic.topic_id)
+        self.share_coordinator.topic_deleted(name, topic.topic_id)
+
+    def set_group(self, group_id: str = GROUP, **settings: str) -> None:
+        """`share_auto_offset_reset="earliest"` and the like."""
+        own = self.image.configs.setdefault((ConfigResourceType.GROUP, group_id), {})
+        own.update({name.replace("_", "."): value for name, value in settings.items()})
+
+    def shared_topic(self, name: str, *batches: int, partition_count: int = 1, start_offset: int = 0) -> bytes:
+        """A topic whose state is initialised for GROUP, with batches of so many records in its first partition."""
+        topic = self.topic(name, partition_count)
+        for index in range(partition_count):
+            self.initialize(SharePartitionKey(GROUP, topic.topic_id, index), start_offset=start_offset)
+        self.produce(name, *batches)
+        return bytes(topic.topic_id)
+
+    def initialize(self, key: SharePartitionKey, *, state_epoch: int = 1, start_offset: int = 0) -> None:
+        assert self.persister.initialize(key, state_epoch, start_offset).outcome() is True
+
+    def produce(self, topic: str, *batches: int, index: int = 0) -> None:
+        for count in batches:
+            records = [NewRecord(None, b"v" * 10, self.clock.now_ms()) for _ in range(count)]
+            self.partition(topic, index).append_now(
+                build_batch(records), origin=Origin.CLIENT, now_ms=self.clock.now_ms()
+            )
+        self.settle()
+
+    def stored(self, topic_id: bytes, index: int = 0) -> StateSummary:
+        summary = self.persister.summarize(SharePartitionKey(GROUP, topic_id, index)).outcome()
+        assert isinstance(summary, StateSummary)
+        return summary
+
+    def stored_batches(self, topic_id: bytes, index: int = 0) -> list[tuple[int, ...]]:
+        state = self.persister.read(SharePartitionKey(GROUP, topic_id, index), 0).outcome()
+        assert isinstance(state, StoredState)
+        return [tuple(each) for each in state.batches]
+
+    def member(self, member_id: str, group_id: str = GROUP) -> Member:
+        self.connections += 1
+        return Member(self, group_id, member_id, ConnectionInfo(self.connections, "127.0.0.1", 50_000))
+
+    def sleep(self, ms: int) -> None:
+        self.timers.advance(ms)
+        self.settle()
+
+    def deny(self, operation: Operation, resource: ResourceType, name: str) -> None:
+        self.authorizer.denied.add((operation, resource, name))
+
+
+class Member:
+    """A share consumer by hand; `epoch` is that of its next request."""
+
+    def __init__(self, scene: ShareBroker, group_id: str, member_id: str, connection: ConnectionInfo) -> None:
+        self.scene = scene
+        self.group_id = group_id
+        self.member_id = member_id
+        self.connection = connection
+        self.epoch = 0
+
+    def send(self, request: Message, version: int) -> Any:
+        """A Deferred of the answer; it is settled."""
+        api_key = ApiKey(request.API_KEY)
+        sent = decode(type(request), version, bytearray(encode(request, version)))
+        now_ms = self.scene.clock.now_ms()
+        context = RequestContext(api_key, version, 1, "c", now_ms, self.connection, self.scene.authorizer)
+        reply: Deferred[Any] = Deferred()
+        try:
+            answer = HANDLERS[api_key](sent, context, self.scene.broker)
+        except KafkaError as error:
+            code = code_for(api_key, version, error.code)
+            answer = error_reply(api_key, version, request, code, error.message)
+        if isinstance(answer, Deferred):
+            reply = answer
+        else:
+            reply.resolve(answer)
+        self.scene.settle()
+        return reply
+
+    def answer(self, reply: Deferred[Any], api_key: ApiKey, version: int) -> Any:
+        assert reply.is_done, "the request is still parked"
+        try:
+            message = reply.outcome()
+        except KafkaError as error:
+            message = error_reply(api_key, version, None, error.code, error.message)  # type: ignore[arg-type]
+        return decode(response_class(api_key.value), version, encode(message, version))
+
+    def begin_fetch(
+        self,
+        *topic_ids: bytes,
+        index: int = 0,
+        epoch: int | None = None,
+        max_records: int = 500,
+        max_wait_ms: int = 0,
+        min_bytes: int = 1,
+        max_bytes: int = 1 << 20,
+        batch_size: int = 500,
+        mode: int = 0,
+        acks: dict[bytes, Batches] | None = None,
+        forget: Sequence[bytes] = (),
+        renew: bool = False,
+        version: int = 2,
+    ) -> Deferred[Any]:
+        acks = acks or {}
+        request = ShareFetchRequest(
+            group_id=self.group_id,
+            member_id=self.member_id,
+            share_session_epoch=self.epoch if epoch is None else epoch,
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            max_records=max_records,
+            batch_size=batch_size,
+            share_acquire_mode=mode,
+            is_renew_ack=renew,
+            topics=[
+                FetchTopic(
+                    topic_id=topic_id,
+                    partitions=[
+                        FetchPartition(
+                            partition_index=index,
+                            acknowledgement_batches=[
+                                AcknowledgementBatch(
+                                    first_offset=first,
+                                    last_offset=last,
+                                    acknowledge_types=[types] if isinstance(types, int) else types,
+                                )
+                                for first, last, types in acks.get(topic_id, ())
+                            ],
+                        )
+                    ],
+                )
+                for topic_id in dict.fromkeys((*topic_ids, *acks))
+            ],
+            forgotten_topics_data=[ForgottenTopic(topic_id=topic_id, partitions=[index]) for topic_id in forget],
+        )
+        return self.send(request, version)  # type: ignore[no-any-return]
+
+    def fetched(self, reply: Deferred[Any], version: int = 2) -> Any:
+        response = self.answer(reply, ApiKey.SHARE_FETCH, version)
+        if response.error_code == 0:
+            self.epoch += 1
+        return response
+
+    def fetch(self, *topic_ids: bytes, **how: Any) -> Any:
+        """The response; the session's epoch goes on if it has no error."""
+        return self.fetched(self.begin_fetch(*topic_ids, **how), how.get("version", 2))
+
+    def acquire(self, *topic_ids: bytes, **how: Any) -> list[tuple[int, int, int]]:
+        """(first offset, last offset, delivery count) of everything acquired."""
+        response = self.fetch(*topic_ids, **how)
+        assert response.error_code == 0, ErrorCode(response.error_code)
+        return [each for answer in partitions_of(response).values() for each in answer.acquired]
+
+    def begin_ack(
+        self,
+        acks: dict[bytes, Batches],
+        *,
+        index: int = 0,
+        epoch: int | None = None,
+        renew: bool = False,
+        version: int = 2,
+    ) -> Deferred[Any]:
+        request = ShareAcknowledgeRequest(
+            group_id=self.group_id,
+            member_id=self.member_id,
+            share_session_epoch=self.epoch if epoch is None else epoch,
+            is_renew_ack=renew,
+            topics=[
+                AcknowledgeTopic(
+                    topic_id=topic_id,
+                    partitions=[
+                        AcknowledgePartition(
+                            partition_index=index,
+                            acknowledgement_batches=[
+                                AcknowledgeBatch(
+                                    first_offset=first,
+                                    last_offset=last,
+                                    acknowledge_types=[types] if isinstance(types, int) else types,
+                                )
+                                for first, last, types in batches
+                            ],
+                        )
+                    ],
+                )
+                for topic_id, batches in acks.items()
+            ],
+        )
+        return self.send(request, version)  # type: ignore[no-any-return]
+
+    def acked(self, reply: Deferred[Any], version: int = 2) -> Any:
+        response = self.answer(reply, ApiKey.SHARE_ACKNOWLEDGE, version)
+        if response.error_code == 0:
+            self.epoch += 1
+        return response
+
+    def ack(self, acks: dict[bytes, Batches], **how: Any) -> Any:
+        return self.acked(self.begin_ack(acks, **how), how.get("version", 2))
+
+    def ack_code(self, topic_id: bytes, *batches: tuple[int, int, int | list[int]], **how: Any) -> ErrorCode:
+        """Of the one partition."""
+        response = self.ack({topic_id: batches}, **how)
+        assert response.error_code == 0, ErrorCode(response.error_code)
+        return partitions_of(response)[topic_id, how.get("index", 0)].code
+
+    def disconnect(self) -> None:
+        self.connection.closed()
+        self.scene.settle()
+
+
+def partitions_of(response: Any) -> dict[tuple[bytes, int], PartitionAnswer]:
+    return {
+        (topic.topic_id, partition.partition_index): PartitionAnswer(
+            ErrorCode(partition.error_code),
+            ErrorCode(getattr(partition, "acknowledge_error_code", 0)),
+            [
+                (each.first_offset, each.last_offset, each.delivery_count)
+                for each in getattr(partition, "acquired_records", ())
+            ],
+            partition,
+        )
+        for topic in response.responses
+        for partition in topic.partitions
+    }
+
+
+def _handlers() -> dict[ApiKey, Any]:
+    from broker.handlers.by_api_key import handler_of
+
+    keys = (
+        ApiKey.SHARE_FETCH,
+        ApiKey.SHARE_ACKNOWLEDGE,
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE,
+        ApiKey.WRITE_SHARE_GROUP_STATE,
+        ApiKey.DELETE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+        ApiKey.FIND_COORDINATOR,
+    )
+    return {key: handler_of(key) for key in keys}
+
+
+HANDLERS = _handlers()
