@@ -18,8 +18,8 @@ from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from broker.api.context import RequestContext
-    from broker.broker import Broker
     from broker.metadata.image import PartitionImage
+    from broker.sharing.broker_view import ShareBroker
 
 
 class AcknowledgementBatch(Protocol):
@@ -55,7 +55,7 @@ def acknowledge(
     *,
     may_renew: bool,
     context: RequestContext,
-    broker: Broker,
+    broker: ShareBroker,
 ) -> dict[TopicIdPartition, Result | Deferred[Result]]:
     """One result for each partition that is named, in the order of the request. What is named twice counts together."""
     entries: dict[TopicIdPartition, list[Sequence[AcknowledgementBatch]]] = {}
@@ -73,7 +73,7 @@ def _acknowledge(
     session: SessionKey,
     may_renew: bool,
     context: RequestContext,
-    broker: Broker,
+    broker: ShareBroker,
 ) -> Result | Deferred[Result]:
     try:
         image = broker.metadata.image

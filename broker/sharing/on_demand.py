@@ -10,10 +10,10 @@ from broker.sharing.persister import LocalPersister
 from broker.sharing.shares import Shares
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
+    from broker.sharing.broker_view import ShareBroker
 
 
-def make_shares(broker: Broker) -> Shares:
+def make_shares(broker: ShareBroker) -> Shares:
     image, config = broker.metadata.image, broker.config
     persister = LocalPersister(
         lambda: broker.share_coordinator,

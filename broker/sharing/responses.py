@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from protocol.messages import share_acknowledge_response, share_fetch_response
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
+    from broker.sharing.broker_view import ShareBroker
 
 
-def lock_timeout_of(broker: Broker, group_id: str) -> int:
+def lock_timeout_of(broker: ShareBroker, group_id: str) -> int:
     """How long the group's locks last now, in ms."""
     return broker.shares.settings.lock_duration_ms(group_id)
 
 
 def share_fetch_node_endpoints(
-    broker: Broker, leaders: Iterable[int], listener: str
+    broker: ShareBroker, leaders: Iterable[int], listener: str
 ) -> list[share_fetch_response.NodeEndpoint]:
     return [
         share_fetch_response.NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
@@ -26,7 +26,7 @@ def share_fetch_node_endpoints(
 
 
 def share_acknowledge_node_endpoints(
-    broker: Broker, leaders: Iterable[int], listener: str
+    broker: ShareBroker, leaders: Iterable[int], listener: str
 ) -> list[share_acknowledge_response.NodeEndpoint]:
     return [
         share_acknowledge_response.NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
@@ -34,7 +34,9 @@ def share_acknowledge_node_endpoints(
     ]
 
 
-def _endpoints(broker: Broker, leaders: Iterable[int], listener: str) -> Iterator[tuple[int, str, int, str | None]]:
+def _endpoints(
+    broker: ShareBroker, leaders: Iterable[int], listener: str
+) -> Iterator[tuple[int, str, int, str | None]]:
     for node_id in leaders:
         registration = broker.metadata.image.brokers.get(node_id)
         if registration is not None and listener in registration.endpoints:

@@ -35,11 +35,11 @@ from storage.disk import WouldBlock
 
 if TYPE_CHECKING:
     from broker.api.context import RequestContext
-    from broker.broker import Broker
     from broker.fetch.wait import AwaitedPartition
     from broker.metadata.image import PartitionImage
     from broker.partitions.partition import Partition
     from broker.runtime.workers import Outcome
+    from broker.sharing.broker_view import ShareBroker
     from protocol.messages.share_fetch_request import ShareFetchRequest
     from storage.log import Log, ReadResult
 
@@ -53,7 +53,7 @@ class ShareFetchInHand:
         self,
         request: ShareFetchRequest,
         context: RequestContext,
-        broker: Broker,
+        broker: ShareBroker,
         session: ShareSession,
         acknowledged: Mapping[TopicIdPartition, Result | Deferred[Result]],
         *,

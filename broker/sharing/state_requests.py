@@ -15,10 +15,10 @@ from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from broker.api.context import RequestContext
-    from broker.broker import Broker
     from broker.runtime.delayed import Deferred
     from broker.shares.state.core import StateCore
     from broker.shares.state.turn import Outcome
+    from broker.sharing.broker_view import ShareBroker
 
 
 class AskedPartition(Protocol):
@@ -44,7 +44,7 @@ def ask_each(
     group_id: str,
     topics: Sequence[AskedTopic[A]],
     context: RequestContext,
-    broker: Broker,
+    broker: ShareBroker,
     *,
     decide: Callable[[StateCore, SharePartitionKey, A, int], Outcome[P]],
     refused: Callable[[int, int, str | None], P],

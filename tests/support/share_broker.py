@@ -270,6 +270,7 @@ class Member:
 
     def answer(self, reply: Deferred[Any], api_key: ApiKey, version: int) -> Any:
         assert reply.is_done, "the request is still parked"
+        message: Any
         try:
             message = reply.outcome()
         except KafkaError as error:

@@ -36,6 +36,7 @@ BROKER_ORDER = (
     "coordinators",
     "produce",
     "fetch",
+    "sharing",  # what leaders do for share groups
     "broker.py",  # what handlers reach for
     "handlers",
     "control",  # HTTP pages

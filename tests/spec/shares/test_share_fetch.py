@@ -1,5 +1,7 @@
 """How a ShareFetch is served: docs/spec/share-groups.md#s1-12."""
 
+from typing import Any
+
 import pytest
 
 from broker.shares.key import SharePartitionKey
@@ -87,7 +89,7 @@ def test_min_bytes_holds_back_what_is_too_little_until_the_time_is_over(broker: 
 
 
 @pytest.mark.parametrize("nothing", [{"max_records": 0}, {"max_bytes": 0}])
-def test_a_fetch_of_nothing_is_answered_at_once(broker: ShareBroker, nothing: dict[str, int]) -> None:
+def test_a_fetch_of_nothing_is_answered_at_once(broker: ShareBroker, nothing: dict[str, Any]) -> None:
     topic = broker.shared_topic("T", 10)
     a = broker.member("A")
     assert a.begin_fetch(topic, max_wait_ms=500, **nothing).is_done
@@ -224,7 +226,7 @@ def test_by_duration_begins_with_the_first_record_that_is_young_enough(broker: S
 
 
 def transactional(broker: ShareBroker, count: int, *, commit: bool | None) -> None:
-    producer = {"producer_id": 7, "producer_epoch": 0}
+    producer: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0}
     records = [NewRecord(None, b"v", broker.clock.now_ms()) for _ in range(count)]
     partition, now_ms = broker.partition("T"), broker.clock.now_ms()
     batch = build_batch(records, base_sequence=-1 if commit is None else 0, is_transactional=True, **producer)
@@ -267,8 +269,8 @@ def test_share_scenario_063_an_open_transaction_is_not_read_committed(broker: Sh
 
 def test_records_that_only_the_disk_has_are_read_by_a_thread(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10, 10)
-    broker.partition("T").log._tail.clear()
-    broker.disk.forget_cache()
+    broker.partition("T").log.roll(broker.clock.now_ms())
+    broker.disk.evict()
     a = broker.member("A")
     asked = a.begin_fetch(topic)
     assert partitions_of(a.fetched(asked))[topic, 0].acquired == [(0, 19, 1)]
