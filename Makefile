@@ -9,6 +9,9 @@ ARGS ?=
 SEED ?=
 SEEDS ?=
 
+# Bytecode is kept, whatever the environment says: without it each process of a suite compiles everything anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 help:
 	@echo 'make run           start the broker on localhost:9092, data in ./data (more options: ARGS="--port 9093")'
 	@echo 'make test          unit, spec, fuzz and client tests'
@@ -27,9 +30,10 @@ run: .make/run
 
 setup: .make/dev
 
-# One process per core, each with whole files: tests of a file share a broker. A test that hangs says where.
+# One process per core, each with whole files: tests of a file share a broker. Files come in the order of `testpaths`,
+# the slow ones first, so that no core is left with one of them at the end. A test that hangs says where.
 test: .make/dev
-	$(RUN) -m pytest --numprocesses auto --dist loadfile --timeout 180 $(ARGS)
+	$(RUN) -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --timeout 180 $(ARGS)
 
 check: .make/dev
 	$(VENV)/bin/ruff check .
