@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,15 @@ from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
-from odradek.client.errors import STALE_COORDINATOR, ClientError, RetriableError, check, code_of, refusal
+from odradek.client.errors import (
+    STALE_COORDINATOR,
+    ClientError,
+    ProducerFenced,
+    RetriableError,
+    check,
+    code_of,
+    refusal,
+)
 from odradek.client.network.cluster import (
     DEFAULT_REQUEST_TIMEOUT_MS,
     DEFAULT_RETRY_BACKOFF_MAX_MS,
@@ -17,6 +26,7 @@ from odradek.client.network.cluster import (
     Cluster,
     CoordinatorType,
 )
+from odradek.client.prepared import PreparedTxnState
 from odradek.client.values import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -25,6 +35,8 @@ from protocol.messages.delete_topics_request import DeleteTopicsRequest
 from protocol.messages.delete_topics_response import DeleteTopicsResponse
 from protocol.messages.describe_transactions_request import DescribeTransactionsRequest
 from protocol.messages.describe_transactions_response import DescribeTransactionsResponse
+from protocol.messages.end_txn_request import EndTxnRequest
+from protocol.messages.end_txn_response import EndTxnResponse
 from protocol.messages.init_producer_id_request import InitProducerIdRequest
 from protocol.messages.init_producer_id_response import InitProducerIdResponse
 from protocol.messages.list_transactions_request import ListTransactionsRequest
@@ -40,6 +52,16 @@ THE_BROKERS_DEFAULT = -1
 DELETED_BY_NAME = 5  # DeleteTopics takes names in a list of their own up to this version
 DURATION_SINCE = 1  # versions of ListTransactions
 PATTERN_SINCE = 2
+END_TXN_OF_ONE_EPOCH = 5  # the version of EndTxn whose repetition is known from the end of the next transaction
+EPOCHS_PER_TRANSACTION = 2  # the level of transaction.version at which that is so
+NOT_ENDED_SO = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TXN_STATE,
+    }
+)
 NO_TIMEOUTS = frozenset({-1, 2**31 - 1})  # as KIP-939 says it, and as Kafka stores it
 
 
@@ -109,14 +131,19 @@ class Admin:
         request_timeout_ms: float = DEFAULT_REQUEST_TIMEOUT_MS,
         retry_backoff_ms: float = DEFAULT_RETRY_BACKOFF_MS,
         retry_backoff_max_ms: float = DEFAULT_RETRY_BACKOFF_MAX_MS,
+        bootstrap_timeout_ms: float = 0,
     ) -> None:
-        """default_api_timeout_ms   how long every call retries transient errors"""
+        """
+        default_api_timeout_ms   how long every call retries transient errors
+        bootstrap_timeout_ms     how long `start` waits for a broker that is away
+        """
         self._cluster = Cluster(
             bootstrap_servers,
             client_id=client_id,
             request_timeout_ms=request_timeout_ms,
             retry_backoff_ms=retry_backoff_ms,
             retry_backoff_max_ms=retry_backoff_max_ms,
+            bootstrap_timeout_ms=bootstrap_timeout_ms,
         )
         self._timeout_s = default_api_timeout_ms / 1000
         self._request_timeout_ms = int(request_timeout_ms)
@@ -131,7 +158,7 @@ class Admin:
         await self.close()
 
     async def start(self) -> None:
-        """Find the cluster. Raises RetriableError when no broker answers."""
+        """Find the cluster. Raises RetriableError when no broker answers for `bootstrap_timeout_ms`."""
         try:
             await self._cluster.start()
         except BaseException:
@@ -275,6 +302,58 @@ class Admin:
             self._check_coordinator(transactional_id, answer.error_code)
 
         await self._patiently(fence)
+
+    async def end_transaction(self, transactional_id: str, state: PreparedTxnState, *, committed: bool) -> None:
+        """End a transaction that another process has prepared, by its name. Returns when it is decided so, now or
+        before: it may be repeated as often as it takes, while the id begins no other transaction.
+
+        That it returns is the only proof. Raises ProducerFenced when this transaction was not ended so, and cannot be
+        any more: it ended otherwise, an operator or a newer producer has taken over, or the id has gone on. Other
+        errors leave it open what happened. Nothing is asked for the empty state, which names no transaction.
+        """
+        if not state.has_transaction:
+            return
+        request = EndTxnRequest(
+            transactional_id=transactional_id,
+            producer_id=state.producer_id,
+            producer_epoch=state.producer_epoch,
+            committed=committed,
+        )
+
+        async def end() -> None:
+            if self._cluster.transaction_version < EPOCHS_PER_TRANSACTION:
+                await self._cluster.refresh_features()
+            if self._cluster.transaction_version < EPOCHS_PER_TRANSACTION:
+                what = "below transaction.version 2 no pair of producer id and epoch names a single transaction"
+                raise ClientError(what, ErrorCode.UNSUPPORTED_VERSION)
+            answer = await self._cluster.ask_coordinator(
+                transactional_id,
+                CoordinatorType.TRANSACTION,
+                request,
+                EndTxnResponse,
+                min_version=END_TXN_OF_ONE_EPOCH,
+            )
+            code = code_of(answer.error_code)
+            if code in NOT_ENDED_SO:
+                wanted = "committed" if committed else "aborted"
+                text = f"the transaction {state} of {transactional_id!r} was not {wanted}, and cannot be any more"
+                raise ProducerFenced(f"{text}: {code.name}", code)
+            self._check_coordinator(transactional_id, answer.error_code)
+
+        await self._patiently(end)
+
+    async def end_transactions(self, ends: Iterable[tuple[str, PreparedTxnState, bool]]) -> list[ClientError | None]:
+        """`end_transaction` for all of them at once: (transactional id, state, whether to commit). What became of each,
+        in their order: None, or what `end_transaction` raises."""
+
+        async def end(transactional_id: str, state: PreparedTxnState, committed: bool) -> ClientError | None:
+            try:
+                await self.end_transaction(transactional_id, state, committed=committed)
+            except ClientError as error:
+                return error
+            return None
+
+        return await asyncio.gather(*(end(*each) for each in ends))
 
     async def _ask_coordinator(self, transactional_id: str, request: Message, answer: type[M]) -> M:
         return await self._cluster.ask_coordinator(transactional_id, CoordinatorType.TRANSACTION, request, answer)

@@ -71,6 +71,7 @@ class Consumer:
         retry_backoff_ms: float = DEFAULT_RETRY_BACKOFF_MS,
         retry_backoff_max_ms: float = DEFAULT_RETRY_BACKOFF_MAX_MS,
         metadata_max_age_ms: float = DEFAULT_METADATA_MAX_AGE_MS,
+        bootstrap_timeout_ms: float = 0,
         allow_auto_create_topics: bool = True,
     ) -> None:
         """Settings have Kafka's names and defaults, except three: records of aborted and open transactions are not
@@ -94,6 +95,7 @@ class Consumer:
             retry_backoff_ms=retry_backoff_ms,
             retry_backoff_max_ms=retry_backoff_max_ms,
             metadata_max_age_ms=metadata_max_age_ms,
+            bootstrap_timeout_ms=bootstrap_timeout_ms,
             allow_auto_create_topics=allow_auto_create_topics,
         )
         if isolation_level not in ISOLATION_LEVELS:

@@ -71,6 +71,7 @@ class Producer:
         retry_backoff_ms: float = DEFAULT_RETRY_BACKOFF_MS,
         retry_backoff_max_ms: float = DEFAULT_RETRY_BACKOFF_MAX_MS,
         metadata_max_age_ms: float = DEFAULT_METADATA_MAX_AGE_MS,
+        bootstrap_timeout_ms: float = 0,
         partitioner: Partitioner | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -97,6 +98,7 @@ class Producer:
             retry_backoff_ms=retry_backoff_ms,
             retry_backoff_max_ms=retry_backoff_max_ms,
             metadata_max_age_ms=metadata_max_age_ms,
+            bootstrap_timeout_ms=bootstrap_timeout_ms,
         )
         self._rules = SendingRules(
             acks=ACKS[acks],
@@ -136,7 +138,8 @@ class Producer:
         await self.close()
 
     async def start(self) -> None:
-        """Find the cluster. Raises RetriableError when none of the bootstrap servers answers: then make a new one."""
+        """Find the cluster. Raises RetriableError when none of the bootstrap servers answers for
+        `bootstrap_timeout_ms`, by default at once: then make a new one."""
         if self._sender is not None or self._is_closed:
             raise IllegalState("a producer is started once")
         try:

@@ -1,31 +1,28 @@
 """A participant in two-phase commit, on the producer of `odradek.client`."""
 
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 
-from odradek.client.errors import ProducerFenced, RetriableError
+from odradek.client.errors import ProducerFenced
 from odradek.client.prepared import PreparedTxnState
 from odradek.client.sync import Producer
 from odradek.client.values import RecordMetadata
 from odradek.dualwrite.participant import Message, ParticipantFenced
 
-RETRY_BACKOFF_MS = 100
 CLOSE_TIMEOUT_MS = 1_000
 
 
 class KafkaParticipant:
-    """new_producer  makes one with `two_phase_commit=True`
-    timeout_ms       how long `take_over` waits for a broker that is away; all else, the producer's settings limit"""
+    """new_producer: makes one with `two_phase_commit=True`; its settings limit how long anything waits."""
 
-    def __init__(self, new_producer: Callable[[], Producer], timeout_ms: int) -> None:
+    def __init__(self, new_producer: Callable[[], Producer]) -> None:
         self._new_producer = new_producer
-        self._timeout_ms = timeout_ms
         self._producer: Producer | None = None
 
     def take_over(self) -> str:
-        self._producer = self._started()
+        self._producer = self._new_producer()
+        self._producer.start()
         with _fencing():
             kept = self._producer.init_transactions(keep_prepared=True)
         return "" if kept is None else str(kept)
@@ -65,21 +62,6 @@ class KafkaParticipant:
         assert self._producer is not None, "take over first"
         return self._producer
 
-    def _started(self) -> Producer:
-        """A producer that has found its broker. Raises RetriableError when that takes too long."""
-        ends_at = time.monotonic() + self._timeout_ms / 1000
-        while True:
-            producer = self._new_producer()
-            try:
-                producer.start()
-            except RetriableError:
-                producer.close()
-                if time.monotonic() >= ends_at:
-                    raise
-            else:
-                return producer
-            time.sleep(RETRY_BACKOFF_MS / 1000)
-
 
 @contextmanager
 def _fencing() -> Iterator[None]:
@@ -98,9 +80,10 @@ def producing(bootstrap_servers: str, transactional_id: str, timeout_ms: int) ->
             transactional_id=transactional_id,
             two_phase_commit=True,
             linger_ms=0,  # a block waits for its messages anyway
+            bootstrap_timeout_ms=timeout_ms,
             max_block_ms=timeout_ms,
             delivery_timeout_ms=timeout_ms,
             request_timeout_ms=timeout_ms,
         )
 
-    return lambda: KafkaParticipant(new_producer, timeout_ms)
+    return lambda: KafkaParticipant(new_producer)

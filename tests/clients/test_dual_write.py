@@ -126,7 +126,7 @@ def test_the_broker_itself_refuses_what_the_row_does_not(orders: Orders) -> None
 
     def intrude(step: Step, result: Result | None) -> None:
         if (step, result) == (Step.WRITE_STATE, Result.DONE):
-            intruder = KafkaParticipant(lambda: producer(orders), SHORT_MS)
+            intruder = KafkaParticipant(lambda: producer(orders))
             assert intruder.take_over()
             intruder.close()
 

@@ -78,14 +78,19 @@ class Cluster:
         retry_backoff_ms: float = DEFAULT_RETRY_BACKOFF_MS,
         retry_backoff_max_ms: float = DEFAULT_RETRY_BACKOFF_MAX_MS,
         metadata_max_age_ms: float = DEFAULT_METADATA_MAX_AGE_MS,
+        bootstrap_timeout_ms: float = 0,
         allow_auto_create_topics: bool = True,
     ) -> None:
-        """bootstrap_servers: `host:port`, several as a sequence or with commas. Raises ValueError for anything else."""
+        """
+        bootstrap_servers     `host:port`, several as a sequence or with commas. Raises ValueError for anything else
+        bootstrap_timeout_ms  how long `start` goes on trying while no broker answers
+        """
         self._bootstrap = parse_addresses(bootstrap_servers)
         self._client_id = client_id
         self.request_timeout_ms = request_timeout_ms
         self._allow_auto_create_topics = allow_auto_create_topics
         self._metadata_max_age_s = metadata_max_age_ms / 1000
+        self._bootstrap_timeout_s = bootstrap_timeout_ms / 1000
         self.backoff = Backoff(retry_backoff_ms, max(retry_backoff_ms, retry_backoff_max_ms))
         self.cluster_id: str | None = None
         self._nodes: dict[int, Node] = {}
@@ -100,9 +105,21 @@ class Cluster:
         self._is_closed = False
 
     async def start(self) -> None:
-        """Learn of the brokers, from the first bootstrap server that answers. Raises RetriableError."""
+        """Learn of the brokers, from the first bootstrap server that answers. Raises RetriableError when none does for
+        `bootstrap_timeout_ms`."""
         self._is_closed = False
-        await self.refresh(())
+        ends_at = time.monotonic() + self._bootstrap_timeout_s
+        failures = 0
+        while True:
+            try:
+                await self.refresh(())
+            except RetriableError:
+                if time.monotonic() >= ends_at:
+                    raise
+            else:
+                return
+            failures += 1
+            await asyncio.sleep(min(self.backoff.delay_s(failures), max(0.0, ends_at - time.monotonic())))
 
     async def close(self) -> None:
         """Close every connection; what waits for an answer gets a RetriableError."""
