@@ -16,7 +16,7 @@ from broker.coordinators.producer_ids import ProducerIds
 from broker.coordinators.two_phase import TwoPhaseProducers
 from broker.metadata.cluster_metadata import ClusterMetadata
 from broker.metadata.loading import CorruptMetadata
-from broker.metadata.topic_creation import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, TopicCreation
+from broker.metadata.topic_creation import TopicCreation
 from broker.partitions.discards import Discards
 from broker.partitions.group_commit import AppendFlush, SyncRounds
 from broker.partitions.registry import Partitions
@@ -25,6 +25,7 @@ from broker.runtime.starting import CannotStart
 from broker.runtime.uuids import random_uuid
 from broker.runtime.workers import ThreadWorkers
 from protocol.errors import KafkaError
+from protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from storage.checkpoints import topic_id_text
 from storage.disk import DirectoryInUse, RealDisk
 from storage.log_directory import Identity, LogDirectory, WrongDirectory

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from threading import Lock
 from typing import NamedTuple, Protocol
 
+from protocol.topic_partition import TopicPartition
 from storage.checkpoints import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
     CorruptCheckpoint,
-    TopicPartition,
     decode_offsets,
     encode_offsets,
 )

@@ -10,6 +10,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from protocol.topic_partition import TopicPartition
+
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
@@ -20,8 +22,6 @@ LOCK = ".lock"
 
 _VERSION = "0"
 _META_VERSION = "1"
-
-TopicPartition = tuple[str, int]
 
 
 class CorruptCheckpoint(Exception):

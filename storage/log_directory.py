@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from protocol.errors import ErrorCode, KafkaError
+from protocol.topic_partition import TopicPartition
 from storage.checkpoint_files import CheckpointFiles, CheckpointWrite
 from storage.checkpoints import (
     CLEAN_SHUTDOWN,
@@ -24,7 +25,6 @@ from storage.checkpoints import (
     RECOVERY_POINTS,
     CorruptCheckpoint,
     MetaProperties,
-    TopicPartition,
     decode_clean_shutdown,
     decode_meta_properties,
     decode_partition_metadata,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.metadata.topic_creation import GROUP_OFFSETS, TRANSACTION_STATE
+from protocol.internal_topics import GROUP_OFFSETS, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from broker.broker import Broker

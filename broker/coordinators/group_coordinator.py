@@ -23,13 +23,13 @@ from broker.runtime.clock import Clock, TimerHandle, Timers
 from broker.runtime.uuids import hex_text
 from protocol.compression import Compression
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import GROUP_OFFSETS
 
 if TYPE_CHECKING:
     from broker.configuration.config import BrokerConfig
 
 logger = logging.getLogger(__name__)
 
-OFFSETS_TOPIC = "__consumer_offsets"
 MINUTE_MS = 60_000
 
 
@@ -129,7 +129,7 @@ class GroupCoordinator:
         self._spawn(self._load_all())
 
     def _open(self, index: int) -> None:
-        name = f"{OFFSETS_TOPIC}-{index}"
+        name = f"{GROUP_OFFSETS}-{index}"
         try:
             log = self._open_log(index)
         except KafkaError as error:
@@ -208,7 +208,7 @@ class GroupCoordinator:
 
     def topic_deleted(self, topic: str, topic_id: bytes) -> None:
         """No group keeps offsets of a topic that is gone."""
-        if topic == OFFSETS_TOPIC:
+        if topic == GROUP_OFFSETS:
             self.offsets_topic_deleted()
             return
         for shard in self._shards.values():

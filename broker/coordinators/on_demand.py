@@ -16,8 +16,8 @@ from broker.coordinators.transaction_coordinator import TransactionCoordinator, 
 from broker.coordinators.transaction_markers import LocalMarkerWriter
 from broker.coordinators.verification import Verifier
 from broker.metadata.supported_features import TRANSACTION_VERSION
-from broker.metadata.topic_creation import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from broker.runtime.uuids import random_uuid
+from protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

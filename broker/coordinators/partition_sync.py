@@ -16,7 +16,7 @@ from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from broker.partitions.registry import Partitions
-    from broker.transactions.entry import TopicPartition
+    from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger("odradek.transactions")
 

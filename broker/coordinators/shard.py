@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 from broker.coordinators.follow_ups import FollowUps
 from broker.runtime.clock import Clock, TimerHandle, Timers
 from broker.runtime.delayed import Deferred
-from protocol.batch_header import BatchHeader, batches
+from protocol.batch_header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, BatchHeader, batches
 from protocol.compression import Compression
 from protocol.control_records import read_marker
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
@@ -36,8 +36,6 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 C = TypeVar("C", bound="Core")
 
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
 FIRST_SEQUENCE = 0  # the group coordinator of Kafka writes it although there is no producer id
 RETRY_TIMER_MS = 1_000  # a timer whose outcome could not be written: its cause has not gone away
 RECORDS_BETWEEN_BREAKS = 500  # of loading: some 5 ms, then the loop sees to its clients

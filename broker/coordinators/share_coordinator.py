@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.coordinators.group_coordinator import java_hash
 from broker.coordinators.shard import RecordFormat, Shard, ShardLog
-from broker.metadata.topic_creation import SHARE_GROUP_STATE
 from broker.runtime.clock import Clock, TimerHandle, Timers
 from broker.shares.key import SharePartitionKey
 from broker.shares.state.core import ShareCoordinatorConfig, StateCore
 from broker.shares.state.records import decode_record, encode_record
 from protocol.compression import Compression
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import SHARE_GROUP_STATE
 
 if TYPE_CHECKING:
     from broker.configuration.config import BrokerConfig

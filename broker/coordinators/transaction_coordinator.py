@@ -8,7 +8,7 @@ for too long are aborted, unused transactional ids expire. Decisions are in `bro
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -24,14 +24,16 @@ from broker.transactions.core import TransactionCore
 from broker.transactions.init_producer_id import check_request
 from broker.transactions.records import decode_record, encode_record, record_headers, revive
 from broker.transactions.turn import MarkersOwed, Moment, Outcome, TransactionConfig
+from protocol.batch_header import NO_SEQUENCE
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import SHARE_GROUP_STATE, TRANSACTION_STATE
+from protocol.topic_partition import PartitionCodes
 
 if TYPE_CHECKING:
     from broker.configuration.config import BrokerConfig
     from broker.coordinators.producer_ids import OnProducerId
     from broker.coordinators.two_phase import TwoPhaseProducers
     from broker.runtime.clock import Clock, TimerHandle, Timers
-    from broker.transactions.entry import TopicPartition
     from broker.transactions.listing import Filter
     from protocol.messages.describe_transactions_response import TransactionState
     from protocol.messages.end_txn_request import EndTxnRequest
@@ -39,17 +41,15 @@ if TYPE_CHECKING:
     from protocol.messages.init_producer_id_request import InitProducerIdRequest
     from protocol.messages.init_producer_id_response import InitProducerIdResponse
     from protocol.messages.list_transactions_response import TransactionState as ListedTransaction
+    from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger("odradek.transactions")
 
 R = TypeVar("R")
-Codes = Mapping["TopicPartition", ErrorCode]
 TransactionShard = Shard[TransactionCore]
 
-TRANSACTION_STATE = "__transaction_state"
 # Nobody but the broker writes there. The third internal topic is added by groups that commit in a transaction.
-NOT_TO_BE_ADDED = frozenset({TRANSACTION_STATE, "__share_group_state"})
-NO_SEQUENCE = -1
+NOT_TO_BE_ADDED = frozenset({TRANSACTION_STATE, SHARE_GROUP_STATE})
 SHORTEST_SCAN_MS = 1_000  # of transactional ids, for those that a rule lets expire
 
 
@@ -274,7 +274,7 @@ class TransactionCoordinator:
         *,
         verify_only: bool,
         asked_version: int,
-    ) -> Codes | Deferred[Codes]:
+    ) -> PartitionCodes | Deferred[PartitionCodes]:
         """Add partitions to a transaction, or ask whether they are part of it; one code for each, never an exception.
 
         asked_version  2 where a produce or a commit of offsets brings its partition itself (AddPartitionsToTxn v4 and
@@ -462,10 +462,10 @@ def _pass_on(answer: Deferred[R], result: Deferred[R]) -> None:
         answer.fail(error)
 
 
-def _never_failing(answer: Deferred[Codes], partitions: frozenset[TopicPartition]) -> Deferred[Codes]:
-    codes: Deferred[Codes] = Deferred()
+def _never_failing(answer: Deferred[PartitionCodes], partitions: frozenset[TopicPartition]) -> Deferred[PartitionCodes]:
+    codes: Deferred[PartitionCodes] = Deferred()
 
-    def done(answer: Deferred[Codes]) -> None:
+    def done(answer: Deferred[PartitionCodes]) -> None:
         try:
             codes.resolve(answer.outcome())
         except KafkaError as error:

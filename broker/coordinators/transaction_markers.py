@@ -9,15 +9,15 @@ WriteTxnMarkers request and its response hold.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from broker.coordinators.group_coordinator import OFFSETS_TOPIC
-from broker.transactions.entry import TopicPartition
 from broker.transactions.tables import MarkerResult, marker_result
 from protocol.control_records import marker_batch
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import GROUP_OFFSETS
+from protocol.topic_partition import PartitionCodes, TopicPartition
 from storage.log import Origin
 
 if TYPE_CHECKING:
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("odradek.transactions")
 
-Codes = Mapping[TopicPartition, ErrorCode]
-OnWritten = Callable[[Sequence[Codes]], None]
+OnWritten = Callable[[Sequence[PartitionCodes]], None]
 NOT_HERE = frozenset(  # of the group coordinator: as any leader says it
     {
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -93,7 +92,7 @@ class LocalMarkerWriter:
             raise KafkaError(
                 ErrorCode.UNKNOWN_SERVER_ERROR
             )  # as in Kafka: a marker without a producer cannot be written
-        if topic == OFFSETS_TOPIC:
+        if topic == GROUP_OFFSETS:
             self._require_group_coordinator(index)
         now_ms = self._clock.now_ms()
         batch = marker_batch(
@@ -106,7 +105,7 @@ class LocalMarkerWriter:
         partition.append_now(
             batch, origin=Origin.COORDINATOR, now_ms=now_ms, transaction_version=marker.transaction_version
         )
-        if topic == OFFSETS_TOPIC:
+        if topic == GROUP_OFFSETS:
             self._groups.complete_transaction(index, marker.producer_id, committed=marker.is_commit)
         partition.when_durable(partition.log.log_end_offset, done, must_sync=marker.must_sync)
 
@@ -195,7 +194,7 @@ class MarkerSender:
             logger.exception("%s: the markers of %r could not be written", self._name, owed.transactional_id)
             self._written(owed, gone)
 
-    def _answered(self, owed: MarkersOwed, gone: frozenset[TopicPartition], results: Sequence[Codes]) -> None:
+    def _answered(self, owed: MarkersOwed, gone: frozenset[TopicPartition], results: Sequence[PartitionCodes]) -> None:
         codes = results[0]
         done = {each for each, code in codes.items() if marker_result(code) is MarkerResult.DONE}
         if len(done) < len(codes):

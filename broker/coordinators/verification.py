@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from broker.runtime.delayed import Deferred
 from protocol.errors import ErrorCode, KafkaError
+from protocol.topic_partition import PartitionCodes, TopicPartition
 from storage.verification import NO_GUARD, VerificationGuard
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from protocol.batch_header import BatchHeader
 
 E = ErrorCode
-TopicPartition = tuple[str, int]
 
 
 class Operation(Enum):
@@ -81,7 +81,6 @@ Verdict = VerificationGuard | KafkaError | None
 """What to append the batch with; or why it is refused. None: nobody asks for a guard."""
 
 Verdicts = Mapping[TopicPartition, Verdict]
-Codes = Mapping[TopicPartition, ErrorCode]
 
 
 class VerificationSettings(Protocol):
@@ -109,7 +108,7 @@ class AddsPartitions(Protocol):
         *,
         verify_only: bool,
         asked_version: int,
-    ) -> Codes | Deferred[Codes]: ...
+    ) -> PartitionCodes | Deferred[PartitionCodes]: ...
 
 
 class Verifier:
@@ -251,12 +250,12 @@ class Asking:
         else:
             self._answered(answer)
 
-    def _came(self, answer: Deferred[Codes]) -> None:
+    def _came(self, answer: Deferred[PartitionCodes]) -> None:
         codes = answer.outcome()
         assert isinstance(codes, Mapping), "the coordinator answers with codes, whatever happens"
         self._answered(codes)
 
-    def _answered(self, codes: Codes) -> None:
+    def _answered(self, codes: PartitionCodes) -> None:
         verifier = self._verifier
         verifier.answered += 1
         verifier.answered_ms += verifier.clock.now_ms() - self._asked_ms
@@ -269,7 +268,7 @@ class Asking:
                 return
         self._end(codes)
 
-    def _end(self, codes: Codes) -> None:
+    def _end(self, codes: PartitionCodes) -> None:
         meaning = MEANING[self._operation]
         is_enabled = self._verifier.settings.transaction_partition_verification_enable
         verdicts: dict[TopicPartition, Verdict] = {**self._refused}

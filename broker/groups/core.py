@@ -43,6 +43,7 @@ from broker.groups.protocols import PROTOCOLS, REPLAYS
 from broker.groups.recorded import RecordedGroup
 from broker.groups.records import offset_tombstone
 from broker.groups.registry import GroupRegistry
+from protocol.batch_header import NO_PRODUCER_ID
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_groups_response import DeletableGroupResult
 from protocol.messages.describe_groups_response import DescribedGroup
@@ -71,7 +72,6 @@ from protocol.messages.sync_group_response import SyncGroupResponse
 from protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest
 from protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
 
-NO_PRODUCER_ID = -1
 GROUP_ID_NOT_FOUND_SINCE = 9  # of OffsetCommit
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.api.authorization import Operation, ResourceType
-from broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from broker.runtime.gather import gather
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import GROUP_OFFSETS
 from protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def add_offsets_to_txn(
 ) -> AddOffsetsToTxnResponse | Deferred[AddOffsetsToTxnResponse]:
     context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
-    partition = (OFFSETS_TOPIC, broker.groups.partition_for(request.group_id))
+    partition = (GROUP_OFFSETS, broker.groups.partition_for(request.group_id))
     codes = broker.transactions.add_partitions(
         request.transactional_id,
         request.producer_id,

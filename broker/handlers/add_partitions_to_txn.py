@@ -12,9 +12,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
-from broker.metadata.topic_names import INTERNAL_TOPICS
 from broker.runtime.gather import gather
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import INTERNAL_TOPICS
 from protocol.messages.add_partitions_to_txn_response import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,
@@ -27,14 +27,13 @@ if TYPE_CHECKING:
 
     from broker.api.context import RequestContext
     from broker.broker import Broker
-    from broker.coordinators.transaction_coordinator import Codes
     from broker.runtime.delayed import Deferred
-    from broker.transactions.entry import TopicPartition
     from protocol.messages.add_partitions_to_txn_request import (
         AddPartitionsToTxnRequest,
         AddPartitionsToTxnTopic,
         AddPartitionsToTxnTransaction,
     )
+    from protocol.topic_partition import PartitionCodes, TopicPartition
 
 BATCHED_SINCE = 4
 
@@ -72,7 +71,7 @@ def for_a_producer(
     )
 
 
-def answer_of_coordinator(topics: list[AddPartitionsToTxnTopic], codes: Codes) -> AddPartitionsToTxnResponse:
+def answer_of_coordinator(topics: list[AddPartitionsToTxnTopic], codes: PartitionCodes) -> AddPartitionsToTxnResponse:
     """All partitions were added or none: raises why not."""
     for code in codes.values():
         if code is not ErrorCode.NONE:
@@ -111,7 +110,7 @@ def codes_of(
     broker: Broker,
     *,
     is_repeated: bool,
-) -> Codes | Deferred[Codes]:
+) -> PartitionCodes | Deferred[PartitionCodes]:
     """is_repeated: which of the entries of one id counts cannot be told; Kafka mixes them up."""
     topics = transaction.topics
     if is_repeated:
@@ -145,7 +144,7 @@ def forbidden(topics: list[AddPartitionsToTxnTopic], context: RequestContext) ->
     return found
 
 
-def only_refused(topics: list[AddPartitionsToTxnTopic], refused: dict[TopicPartition, ErrorCode]) -> Codes:
+def only_refused(topics: list[AddPartitionsToTxnTopic], refused: dict[TopicPartition, ErrorCode]) -> PartitionCodes:
     return {each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in partitions_of(topics)}
 
 
@@ -154,7 +153,7 @@ def partitions_of(topics: list[AddPartitionsToTxnTopic]) -> list[TopicPartition]
 
 
 def topic_results(
-    topics: list[AddPartitionsToTxnTopic], codes: Codes, *, is_joined: bool
+    topics: list[AddPartitionsToTxnTopic], codes: PartitionCodes, *, is_joined: bool
 ) -> list[AddPartitionsToTxnTopicResult]:
     """is_joined: one for each topic, and one in it for each partition, however often they are named. So Kafka answers
     where partitions have codes of their own; with one code for all, it has an answer for each mention."""

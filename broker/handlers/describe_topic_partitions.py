@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from broker.api.authorization import Operation, ResourceType
 from broker.api.authorized_operations import authorized_operations, is_allowed
-from broker.metadata.topic_names import INTERNAL_TOPICS, is_valid_topic_name
+from broker.metadata.image import NO_LEADER
+from broker.metadata.topic_names import is_valid_topic_name
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import INTERNAL_TOPICS
 from protocol.messages.describe_topic_partitions_response import (
     Cursor,
     DescribeTopicPartitionsResponse,
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
     from broker.broker import Broker
     from broker.metadata.image import PartitionImage, TopicImage
     from protocol.messages.describe_topic_partitions_request import DescribeTopicPartitionsRequest
-
-NO_LEADER = -1
 
 
 def describe_topic_partitions(

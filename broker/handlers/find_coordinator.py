@@ -15,11 +15,9 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
-from broker.coordinators.group_coordinator import OFFSETS_TOPIC
-from broker.coordinators.transaction_coordinator import TRANSACTION_STATE
-from broker.metadata.topic_creation import SHARE_GROUP_STATE
 from broker.runtime.delayed import Deferred
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from protocol.messages.find_coordinator_response import Coordinator, FindCoordinatorResponse
 
 if TYPE_CHECKING:
@@ -42,7 +40,7 @@ class KeyType(Enum):
 
 
 STATE_TOPICS = {
-    KeyType.GROUP: OFFSETS_TOPIC,
+    KeyType.GROUP: GROUP_OFFSETS,
     KeyType.TRANSACTION: TRANSACTION_STATE,
     KeyType.SHARE: SHARE_GROUP_STATE,
 }
@@ -97,7 +95,7 @@ def find(key: str, key_type: KeyType, context: RequestContext, broker: Broker) -
         match key_type:
             case KeyType.GROUP:
                 context.require(Operation.DESCRIBE, ResourceType.GROUP, key)
-                leader = leader_of(OFFSETS_TOPIC, broker.groups.partition_for(key), broker)
+                leader = leader_of(GROUP_OFFSETS, broker.groups.partition_for(key), broker)
             case KeyType.TRANSACTION:
                 context.require(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
                 leader = leader_of(TRANSACTION_STATE, broker.transactions.partition_for(key), broker)

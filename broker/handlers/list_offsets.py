@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from broker.api.authorization import Operation, ResourceType
 from broker.partitions.reading import NO_EPOCH, IsolationLevel, check_leader_epoch
 from broker.runtime.delayed import Deferred
+from protocol.batch_header import NO_TIMESTAMP
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_offsets_response import (
     ListOffsetsPartitionResponse,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from storage.log import TimestampOffset
 
 LEADER_EPOCH_SINCE = 4
-NO_TIMESTAMP = -1
 
 LATEST = -1
 EARLIEST = -2

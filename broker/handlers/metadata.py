@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 
 from broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
 from broker.api.authorized_operations import NOT_ASKED_FOR, authorized_operations, is_allowed
-from broker.metadata.topic_names import INTERNAL_TOPICS, is_valid_topic_name
+from broker.metadata.image import NO_LEADER
+from broker.metadata.topic_names import is_valid_topic_name
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import INTERNAL_TOPICS
 from protocol.messages.metadata_response import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
 
 NULL_MEANS_ALL_SINCE = 1
 TOPIC_IDS_SINCE = 12
-NO_LEADER = -1
 
 
 def metadata(request: MetadataRequest, context: RequestContext, broker: Broker) -> MetadataResponse:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from broker.api.authorization import Operation, ResourceType
 from broker.api.error_replies import code_for
-from broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from broker.coordinators.shard import COORDINATOR_CODES, RecordsOf
 from broker.coordinators.verification import Operation as Verification
 from broker.coordinators.verification import TransactionalProducer, Unverified, Verdict
 from broker.runtime.delayed import Deferred
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import GROUP_OFFSETS
 from protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
 from protocol.messages.txn_offset_commit_response import (
     TxnOffsetCommitResponse,
@@ -92,7 +92,7 @@ class TransactionalCommit:
             self._write(None)
             return
         try:
-            partition = broker.partitions.get(OFFSETS_TOPIC, index)
+            partition = broker.partitions.get(GROUP_OFFSETS, index)
         except KafkaError as missing:
             self._refuse(missing)
             return
@@ -100,7 +100,7 @@ class TransactionalCommit:
             TransactionalProducer(request.transactional_id, request.producer_id, request.producer_epoch),
             [Unverified(partition, None)],
             operation,
-            lambda verdicts: self._verified(verdicts[OFFSETS_TOPIC, index]),
+            lambda verdicts: self._verified(verdicts[GROUP_OFFSETS, index]),
             waits_for_the_last=False,
         )
 

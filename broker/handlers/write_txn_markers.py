@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
 from broker.api.authorized_operations import is_allowed
-from broker.coordinators.transaction_markers import Codes, TxnMarker
+from broker.coordinators.transaction_markers import TxnMarker
 from broker.runtime.delayed import Deferred
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.write_txn_markers_response import (
@@ -21,6 +21,7 @@ from protocol.messages.write_txn_markers_response import (
     WritableTxnMarkerTopicResult,
     WriteTxnMarkersResponse,
 )
+from protocol.topic_partition import PartitionCodes
 
 if TYPE_CHECKING:
     from broker.api.context import RequestContext
@@ -52,7 +53,7 @@ def marker_of(asked: WritableTxnMarker) -> TxnMarker:
     )
 
 
-def response_to(markers: Sequence[TxnMarker], results: Sequence[Codes]) -> WriteTxnMarkersResponse:
+def response_to(markers: Sequence[TxnMarker], results: Sequence[PartitionCodes]) -> WriteTxnMarkersResponse:
     by_producer: dict[int, dict[str, dict[int, ErrorCode]]] = {}
     for marker, codes in zip(markers, results, strict=True):
         topics = by_producer.setdefault(marker.producer_id, {})

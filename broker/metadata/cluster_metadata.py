@@ -32,12 +32,12 @@ from broker.metadata.registration import (
 from broker.metadata.snapshots import BOOTSTRAP, bootstrap_snapshot, is_complete, records_in, snapshots_among
 from broker.metadata.strays import strays
 from broker.metadata.supported_features import METADATA_VERSION, SUPPORTED_FEATURES
-from broker.metadata.topic_names import METADATA_TOPIC
 from broker.runtime.clock import Clock
 from broker.runtime.delayed import Deferred
 from broker.runtime.workers import Outcome, Workers
 from protocol.control_records import leader_change_batch
 from protocol.errors import KafkaError
+from protocol.internal_topics import CLUSTER_METADATA
 from protocol.messages.abort_transaction_record import AbortTransactionRecord
 from protocol.struct import Message
 from storage.checkpoints import topic_id_bytes
@@ -310,9 +310,9 @@ METADATA_VERSION_OF_NEW = SUPPORTED_FEATURES[METADATA_VERSION][1]
 
 def _open_log(log_directory: LogDirectory, now_ms: int) -> Log:
     config = LogConfig(flush_messages=1, cleanup_policy=frozenset())
-    if (METADATA_TOPIC, 0) in log_directory.partitions():
-        return log_directory.open_log(METADATA_TOPIC, 0, METADATA_TOPIC_ID, config, now_ms=now_ms)
-    return log_directory.create_log(METADATA_TOPIC, 0, METADATA_TOPIC_ID, config, now_ms=now_ms)
+    if (CLUSTER_METADATA, 0) in log_directory.partitions():
+        return log_directory.open_log(CLUSTER_METADATA, 0, METADATA_TOPIC_ID, config, now_ms=now_ms)
+    return log_directory.create_log(CLUSTER_METADATA, 0, METADATA_TOPIC_ID, config, now_ms=now_ms)
 
 
 def _load(disk: Disk, metadata_log: Log, loader: Loader) -> None:

@@ -12,6 +12,7 @@ from broker.metadata.supported_features import (
     SUPPORTED_FEATURES,
     TRANSACTION_VERSION,
 )
+from protocol.internal_topics import TRANSACTION_STATE
 from protocol.messages.begin_transaction_record import BeginTransactionRecord
 from protocol.messages.broker_registration_change_record import BrokerRegistrationChangeRecord
 from protocol.messages.config_record import ConfigRecord
@@ -23,7 +24,6 @@ from protocol.struct import Message
 
 UNASSIGNED = bytes(16)  # the directory of a replica elsewhere
 PLAINTEXT = 0  # the security protocol's id
-TRANSACTION_STATE = "__transaction_state"
 
 
 def first_features() -> list[Message]:

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterable
 
 from broker.metadata.image import MetadataImage
-from broker.metadata.topic_names import METADATA_TOPIC
-
-TopicPartition = tuple[str, int]
+from protocol.internal_topics import CLUSTER_METADATA
+from protocol.topic_partition import TopicPartition
 
 
 def strays(
@@ -18,7 +17,9 @@ def strays(
 
     topic_id_of  the topic that a directory was made for; None where it does not tell, then its name decides
     """
-    return [one for one in found if one[0] != METADATA_TOPIC and not _is_known(image, node_id, one, topic_id_of(*one))]
+    return [
+        one for one in found if one[0] != CLUSTER_METADATA and not _is_known(image, node_id, one, topic_id_of(*one))
+    ]
 
 
 def _is_known(image: MetadataImage, node_id: int, found: TopicPartition, topic_id: bytes | None) -> bool:

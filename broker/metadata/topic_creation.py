@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from broker.metadata.decision import Decision
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from broker.configuration.config import BrokerConfig
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.metadata")
 
-GROUP_OFFSETS = "__consumer_offsets"
-TRANSACTION_STATE = "__transaction_state"
-SHARE_GROUP_STATE = "__share_group_state"
 MOST_COMPLAINTS = 1_000  # remembered, so as not to be repeated
 
 

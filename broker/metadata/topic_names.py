@@ -5,8 +5,6 @@ import re
 from broker.configuration.settings import InvalidSetting
 
 MAX_LENGTH = 249
-METADATA_TOPIC = "__cluster_metadata"
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 def check_topic_name(name: str) -> None:

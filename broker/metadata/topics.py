@@ -14,8 +14,9 @@ from broker.configuration.settings import InvalidSetting
 from broker.configuration.topic_settings import validate_topic_settings
 from broker.metadata.decision import MAX_RECORDS, Decision
 from broker.metadata.image import MetadataImage, Node, TopicImage
-from broker.metadata.topic_names import METADATA_TOPIC, check_topic_name, collision_key
+from broker.metadata.topic_names import check_topic_name, collision_key
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import CLUSTER_METADATA
 from protocol.messages.config_record import ConfigRecord
 from protocol.messages.partition_record import PartitionRecord
 from protocol.messages.remove_topic_record import RemoveTopicRecord
@@ -75,7 +76,7 @@ def create_topics(
     """
     names = [topic.name for topic in topics]
     repeated = _repeated(names)
-    wanted = [topic for topic in topics if topic.name not in repeated and topic.name != METADATA_TOPIC]
+    wanted = [topic for topic in topics if topic.name not in repeated and topic.name != CLUSTER_METADATA]
     if sum(_asked_partitions(topic, defaults) for topic in wanted) > MAX_PARTITIONS:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
     existing = {collision_key(name): name for name in image.topics}
@@ -91,8 +92,8 @@ def create_topics(
     if len(records) > MAX_RECORDS:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
     for name in dict.fromkeys(names):
-        if name == METADATA_TOPIC:
-            what = f"Creation of internal topic {METADATA_TOPIC} is prohibited."
+        if name == CLUSTER_METADATA:
+            what = f"Creation of internal topic {CLUSTER_METADATA} is prohibited."
             results.append(TopicResult(name, KafkaError(ErrorCode.INVALID_REQUEST, what)))
         elif name in repeated:
             results.append(TopicResult(name, KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from broker.runtime.clock import Clock, Timers
 from broker.runtime.workers import Outcome, Workers
-from storage.checkpoints import TopicPartition
+from protocol.topic_partition import TopicPartition
 from storage.cleanable import Cleanable, cleanable, filthiest
 from storage.cleaner import UNCLEANABLE, CleanerPass
 

@@ -10,10 +10,10 @@ import logging
 from collections.abc import Callable, Container, Iterator
 from typing import TYPE_CHECKING
 
-from broker.metadata.topic_names import INTERNAL_TOPICS
 from broker.partitions.group_commit import AppendFlush, SyncRounds
 from broker.partitions.partition import Partition
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from broker.metadata.image import MetadataImage, PartitionImage, TopicImage

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.api.context import AllowAll, Authorizer
 from broker.coordinators.verification import Operation
+from broker.produce.request import NO_OFFSET
 from protocol.api_keys import ApiKey
+from protocol.batch_header import NO_TIMESTAMP
 from protocol.errors import KafkaError
 from protocol.frames import response_chunks
 from protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
@@ -44,7 +46,6 @@ CORRELATION_ID_AT = 4  # in an answer, behind its length
 CORRELATION_ID = Packing(">i")
 # What differs between the answers for one partition: base offset, log append time, log start offset.
 NUMBERS = Packing(">qqq")
-NO_OFFSET = NO_TIMESTAMP = -1
 MOST_KNOWN = 100_000
 
 

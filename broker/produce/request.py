@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from broker.api.authorization import Operation, ResourceType
 from broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred
+from protocol.batch_header import NO_TIMESTAMP
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce_response import (
     BatchIndexAndErrorMessage,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 TOPIC_IDS_SINCE = 13
 NO_OFFSET = -1
-NO_TIMESTAMP = -1
 ACKS = frozenset({-1, 0, 1})
 ADMIN_CLIENT_ID = "__admin_client"  # the one that Kafka lets write into internal topics
 # Of the log itself, or met before it was asked: with these Kafka does not tell where the log starts.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.metadata.topic_creation import SHARE_GROUP_STATE
 from broker.sharing.group_settings import ShareGroupSettings
 from broker.sharing.persister import LocalPersister
 from broker.sharing.shares import Shares
+from protocol.internal_topics import SHARE_GROUP_STATE
 
 if TYPE_CHECKING:
     from broker.sharing.broker_view import ShareBroker

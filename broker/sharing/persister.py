@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from broker.metadata.topic_creation import SHARE_GROUP_STATE
 from broker.runtime.delayed import Deferred
 from broker.shares.key import SharePartitionKey
 from broker.shares.state.turn import Outcome, StateSummary, StoredState
 from broker.shares.state_batch import StateBatch
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import SHARE_GROUP_STATE
 
 if TYPE_CHECKING:
     from broker.coordinators.share_coordinator import ShareCoordinator

@@ -5,11 +5,12 @@ Source: docs/spec/transactions.md#s2-3, #s2-4, #s3-7.
 
 from __future__ import annotations
 
-from broker.transactions.entry import TopicPartition, Txn
+from broker.transactions.entry import Txn
 from broker.transactions.tables import ADD_PARTITIONS, VERIFY_PARTITIONS, Cell, Claim, TxnState
 from broker.transactions.transitions import added
 from broker.transactions.turn import Moment
 from protocol.errors import ErrorCode, KafkaError
+from protocol.topic_partition import TopicPartition
 
 
 def claim_of(txn: Txn, producer_id: int, producer_epoch: int) -> Claim:

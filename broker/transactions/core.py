@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from broker.transactions.add_partitions import add_partitions, verify_partitions
 from broker.transactions.end_txn import end_txn
-from broker.transactions.entry import Forgotten, TopicPartition, Txn, TxnRecord
+from broker.transactions.entry import Forgotten, Txn, TxnRecord
 from broker.transactions.init_producer_id import init_producer_id, timeout_ms
 from broker.transactions.listing import Filter, described, listed
 from broker.transactions.tables import EXPIRABLE, TxnState
@@ -34,6 +34,7 @@ from broker.transactions.turn import (
     Token,
     TransactionConfig,
 )
+from protocol.batch_header import NO_PRODUCER_ID
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_transactions_response import TransactionState
 from protocol.messages.end_txn_request import EndTxnRequest
@@ -41,13 +42,12 @@ from protocol.messages.end_txn_response import EndTxnResponse
 from protocol.messages.init_producer_id_request import InitProducerIdRequest
 from protocol.messages.init_producer_id_response import InitProducerIdResponse
 from protocol.messages.list_transactions_response import TransactionState as ListedTransaction
+from protocol.topic_partition import PartitionCodes, TopicPartition
 
-NO_PRODUCER_ID = -1
 MARKER_RETRY_MS = 100
 NOTHING: frozenset[TopicPartition] = frozenset()
 
 R = TypeVar("R")
-Codes = Mapping[TopicPartition, ErrorCode]
 
 
 class TransactionCore:
@@ -172,7 +172,7 @@ class TransactionCore:
         *,
         asked_version: int,
         moment: Moment,
-    ) -> Outcome[Codes]:
+    ) -> Outcome[PartitionCodes]:
         """asked_version: what the request's own version stands for, 2 for partitions that a produce brings, else 0."""
         txn = self._require(transactional_id)
         grown = add_partitions(txn, producer_id, producer_epoch, partitions, asked_version, moment)
@@ -181,7 +181,7 @@ class TransactionCore:
 
     def verify_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]
-    ) -> Outcome[Codes]:
+    ) -> Outcome[PartitionCodes]:
         """Whether they take part. Writes nothing."""
         txn = self._require(transactional_id)
         return Outcome(verify_partitions(txn, producer_id, producer_epoch, partitions), must_sync=txn.is_two_phase)

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.transactions.tables import KEPT, PREPARED, Row, TxnState
-
-TopicPartition = tuple[str, int]
+from protocol.topic_partition import TopicPartition
 
 MAX_EPOCH = 32_767
 LAST_USABLE_EPOCH = MAX_EPOCH - 1  # so that there is always one more, for a marker or to fence with

@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from broker.transactions.entry import TopicPartition, Txn
+from broker.transactions.entry import Txn
 from broker.transactions.tables import KAFKA_NAMES, TxnState
 from protocol.messages.describe_transactions_response import TopicData, TransactionState
 from protocol.messages.list_transactions_response import TransactionState as ListedTransaction
+from protocol.topic_partition import TopicPartition
 
 NONE = -1
 STATES_BY_NAME = {name: state for state, name in KAFKA_NAMES.items()}

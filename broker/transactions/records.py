@@ -10,13 +10,14 @@ import struct
 from functools import lru_cache
 from itertools import groupby
 
-from broker.transactions.entry import LAST_USABLE_EPOCH, Forgotten, TopicPartition, Txn, TxnRecord
+from broker.transactions.entry import LAST_USABLE_EPOCH, Forgotten, Txn, TxnRecord
 from broker.transactions.tables import STORED, TxnState
 from protocol.codec import decode, encode
 from protocol.errors import MalformedMessage
 from protocol.messages.transaction_log_key import TransactionLogKey
 from protocol.messages.transaction_log_value import PartitionsSchema, TransactionLogValue
 from protocol.records import Headers
+from protocol.topic_partition import TopicPartition
 
 SHORT = struct.Struct(">h")
 VERSION_BYTES = 2

@@ -7,16 +7,10 @@ record cannot say under which version its step was taken, so everything is then 
 a new producer id, because the epochs are used up, comes out as PRODUCER_ID_NEEDED until it is given one.
 """
 
-from broker.transactions.entry import (
-    LAST_USABLE_EPOCH,
-    MAX_EPOCH,
-    NEVER_EXPIRES_MS,
-    TopicPartition,
-    Txn,
-    is_exhausted,
-)
+from broker.transactions.entry import LAST_USABLE_EPOCH, MAX_EPOCH, NEVER_EXPIRES_MS, Txn, is_exhausted
 from broker.transactions.tables import COMPLETED, KEPT, NEXT, Row, TxnState
 from broker.transactions.turn import PRODUCER_ID_NEEDED, ProducerIdNeeded
+from protocol.topic_partition import TopicPartition
 
 
 def client_version(asked: int, transaction_version: int) -> int:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Generic, NamedTuple, TypeVar
 
-from broker.transactions.entry import TopicPartition, Txn, TxnRecord
+from broker.transactions.entry import Txn, TxnRecord
+from protocol.topic_partition import TopicPartition
 
 R_co = TypeVar("R_co", covariant=True)
 

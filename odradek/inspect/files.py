@@ -11,7 +11,6 @@ from typing import TypeAlias
 from odradek.inspect.entries import Finding
 from odradek.inspect.fixed_files import read_offset_index, read_snapshot, read_time_index, read_txn_index
 from odradek.inspect.frames import REQUEST, RESPONSE, FrameKind, read_frames
-from odradek.inspect.internal_records import CLUSTER_METADATA
 from odradek.inspect.logs import read_log
 from odradek.inspect.text_files import (
     read_json,
@@ -21,6 +20,7 @@ from odradek.inspect.text_files import (
     read_partition_metadata,
     read_properties,
 )
+from protocol.internal_topics import CLUSTER_METADATA
 
 Reader: TypeAlias = Callable[[bytes, int], Iterator[Finding]]
 

@@ -17,6 +17,7 @@ from odradek.inspect.messages import as_tree
 from protocol.codec import decode
 from protocol.control_records import ControlType, control_type
 from protocol.errors import MalformedMessage, UnsupportedVersion
+from protocol.internal_topics import CLUSTER_METADATA, GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from protocol.kafka_json import kafka_json
 from protocol.messages import MODULES, message_class
 from protocol.records import Record
@@ -37,8 +38,6 @@ CONTROL_VALUES: Mapping[ControlType, str] = {
 }
 
 KEY_VERSION = 0
-TRANSACTION_STATE, GROUP_OFFSETS = "__transaction_state", "__consumer_offsets"
-SHARE_GROUP_STATE, CLUSTER_METADATA = "__share_group_state", "__cluster_metadata"
 SHARE_STATE_MODULES = ("share_snapshot", "share_update")  # their types are also those of offsets
 METADATA_FRAME_VERSION = 1
 CLASSIC_GROUP, CONSUMERS = "GroupMetadata", "consumer"

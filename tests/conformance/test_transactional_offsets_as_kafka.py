@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from broker.groups.records import decode_record
 from protocol.batch_header import batches
+from protocol.internal_topics import GROUP_OFFSETS
 from protocol.messages.offset_commit_value import OffsetCommitValue
 from protocol.records import records_of
 from protocol.struct import ZERO_UUID
@@ -37,13 +37,13 @@ def scene() -> Clients:
 @pytest.mark.parametrize("name", ["transactions-tv0", "transactions-tv1", "transactions-tv2"])
 def test_no_topic_id_is_stored_with_them(tmp_path: Path, scene: Clients, name: str) -> None:
     """TxnOffsetCommit names topics by name, and Kafka stores only what the request held: no id, in no byte."""
-    logs = sorted(unpack(name, tmp_path).glob(f"{OFFSETS_TOPIC}-*/*.log"))
+    logs = sorted(unpack(name, tmp_path).glob(f"{GROUP_OFFSETS}-*/*.log"))
     of_kafka = [found for log in logs for found in transactional_values(log.read_bytes())]
     assert of_kafka
     pair = scene.init()
     for _, value in of_kafka:
         scene.commit_offset_in_transaction(pair, value.offset, metadata=value.metadata)
-    log = scene.partition(OFFSETS_TOPIC).log
+    log = scene.partition(GROUP_OFFSETS).log
     ours = [found for portion in log.reader.scan(0, log.log_end_offset) for found in transactional_values(portion)]
     assert [value.topic_id for _, value in ours] == [value.topic_id for _, value in of_kafka] == [ZERO_UUID] * len(ours)
     assert [len(raw) for raw, _ in ours] == [len(raw) for raw, _ in of_kafka]

@@ -5,11 +5,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 
-from broker.coordinators.group_coordinator import OFFSETS_TOPIC
-from broker.metadata.topic_creation import TRANSACTION_STATE
-from broker.metadata.topic_names import METADATA_TOPIC
 from broker.transactions.listing import Filter
 from protocol.errors import KafkaError
+from protocol.internal_topics import CLUSTER_METADATA, GROUP_OFFSETS, TRANSACTION_STATE
 from storage.log_config import LogConfig
 from storage.log_directory import LogDirectory
 from tests.damage.outcome import Outcome, outcome_of
@@ -20,7 +18,7 @@ from tests.support.fake_disk import FakeDisk
 from tests.support.log_builder import NODE, NOW_MS, TOPIC_ID, LogOnDisk
 
 DATA = "/data"
-INTERNAL = (METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTION_STATE)
+INTERNAL = (CLUSTER_METADATA, GROUP_OFFSETS, TRANSACTION_STATE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from broker.runtime.delayed import Deferred
 from protocol.errors import ErrorCode
+from protocol.internal_topics import GROUP_OFFSETS
 from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequest,
@@ -18,7 +18,7 @@ from tests.support.transactional_clients import GROUP, ID, TIMEOUT_MS, TV1, TV2,
 
 E = ErrorCode
 T0 = ("t", 0)
-OFFSETS = (OFFSETS_TOPIC, 0)
+OFFSETS = (GROUP_OFFSETS, 0)
 DAY_MS = 24 * 60 * 60 * 1000
 
 
@@ -77,10 +77,10 @@ def test_known_bug_62_nor_do_offsets_that_wait_for_the_coordinators_yes() -> Non
         transactional_id=ID, group_id=GROUP, producer_id=pair[0], producer_epoch=pair[1], topics=[offsets]
     )
     reply = scene.ask(request, 5)
-    assert scene.write_marker(pair, commit=False, topic=OFFSETS_TOPIC) is E.NONE
+    assert scene.write_marker(pair, commit=False, topic=GROUP_OFFSETS) is E.NONE
     coordinator.held.pop()()
     assert answer_of(reply).topics[0].partitions[0].error_code == E.INVALID_TXN_STATE.value
-    log = scene.partition(OFFSETS_TOPIC).log
+    log = scene.partition(GROUP_OFFSETS).log
     assert log.last_stable_offset == log.high_watermark
 
 

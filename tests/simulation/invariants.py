@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from broker.partitions.partition import Partition
 from broker.transactions.listing import Filter
 from protocol.batch_header import batches
@@ -15,6 +14,7 @@ from protocol.codec import decode
 from protocol.control_records import read_marker
 from protocol.errors import KafkaError
 from protocol.frames import request_bytes
+from protocol.internal_topics import GROUP_OFFSETS
 from protocol.messages.offset_fetch_request import OffsetFetchRequest
 from protocol.messages.offset_fetch_response import OffsetFetchResponse
 from protocol.records import records_of
@@ -68,7 +68,7 @@ class Invariants:
             assert stable <= log.high_watermark <= log.log_end_offset
             seen.last_stable_offset, seen.log_end_offset = stable, log.log_end_offset
             self._read_on(partition, seen)
-            if topic_partition[0] == OFFSETS_TOPIC:
+            if topic_partition[0] == GROUP_OFFSETS:
                 self._check_offsets(broker)
         self._check_nothing_is_stuck(broker)
 
@@ -95,7 +95,7 @@ class Invariants:
             headers = [header for _, header in batches(portion)]
             aborted = log.reader.aborted_transactions(headers[0].base_offset, headers[-1].last_offset + 1)
             for offset, value in committed_records(portion, aborted, self._marker_of(partition, seen)):
-                if partition.topic != OFFSETS_TOPIC:
+                if partition.topic != GROUP_OFFSETS:
                     self._see(partition, seen, offset, value)
         seen.read_to = end
 

@@ -18,12 +18,12 @@ from broker.broker import Broker
 from broker.configuration.config import BrokerConfig
 from broker.configuration.listeners import Listener
 from broker.coordinators.cluster_view import ImageView
-from broker.coordinators.group_coordinator import OFFSETS_TOPIC, CoordinatorSettings, GroupCoordinator
+from broker.coordinators.group_coordinator import CoordinatorSettings, GroupCoordinator
 from broker.coordinators.partition_sync import LocalPartitionSync, PartitionSync
 from broker.coordinators.producer_ids import ProducerIds
 from broker.coordinators.shard import ShardLog
 from broker.coordinators.shard_log import PartitionLog
-from broker.coordinators.transaction_coordinator import TRANSACTION_STATE, TransactionCoordinator, TransactionSettings
+from broker.coordinators.transaction_coordinator import TransactionCoordinator, TransactionSettings
 from broker.coordinators.transaction_markers import LocalMarkerWriter, MarkerWriter
 from broker.coordinators.two_phase import TwoPhaseProducers
 from broker.coordinators.verification import Verifier
@@ -38,6 +38,7 @@ from broker.partitions.group_commit import AppendFlush, SyncRounds
 from broker.partitions.housekeeping import Housekeeping
 from broker.partitions.partition import Partition
 from broker.partitions.registry import Partitions
+from protocol.internal_topics import GROUP_OFFSETS, TRANSACTION_STATE
 from storage.log_config import LogConfig
 from storage.log_directory import Identity, LogDirectory
 from tests.simulation.virtual_time import Life, VirtualTime, VirtualTimers, VirtualWorkers
@@ -141,7 +142,7 @@ class SimulatedBroker:
             CoordinatorSettings.of(config),
             time,
             self.timers,
-            open_log=lambda index: LogInTurns(self.partitions.get(OFFSETS_TOPIC, index), self.workers),
+            open_log=lambda index: LogInTurns(self.partitions.get(GROUP_OFFSETS, index), self.workers),
             spawn=self._spawn,
             new_uuid=self.new_uuid,
             cluster=ImageView(image, config.current_text),
@@ -174,7 +175,7 @@ class SimulatedBroker:
             self.timers,
         )
         self.housekeeping.start(config.log_initial_task_delay_ms)
-        self.groups.start(self._partition_count(OFFSETS_TOPIC))
+        self.groups.start(self._partition_count(GROUP_OFFSETS))
         self.transactions.start(self._partition_count(TRANSACTION_STATE))
 
     def new_uuid(self) -> bytes:
@@ -221,7 +222,7 @@ class SimulatedBroker:
 
     def topic_created(self, topic: TopicImage) -> None:
         self.partitions.topic_created(topic)
-        if topic.name == OFFSETS_TOPIC:
+        if topic.name == GROUP_OFFSETS:
             self.groups.offsets_topic_created(len(topic.partitions))
         elif topic.name == TRANSACTION_STATE:
             self.transactions.state_topic_created(len(topic.partitions))

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from broker.metadata.supported_features import TRANSACTION_VERSION
-from broker.metadata.topic_creation import TRANSACTION_STATE, internal_topic
+from broker.metadata.topic_creation import internal_topic
 from broker.metadata.topics import NewTopic
 from broker.transactions.listing import Filter
 from protocol.codec import decode
 from protocol.errors import ErrorCode
 from protocol.frames import request_bytes, response_has_tags
+from protocol.internal_topics import GROUP_OFFSETS, TRANSACTION_STATE
 from protocol.messages import response_class
 from protocol.messages.end_txn_request import EndTxnRequest
 from protocol.messages.feature_level_record import FeatureLevelRecord
@@ -79,7 +79,7 @@ class Stage:
         self.wait(500)
 
     def _make_topics(self) -> None:
-        internal = [internal_topic(name, self.config) for name in (TRANSACTION_STATE, OFFSETS_TOPIC)]
+        internal = [internal_topic(name, self.config) for name in (TRANSACTION_STATE, GROUP_OFFSETS)]
         self.broker.auto_creation.create(
             [NewTopic("orders", 2, 1), NewTopic("input", 1, 1), *[each for each in internal if each is not None]]
         )

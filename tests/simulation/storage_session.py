@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from protocol.records import NewRecord, batches, build_batch, crc_ok, records_of
-from storage.checkpoints import TopicPartition
+from protocol.topic_partition import TopicPartition
 from storage.log import Log
 from storage.log_config import LogConfig
 from storage.log_directory import Identity, LogDirectory, remove_directory_tree

@@ -12,10 +12,10 @@ from enum import Enum
 
 import pytest
 
-from broker.metadata.topic_creation import TRANSACTION_STATE
 from broker.transactions.entry import LAST_USABLE_EPOCH, Txn
 from broker.transactions.records import encode_record
 from protocol.errors import ErrorCode
+from protocol.internal_topics import TRANSACTION_STATE
 from protocol.records import NewRecord, build_batch
 from storage.log import Origin
 from tests.simulation.stage import EXPIRATION_MS, ID, P0, P1, TIMEOUT_MS, Stage

@@ -11,8 +11,8 @@ from itertools import count
 
 import pytest
 
-from broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from protocol.errors import ErrorCode
+from protocol.internal_topics import GROUP_OFFSETS
 from tests.simulation.stage import NO_PAIR, P0, P1, Pair, Stage
 from tests.simulation.transaction_world import NOW_MS
 from tests.support.fake_disk import Crashed, FakeDisk
@@ -206,11 +206,11 @@ def test_every_answer_is_synced_the_decision_before_its_markers_and_these_before
     begin(stage, notes)
     assert synced(stage, write_first) == ["__transaction_state", "orders"]
     assert synced(stage, write_again) == ["orders"]
-    assert sorted(synced(stage, commit_offset)) == [OFFSETS_TOPIC, "__transaction_state"]
+    assert sorted(synced(stage, commit_offset)) == [GROUP_OFFSETS, "__transaction_state"]
     assert synced(stage, keep) == ["__transaction_state"]
     decision, *markers = synced(stage, commit)
     assert decision == "__transaction_state"
-    assert sorted(markers) == [OFFSETS_TOPIC, "orders"]
+    assert sorted(markers) == [GROUP_OFFSETS, "orders"]
 
 
 def test_a_transaction_that_becomes_a_two_phase_commit_is_recorded_as_such_before_its_records_are_synced() -> None:
@@ -220,7 +220,7 @@ def test_a_transaction_that_becomes_a_two_phase_commit_is_recorded_as_such_befor
         assert synced(stage, step) == [], step.__name__
     first, *records = synced(stage, make_two_phase)
     assert first == "__transaction_state"
-    assert sorted(records) == [OFFSETS_TOPIC, "orders"]
+    assert sorted(records) == [GROUP_OFFSETS, "orders"]
     notes.ongoing = stage.pair
     assert synced(stage, write_zombie) == ["orders"], "what still comes in is synced as well"
 

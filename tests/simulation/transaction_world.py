@@ -10,9 +10,8 @@ from random import Random
 from typing import Any
 
 from broker.configuration.config import BrokerConfig
-from broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from broker.metadata.supported_features import TRANSACTION_VERSION
-from broker.metadata.topic_creation import TRANSACTION_STATE, internal_topic
+from broker.metadata.topic_creation import internal_topic
 from broker.metadata.topics import NewTopic
 from broker.transactions.entry import MAX_EPOCH, Txn
 from broker.transactions.listing import Filter
@@ -20,6 +19,7 @@ from broker.transactions.records import encode_record
 from protocol.codec import decode
 from protocol.errors import ErrorCode
 from protocol.frames import request_bytes
+from protocol.internal_topics import GROUP_OFFSETS, TRANSACTION_STATE
 from protocol.messages.feature_level_record import FeatureLevelRecord
 from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.fetch_response import FetchResponse
@@ -49,7 +49,7 @@ from tests.support.metadata import config_with
 
 NOW_MS = 1_800_000_000_000
 DATA_PARTITIONS: list[TopicPartition] = [("orders", 0), ("orders", 1), ("mail", 0)]
-OFFSET_PARTITIONS: list[TopicPartition] = [(OFFSETS_TOPIC, 0), (OFFSETS_TOPIC, 1)]
+OFFSET_PARTITIONS: list[TopicPartition] = [(GROUP_OFFSETS, 0), (GROUP_OFFSETS, 1)]
 ANSWER_TIMEOUT_MS = 400
 FETCH_VERSION = 12
 OLD_PRODUCER_ID = 5_000_000  # of an earlier life
@@ -128,7 +128,7 @@ class World:
         """The broker's first start, and what it is asked for before anything goes wrong."""
         self.broker = broker = self._start_broker()
         topics = [NewTopic("orders", 2, 1), NewTopic("mail", 1, 1), NewTopic(INPUT, 1, 1)]
-        internal = [internal_topic(name, self.config) for name in (TRANSACTION_STATE, OFFSETS_TOPIC)]
+        internal = [internal_topic(name, self.config) for name in (TRANSACTION_STATE, GROUP_OFFSETS)]
         broker.auto_creation.create([*topics, *[each for each in internal if each is not None]])
         broker.metadata.commit([FeatureLevelRecord(name=TRANSACTION_VERSION, feature_level=self.plan.level)])
         self._pass(1_000, check=False)

@@ -8,17 +8,12 @@ import pytest
 from broker.configuration.config import configure
 from broker.configuration.state_topics import CREATABLE
 from broker.metadata.image import MetadataImage
-from broker.metadata.topic_creation import (
-    GROUP_OFFSETS,
-    SHARE_GROUP_STATE,
-    TRANSACTION_STATE,
-    TopicCreation,
-    internal_topic,
-)
+from broker.metadata.topic_creation import TopicCreation, internal_topic
 from broker.metadata.topics import NewTopic, TopicResult
 from broker.runtime.delayed import Deferred
 from protocol.errors import ErrorCode as E
 from protocol.errors import KafkaError
+from protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from protocol.messages.config_record import ConfigRecord
 from protocol.messages.partition_record import PartitionRecord
 from protocol.messages.topic_record import TopicRecord

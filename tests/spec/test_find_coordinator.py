@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from broker.handlers.find_coordinator import find_coordinator
-from broker.metadata.topic_creation import SHARE_GROUP_STATE
 from broker.runtime.delayed import Deferred
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE
 from protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from tests.support.broker_scene import BrokerScene, answer_of
 from tests.support.fake_disk import FakeDisk
@@ -51,10 +50,10 @@ def scene() -> Scene:
 
 def test_the_first_question_about_a_group_makes_the_offsets_topic_and_waits_for_it(scene: Scene) -> None:
     answer = scene.ask(3, "g")
-    assert scene.asked_for == [OFFSETS_TOPIC]
+    assert scene.asked_for == [GROUP_OFFSETS]
     assert isinstance(answer, Deferred)
     assert not answer.is_done
-    scene.scene.topic(OFFSETS_TOPIC, 3)
+    scene.scene.topic(GROUP_OFFSETS, 3)
     scene.made[0].resolve([])
     found = answer_of(answer)
     assert (found.error_code, found.node_id, found.host, found.port) == (0, 1, "localhost", 9092)
@@ -68,8 +67,8 @@ def test_if_the_topic_cannot_be_made_the_coordinator_is_not_available(scene: Sce
 
 
 def test_each_key_is_answered_for_itself_from_version_4_on(scene: Scene) -> None:
-    scene.scene.topic(OFFSETS_TOPIC, 3)
-    scene.scene.image.topics[OFFSETS_TOPIC].partitions[2].leader = None
+    scene.scene.topic(GROUP_OFFSETS, 3)
+    scene.scene.image.topics[GROUP_OFFSETS].partitions[2].leader = None
     found = scene.ask(4, "a", "", "bb")
     assert [(one.key, one.error_code) for one in found.coordinators] == [("a", 0), ("", 0), ("bb", NOT_AVAILABLE)]
     assert [one.error_message for one in found.coordinators] == ["", "", ""]
@@ -77,7 +76,7 @@ def test_each_key_is_answered_for_itself_from_version_4_on(scene: Scene) -> None
 
 @pytest.mark.parametrize(("version", "message"), [(0, ""), (1, "NONE"), (3, "NONE")])
 def test_versions_1_to_3_say_that_nothing_is_wrong(scene: Scene, version: int, message: str) -> None:
-    scene.scene.topic(OFFSETS_TOPIC, 3)
+    scene.scene.topic(GROUP_OFFSETS, 3)
     assert scene.ask(version, "g").error_message == message
 
 
@@ -113,7 +112,7 @@ def test_the_first_question_about_a_share_partition_makes_the_state_topic(scene:
 
 
 def test_who_may_not_describe_a_group_is_not_told(scene: Scene) -> None:
-    scene.scene.topic(OFFSETS_TOPIC, 3)
+    scene.scene.topic(GROUP_OFFSETS, 3)
 
     class Nobody:
         def require(self, *_: object) -> None:

@@ -10,13 +10,7 @@ import pytest
 
 from broker.configuration.config import BrokerConfig
 from broker.coordinators.cluster_view import ImageView
-from broker.coordinators.group_coordinator import (
-    OFFSETS_TOPIC,
-    CoordinatorSettings,
-    GroupCoordinator,
-    OffsetsTopic,
-    java_hash,
-)
+from broker.coordinators.group_coordinator import CoordinatorSettings, GroupCoordinator, OffsetsTopic, java_hash
 from broker.coordinators.shard_log import PartitionLog
 from broker.groups.consumer.config import ConsumerConfig, MigrationPolicy
 from broker.groups.outcome import GroupConfig
@@ -35,6 +29,7 @@ from broker.runtime.delayed import Deferred
 from protocol.api_keys import ApiKey
 from protocol.compression import Compression
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import GROUP_OFFSETS
 from protocol.messages.delete_groups_request import DeleteGroupsRequest
 from protocol.messages.describe_groups_request import DescribeGroupsRequest
 from protocol.messages.heartbeat_request import HeartbeatRequest
@@ -100,13 +95,13 @@ class Scene:
             SETTINGS,
             self.scene.clock,
             self.scene.timers,
-            open_log=lambda index: PartitionLog(self.scene.partition(OFFSETS_TOPIC, index), self.scene.workers),
+            open_log=lambda index: PartitionLog(self.scene.partition(GROUP_OFFSETS, index), self.scene.workers),
             spawn=lambda work: self._tasks.append(asyncio.ensure_future(work)),
             new_uuid=self._new_uuid,
             cluster=ImageView(self.scene.image, BrokerConfig({}).current_text),
         )
         self.scene.broker.groups = self.groups
-        topic = self.scene.image.topics.get(OFFSETS_TOPIC)
+        topic = self.scene.image.topics.get(GROUP_OFFSETS)
         self.groups.start(None if topic is None else len(topic.partitions))
 
     def _new_uuid(self) -> bytes:
@@ -114,7 +109,7 @@ class Scene:
         return self._members.to_bytes(16, "big")
 
     async def make_offsets_topic(self, **settings: Any) -> None:
-        self.scene.topic(OFFSETS_TOPIC, 3, **settings)
+        self.scene.topic(GROUP_OFFSETS, 3, **settings)
         self.groups.offsets_topic_created(3)
         await self.loaded()
 
@@ -194,7 +189,7 @@ async def test_before_the_topic_is_made_nobody_coordinates() -> None:
 
 async def test_while_a_partition_is_loading_it_says_so_and_heartbeats_are_fine() -> None:
     scene = Scene()
-    scene.scene.topic(OFFSETS_TOPIC, 3)
+    scene.scene.topic(GROUP_OFFSETS, 3)
     scene.groups.offsets_topic_created(3)
     assert code_of_commit(scene.commit(1)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert scene.ask(HeartbeatRequest(group_id="g", member_id="m"), 4).error_code == 0

@@ -14,7 +14,6 @@ from broker.api.error_replies import code_for, error_reply
 from broker.configuration.config import BrokerConfig
 from broker.configuration.resources import ConfigResourceType
 from broker.coordinators.share_coordinator import ShareCoordinator, ShareCoordinatorSettings
-from broker.metadata.topic_creation import SHARE_GROUP_STATE
 from broker.runtime.delayed import Deferred
 from broker.shares.key import SharePartitionKey
 from broker.shares.state.core import ShareCoordinatorConfig
@@ -27,6 +26,7 @@ from protocol.api_keys import ApiKey
 from protocol.codec import decode, encode
 from protocol.compression import Compression
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import SHARE_GROUP_STATE
 from protocol.messages import response_class
 from protocol.messages.share_acknowledge_request import (
     AcknowledgementBatch as AcknowledgeBatch,

@@ -14,11 +14,11 @@ from broker.api.context import ConnectionInfo, RequestContext
 from broker.api.error_replies import code_for, error_reply
 from broker.configuration.config import BrokerConfig
 from broker.coordinators.cluster_view import ImageView
-from broker.coordinators.group_coordinator import OFFSETS_TOPIC, CoordinatorSettings, GroupCoordinator, OffsetsTopic
+from broker.coordinators.group_coordinator import CoordinatorSettings, GroupCoordinator, OffsetsTopic
 from broker.coordinators.partition_sync import LocalPartitionSync
 from broker.coordinators.producer_ids import OnProducerId, ProducerIds
 from broker.coordinators.shard_log import PartitionLog
-from broker.coordinators.transaction_coordinator import TRANSACTION_STATE, TransactionCoordinator, TransactionSettings
+from broker.coordinators.transaction_coordinator import TransactionCoordinator, TransactionSettings
 from broker.coordinators.transaction_markers import LocalMarkerWriter, MarkerWriter, OnWritten, TxnMarker
 from broker.groups.outcome import GroupConfig
 from broker.handlers.add_offsets_to_txn import add_offsets_to_txn
@@ -36,6 +36,7 @@ from protocol.codec import decode, encode
 from protocol.compression import Compression
 from protocol.control_records import Marker, read_marker
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import GROUP_OFFSETS, TRANSACTION_STATE
 from protocol.messages.partition_change_record import PartitionChangeRecord
 from protocol.records import NewRecord, batches, build_batch
 from protocol.struct import Message
@@ -159,7 +160,7 @@ class TransactionBroker(BrokerScene):
             CoordinatorSettings(GroupConfig(), OffsetsTopic(3, 1, {}), Compression.NONE, 600_000),
             self.clock,
             self.timers,
-            open_log=lambda index: EagerLog(self.partitions.get(OFFSETS_TOPIC, index), self.workers),
+            open_log=lambda index: EagerLog(self.partitions.get(GROUP_OFFSETS, index), self.workers),
             spawn=run,
             new_uuid=lambda: bytes(16),
             cluster=ImageView(self.image, BrokerConfig({}).current_text),
@@ -205,7 +206,7 @@ class TransactionBroker(BrokerScene):
         topic = super().topic(name, partition_count, **settings)
         if name == TRANSACTION_STATE:
             self.transactions.state_topic_created(partition_count)
-        elif name == OFFSETS_TOPIC:
+        elif name == GROUP_OFFSETS:
             self.groups.offsets_topic_created(partition_count)
         return topic
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 import pytest
 
 from broker.transactions.core import TransactionCore
-from broker.transactions.entry import TopicPartition, Txn, TxnRecord
+from broker.transactions.entry import Txn, TxnRecord
 from broker.transactions.init_producer_id import check_request
 from broker.transactions.records import decode_record, encode_record, record_headers, revive
 from broker.transactions.tables import TxnState
@@ -27,6 +27,7 @@ from protocol.messages.end_txn_request import EndTxnRequest
 from protocol.messages.end_txn_response import EndTxnResponse
 from protocol.messages.init_producer_id_request import InitProducerIdRequest
 from protocol.records import Headers
+from protocol.topic_partition import TopicPartition
 
 R = TypeVar("R")
 S = TxnState

@@ -11,14 +11,12 @@ from importlib import import_module
 from typing import Any
 
 from broker.api.context import ConnectionInfo, RequestContext
-from broker.coordinators.group_coordinator import OFFSETS_TOPIC
-from broker.coordinators.transaction_coordinator import TRANSACTION_STATE
-from broker.coordinators.verification import Codes, TopicPartition
 from broker.runtime.delayed import Deferred
 from protocol.api_keys import ApiKey
 from protocol.codec import decode, encode
 from protocol.control_records import read_marker
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import GROUP_OFFSETS, TRANSACTION_STATE
 from protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
 from protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
 from protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -61,6 +59,7 @@ from protocol.messages.write_txn_markers_request import (
 from protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
 from protocol.records import NewRecord, batches, build_batch, records_of
 from protocol.struct import Message
+from protocol.topic_partition import PartitionCodes, TopicPartition
 from tests.support.broker_scene import NOW_MS, answer_of
 from tests.support.fake_disk import FakeDisk
 from tests.support.transaction_broker import TransactionBroker
@@ -94,7 +93,7 @@ class Clients(TransactionBroker):
         self._incarnation = incarnation
         self.leader_epoch = incarnation
         self.topic("t", 2)  # first: offsets of topics that are not there are forgotten when they are loaded
-        self.topic(OFFSETS_TOPIC, cleanup_policy=frozenset({"compact"}))
+        self.topic(GROUP_OFFSETS, cleanup_policy=frozenset({"compact"}))
         self.topic(TRANSACTION_STATE, cleanup_policy=frozenset({"compact"}))
 
     def start_coordinator(self) -> None:
@@ -378,14 +377,14 @@ class Answering:
         *,
         verify_only: bool,
         asked_version: int,
-    ) -> Codes | Deferred[Codes]:
+    ) -> PartitionCodes | Deferred[PartitionCodes]:
         wanted = frozenset(partitions)
         self.asked.append((transactional_id, producer_id, producer_epoch, wanted, verify_only, asked_version))
         code = self._codes.pop(0) if len(self._codes) > 1 else self._codes[0]
         codes = dict.fromkeys(wanted, code)
         if self._at_once:
             return codes
-        answer: Deferred[Codes] = Deferred()
+        answer: Deferred[PartitionCodes] = Deferred()
         self.held.append(lambda: answer.resolve(codes))
         return answer
 

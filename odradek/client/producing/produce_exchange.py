@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 
 from odradek.client.errors import code_of
 from odradek.client.values import TopicPartition
+from protocol.batch_header import NO_TIMESTAMP
 from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse
 
 NO_OFFSET = -1
-NO_TIMESTAMP = -1
 SINCE_TRANSACTION_V2 = 12  # from this version of Produce on the broker itself adds partitions to the transaction
 WITH_NAMES = 12  # from version 13 on topics go by their ids
 

@@ -9,6 +9,7 @@ from odradek.client.producing.producer_batch import Identity
 from odradek.client.producing.verdicts import Verdict, verdict
 from odradek.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from protocol.api_keys import ApiKey
+from protocol.batch_header import NO_LEADER_EPOCH
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from protocol.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
@@ -18,8 +19,6 @@ from protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequestTopic,
 )
 from protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
-
-NO_LEADER_EPOCH = -1
 
 
 def add_partitions(

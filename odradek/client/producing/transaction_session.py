@@ -31,6 +31,7 @@ from odradek.client.producing.transaction_requests import (
 from odradek.client.producing.verdicts import Verdict, as_exception, verdict
 from odradek.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from protocol.api_keys import ApiKey
+from protocol.batch_header import NO_PRODUCER_ID
 from protocol.errors import ErrorCode
 from protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
 from protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
@@ -49,7 +50,6 @@ TRANSACTION_V2 = 2  # of the feature transaction.version
 END_TXN_V2, TXN_OFFSET_COMMIT_V2 = 5, 5
 ADD_PARTITIONS_OF_CLIENTS = 3  # from 4 on it is a request between brokers
 TWO_PHASE_COMMIT = 6  # InitProducerId since KIP-939
-NO_PRODUCER_ID = -1
 # A coordinator is done with the transaction before within milliseconds.
 CONCURRENT_BACKOFF_MS = 20
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from broker.coordinators.transaction_coordinator import TRANSACTION_STATE
 from broker.runtime.delayed import Deferred
 from broker.transactions.core import MARKER_RETRY_MS
 from broker.transactions.listing import Filter
 from protocol.control_records import marker_batch
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import TRANSACTION_STATE
 from protocol.messages.end_txn_request import EndTxnRequest
 from protocol.messages.end_txn_response import EndTxnResponse
 from protocol.messages.init_producer_id_request import InitProducerIdRequest

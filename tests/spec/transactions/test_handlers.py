@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
-from broker.coordinators.transaction_coordinator import TRANSACTION_STATE
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import TRANSACTION_STATE
 from protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
 from protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
 from protocol.messages.add_partitions_to_txn_request import (

@@ -5,9 +5,10 @@ Rules: docs/spec/transactions.md#s4-8; scenarios 58 to 61 and 69: #s8-4.
 
 import pytest
 
-from broker.coordinators.transaction_markers import Codes, LocalMarkerWriter, TxnMarker
+from broker.coordinators.transaction_markers import LocalMarkerWriter, TxnMarker
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import NewRecord, build_batch
+from protocol.topic_partition import PartitionCodes
 from storage.log import Origin
 from storage.producer_state import ProducerEntry
 from tests.support.broker_scene import NOW_MS
@@ -25,7 +26,7 @@ class Scene(TransactionBroker):
         self.writer = LocalMarkerWriter(self.partitions, self.groups, self.clock)
 
     def mark(self, epoch: int, *, commit: bool = True, version: int = 2, coordinator_epoch: int = 0) -> ErrorCode:
-        results: list[Codes] = []
+        results: list[PartitionCodes] = []
         marker = TxnMarker(PID, epoch, commit, coordinator_epoch, version, [P0])
         self.writer.write([marker], lambda answered: results.extend(answered))
         (codes,) = results

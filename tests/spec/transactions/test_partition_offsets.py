@@ -8,11 +8,11 @@ from __future__ import annotations
 import pytest
 
 from broker.api.authorization import Operation, ResourceType
-from broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from broker.groups.effects import CoordinatorRecord
 from broker.handlers.txn_offset_commit import ANSWERS
 from protocol.batch_header import batches
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import GROUP_OFFSETS
 from protocol.messages.consumer_group_current_member_assignment_key import ConsumerGroupCurrentMemberAssignmentKey
 from protocol.messages.consumer_group_current_member_assignment_value import (
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -35,7 +35,7 @@ from tests.support.transaction_scene import refused
 from tests.support.transactional_clients import GROUP, ID, Answering, Clients, Pair
 
 E = ErrorCode
-OFFSETS = (OFFSETS_TOPIC, 0)
+OFFSETS = (GROUP_OFFSETS, 0)
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_scenario_030_a_new_clients_offsets_open_the_transaction(scene: Clients)
     assert scene.commit_offset_in_transaction(pair, 10) is E.NONE
     described = scene.transactions.describe(ID)
     assert described.transaction_state == "Ongoing"
-    assert [(topic.topic, topic.partitions) for topic in described.topics] == [(OFFSETS_TOPIC, [0])]
+    assert [(topic.topic, topic.partitions) for topic in described.topics] == [(GROUP_OFFSETS, [0])]
 
 
 def test_scenario_031_a_plain_commit_that_came_later_is_not_overwritten(scene: Clients) -> None:
@@ -103,11 +103,11 @@ def test_the_batch_in_the_log_is_the_producers_with_sequence_0(scene: Clients) -
     pair = scene.init()
     scene.commit_offset_in_transaction(pair, 10)
     scene.commit_offset_in_transaction(pair, 11)
-    log = scene.partition(OFFSETS_TOPIC).log
+    log = scene.partition(GROUP_OFFSETS).log
     headers = [header for portion in log.reader.scan(0) for _, header in batches(portion)]
     assert [(header.producer_id, header.producer_epoch, header.base_sequence) for header in headers] == [(*pair, 0)] * 2
     assert all(header.is_transactional and not header.is_control for header in headers)
-    producer = scene.producers(topic=OFFSETS_TOPIC)[pair[0]]
+    producer = scene.producers(topic=GROUP_OFFSETS)[pair[0]]
     assert (producer.last_sequence, producer.current_txn_start_offset) == (0, 0)
 
 
@@ -124,14 +124,14 @@ def test_scenario_068_a_marker_waits_for_a_group_coordinator_that_is_loading(sce
     scene.commit_offset_in_transaction(pair, 10)
     (shard,) = scene.groups.shards
     shard.unload(E.COORDINATOR_LOAD_IN_PROGRESS)
-    assert scene.write_marker(pair, commit=True, topic=OFFSETS_TOPIC) is E.NOT_LEADER_OR_FOLLOWER
-    assert scene.markers_in(OFFSETS_TOPIC) == []
+    assert scene.write_marker(pair, commit=True, topic=GROUP_OFFSETS) is E.NOT_LEADER_OR_FOLLOWER
+    assert scene.markers_in(GROUP_OFFSETS) == []
 
 
 def test_a_marker_by_request_moves_the_offsets_too(scene: Clients) -> None:
     pair = scene.init()
     scene.commit_offset_in_transaction(pair, 10)
-    assert scene.write_marker((pair[0], pair[1] + 1), commit=True, topic=OFFSETS_TOPIC) is E.NONE
+    assert scene.write_marker((pair[0], pair[1] + 1), commit=True, topic=GROUP_OFFSETS) is E.NONE
     assert scene.committed_offset(require_stable=True) == 10
 
 
@@ -227,7 +227,7 @@ def test_what_the_transactions_coordinator_refuses_is_told_in_words_that_the_cli
     for version, expected in zip((3, 4, 5), told, strict=True):
         assert scene.commit_offset_in_transaction((7, 0), 10, version=version) is expected
     assert [asked[4] for asked in coordinator.asked] == [True, True, False]
-    assert scene.partition(OFFSETS_TOPIC).log.log_end_offset == 0
+    assert scene.partition(GROUP_OFFSETS).log.log_end_offset == 0
 
 
 def test_the_table_names_no_code_that_clients_of_a_coordinator_cannot_use() -> None:
@@ -259,7 +259,7 @@ def test_before_the_offsets_topic_is_made_there_is_nobody_to_keep_them(
 ) -> None:
     scene.broker.config.transaction_partition_verification_enable = enabled
     pair = scene.init()
-    scene.delete_topic(OFFSETS_TOPIC)
+    scene.delete_topic(GROUP_OFFSETS)
     scene.groups.offsets_topic_deleted()
     assert scene.commit_offset_in_transaction(pair, 10, version=version) is code
 
@@ -282,7 +282,7 @@ def test_without_verification_an_old_clients_offsets_are_taken_at_its_word(scene
 def test_nobody_in_particular_has_no_transaction(scene: Clients, pair: Pair) -> None:
     scene.broker.config.transaction_partition_verification_enable = False
     assert scene.commit_offset_in_transaction(pair, 10, version=4) is E.INVALID_PRODUCER_ID_MAPPING
-    assert scene.partition(OFFSETS_TOPIC).log.log_end_offset == 0
+    assert scene.partition(GROUP_OFFSETS).log.log_end_offset == 0
 
 
 def test_a_zombies_offsets_are_refused(scene: Clients) -> None:
@@ -337,7 +337,7 @@ def test_offsets_of_a_topic_deleted_while_the_coordinator_is_asked_are_unknown(s
         "kept": E.NONE,
     }
     scene.coordinator = scene.transactions
-    scene.write_marker(pair, commit=True, topic=OFFSETS_TOPIC)
+    scene.write_marker(pair, commit=True, topic=GROUP_OFFSETS)
     scene.topic("t")
     assert scene.committed_offset() == -1
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.coordinators.transaction_coordinator import TRANSACTION_STATE
 from broker.transactions.core import MARKER_RETRY_MS
 from protocol.codec import decode, is_flexible
 from protocol.errors import ErrorCode
 from protocol.frames import read_request_header
+from protocol.internal_topics import TRANSACTION_STATE
 from protocol.messages import request_class, response_class
 from protocol.struct import Message
 from tests.support.oracle import Exchange, exchanges, needs_oracle

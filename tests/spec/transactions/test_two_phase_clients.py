@@ -7,11 +7,11 @@ import pytest
 
 from broker.api.authorization import Operation, ResourceType
 from broker.api.served import SERVED
-from broker.coordinators.transaction_coordinator import TRANSACTION_STATE
 from broker.transactions.entry import NEVER_MS
 from broker.transactions.turn import TransactionConfig
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
+from protocol.internal_topics import TRANSACTION_STATE
 from protocol.records import NewRecord, build_batch
 from storage.log import Origin
 from tests.support.fake_disk import Fault

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from broker.coordinators.transaction_coordinator import TRANSACTION_STATE
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import TRANSACTION_STATE
 from protocol.messages.init_producer_id_request import InitProducerIdRequest
 from tests.support.broker_scene import answer_of
 from tests.support.transaction_broker import TransactionBroker
