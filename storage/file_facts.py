@@ -1,37 +1,44 @@
-"""What is known of a file that carries no checksum of its own: its size and its CRC-32C."""
+"""What is known of a file that carries no checksum of its own: its size and its CRC-32C.
+
+Facts are text, as the manifest has them, `size/crc`, and are only ever compared: a start reads those of every file of
+every log, and has no time to make numbers of them.
+"""
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from protocol.checksum import crc32c
 from storage.disk import Buffer
 from storage.file_names import TIME_INDEX
 from storage.index import TIME_ENTRY_BYTES
 
+FactsByName: TypeAlias = Mapping[str, str]  # by file name without directory
 
-class FileFacts(NamedTuple):
-    """`crc` is None for a `.log`, whose batches have their own; `tail_crc` is that of the last time index entry."""
-
-    size_bytes: int
-    crc: int | None = None
-    tail_crc: int | None = None
-
-    @classmethod
-    def of(cls, name: str, data: Buffer) -> "FileFacts":
-        tail = crc32c(data[-TIME_ENTRY_BYTES:]) if name.endswith(TIME_INDEX) else None
-        return cls(len(data), crc32c(data), tail)
-
-    def match(self, data: Buffer) -> bool:
-        return len(data) == self.size_bytes and crc32c(data) == self.crc
+NOTHING_NOTED: FactsByName = {}
 
 
-FactsByName: TypeAlias = Mapping[str, FileFacts]  # file name without directory
+def facts_of(name: str, data: Buffer) -> str:
+    """`size/crc`; of a time index `size/crc/crc of the last entry`."""
+    if name.endswith(TIME_INDEX):
+        return f"{len(data)}/{crc32c(data)}/{crc32c(data[-TIME_ENTRY_BYTES:])}"
+    return f"{len(data)}/{crc32c(data)}"
+
+
+def facts_of_log(size_bytes: int) -> str:
+    """A `.log`: its batches have CRCs."""
+    return f"{size_bytes}"
 
 
 def is_as_left(left: FactsByName, name: str, data: Buffer) -> bool:
     """Whether `data` is what the clean stop left under `name`; also where nobody took note of it."""
     facts = left.get(name)
-    return facts is None or facts.match(data)
+    return facts is None or facts == facts_of(name, data)
 
 
-NOTHING_NOTED: FactsByName = {}
+def is_last_entry_as_left(left: FactsByName, name: str, size_bytes: int, entry: Buffer) -> bool:
+    """The same of a time index of which only the last entry was read."""
+    facts = left.get(name)
+    if facts is None:
+        return True
+    size, _, crc = facts.split("/")
+    return (size, crc) == (str(size_bytes), str(crc32c(entry)))

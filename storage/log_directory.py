@@ -33,7 +33,7 @@ from storage.checkpoints import (
     encode_partition_metadata,
 )
 from storage.disk import Disk, HeldLock
-from storage.file_facts import FactsByName, FileFacts, is_as_left
+from storage.file_facts import FactsByName, is_as_left
 from storage.file_names import (
     PARTITION_METADATA,
     doomed_directory,
@@ -76,7 +76,7 @@ class LogDirectory:
         lock: HeldLock,
         meta: MetaProperties,
         tail_cache: TailCache,
-        left: dict[str, dict[str, FileFacts]],
+        left: dict[str, dict[str, str]],
     ) -> None:
         """left: by directory, what a clean stop said of its files"""
         self._disk = disk
@@ -264,7 +264,7 @@ class LogDirectory:
         self._disk.rename(self._path_of(topic, partition), target)
         return target
 
-    def _left_in(self, topic: str, partition: int) -> dict[str, FileFacts]:
+    def _left_in(self, topic: str, partition: int) -> dict[str, str]:
         return self._left.get(partition_directory(topic, partition), {})
 
     def _path_of(self, topic: str, partition: int) -> str:

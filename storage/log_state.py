@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from storage.file_facts import FileFacts
 from storage.leader_epochs import LeaderEpochs
 from storage.log_sync import SnapshotToWrite
 from storage.producer_state import ProducerStates
@@ -22,4 +21,4 @@ class LogState:
     active_is_saved: bool = False  # the index files of the active segment are as they ought to be
     unsynced_segments: list[Segment] = field(default_factory=list)  # inactive, built anew above the recovery point
     unsynced_snapshots: list[SnapshotToWrite] = field(default_factory=list)
-    noted: dict[str, FileFacts] = field(default_factory=dict)  # what the clean stop said of its files
+    noted: dict[str, str] = field(default_factory=dict)  # what the clean stop said of its files

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from storage.checkpoints import encode_epochs
 from storage.directory_guard import DirectoryGuard
 from storage.disk import REPLACE_SUFFIX, Disk, DiskFile
-from storage.file_facts import FileFacts
+from storage.file_facts import facts_of
 from storage.file_names import LEADER_EPOCHS
 from storage.leader_epochs import LeaderEpochs
 from storage.producer_snapshot import encode_snapshot
@@ -42,7 +42,7 @@ class SyncTicket:
     sync_directory: bool = False  # files in it are new
     guard: DirectoryGuard = field(default_factory=DirectoryGuard)
     error: OSError | None = None
-    noted: dict[str, FileFacts] = field(default_factory=dict)  # of the files that it has written, by name
+    noted: dict[str, str] = field(default_factory=dict)  # of the files that it has written, by name
 
     def run(self) -> None:
         self.attempt(self._run)
@@ -71,7 +71,7 @@ class SyncTicket:
                 disk.write_bytes(path, data)
                 files.append(disk.open(path))
             name = path.rpartition("/")[2].removesuffix(REPLACE_SUFFIX)
-            self.noted[name] = FileFacts.of(name, data)
+            self.noted[name] = facts_of(name, data)
         return files
 
     def put_in_place(self) -> bool:

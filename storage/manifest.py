@@ -7,11 +7,12 @@ the mark of the clean shutdown then names another broker epoch.
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 
 from protocol.checksum import crc32c
 from storage.checkpoints import CLEAN_SHUTDOWN, decode_clean_shutdown
 from storage.disk import Disk
-from storage.file_facts import NOTHING_NOTED, FactsByName, FileFacts
+from storage.file_facts import NOTHING_NOTED, FactsByName, facts_of, facts_of_log
 from storage.file_names import LEADER_EPOCHS, LOG, OFFSET_INDEX, PARTITION_METADATA, TIME_INDEX, TXN_INDEX, offset_file
 from storage.segment import Segment
 
@@ -26,13 +27,12 @@ def encode_manifest(broker_epoch: int, directories: Mapping[str, FactsByName]) -
     """directories  by name within the data directory, "." for its own files"""
     lines = [str(broker_epoch)]
     for directory, files in directories.items():
-        for name, facts in files.items():
-            lines.append(" ".join([directory, name, *(str(fact) for fact in facts if fact is not None)]))
+        lines.append(" ".join([directory, *chain.from_iterable(files.items())]))
     body = "".join(f"{line}\n" for line in lines).encode()
     return f"{_VERSION} {crc32c(body)}\n".encode() + body
 
 
-def read_manifest(disk: Disk, path: str) -> dict[str, dict[str, FileFacts]]:
+def read_manifest(disk: Disk, path: str) -> dict[str, dict[str, str]]:
     """Of the data directory at `path`; empty where there is none that counts."""
     names = (f"{path}/{MANIFEST}", f"{path}/{CLEAN_SHUTDOWN}")
     if not all(map(disk.exists, names)):
@@ -41,7 +41,7 @@ def read_manifest(disk: Disk, path: str) -> dict[str, dict[str, FileFacts]]:
     return decode_manifest(data, decode_clean_shutdown(mark)) or {}
 
 
-def decode_manifest(data: bytes, broker_epoch: int | None) -> dict[str, dict[str, FileFacts]] | None:
+def decode_manifest(data: bytes, broker_epoch: int | None) -> dict[str, dict[str, str]] | None:
     """None for a damaged file, and for one of another broker epoch."""
     head, _, body = data.partition(b"\n")
     if head != f"{_VERSION} {crc32c(body)}".encode():
@@ -49,10 +49,10 @@ def decode_manifest(data: bytes, broker_epoch: int | None) -> dict[str, dict[str
     epoch, *lines = body.decode().splitlines()
     if epoch != str(broker_epoch):
         return None
-    directories: dict[str, dict[str, FileFacts]] = {}
+    directories = {}
     for line in lines:
-        directory, name, *facts = line.split(" ")
-        directories.setdefault(directory, {})[name] = FileFacts(*map(int, facts))
+        directory, *facts = line.split(" ")
+        directories[directory] = dict(zip(facts[::2], facts[1::2], strict=True))
     return directories
 
 
@@ -76,7 +76,7 @@ class ManifestMaker:
         logs = {}
         for segment in segments:
             base_offset = segment.base_offset
-            logs[offset_file(base_offset, LOG)] = FileFacts(segment.size_bytes)
+            logs[offset_file(base_offset, LOG)] = facts_of_log(segment.size_bytes)
             for suffix in (
                 (OFFSET_INDEX, TIME_INDEX, TXN_INDEX) if len(segment.txn_index) else (OFFSET_INDEX, TIME_INDEX)
             ):
@@ -84,17 +84,17 @@ class ManifestMaker:
                 files.append((offset_file(base_offset, suffix), segment.path(suffix)))
         self.directories[directory.rpartition("/")[2]] = logs | self._facts(files, noted)
 
-    def _facts(self, files: Iterable[tuple[str, str]], noted: FactsByName) -> dict[str, FileFacts]:
-        found: dict[str, FileFacts] = {}
+    def _facts(self, files: Iterable[tuple[str, str]], noted: FactsByName) -> dict[str, str]:
+        found: dict[str, str] = {}
         for name, path in files:
             facts = noted.get(name) or self._read_back(name, path)
             if facts is not None:
                 found[name] = facts
         return found
 
-    def _read_back(self, name: str, path: str) -> FileFacts | None:
+    def _read_back(self, name: str, path: str) -> str | None:
         if self._may_read_bytes <= 0 or not self._disk.exists(path):
             return None
         data = self._disk.read_bytes(path)
         self._may_read_bytes -= len(data)
-        return FileFacts.of(name, data)
+        return facts_of(name, data)

@@ -18,7 +18,7 @@ from protocol.errors import MalformedMessage
 from protocol.records import BatchHeader, batches
 from storage.checkpoints import RECOVERY_POINTS, CorruptCheckpoint, decode_epochs
 from storage.disk import Disk
-from storage.file_facts import FileFacts, is_as_left
+from storage.file_facts import facts_of_log, is_as_left
 from storage.file_names import (
     LEADER_EPOCHS,
     LOG,
@@ -57,7 +57,7 @@ class Checkpointed:
     recovery_point: int | None = None  # None: nothing
     log_start_offset: int = 0
     is_clean: bool = False  # the last process closed this log properly
-    left: dict[str, FileFacts] = field(default_factory=dict)  # its files then, by name; empty where nobody took note
+    left: dict[str, str] = field(default_factory=dict)  # its files then, by name; empty where nobody took note
 
 
 def new_log_state(disk: Disk, directory: str, *, now_ms: int, start_offset: int = 0) -> LogState:
@@ -114,8 +114,8 @@ class _Loader:
             if name.endswith(LOG):
                 path = f"{self._directory}/{name}"
                 size_bytes = self._disk.size(path) if name in self._names else 0
-                if size_bytes != facts.size_bytes:
-                    raise CorruptLog(f"{path} has {size_bytes} bytes; at the clean stop it had {facts.size_bytes}")
+                if facts_of_log(size_bytes) != facts:
+                    raise CorruptLog(f"{path} has {size_bytes} bytes; at the clean stop it had {facts}")
 
     def _offsets(self, suffix: str) -> list[int]:
         offsets = (offset_of(name) for name in self._names if name.endswith(suffix))

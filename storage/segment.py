@@ -8,11 +8,10 @@ Indexes of older segments are read when they are first needed.
 import logging
 from collections.abc import Iterator, Sequence
 
-from protocol.checksum import crc32c
 from protocol.errors import MalformedMessage
 from protocol.records import HEADER_BYTES, BatchHeader, read_batch_header
 from storage.disk import Buffer, Disk, DiskFile
-from storage.file_facts import NOTHING_NOTED, FactsByName, is_as_left
+from storage.file_facts import NOTHING_NOTED, FactsByName, is_as_left, is_last_entry_as_left
 from storage.file_names import LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, offset_file
 from storage.index import MAX_RELATIVE_OFFSET, TIME_ENTRY_BYTES, CorruptIndex, OffsetIndex, TimeIndex
 from storage.staged_batch import StagedBatch, staged_batch
@@ -257,8 +256,8 @@ class Segment:
         if size_bytes < TIME_ENTRY_BYTES or size_bytes % TIME_ENTRY_BYTES:
             return None
         data = bytes(file.read_at(TIME_ENTRY_BYTES, size_bytes - TIME_ENTRY_BYTES))
-        left = self._left.get(offset_file(self.base_offset, TIME_INDEX))
-        if left is not None and (left.size_bytes, left.tail_crc) != (size_bytes, crc32c(data)):
+        name = offset_file(self.base_offset, TIME_INDEX)
+        if not is_last_entry_as_left(self._left, name, size_bytes, data):
             return None
         return TimeIndex.from_bytes(
             self.base_offset, data

@@ -3,7 +3,6 @@
 import pytest
 
 from storage.checkpoints import encode_clean_shutdown
-from storage.file_facts import FileFacts
 from storage.log_config import LogConfig
 from storage.manifest import decode_manifest, encode_manifest
 from tests.support.compaction_scene import COMPACT, CompactedLog
@@ -11,10 +10,7 @@ from tests.support.log_builder import LogOnDisk
 
 SEGMENTS = LogConfig(segment_bytes=500, index_interval_bytes=100)
 FIRST_INDEX = "/data/t-0/00000000000000000000.index"
-DIRECTORIES = {
-    ".": {"meta.properties": FileFacts(3, 4)},
-    "t-0": {"0.log": FileFacts(5), "0.timeindex": FileFacts(1, 2, 3)},
-}
+DIRECTORIES = {".": {"meta.properties": "3/4"}, "t-0": {"0.log": "5", "0.timeindex": "1/2/3"}}
 
 
 def filled() -> LogOnDisk:
