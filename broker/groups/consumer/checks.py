@@ -1,4 +1,4 @@
-"""What can be said of a heartbeat before its group is looked up. docs/spec/consumer-groups.md#s2-1"""
+"""The checks of a heartbeat that need no group. Source: docs/spec/consumer-groups.md#s2-1."""
 
 from __future__ import annotations
 

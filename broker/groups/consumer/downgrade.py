@@ -1,6 +1,6 @@
-"""A consumer group becomes a classic one when its last member of the consumer protocol is gone.
+"""A consumer group becomes a classic one when its last member of the consumer protocol leaves.
 
-Where `group.consumer.migration.policy` allows it; those that are left begin a rebalance, with what they have.
+`group.consumer.migration.policy` has to allow it; the remaining members begin a rebalance, with their partitions.
 Source: docs/spec/consumer-groups.md#s11-3.
 """
 

@@ -1,4 +1,4 @@
-"""What members of the classic protocol put into their metadata and get as assignment: the embedded consumer protocol.
+"""The embedded consumer protocol: the metadata and assignments of members of the classic protocol.
 
 Two bytes of version, then the message; a version above the highest known is read as the highest.
 """

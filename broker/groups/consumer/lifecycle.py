@@ -1,4 +1,7 @@
-"""A consumer group from its records to its end: replay, loading, timers. docs/spec/consumer-groups.md#s8-1"""
+"""The life of a consumer group outside of requests: replay, loading, timers.
+
+Source: docs/spec/consumer-groups.md#s8-1.
+"""
 
 from __future__ import annotations
 

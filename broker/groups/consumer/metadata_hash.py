@@ -1,6 +1,6 @@
-"""A number for the topics that a group is subscribed to: when it changes, there is something new to assign (KIP-1101).
+"""A hash of the topics that a group is subscribed to: when it changes, there is something new to assign (KIP-1101).
 
-Kafka's own number, so that a group goes from one to the other without a rebalance.
+It is Kafka's own hash, so that a group moves between Kafka and Odradek without a rebalance.
 Source: docs/spec/consumer-groups.md#s12-4.
 """
 

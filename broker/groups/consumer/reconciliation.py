@@ -1,4 +1,4 @@
-"""How one member comes from what it has to what it shall have: give up first, then take what is free.
+"""How one member gets from its current assignment to its target: it first revokes, then takes what is free.
 
 A decision about one member and its heartbeat; nothing here knows the group. Source: docs/spec/consumer-groups.md#s4.
 """

@@ -1,6 +1,6 @@
-"""The target assignment: what each member shall own in the end. docs/spec/consumer-groups.md#s3
+"""The target assignment: the partitions that each member shall own in the end. Source: docs/spec/consumer-groups.md#s3.
 
-It is computed in a heartbeat that finds the group's epoch ahead of it, and no more often than once in
+It is computed in a heartbeat that finds the group epoch ahead of it, at most once in
 `consumer.assignment.interval.ms`.
 """
 

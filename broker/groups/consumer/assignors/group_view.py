@@ -1,4 +1,4 @@
-"""What an assignor is told and what it answers."""
+"""The input and the output of an assignor."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The order in which Java's hash maps and sets give back what was put into them.
+"""The iteration order of Java's hash maps and sets.
 
-Kafka's assignors follow it, and whoever wants to assign as they do must too. Nobody else may rely on it.
+Kafka's assignors follow it, so an assignor that is to give the same result must too. Nothing else may depend on it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The `uniform` assignor: everybody gets as many partitions as the others, and nothing moves without need.
+"""The `uniform` assignor: all members get equally many partitions, and nothing moves without need.
 
-Where all members are subscribed alike. Source: docs/spec/consumer-groups.md#s4-1.
+For groups whose members have the same subscription. Source: docs/spec/consumer-groups.md#s4-1.
 """
 
 from __future__ import annotations

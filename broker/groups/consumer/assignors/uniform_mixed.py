@@ -1,8 +1,8 @@
-"""The `uniform` assignor where members are subscribed differently.
+"""The `uniform` assignor for members with different subscriptions.
 
-Owners keep what they may. What nobody has goes, topic by topic, to the subscriber with the least; then, topic by topic
-and again, partitions move from the subscribers with the most to those with the least, until that no longer helps.
-Gives what Kafka 4.3.1's class gives for the same input.
+Owners keep what they may. Unowned partitions go, topic by topic, to the subscriber with the fewest; then, topic by
+topic and repeatedly, partitions move from the subscribers with the most to those with the fewest, until that no longer
+helps. The result is that of Kafka 4.3.1's class for the same input.
 """
 
 from __future__ import annotations
