@@ -14,7 +14,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo 'make run           start the broker on localhost:9092, data in ./data (more options: ARGS="--port 9093")'
-	@echo 'make test          unit, spec, fuzz and client tests'
+	@echo 'make test          unit, spec and client tests'
+	@echo 'make fuzz          damaged and generated messages to our codec; FUZZ=n executions per API and version, 200 if nothing is said'
 	@echo 'make check         ruff, mypy, the import rules, and whether the docs'"'"' links resolve and their prose wraps'
 	@echo 'make sim SEED=n    one simulation again; SEEDS=n tries that many, 200 if nothing is said'
 	@echo 'make bench         measure this broker; make bench-kafka measures Apache Kafka beside it'
@@ -34,6 +35,9 @@ setup: .make/dev
 # the slow ones first, so that no core is left with one of them at the end. A test that hangs says where.
 test: .make/dev
 	$(RUN) -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --timeout 180 $(ARGS)
+
+fuzz: .make/dev
+	$(RUN) -m pytest --numprocesses auto --timeout 180 tests/fuzz $(ARGS)
 
 check: .make/dev
 	$(VENV)/bin/ruff check .
@@ -81,4 +85,4 @@ $(RUN):
 	@test -n '$(PYTHON)' || { echo 'No Python 3.11 or later with venv was found: install one (Debian: apt install python3-venv), or say make PYTHON=/path/to/python3.12' >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-.PHONY: help run setup test check sim damage soak bench bench-kafka example-dual-write conformance clean
+.PHONY: help run setup test fuzz check sim damage soak bench bench-kafka example-dual-write conformance clean
