@@ -1,4 +1,4 @@
-"""ShareAcknowledge (key 79), versions 1-2: what a member of a share group has done with its records.
+"""ShareAcknowledge (key 79), versions 1-2: a member of a share group accepts, releases or rejects its records.
 
 v1: the first stable version. v2: renewal of locks (KIP-1222), lock timeout in the answer. Needs READ on the group and
 on each topic. Answered when everything is stored. Source: docs/spec/share-groups.md#s1-6, #s1-11.

@@ -1,7 +1,7 @@
 """ShareFetch (key 78), versions 1-2: records of a share group for one of its members, and acknowledgements.
 
 v1: the first stable version. v2: acquire mode (KIP-1206), renewal of locks (KIP-1222). Needs READ on the group and on
-each topic. Whether the member is in the group is the group coordinator's affair and not looked at here.
+each topic. Membership is checked by the group coordinator, not here.
 Source: docs/spec/share-groups.md#s1-11.
 """
 

@@ -1,4 +1,4 @@
-"""Which share partition: a group's view of one partition of a topic."""
+"""The key of a share partition: a group and one partition of a topic."""
 
 from __future__ import annotations
 

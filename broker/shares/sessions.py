@@ -1,11 +1,11 @@
-"""Share sessions: which partitions a member fetches from this broker, and the epoch that counts its requests.
+"""Share sessions: the partitions that a member fetches from this broker, and the epoch that counts its requests.
 
     epoch   ShareFetch                                     ShareAcknowledge
-    0       a new session; one that is there is replaced   refused
+    0       a new session; an existing one is replaced     refused
     n > 0   the next request of the session                the next request of the session
     -1      acknowledge, then end the session              acknowledge, then end the session
 
-The epoch moves before the work is done, so a request that fails in all its partitions has still used it up. A request
+The epoch advances before the work is done, so a request that fails in all its partitions has still used it. A request
 that is refused here has not. Source: docs/spec/share-groups.md#s1-10, #s1-12 F10.
 """
 

@@ -1,4 +1,4 @@
-"""What leaders and share coordinator say to each other about the records of a share partition."""
+"""The state of records of a share partition, as partition leaders and the share coordinator exchange it."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """The records in flight of one share partition, kept as ranges: what is tracked, and where the window begins and ends.
 
-    start offset     first offset that is not finished; everything below it is done with
-    next offset      first offset that was never looked at; with nothing tracked it is the start offset
+    start offset     first offset that is not finished; everything below it is done
+    next offset      first offset not considered yet; with nothing tracked it is the start offset
 
-A range acquired together is a `TrackedBatch` of one `Span`; spans are cut where offsets part ways, and never joined.
-So 500 records acquired and acknowledged together cost one batch and one span.
+A range acquired together is a `TrackedBatch` of one `Span`; spans are split where their offsets get different states,
+and never joined. So 500 records acquired and acknowledged together cost one batch and one span.
 Source: docs/spec/share-groups.md#s3-5, #s3-7, #s3-8.
 """
 

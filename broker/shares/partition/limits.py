@@ -1,4 +1,4 @@
-"""The settings of a share group that a share partition goes by. They are read anew for each decision."""
+"""The settings of a share group that apply to a share partition. They are read for each decision."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""One share partition on its leader: who holds which records, how often they were delivered, what is done with.
+"""One share partition on its leader: which members hold which records, delivery counts, and finished records.
 
-State: `SharePartition` owns the records in flight. Methods that finish or give back records return a `StateWrite`; its
-changes are in transition until `written` or `write_failed` says what the share coordinator answered. Nothing else may
-touch those records meanwhile. A lock that runs out is not waited for: its write is best effort.
+State: `SharePartition` owns the records in flight. Methods that finish or release records return a `StateWrite`; its
+changes are in transition until `written` or `write_failed` reports the share coordinator's answer. Nothing else may
+touch those records meanwhile. Nothing waits for the write of an expired lock: it is best effort.
 Source: docs/spec/share-groups.md#s3.
 """
 

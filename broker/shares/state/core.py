@@ -1,9 +1,9 @@
 """The share coordinator's decisions: the stored state of the share partitions of one `__share_group_state` partition.
 
 State: `StateCore` owns every entry; only `replay` changes them. A write is stored as an update with just its batches,
-every so often as a snapshot of everything. Two epochs keep away who lost the right to write:
+and from time to time as a snapshot of everything. Two epochs fence writers that have lost the right to write:
 
-    state epoch    set by the group coordinator: the state was reset, or deleted and made anew
+    state epoch    set by the group coordinator: the state was reset, or deleted and created again
     leader epoch   raised by the read of a new leader of the topic partition
 
 Source: docs/spec/share-groups.md#s4.

@@ -1,6 +1,6 @@
-"""Overlapping batches of stored state: for each offset the larger delivery count wins, then the larger state.
+"""Merges overlapping batches of stored state: for each offset the larger delivery count wins, then the larger state.
 
-The order of writes does not matter, and nothing can be lowered. Neighbours that are alike are joined.
+The order of writes does not matter, and no value can decrease. Adjacent equal batches are joined.
 Source: docs/spec/share-groups.md#s4-3.
 """
 

@@ -1,4 +1,4 @@
-"""What the share coordinator stores, and what its decisions consist of.
+"""What the share coordinator stores, and the parts of its decisions.
 
 Nothing in an `Outcome` has happened yet: the shell appends its records and replays them, then releases the answer.
 """
