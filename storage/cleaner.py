@@ -14,7 +14,7 @@ from contextlib import suppress
 from protocol.batch_header import BatchHeader, batches, crc_ok, read_batch_header
 from protocol.errors import MalformedMessage
 from storage.cleanable import Cleanable, groups
-from storage.compaction import BatchAt, LastOfProducer, PassRules, Sieve, collect_keys
+from storage.compaction import BatchAt, LastOfProducer, PassRules, RecordFilter, collect_keys
 from storage.disk import Buffer, Disk
 from storage.file_names import CLEANED
 from storage.index import CorruptIndex
@@ -65,7 +65,7 @@ class CleanerPass:
         self._keys = KeyMap(key_map_bytes)
         self._groups: list[list[Segment]] = []
         self._transactions = PassTransactions(())
-        self._sieve: Sieve | None = None
+        self._filter: RecordFilter | None = None
 
     @property
     def end_offset(self) -> int:
@@ -99,7 +99,7 @@ class CleanerPass:
             delete_retention_ms=self._config.delete_retention_ms,
             producers=self._last_of_producers(),
         )
-        self._sieve = Sieve(keys, self._transactions, rules)
+        self._filter = RecordFilter(keys, self._transactions, rules)
 
     def clean_next(self) -> SegmentReplacement | None:
         """The next group, cleaned and prepared to take its place; None when all are done. Raises as `learn`."""
@@ -120,12 +120,12 @@ class CleanerPass:
         return replacement
 
     def _clean(self, group: Sequence[Segment], cleaned: Segment) -> None:
-        assert self._sieve is not None, "learn first"
+        assert self._filter is not None, "learn first"
         writer = _Writer(cleaned, self._config.index_interval_bytes, self._throttle)
         for segment in group:
             for header, batch in self._read(segment):
                 # Beyond the end of the pass nothing is decided: it may hold records of open transactions.
-                kept = self._sieve.sift(header, batch) if header.base_offset < self._found.end_offset else batch
+                kept = self._filter.filtered(header, batch) if header.base_offset < self._found.end_offset else batch
                 if kept is not None:
                     writer.append(header if kept is batch else read_batch_header(kept), kept)
         writer.flush()

@@ -1,8 +1,8 @@
 """Which records of a compacted log survive, and the batches that hold them: no files, one batch at a time.
 
 A pass reads the log twice: first what is new since the last pass (`collect_keys`), to learn the latest offset of each
-key, then everything from the start of the log (`Sieve.sift`). Source: docs/spec/transactions.md#s7, and the output of
-the cleaner of Kafka 4.3.1, with which tests compare this one's.
+key, then everything from the start of the log (`RecordFilter.filtered`). Source:
+docs/spec/transactions.md#s7, and the output of the cleaner of Kafka 4.3.1, with which tests compare this one's.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -77,7 +77,7 @@ def collect_keys(
     return True
 
 
-class Sieve:
+class RecordFilter:
     """Decides one pass's batches, which must come in order and all of them."""
 
     def __init__(self, keys: KeyMap, transactions: PassTransactions, rules: PassRules) -> None:
@@ -85,7 +85,7 @@ class Sieve:
         self._transactions = transactions
         self._rules = rules
 
-    def sift(self, header: BatchHeader, batch: memoryview) -> Bytes | None:
+    def filtered(self, header: BatchHeader, batch: memoryview) -> Bytes | None:
         """The batch as it is to stand in the compacted log: itself, a new one with fewer records, or None.
 
         Raises MalformedMessage for a batch that cannot be read.

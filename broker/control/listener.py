@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from broker.broker import Broker
     from broker.configuration.config import BrokerConfig
     from broker.control.measures import Traffic
-    from broker.runtime.workers import Outcome
+    from broker.runtime.workers import JobResult
 
 log = logging.getLogger("odradek.control")
 
@@ -72,7 +72,7 @@ class ControlListener:
         self._broker.loop.remove_reader(self._bound.fileno())
         self._broker.workers.run(import_pages, self._imported)
 
-    def _imported(self, outcome: Outcome[Serve]) -> None:
+    def _imported(self, outcome: JobResult[Serve]) -> None:
         try:
             serve = outcome.result()
         except ImportError as error:

@@ -16,7 +16,7 @@ from broker.control.readiness import readiness
 
 if TYPE_CHECKING:
     from broker.broker import Broker
-    from broker.runtime.workers import Outcome
+    from broker.runtime.workers import JobResult
 
 SHUTDOWN_TIMEOUT_S = 1.0
 INDEX = "/metrics  for Prometheus\n/healthz  whether the broker runs\n/readyz   whether all coordinators are loaded\n"
@@ -49,7 +49,7 @@ async def metrics(broker: Broker, traffic: Traffic, request: web.Request) -> web
     measures = measure(broker, traffic)
     formatted: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
-    def done(outcome: Outcome[bytes]) -> None:
+    def done(outcome: JobResult[bytes]) -> None:
         if formatted.cancelled():  # the one who asked has gone
             return
         try:

@@ -10,7 +10,7 @@ from storage.log import Origin
 
 if TYPE_CHECKING:
     from broker.partitions.partition import Partition
-    from broker.runtime.workers import Outcome, Workers
+    from broker.runtime.workers import JobResult, Workers
     from protocol.errors import KafkaError
     from storage.verification import VerificationGuard
 
@@ -63,7 +63,7 @@ class PartitionLog:
             except StopIteration:  # must not cross a future
                 return None
 
-        def done(outcome: Outcome[bytes | None]) -> None:
+        def done(outcome: JobResult[bytes | None]) -> None:
             if ended.cancelled():
                 return
             try:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 E = ErrorCode
 
 
-class Operation(Enum):
+class TransactionSupport(Enum):
     """What the client of a Produce or TxnOffsetCommit can do, and so what the coordinator is asked for it."""
 
     DEFAULT = auto()  # has added its partitions, and does not know TRANSACTION_ABORTABLE
@@ -36,28 +36,31 @@ class Operation(Enum):
 
     @property
     def adds(self) -> bool:
-        return self is Operation.ADD
+        return self is TransactionSupport.ADD
 
     @classmethod
-    def of_produce(cls, version: int) -> Operation:
-        return _operation(version, generic_since=11, add_since=12)
+    def of_produce(cls, version: int) -> TransactionSupport:
+        return _support(version, generic_since=11, add_since=12)
 
     @classmethod
-    def of_txn_offset_commit(cls, version: int) -> Operation:
-        return _operation(version, generic_since=4, add_since=5)
+    def of_txn_offset_commit(cls, version: int) -> TransactionSupport:
+        return _support(version, generic_since=4, add_since=5)
 
 
-def _operation(version: int, *, generic_since: int, add_since: int) -> Operation:
+def _support(version: int, *, generic_since: int, add_since: int) -> TransactionSupport:
     if version >= add_since:
-        return Operation.ADD
-    return Operation.GENERIC if version >= generic_since else Operation.DEFAULT
+        return TransactionSupport.ADD
+    return TransactionSupport.GENERIC if version >= generic_since else TransactionSupport.DEFAULT
 
 
 # What the coordinator answers → what it means for the batch; codes that are not named stay as they are.
-MEANING: Mapping[Operation, Mapping[ErrorCode, ErrorCode]] = {
-    Operation.DEFAULT: {E.TRANSACTION_ABORTABLE: E.INVALID_TXN_STATE, E.PRODUCER_FENCED: E.INVALID_PRODUCER_EPOCH},
-    Operation.GENERIC: {E.PRODUCER_FENCED: E.INVALID_PRODUCER_EPOCH},
-    Operation.ADD: {E.PRODUCER_FENCED: E.INVALID_PRODUCER_EPOCH},
+MEANING: Mapping[TransactionSupport, Mapping[ErrorCode, ErrorCode]] = {
+    TransactionSupport.DEFAULT: {
+        E.TRANSACTION_ABORTABLE: E.INVALID_TXN_STATE,
+        E.PRODUCER_FENCED: E.INVALID_PRODUCER_EPOCH,
+    },
+    TransactionSupport.GENERIC: {E.PRODUCER_FENCED: E.INVALID_PRODUCER_EPOCH},
+    TransactionSupport.ADD: {E.PRODUCER_FENCED: E.INVALID_PRODUCER_EPOCH},
 }
 RETRIED_SOON = E.CONCURRENT_TRANSACTIONS  # the transaction before is about to be complete
 
@@ -77,10 +80,10 @@ class Unverified(NamedTuple):
     base_sequence: int | None
 
 
-Verdict = VerificationGuard | KafkaError | None
+VerificationResult = VerificationGuard | KafkaError | None
 """What to append the batch with; or why it is refused. None: nobody asks for a guard."""
 
-Verdicts = Mapping[TopicPartition, Verdict]
+VerificationResults = Mapping[TopicPartition, VerificationResult]
 
 
 class VerificationSettings(Protocol):
@@ -129,15 +132,15 @@ class Verifier:
         # and partitions for which the answer was no.
         self.answered = self.answered_ms = self.failed = 0
 
-    def asks_for(self, operation: Operation) -> bool:
-        return operation.adds or self.settings.transaction_partition_verification_enable
+    def asks_for(self, support: TransactionSupport) -> bool:
+        return support.adds or self.settings.transaction_partition_verification_enable
 
     def verified_at_once(
-        self, transactional_id: str, header: BatchHeader, partition: Partition, operation: Operation
+        self, transactional_id: str, header: BatchHeader, partition: Partition, support: TransactionSupport
     ) -> VerificationGuard | None:
         """What to append a batch with. Raises KafkaError, for whatever reason there is no yes now: `verify` tells it,
         and loses nothing by asking again."""
-        adds = operation.adds
+        adds = support.adds
         is_enabled = self.settings.transaction_partition_verification_enable
         if not adds and not is_enabled:
             return None
@@ -164,33 +167,35 @@ class Verifier:
         self,
         producer: TransactionalProducer,
         batches: Sequence[Unverified],
-        operation: Operation,
-        then: Callable[[Verdicts], None],
+        support: TransactionSupport,
+        then: Callable[[VerificationResults], None],
         *,
         waits_for_the_last: bool,
     ) -> None:
-        """Calls `then`, mostly at once, with a verdict for each batch's partition.
+        """Calls `then`, mostly at once, with a result for each batch's partition.
 
         waits_for_the_last  whether ADD asks again for a while, when the producer's last transaction is not complete yet
         """
-        if not self.asks_for(operation):
+        if not self.asks_for(support):
             then({(each.partition.topic, each.partition.index): None for each in batches})
             return
-        Asking(self, producer, batches, operation, then, may_repeat=waits_for_the_last and operation.adds).ask()
+        PendingVerification(
+            self, producer, batches, support, then, may_repeat=waits_for_the_last and support.adds
+        ).ask()
 
 
-class Asking:
-    """One verification, from the first question to the verdicts."""
+class PendingVerification:
+    """One verification, from the first question to the results."""
 
     __slots__ = (
         "_asked_ms",
         "_batches",
         "_guards",
         "_may_repeat",
-        "_operation",
         "_producer",
         "_refused",
         "_since_ms",
+        "_support",
         "_then",
         "_verifier",
     )
@@ -200,15 +205,15 @@ class Asking:
         verifier: Verifier,
         producer: TransactionalProducer,
         batches: Sequence[Unverified],
-        operation: Operation,
-        then: Callable[[Verdicts], None],
+        support: TransactionSupport,
+        then: Callable[[VerificationResults], None],
         *,
         may_repeat: bool,
     ) -> None:
         self._verifier = verifier
         self._producer = producer
         self._batches = batches
-        self._operation = operation
+        self._support = support
         self._then = then
         self._may_repeat = may_repeat
         self._since_ms = verifier.clock.now_ms()
@@ -225,7 +230,7 @@ class Asking:
                     self._producer.producer_id,
                     self._producer.producer_epoch,
                     base_sequence,
-                    supports_epoch_bump=self._operation.adds,
+                    supports_epoch_bump=self._support.adds,
                     now_ms=self._verifier.clock.now_ms(),
                 )
             except KafkaError as fenced:
@@ -242,8 +247,8 @@ class Asking:
         answer = coordinator.add_partitions(
             *self._producer,
             unknown,
-            verify_only=not self._operation.adds,
-            asked_version=2 if self._operation.adds else 0,
+            verify_only=not self._support.adds,
+            asked_version=2 if self._support.adds else 0,
         )
         if isinstance(answer, Deferred):
             answer.when_done(self._came)
@@ -269,13 +274,13 @@ class Asking:
         self._end(codes)
 
     def _end(self, codes: PartitionCodes) -> None:
-        meaning = MEANING[self._operation]
+        meaning = MEANING[self._support]
         is_enabled = self._verifier.settings.transaction_partition_verification_enable
-        verdicts: dict[TopicPartition, Verdict] = {**self._refused}
+        results: dict[TopicPartition, VerificationResult] = {**self._refused}
         for key, guard in self._guards.items():
             code = codes.get(key, E.NONE)
             if code is E.NONE:
-                verdicts[key] = guard if is_enabled else None
+                results[key] = guard if is_enabled else None
             else:
-                verdicts[key] = KafkaError(meaning.get(code, code))
-        self._then(verdicts)
+                results[key] = KafkaError(meaning.get(code, code))
+        self._then(results)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from broker.partitions.partition import Partition
     from broker.partitions.registry import Partitions
     from broker.runtime.clock import Clock, Timers
-    from broker.runtime.workers import Outcome, Workers
+    from broker.runtime.workers import JobResult, Workers
     from protocol.messages.fetch_request import FetchRequest
     from storage.log import ReadResult
 
@@ -112,7 +112,7 @@ class PendingFetch:
         self._is_looking = False
         self._wait: FetchWait | None = None
         self._answers: list[PartitionAnswer | None] = []  # None where nothing is new
-        self._places: list[Partition] = []
+        self._found: list[Partition] = []
         self._size_bytes = 0
         self._left_bytes = 0
         self._has_error = False  # one that is told at once
@@ -124,7 +124,7 @@ class PendingFetch:
             return
         self._is_looking = True
         self._answers = []
-        self._places = []
+        self._found = []
         self._size_bytes = 0
         self._left_bytes = self._max_bytes
         self._has_error = False
@@ -145,7 +145,7 @@ class PendingFetch:
             except KafkaError as error:
                 self._take(self._not_found(wanted, error.code))
                 continue
-            self._places.append(partition)
+            self._found.append(partition)
             if has_nothing_new(partition, wanted):
                 answers.append(None)
                 continue
@@ -167,7 +167,7 @@ class PendingFetch:
         self._is_looking = False
         self._all_read()
 
-    def _read_came(self, read: PartitionRead, wanted: FetchPartition, outcome: Outcome[ReadResult]) -> None:
+    def _read_came(self, read: PartitionRead, wanted: FetchPartition, outcome: JobResult[ReadResult]) -> None:
         if self._reply is not None and self._reply.is_done:
             return
         if read.is_overtaken:
@@ -222,7 +222,7 @@ class PendingFetch:
         return LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=partition.leader_epoch)
 
     def _all_read(self) -> None:
-        if self._must_answer or self._size_bytes >= self._min_bytes or not self._places or self._has_error:
+        if self._must_answer or self._size_bytes >= self._min_bytes or not self._found or self._has_error:
             self._answer()
             return
         missing_bytes = self._min_bytes - self._size_bytes
@@ -232,7 +232,7 @@ class PendingFetch:
             self._wait.still_missing(missing_bytes)
             return
         self._wait = FetchWait(
-            self._places,
+            self._found,
             missing_bytes=missing_bytes,
             max_wait_ms=self._max_wait_ms,
             timers=self._broker.timers,

@@ -40,7 +40,7 @@ class GroupConfig:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to somebody who was waiting, or, if the token is the asker's own, to the request itself."""
+    """The answer to somebody who was waiting, or, if the token is that of the request itself, to the request itself."""
 
     token: Token
     message: JoinGroupResponse | SyncGroupResponse
@@ -50,7 +50,7 @@ class Reply:
 class Outcome(Generic[R_co]):
     """A decision.
 
-    response   the answer; None where the asker's token was kept (parked) or stands in `replies`
+    response   the answer; None where the request's token was kept (parked) or stands in `replies`
     records    to append all or none, unless `may_split`; then to replay in order
     groups     what the records do not tell: groups as they are afterwards, in memory (who waits, who is expected …)
     must_sync  whether the answer waits for an fdatasync whatever the settings say: never on account of a group

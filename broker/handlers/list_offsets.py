@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from broker.api.context import RequestContext
     from broker.broker import Broker
     from broker.partitions.partition import Partition
-    from broker.runtime.workers import Outcome
+    from broker.runtime.workers import JobResult
     from protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest
     from storage.log import TimestampOffset
 
@@ -132,7 +132,7 @@ class ListOffsetsInHand:
         self._broker.workers.run(search, partial(self._found, answer, self._end_offset(partition)))
 
     def _found(
-        self, answer: ListOffsetsPartitionResponse, end_offset: int, outcome: Outcome[TimestampOffset | None]
+        self, answer: ListOffsetsPartitionResponse, end_offset: int, outcome: JobResult[TimestampOffset | None]
     ) -> None:
         try:
             found = outcome.result()

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from broker.api.authorization import Operation, ResourceType
 from broker.api.error_replies import code_for
 from broker.coordinators.shard import COORDINATOR_CODES, RecordsOf
-from broker.coordinators.verification import Operation as Verification
-from broker.coordinators.verification import TransactionalProducer, Unverified, Verdict
+from broker.coordinators.verification import TransactionalProducer, TransactionSupport, Unverified, VerificationResult
 from broker.runtime.delayed import Deferred
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
@@ -86,9 +85,9 @@ class TransactionalCommit:
         if request.group_id == "":
             self._refuse(KafkaError(ErrorCode.INVALID_GROUP_ID))
             return
-        operation = Verification.of_txn_offset_commit(self._version)
+        support = TransactionSupport.of_txn_offset_commit(self._version)
         index = broker.groups.partition_for(request.group_id)
-        if not broker.verifier.asks_for(operation):
+        if not broker.verifier.asks_for(support):
             self._write(None)
             return
         try:
@@ -99,14 +98,14 @@ class TransactionalCommit:
         broker.verifier.verify(
             TransactionalProducer(request.transactional_id, request.producer_id, request.producer_epoch),
             [Unverified(partition, None)],
-            operation,
-            lambda verdicts: self._verified(verdicts[GROUP_OFFSETS, index]),
+            support,
+            lambda results: self._verified(results[GROUP_OFFSETS, index]),
             waits_for_the_last=False,
         )
 
-    def _verified(self, verdict: Verdict) -> None:
-        if isinstance(verdict, KafkaError):
-            self._refuse(verdict)
+    def _verified(self, result: VerificationResult) -> None:
+        if isinstance(result, KafkaError):
+            self._refuse(result)
             return
         # A topic may have been deleted while the coordinator was asked: its offsets must not outlive it.
         topics, image = self._request.topics, self._broker.metadata.image
@@ -114,7 +113,7 @@ class TransactionalCommit:
             each for topic in topics if (each := existing(topic, image, self._response)) is not None
         ]
         if self._request.topics:
-            self._write(verdict)
+            self._write(result)
         else:
             self.reply.resolve(self._response)
 

@@ -34,7 +34,7 @@ from broker.metadata.strays import strays
 from broker.metadata.supported_features import METADATA_VERSION, SUPPORTED_FEATURES
 from broker.runtime.clock import Clock
 from broker.runtime.delayed import Deferred
-from broker.runtime.workers import Outcome, Workers
+from broker.runtime.workers import JobResult, Workers
 from protocol.control_records import leader_change_batch
 from protocol.errors import KafkaError
 from protocol.internal_topics import CLUSTER_METADATA
@@ -69,8 +69,8 @@ class MetadataListener(Protocol):
 
 
 @dataclass(slots=True)
-class Turn:
-    """A decision to be taken when its turn comes, and the answer to be given once it is durable."""
+class QueuedDecision:
+    """A decision that waits for its turn, and the answer to be given once it is durable."""
 
     decide: Callable[[MetadataImage], Decision[Any]]
     answer: Deferred[Any]
@@ -99,7 +99,7 @@ class ClusterMetadata:
         self._clock = clock
         self._workers = workers
         self._listeners: list[MetadataListener] = []
-        self._turns: deque[Turn] = deque()
+        self._queue: deque[QueuedDecision] = deque()
         self._is_syncing = False
         self._holds = 0
 
@@ -158,10 +158,10 @@ class ClusterMetadata:
     def submit(self, decide: Callable[[MetadataImage], Decision[R]]) -> Deferred[R]:
         """Take a decision when its turn comes. The answer is its response, once everything in it has taken effect;
         or the KafkaError that `decide` raised, or KAFKA_STORAGE_ERROR where it could not be recorded."""
-        turn = Turn(decide, Deferred())
-        self._turns.append(turn)
+        queued = QueuedDecision(decide, Deferred())
+        self._queue.append(queued)
         self._run_turns()
-        return turn.answer
+        return queued.answer
 
     def commit(self, records: Sequence[Message]) -> Deferred[None]:
         """Record what is certain already."""
@@ -205,42 +205,42 @@ class ClusterMetadata:
             self._commit_here(fencing_records(self.node, self.broker_epoch))
 
     def _run_turns(self) -> None:
-        while self._turns and not self._is_syncing and not self._holds:
-            turn = self._turns.popleft()
+        while self._queue and not self._is_syncing and not self._holds:
+            queued = self._queue.popleft()
             try:
-                decision = turn.decide(self.image)
+                decision = queued.decide(self.image)
                 if decision.records:
                     self._stage(decision.records)
                     self._log.write_staged()
             except Exception as error:
-                turn.answer.fail(error)
+                queued.answer.fail(error)
                 continue
             if not decision.records:
-                turn.answer.resolve(decision.response)
+                queued.answer.resolve(decision.response)
                 continue
             self._is_syncing = True
-            self._sync(turn, decision)
+            self._sync(queued, decision)
 
-    def _sync(self, turn: Turn, decision: Decision[Any]) -> None:
+    def _sync(self, queued: QueuedDecision, decision: Decision[Any]) -> None:
         ticket = self._log.start_sync()
 
-        def done(outcome: Outcome[None]) -> None:
-            self._synced(turn, decision, ticket)
+        def done(outcome: JobResult[None]) -> None:
+            self._synced(queued, decision, ticket)
             self._run_turns()
 
         self._workers.run(ticket.run, done)
 
-    def _synced(self, turn: Turn, decision: Decision[Any], ticket: SyncTicket) -> None:
+    def _synced(self, queued: QueuedDecision, decision: Decision[Any], ticket: SyncTicket) -> None:
         try:
             self._log.finish_sync(ticket)
         except LogWriteFailed as error:
             self._is_syncing = False
             log.critical("the metadata log failed; no topic or setting can be changed any more: %s", error)
-            turn.answer.fail(error)
+            queued.answer.fail(error)
             return
         self._apply(decision.records)
         self._is_syncing = False
-        turn.answer.resolve(decision.response)
+        queued.answer.resolve(decision.response)
 
     def _apply(self, records: Sequence[Message]) -> None:
         """Replay, then tell the listeners."""

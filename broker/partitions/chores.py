@@ -16,10 +16,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from broker.partitions.cleaning import LogCleaner, Surroundings
+from broker.partitions.cleaning import CleanerServices, LogCleaner
 from broker.partitions.housekeeping import Chore
 from broker.runtime.clock import Clock, Timers
-from broker.runtime.workers import Outcome, Workers
+from broker.runtime.workers import JobResult, Workers
 
 if TYPE_CHECKING:
     from broker.configuration.config import BrokerConfig
@@ -35,7 +35,7 @@ def chores(
 ) -> Sequence[Chore]:
     flushing = FlushByTime()
     checkpoints = Checkpoints(log_directory, workers)
-    cleaner = LogCleaner(log_directory, Surroundings(config, clock, timers, workers))
+    cleaner = LogCleaner(log_directory, CleanerServices(config, clock, timers, workers))
     return (
         Chore("retention", lambda: config.log_retention_check_interval_ms, Retention(timers, workers).visit),
         Chore("producer expiry", lambda: config.producer_id_expiration_check_interval_ms, expire_producers),
@@ -77,7 +77,7 @@ class Retention:
     def _in_thread(self, partition: Partition, job: Callable[[], None], then: Callable[[], None]) -> None:
         self._workers.run(job, partial(self._ended, partition, then))
 
-    def _ended(self, partition: Partition, then: Callable[[], None], outcome: Outcome[None]) -> None:
+    def _ended(self, partition: Partition, then: Callable[[], None], outcome: JobResult[None]) -> None:
         try:
             outcome.result()
         except OSError as error:
@@ -124,7 +124,7 @@ class Checkpoints:
         self._is_writing = True
         self._workers.run(self._log_directory.checkpoint().run, self._written)
 
-    def _written(self, outcome: Outcome[None]) -> None:
+    def _written(self, outcome: JobResult[None]) -> None:
         self._is_writing = False
         try:
             outcome.result()

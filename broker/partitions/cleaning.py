@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from broker.runtime.clock import Clock, Timers
-from broker.runtime.workers import Outcome, Workers
+from broker.runtime.workers import JobResult, Workers
 from protocol.topic_partition import TopicPartition
 from storage.cleanable import Cleanable, cleanable, filthiest
 from storage.cleaner import UNCLEANABLE, CleanerPass
@@ -37,7 +37,7 @@ class CleaningStopped(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class CleanerServices:
     """What a pass needs of the broker. `sleep`, in seconds, makes a worker wait; 0 lets the loop go on."""
 
     config: BrokerConfig
@@ -50,10 +50,10 @@ class Surroundings:
 class LogCleaner:
     """`visit` each partition, then `clean`: goes from one log to the next until none of them wants cleaning."""
 
-    def __init__(self, log_directory: LogDirectory, surroundings: Surroundings) -> None:
+    def __init__(self, log_directory: LogDirectory, services: CleanerServices) -> None:
         self.uncleanable: set[Partition] = set()
         self._log_directory = log_directory
-        self._surroundings = surroundings
+        self._services = services
         self._found: dict[Partition, Cleanable] = {}
         self._cleaned_to = log_directory.read_cleaner_offsets()
         self._of: dict[TopicPartition, Partition] = {}  # whom the entry is about
@@ -96,7 +96,7 @@ class LogCleaner:
             self._is_busy = False
             return
         found = self._found.pop(partition)
-        Cleaning(partition, found, self._surroundings, lambda: self._is_stopped, self._ended).start()
+        Cleaning(partition, found, self._services, lambda: self._is_stopped, self._ended).start()
 
     def _ended(self, partition: Partition, ended: int | Exception | None) -> None:
         if isinstance(ended, Exception) and not partition.is_deleted:
@@ -108,9 +108,9 @@ class LogCleaner:
         self._cleaned_to[partition.topic, partition.index] = ended
         existing = self._log_directory.logs
         offsets = {key: offset for key, offset in self._cleaned_to.items() if key in existing}
-        self._surroundings.workers.run(lambda: self._log_directory.write_cleaner_offsets(offsets), self._checkpointed)
+        self._services.workers.run(lambda: self._log_directory.write_cleaner_offsets(offsets), self._checkpointed)
 
-    def _checkpointed(self, outcome: Outcome[None]) -> None:
+    def _checkpointed(self, outcome: JobResult[None]) -> None:
         try:
             outcome.result()
         except OSError as error:
@@ -129,12 +129,12 @@ class Cleaning:
         self,
         partition: Partition,
         found: Cleanable,
-        surroundings: Surroundings,
+        services: CleanerServices,
         is_stopped: Callable[[], bool],
         then: Callable[[Partition, int | Exception | None], None],
     ) -> None:
         self._partition = partition
-        self._surroundings = surroundings
+        self._services = services
         self._is_stopped = is_stopped
         self._then = then
         log = partition.log
@@ -146,8 +146,8 @@ class Cleaning:
             log.config,
             found,
             log.producers(),
-            now_ms=surroundings.clock.now_ms(),
-            key_map_bytes=surroundings.config.log_cleaner_dedupe_buffer_size,
+            now_ms=services.clock.now_ms(),
+            key_map_bytes=services.config.log_cleaner_dedupe_buffer_size,
             throttle=self._throttle,
         )
 
@@ -169,15 +169,15 @@ class Cleaning:
             self._new_bytes += sum(segment.size_bytes for segment in replacement.new)
             self._in_thread(replacement.finish, lambda _: self._swapped(replacement))
         else:
-            self._surroundings.timers.after(AGAIN_MS, lambda: self._swap(replacement))
+            self._services.timers.after(AGAIN_MS, lambda: self._swap(replacement))
 
     def _swapped(self, replacement: SegmentReplacement) -> None:
         delay_ms = self._partition.log.config.file_delete_delay_ms
-        workers = self._surroundings.workers
-        self._surroundings.timers.after(delay_ms, lambda: workers.run(replacement.unlink, self._unlinked))
+        workers = self._services.workers
+        self._services.timers.after(delay_ms, lambda: workers.run(replacement.unlink, self._unlinked))
         self._next_group()
 
-    def _unlinked(self, outcome: Outcome[None]) -> None:
+    def _unlinked(self, outcome: JobResult[None]) -> None:
         try:
             outcome.result()
         except OSError as error:
@@ -185,7 +185,7 @@ class Cleaning:
                 logger.warning("%r: compacted segments could not be removed: %s", self._partition, error)
 
     def _in_thread(self, job: Callable[[], T], go_on: Callable[[T], None]) -> None:
-        def ended(outcome: Outcome[T]) -> None:
+        def ended(outcome: JobResult[T]) -> None:
             try:
                 result = outcome.result()
             except CleaningStopped:
@@ -195,7 +195,7 @@ class Cleaning:
             else:
                 go_on(result)
 
-        self._surroundings.workers.run(job, ended)
+        self._services.workers.run(job, ended)
 
     def _is_over(self) -> bool:
         return self._partition.is_deleted or self._is_stopped()
@@ -204,4 +204,4 @@ class Cleaning:
         """In the thread, after each megabyte or so. Raises CleaningStopped."""
         if self._is_over():
             raise CleaningStopped
-        self._surroundings.sleep(size_bytes / self._surroundings.config.log_cleaner_io_max_bytes_per_second)
+        self._services.sleep(size_bytes / self._services.config.log_cleaner_io_max_bytes_per_second)

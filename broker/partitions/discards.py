@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.runtime.clock import Timers
-from broker.runtime.workers import Outcome, Workers
+from broker.runtime.workers import JobResult, Workers
 from storage.log_directory import remove_directory_tree
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Discards:
         remove = partial(remove_directory_tree, self._disk, path)
         self._timers.after(delay_ms, lambda: self._workers.run(remove, partial(self._removed, path)))
 
-    def _removed(self, path: str, outcome: Outcome[None]) -> None:
+    def _removed(self, path: str, outcome: JobResult[None]) -> None:
         try:
             outcome.result()
         except OSError as error:

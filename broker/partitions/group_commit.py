@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from broker.runtime.workers import Outcome, Workers
+from broker.runtime.workers import JobResult, Workers
 
 if TYPE_CHECKING:
     from storage.log import Log, SyncTicket
@@ -94,7 +94,7 @@ class SyncRounds:
             share = [(partition, partition.log.start_sync()) for partition in asked[first::PARALLEL_SYNCS]]
             self._workers.run(lambda share=share: run_syncs(share), self._share_ended)  # type: ignore[misc]
 
-    def _share_ended(self, outcome: Outcome[list[tuple[Unsynced, SyncTicket]]]) -> None:
+    def _share_ended(self, outcome: JobResult[list[tuple[Unsynced, SyncTicket]]]) -> None:
         for partition, ticket in outcome.result():
             partition.sync_ended(ticket)
         self._running -= 1  # only now: a log is synced by one round at a time

@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.api.context import AllowAll, Authorizer
-from broker.coordinators.verification import Operation
+from broker.coordinators.verification import TransactionSupport
 from broker.produce.request import NO_OFFSET
 from protocol.api_keys import ApiKey
 from protocol.batch_header import NO_TIMESTAMP
@@ -73,7 +73,7 @@ class ProduceFastPath:
         self._now_ms = now_ms
         self._has_ids = route.version >= TOPIC_IDS_SINCE
         self._acks_to_topic = ACKS_TO_ID if self._has_ids else ACKS_TO_NAME
-        self._operation = Operation.of_produce(route.version)
+        self._support = TransactionSupport.of_produce(route.version)
         self._known: dict[bytes, KnownPartition] = {}  # by the bytes from the topic to the partition index
 
     def begin(self, frame: Buffer, correlation_id: int, client_id_size: int) -> QuickReply | None:
@@ -127,7 +127,7 @@ class ProduceFastPath:
             guard = None
             if id_size:
                 transactional_id = str(frame[id_at:at], "utf-8")
-                guard = self._broker.verifier.verified_at_once(transactional_id, header, partition, self._operation)
+                guard = self._broker.verifier.verified_at_once(transactional_id, header, partition, self._support)
             staged.appended = partition.append(
                 records, origin=Origin.CLIENT, now_ms=now_ms, on_done=staged.written, header=header, guard=guard
             )

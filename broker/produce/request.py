@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from broker.coordinators.verification import Verifier
     from broker.partitions.partition import Partition
     from broker.partitions.registry import Partitions
-    from broker.runtime.workers import Outcome, Workers
+    from broker.runtime.workers import JobResult, Workers
     from protocol.messages.produce_request import TopicProduceData
     from protocol.struct import Buffer
     from storage.validation import BatchRules
@@ -187,7 +187,7 @@ class PendingProduce:
         rules: BatchRules,
         answer: PartitionProduceResponse,
         guard: VerificationGuard | None,
-        outcome: Outcome[Accepted],
+        outcome: JobResult[Accepted],
     ) -> None:
         """Back on the loop, where everything may have changed since: what the thread relied on is checked again here,
         sequences, epochs and the guard by the log."""

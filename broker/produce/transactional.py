@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.coordinators.verification import Operation, TransactionalProducer, Unverified, Verdicts
+from broker.coordinators.verification import TransactionalProducer, TransactionSupport, Unverified, VerificationResults
 from broker.produce.request import NotVerified, PendingProduce
 from protocol.errors import ErrorCode, KafkaError
 from storage.validation import RefusedRecords, only_batch
@@ -30,10 +30,10 @@ E = ErrorCode
 NOT_VERIFIABLE = frozenset(
     {E.NETWORK_EXCEPTION, E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR}
 )
-ANSWERS: Mapping[Operation, Mapping[ErrorCode, ErrorCode]] = {
-    Operation.DEFAULT: dict.fromkeys(NOT_VERIFIABLE | {E.CONCURRENT_TRANSACTIONS}, E.NOT_ENOUGH_REPLICAS),
-    Operation.GENERIC: dict.fromkeys(NOT_VERIFIABLE | {E.CONCURRENT_TRANSACTIONS}, E.NOT_ENOUGH_REPLICAS),
-    Operation.ADD: dict.fromkeys(NOT_VERIFIABLE, E.NOT_ENOUGH_REPLICAS),
+ANSWERS: Mapping[TransactionSupport, Mapping[ErrorCode, ErrorCode]] = {
+    TransactionSupport.DEFAULT: dict.fromkeys(NOT_VERIFIABLE | {E.CONCURRENT_TRANSACTIONS}, E.NOT_ENOUGH_REPLICAS),
+    TransactionSupport.GENERIC: dict.fromkeys(NOT_VERIFIABLE | {E.CONCURRENT_TRANSACTIONS}, E.NOT_ENOUGH_REPLICAS),
+    TransactionSupport.ADD: dict.fromkeys(NOT_VERIFIABLE, E.NOT_ENOUGH_REPLICAS),
 }
 
 
@@ -52,7 +52,7 @@ class TransactionalProduce:
         self._version = context.api_version
         self._verifier = verifier
         self._held: list[HeldBatch] = []
-        self._operation = Operation.of_produce(context.api_version)
+        self._support = TransactionSupport.of_produce(context.api_version)
 
     def begin(self, request: ProduceRequest) -> None:
         """Raises KafkaError where the request as a whole is refused; then nothing was asked or written."""
@@ -75,12 +75,12 @@ class TransactionalProduce:
             return
         is_done = False
 
-        def verified(verdicts: Verdicts) -> None:
+        def verified(results: VerificationResults) -> None:
             nonlocal is_done
             is_done = True
-            self._verified(verdicts)
+            self._verified(results)
 
-        self._verifier.verify(producers.pop(), batches, self._operation, verified, waits_for_the_last=True)
+        self._verifier.verify(producers.pop(), batches, self._support, verified, waits_for_the_last=True)
         if not is_done:
             pending.reply.overlaps = False  # the producer's next request must not overtake this one
 
@@ -101,18 +101,18 @@ class TransactionalProduce:
             raise refusal or RefusedRecords(E.INVALID_RECORD, "transactional records without a producer id")
         self._held.append(HeldBatch(partition, records, answer, header))
 
-    def _verified(self, verdicts: Verdicts) -> None:
+    def _verified(self, results: VerificationResults) -> None:
         pending = self._pending
         for partition, records, answer, _ in self._held:
-            verdict = verdicts.get((partition.topic, partition.index))
-            if isinstance(verdict, KafkaError):
-                pending.refuse(answer, self._told(verdict), None)
+            result = results.get((partition.topic, partition.index))
+            if isinstance(result, KafkaError):
+                pending.refuse(answer, self._told(result), None)
             else:
-                pending.write(partition, records, answer, verdict)
+                pending.write(partition, records, answer, result)
         pending.one_done()
 
     def _told(self, refusal: KafkaError) -> KafkaError:
-        code = ANSWERS[self._operation].get(refusal.code, refusal.code)
+        code = ANSWERS[self._support].get(refusal.code, refusal.code)
         # Clients show these texts to people, so they are Kafka's.
         if code is not refusal.code:
             text = "Unable to verify the partition has been added to the transaction. Underlying error: "

@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 T = TypeVar("T")
 
 
-class Outcome(Generic[T]):
+class JobResult(Generic[T]):
     """How a job ended: `result()` returns its value, or raises what it raised."""
 
     __slots__ = ("_error", "_value")
@@ -26,15 +26,15 @@ class Outcome(Generic[T]):
 class Workers(Protocol):
     """Runs jobs beside the loop: fdatasync, cold reads, large batches, deletions."""
 
-    def run(self, job: Callable[[], T], then: Callable[[Outcome[T]], None]) -> None:
+    def run(self, job: Callable[[], T], then: Callable[[JobResult[T]], None]) -> None:
         """Run `job` in some thread; afterwards `then`, on the loop thread. Jobs may overtake one another."""
 
 
-def outcome_of(job: Callable[[], T]) -> Outcome[T]:
+def outcome_of(job: Callable[[], T]) -> JobResult[T]:
     try:
-        return Outcome(job(), None)
+        return JobResult(job(), None)
     except Exception as error:
-        return Outcome(None, error)
+        return JobResult(None, error)
 
 
 class ThreadWorkers:
@@ -45,7 +45,7 @@ class ThreadWorkers:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="worker")
         self._is_closed = False
 
-    def run(self, job: Callable[[], T], then: Callable[[Outcome[T]], None]) -> None:
+    def run(self, job: Callable[[], T], then: Callable[[JobResult[T]], None]) -> None:
         if self._is_closed:
             then(outcome_of(job))
         else:
@@ -56,12 +56,12 @@ class ThreadWorkers:
         self._is_closed = True
         self._pool.shutdown(wait=True)
 
-    def _work(self, job: Callable[[], T], then: Callable[[Outcome[T]], None]) -> None:
+    def _work(self, job: Callable[[], T], then: Callable[[JobResult[T]], None]) -> None:
         self._loop.call_soon_threadsafe(then, outcome_of(job))
 
 
 class WorkersHere:
     """Runs each job at once, in the calling thread: for start-up and shutdown, when nobody is being served."""
 
-    def run(self, job: Callable[[], T], then: Callable[[Outcome[T]], None]) -> None:
+    def run(self, job: Callable[[], T], then: Callable[[JobResult[T]], None]) -> None:
         then(outcome_of(job))

@@ -22,7 +22,7 @@ from protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from broker.partitions.partition import Partition
     from broker.runtime.clock import Clock, TimerHandle, Timers
-    from broker.runtime.workers import Outcome, Workers
+    from broker.runtime.workers import JobResult, Workers
     from broker.shares.acknowledgements import Acknowledgement
     from broker.shares.key import SharePartitionKey
     from broker.shares.partition.limits import Limits
@@ -160,7 +160,7 @@ class LiveSharePartition:
             since_ms = self._clock.now_ms() - duration_ms(reset)
             self._workers.run(lambda: log.reader.offset_for_timestamp(since_ms), self._start_found)
 
-    def _start_found(self, outcome: Outcome[TimestampOffset | None]) -> None:
+    def _start_found(self, outcome: JobResult[TimestampOffset | None]) -> None:
         if self.phase is Phase.GONE:
             return
         try:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from broker.fetch.wait import AwaitedPartition
     from broker.metadata.image import PartitionImage
     from broker.partitions.partition import Partition
-    from broker.runtime.workers import Outcome
+    from broker.runtime.workers import JobResult
     from broker.sharing.broker_view import ShareBroker
     from protocol.messages.share_fetch_request import ShareFetchRequest
     from storage.log import Log, ReadResult
@@ -141,7 +141,7 @@ class ShareFetchInHand:
         self._looked()
 
     def _read_came(
-        self, partition: TopicIdPartition, live: LiveSharePartition, read: _Read, outcome: Outcome[ReadResult]
+        self, partition: TopicIdPartition, live: LiveSharePartition, read: _Read, outcome: JobResult[ReadResult]
     ) -> None:
         if read.is_overtaken and not self._is_over:
             self._broker.workers.run(read.cold, partial(self._read_came, partition, live, read))

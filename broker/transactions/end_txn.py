@@ -22,7 +22,7 @@ def claim_of(txn: Txn, request: EndTxnRequest, version: int) -> Claim:
         return Claim.RETRY if may_be_retry and was_rotated else Claim.OTHER_ID
     if producer_epoch == known_epoch:
         return Claim.CURRENT
-    # Only an end under version 2 bumps; had InitProducerId bumped, the asker would be a producer that was replaced.
+    # Only an end under version 2 bumps; had InitProducerId bumped, this producer would have been replaced.
     if may_be_retry and txn.client_version == 2 and producer_epoch + 1 == known_epoch:
         return Claim.RETRY
     return Claim.OTHER_EPOCH

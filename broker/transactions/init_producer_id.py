@@ -13,7 +13,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.init_producer_id_request import InitProducerIdRequest
 
 NONE = -1
-KEEPING_SINCE = 2  # the level of transaction.version from which EndTxn can tell its asker another pair
+KEEPING_SINCE = 2  # the level of transaction.version from which EndTxn can answer with another pair
 
 
 def check_request(request: InitProducerIdRequest, config: TransactionConfig, transaction_version: int) -> None:

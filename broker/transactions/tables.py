@@ -139,7 +139,7 @@ INIT_PRODUCER_ID = _grid(
     S.COMPLETE_COMMIT: (BUMP,  BUMP,  AGAIN, FENCED, FENCED),
     S.COMPLETE_ABORT:  (BUMP,  BUMP,  AGAIN, FENCED, FENCED),
 })
-# With KeepPreparedTxn. It differs where there is something to keep; and since the asker becomes the owner at once,
+# With KeepPreparedTxn. It differs where there is something to keep; and since the requester becomes the owner at once,
 # without coming again, an old epoch is told so at once.
 INIT_PRODUCER_ID_KEEPING: Grid = {**INIT_PRODUCER_ID, **_grid(
     (Claim.NONE, Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {

@@ -88,7 +88,7 @@ class Timer(NamedTuple):
 class Outcome(NamedTuple, Generic[R_co]):
     """A decision.
 
-    response   the answer; None where the asker's token is kept until the transaction is complete
+    response   the answer; None where the request's token is kept until the transaction is complete
     records    to append all or none, unless `may_split`; then to replay in order
     markers    to send once the records are durable; what became of them comes back by `markers_written`
     needs_producer_id  nothing is decided, and the rest is empty: decide again with `Moment.new_producer_id`

@@ -13,10 +13,10 @@ from odradek.transactions.hanging import OpenTransaction, open_transactions
 from odradek.transactions.listing import ONGOING, Described, Wanted, describe_listed, list_transactions
 from protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.list_offsets_response import ListOffsetsResponse
+from protocol.topic_partition import TopicPartition
 
 LATEST = -1  # the timestamp that asks for the end
 A_CONSUMER = -1  # in place of a replica's id
-Place = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,9 @@ def find_in_doubt(
         if each.state == ONGOING
         and (each.open_for_ms(now_ms) or 0) >= (two_phase_longer_than_ms if each.is_two_phase else longer_than_ms)
     ]
-    places = {place for each in found for place in each.partitions}
+    wanted = {topic_partition for each in found for topic_partition in each.partitions}
     # All topics are asked for: one of these may have been deleted.
-    partitions = [each for each in cluster.partitions() if (each.topic, each.partition) in places] if places else []
+    partitions = [each for each in cluster.partitions() if (each.topic, each.partition) in wanted] if wanted else []
     oldest = oldest_in(open_transactions(cluster, partitions))
     ends = end_offsets(cluster, partitions)
     return [
@@ -58,29 +58,31 @@ def find_in_doubt(
     ]
 
 
-def oldest_in(transactions: Iterable[OpenTransaction]) -> dict[Place, OpenTransaction]:
-    oldest: dict[Place, OpenTransaction] = {}
+def oldest_in(transactions: Iterable[OpenTransaction]) -> dict[TopicPartition, OpenTransaction]:
+    oldest: dict[TopicPartition, OpenTransaction] = {}
     for each in transactions:
-        place = each.topic, each.partition
-        if place not in oldest or each.start_offset < oldest[place].start_offset:
-            oldest[place] = each
+        topic_partition = each.topic, each.partition
+        if topic_partition not in oldest or each.start_offset < oldest[topic_partition].start_offset:
+            oldest[topic_partition] = each
     return oldest
 
 
-def held(transaction: Described, oldest: Mapping[Place, OpenTransaction], ends: Mapping[Place, int]) -> Iterable[Held]:
-    for place in transaction.partitions:
-        first = oldest.get(place)
-        if first is not None and first.producer_id == transaction.producer_id and place in ends:
-            yield Held(*place, first.start_offset, ends[place] - first.start_offset)
+def held(
+    transaction: Described, oldest: Mapping[TopicPartition, OpenTransaction], ends: Mapping[TopicPartition, int]
+) -> Iterable[Held]:
+    for topic_partition in transaction.partitions:
+        first = oldest.get(topic_partition)
+        if first is not None and first.producer_id == transaction.producer_id and topic_partition in ends:
+            yield Held(*topic_partition, first.start_offset, ends[topic_partition] - first.start_offset)
 
 
-def end_offsets(cluster: Cluster, partitions: Iterable[PartitionOf]) -> dict[Place, int]:
+def end_offsets(cluster: Cluster, partitions: Iterable[PartitionOf]) -> dict[TopicPartition, int]:
     """One past the last record, of every partition that has a leader. Raises AdminError."""
-    by_leader: dict[int, list[Place]] = {}
+    by_leader: dict[int, list[TopicPartition]] = {}
     for each in partitions:
         if each.leader_id is not None:
             by_leader.setdefault(each.leader_id, []).append((each.topic, each.partition))
-    ends: dict[Place, int] = {}
+    ends: dict[TopicPartition, int] = {}
     for leader_id, members in by_leader.items():
         topics = [
             ListOffsetsTopic(

@@ -6,7 +6,7 @@ from itertools import count
 from random import Random
 from typing import Any, TypeVar
 
-from broker.runtime.workers import Outcome, outcome_of
+from broker.runtime.workers import JobResult, outcome_of
 
 T = TypeVar("T")
 Action = Callable[[], None]
@@ -83,9 +83,9 @@ class VirtualWorkers:
         self._life = life
         self._rng = rng
 
-    def run(self, job: Callable[[], T], then: Callable[[Outcome[T]], None]) -> None:
+    def run(self, job: Callable[[], T], then: Callable[[JobResult[T]], None]) -> None:
         def do() -> None:
-            outcome: Outcome[Any] = outcome_of(job)
+            outcome: JobResult[Any] = outcome_of(job)
             self._time.after(self._rng.choice([0, 0.1, 3]), lambda: then(outcome), self._life)
 
         self._time.after(self._rng.choice(self.takes_ms), do, self._life)

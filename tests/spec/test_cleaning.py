@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from broker.partitions.cleaning import AGAIN_MS, LogCleaner, Surroundings
+from broker.partitions.cleaning import AGAIN_MS, CleanerServices, LogCleaner
 from broker.partitions.housekeeping import Chore, Housekeeping
 from broker.partitions.partition import Partition
 from protocol.records import NewRecord, batches, build_batch, records_of
@@ -29,8 +29,8 @@ class Scene(BrokerScene):
         }
         config: Any = SimpleNamespace(**{**defaults, **settings})
         self.slept: list[float] = []
-        surroundings = Surroundings(config, self.clock, self.timers, self.workers, self.slept.append)
-        self.cleaner = LogCleaner(self.log_directory, surroundings)
+        services = CleanerServices(config, self.clock, self.timers, self.workers, self.slept.append)
+        self.cleaner = LogCleaner(self.log_directory, services)
         chore = Chore(
             "compaction",
             lambda: config.log_cleaner_backoff_ms,

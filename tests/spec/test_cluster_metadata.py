@@ -16,7 +16,7 @@ from broker.metadata.snapshots import bootstrap_snapshot
 from broker.metadata.strays import strays
 from broker.metadata.topics import MorePartitions, NewTopic, create_partitions, delete_topics
 from broker.runtime.delayed import Deferred
-from broker.runtime.workers import Outcome
+from broker.runtime.workers import JobResult
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.feature_level_record import FeatureLevelRecord
 from protocol.messages.partition_change_record import PartitionChangeRecord
@@ -219,14 +219,14 @@ class Parked:
     """Runs jobs when told to, as threads would."""
 
     def __init__(self) -> None:
-        self.jobs: list[tuple[Callable[[], Any], Callable[[Outcome[Any]], None]]] = []
+        self.jobs: list[tuple[Callable[[], Any], Callable[[JobResult[Any]], None]]] = []
 
-    def run(self, job: Callable[[], Any], then: Callable[[Outcome[Any]], None]) -> None:
+    def run(self, job: Callable[[], Any], then: Callable[[JobResult[Any]], None]) -> None:
         self.jobs.append((job, then))
 
     def finish_one(self) -> None:
         job, then = self.jobs.pop(0)
-        then(Outcome(job(), None))
+        then(JobResult(job(), None))
 
 
 def with_parked_syncs() -> tuple[Running, Parked]:

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from broker.runtime.workers import Outcome
+from broker.runtime.workers import JobResult
 
 T = TypeVar("T")
 
@@ -31,18 +31,18 @@ class ManualWorkers:
     """Threads whose jobs end when the test says so."""
 
     def __init__(self) -> None:
-        self.jobs: deque[tuple[Callable[[], Any], Callable[[Outcome[Any]], None]]] = deque()
+        self.jobs: deque[tuple[Callable[[], Any], Callable[[JobResult[Any]], None]]] = deque()
 
-    def run(self, job: Callable[[], T], then: Callable[[Outcome[T]], None]) -> None:
+    def run(self, job: Callable[[], T], then: Callable[[JobResult[T]], None]) -> None:
         self.jobs.append((job, then))
 
     def finish_one(self) -> None:
         job, then = self.jobs.popleft()
-        outcome: Outcome[Any]
+        outcome: JobResult[Any]
         try:
-            outcome = Outcome(job(), None)
+            outcome = JobResult(job(), None)
         except Exception as error:
-            outcome = Outcome(None, error)
+            outcome = JobResult(None, error)
         then(outcome)
 
     def finish_all(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.coordinators.verification import MEANING, Operation
+from broker.coordinators.verification import MEANING, TransactionSupport
 from broker.produce.transactional import ANSWERS
 from protocol.errors import ErrorCode
 from protocol.records import NewRecord, build_batch
@@ -18,7 +18,7 @@ from tests.support.transactional_clients import ID, TV1, TV2, Answering, Clients
 
 E = ErrorCode
 T0, T1 = ("t", 0), ("t", 1)
-VERSIONS = {Operation.DEFAULT: 10, Operation.GENERIC: 11, Operation.ADD: 12}
+VERSIONS = {TransactionSupport.DEFAULT: 10, TransactionSupport.GENERIC: 11, TransactionSupport.ADD: 12}
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def test_what_the_coordinator_refuses_is_told_in_words_that_the_client_knows(
 
 
 def test_the_tables_know_every_operation() -> None:
-    assert MEANING.keys() == ANSWERS.keys() == set(Operation)
+    assert MEANING.keys() == ANSWERS.keys() == set(TransactionSupport)
 
 
 def test_scenario_085_a_coordinator_that_cannot_be_asked_is_a_reason_to_come_again(scene: Clients) -> None:

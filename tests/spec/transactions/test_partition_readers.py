@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.runtime.workers import Outcome
+from broker.runtime.workers import JobResult
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records_request import (
     DeleteRecordsPartition,
@@ -137,7 +137,7 @@ def test_what_was_read_from_the_disk_is_read_again_if_compaction_came_in_between
         12,
     )
     job, then = scene.workers.jobs.popleft()
-    found = Outcome(job(), None)
+    found = JobResult(job(), None)
     assert b"aborted" in bytes(found.result().chunks[0])
     for _ in range(2):
         clean(scene, "c")

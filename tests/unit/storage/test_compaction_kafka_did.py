@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from protocol.batch_header import batches, read_batch_header
-from storage.compaction import BatchAt, LastOfProducer, PassRules, Sieve, collect_keys
+from storage.compaction import BatchAt, LastOfProducer, PassRules, RecordFilter, collect_keys
 from storage.key_map import KeyMap
 from storage.pass_transactions import PassTransactions
 from tests.support.oracle import needs_oracle, unpack
@@ -47,6 +47,6 @@ def test_the_same_bytes_as_kafka(name: str, topic: str, clean_and_dirty: str, tm
         delete_retention_ms=retention_ms,
         producers={PRODUCER: LastOfProducer(0, end_offset - 1)},
     )
-    sieve = Sieve(keys, PassTransactions(()), rules)
-    kept = [sieve.sift(header, batch) for header, batch in clean + dirty]
+    record_filter = RecordFilter(keys, PassTransactions(()), rules)
+    kept = [record_filter.filtered(header, batch) for header, batch in clean + dirty]
     assert b"".join(bytes(batch) for batch in kept if batch is not None) == expected

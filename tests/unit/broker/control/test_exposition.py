@@ -24,7 +24,7 @@ from broker.control.measures import (
     partition_measure,
 )
 from broker.control.readiness import readiness
-from broker.coordinators.verification import Operation, TransactionalProducer, Unverified
+from broker.coordinators.verification import TransactionalProducer, TransactionSupport, Unverified
 from broker.partitions.partition import Partition
 from protocol.errors import ErrorCode
 from protocol.records import NewRecord, build_batch
@@ -220,6 +220,6 @@ def test_questions_to_the_coordinator_are_timed_and_their_refusals_counted(scene
     batches = [Unverified(scene.partitions.get("t", index), 0) for index in (0, 1)]
     verifier = scene.broker.verifier
     verifier.verify(
-        TransactionalProducer("pay", 7, 0), batches, Operation.ADD, lambda _: None, waits_for_the_last=False
+        TransactionalProducer("pay", 7, 0), batches, TransactionSupport.ADD, lambda _: None, waits_for_the_last=False
     )
     assert (verifier.answered, verifier.answered_ms, verifier.failed) == (1, 15, 2)

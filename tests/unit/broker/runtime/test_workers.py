@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from broker.runtime.workers import Outcome, ThreadWorkers, WorkersHere
+from broker.runtime.workers import JobResult, ThreadWorkers, WorkersHere
 
 
 async def test_the_job_runs_in_another_thread_and_its_end_on_the_loop() -> None:
@@ -22,7 +22,7 @@ async def test_the_job_runs_in_another_thread_and_its_end_on_the_loop() -> None:
 async def test_what_a_job_raises_comes_out_of_its_outcome() -> None:
     loop = asyncio.get_running_loop()
     workers = ThreadWorkers(loop, 1)
-    ended: asyncio.Future[Outcome[int]] = loop.create_future()
+    ended: asyncio.Future[JobResult[int]] = loop.create_future()
 
     def fails() -> int:
         raise OSError("no disk")
