@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from types import TracebackType
 
 from odradek.client.consuming.assignors import ASSIGNORS
+from odradek.client.consuming.commits import Commits
+from odradek.client.consuming.consumer_membership import Interest
 from odradek.client.consuming.delivery import Delivery
 from odradek.client.consuming.fetcher import Fetcher, FetchSettings, IsolationLevel
-from odradek.client.consuming.group_member import GroupSettings
-from odradek.client.consuming.group_offsets import CommitFailed, GroupOffsets
+from odradek.client.consuming.group_offsets import GroupOffsets
+from odradek.client.consuming.group_settings import GroupProtocol, GroupSettings
+from odradek.client.consuming.handover import Callbacks, Handover, OnRebalance
 from odradek.client.consuming.offset_lookup import OffsetAndTimestamp, list_offsets
 from odradek.client.consuming.positions import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OffsetReset, Positions
-from odradek.client.consuming.subscription import Callbacks, OnRebalance, Subscription
+from odradek.client.consuming.subscription import Subscription
 from odradek.client.errors import ClientError, IllegalState, RetriableError
 from odradek.client.network.cluster import (
     DEFAULT_METADATA_MAX_AGE_MS,
@@ -30,7 +32,6 @@ Records = dict[TopicPartition, list[ConsumerRecord]]
 
 ISOLATION_LEVELS = {level.name.lower(): level for level in IsolationLevel}
 PER_POLL = 500  # records
-COMMIT_TIMEOUT_MS = 5_000  # of one that nobody asked for: the application waits for other things
 
 
 class Consumer:
@@ -52,6 +53,9 @@ class Consumer:
         bootstrap_servers: str | Sequence[str],
         group_id: str | None = None,
         group_instance_id: str | None = None,
+        group_protocol: str = "classic",
+        group_remote_assignor: str | None = None,
+        client_rack: str | None = None,
         client_id: str = "odradek",
         isolation_level: str = "read_committed",
         auto_offset_reset: str = "earliest",
@@ -65,7 +69,7 @@ class Consumer:
         session_timeout_ms: int = 45_000,
         heartbeat_interval_ms: float = 3_000,
         max_poll_interval_ms: int = 300_000,
-        partition_assignment_strategy: Sequence[str] = ("range", "roundrobin"),
+        partition_assignment_strategy: Sequence[str] = ("range", "cooperative-sticky"),
         default_api_timeout_ms: float = 60_000,
         request_timeout_ms: float = DEFAULT_REQUEST_TIMEOUT_MS,
         retry_backoff_ms: float = DEFAULT_RETRY_BACKOFF_MS,
@@ -78,7 +82,10 @@ class Consumer:
         returned (`isolation_level`), reading begins at the start where no offset is committed (`auto_offset_reset`:
         earliest, latest or none), and nothing is committed automatically (`enable_auto_commit`).
 
-        partition_assignment_strategy   range and roundrobin, by preference
+        group_protocol                  classic, or consumer (KIP-848): the broker assigns the partitions, with
+                                        `group_remote_assignor` if that is set, and names the heartbeat interval
+        partition_assignment_strategy   classic: range, roundrobin and cooperative-sticky, by preference;
+                                        cooperative-sticky alone leaves members most of their partitions in a rebalance
         default_api_timeout_ms          how long calls other than those for records retry
 
         Raises ValueError for invalid settings.
@@ -102,10 +109,18 @@ class Consumer:
             raise ValueError(f"isolation_level takes {' or '.join(ISOLATION_LEVELS)}, not {isolation_level!r}")
         self._isolation_level = ISOLATION_LEVELS[isolation_level]
         self._timeout_ms = default_api_timeout_ms
+        self._protocol = GroupProtocol(group_protocol)
         self._positions = Positions(OffsetReset(auto_offset_reset))
         self._delivery = Delivery()
         self._news = asyncio.Event()
         self._offsets = None if group_id is None else GroupOffsets(self._cluster, group_id, timeout_ms=self._timeout_ms)
+        self._commits = Commits(
+            self._offsets or GroupOffsets(self._cluster, "", timeout_ms=self._timeout_ms),
+            self._positions,
+            self._delivery,
+            interval_ms=auto_commit_interval_ms if enable_auto_commit else None,
+            request_timeout_ms=request_timeout_ms,
+        )
         self._fetcher = Fetcher(
             self._cluster,
             self._positions,
@@ -129,16 +144,15 @@ class Consumer:
                 heartbeat_interval_ms=heartbeat_interval_ms,
                 max_poll_interval_ms=max_poll_interval_ms,
                 assignors=tuple(partition_assignment_strategy),
+                protocol=self._protocol,
+                remote_assignor=group_remote_assignor,
+                client_rack=client_rack,
             ),
-            self._positions,
-            self._delivery,
-            self._fetcher,
-            commit=self._commit_by_itself,
+            Handover(self._positions, self._delivery, self._fetcher, commit=self._commits.commit_unattended),
             progress=self._progress,
             news=self._news.set,
         )
-        self._commits_every_s = auto_commit_interval_ms / 1000 if enable_auto_commit else None
-        self._commits_next_at = 0.0
+        self._commits.subscription = self._subscription
         self._is_polling = self._is_started = self._is_closed = False
         if topics:
             self.subscribe(topics)
@@ -178,14 +192,16 @@ class Consumer:
 
     def subscribe(
         self,
-        topics: Iterable[str],
+        topics: Iterable[str] = (),
         *,
+        pattern: str | None = None,
         on_assigned: OnRebalance | None = None,
         on_revoked: OnRebalance | None = None,
         on_lost: OnRebalance | None = None,
     ) -> None:
         """Subscribe to these topics, and no others from now on, as a member of the group.
 
+        pattern       topics whose whole name matches, in the syntax of RE2; with group_protocol="consumer"
         on_assigned   called with new partitions before anything is read from them: a place to `seek`
         on_revoked    before they are given up: a place to commit or to abort
         on_lost       when other members own them already; without it `on_revoked` is called
@@ -198,7 +214,10 @@ class Consumer:
             raise IllegalState("partitions were assigned: unsubscribe first")
         if isinstance(topics, str):
             raise TypeError("subscribe takes several topics, not one string")
-        self._subscription.subscribe(frozenset(topics), Callbacks(on_assigned, on_revoked, on_lost))
+        if pattern is not None and self._protocol is GroupProtocol.CLASSIC:
+            raise IllegalState('a pattern needs group_protocol="consumer"')
+        interest = Interest(frozenset(topics), pattern)
+        self._subscription.subscribe(interest, Callbacks(on_assigned, on_revoked, on_lost))
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions, and no others from now on; those that were assigned before keep their positions."""
@@ -218,7 +237,8 @@ class Consumer:
         return self._positions.partitions
 
     def subscription(self) -> frozenset[str]:
-        return self._subscription.topics
+        """The topics that were named."""
+        return self._subscription.interest.topics
 
     # Records.
 
@@ -345,22 +365,8 @@ class Consumer:
         Raises CommitFailed when the group has continued without this member, RetriableError when it rebalances (ask for
         records, then commit) or when its coordinator could not be reached.
         """
-        group_offsets = self._need_group("commit")
-        if offsets is None:
-            to_commit = self._to_commit()
-        else:
-            to_commit = {
-                TopicPartition(*partition): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-                for partition, offset in offsets.items()
-            }
-        if not to_commit:
-            return
-        try:
-            await group_offsets.commit(to_commit, self.group_metadata())
-        except ClientError as error:
-            if error.code is not None:
-                self._subscription.refused_commit(error.code)
-            raise
+        self._need_group("commit")
+        await self._commits.commit(offsets)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The committed offsets of the group, whichever member committed them; None where there is none."""
@@ -389,7 +395,7 @@ class Consumer:
             while True:
                 self._news.clear()  # what is heard from here on is not to be slept over
                 await self._subscription.keep_up()
-                await self._commit_if_due(loop.time())
+                await self._commits.commit_if_due(loop.time())
                 taken = self._delivery.take_rest(max_records) or self._take(max_records)
                 if taken is not None:
                     return taken
@@ -397,7 +403,8 @@ class Consumer:
                     self._fetcher.wake()
                     raise error
                 self._fetcher.wake()
-                waits_until = self._earlier(ends_at)
+                due_at = self._commits.due_at
+                waits_until = ends_at if due_at is None else due_at if ends_at is None else min(ends_at, due_at)
                 if not await self._news_until(waits_until) and waits_until == ends_at:
                     return None
         finally:
@@ -420,32 +427,6 @@ class Consumer:
         except TimeoutError:
             return False
         return True
-
-    def _earlier(self, ends_at: float | None) -> float | None:
-        """The next commit may be due before the call ends."""
-        if self._commits_every_s is None or not self._positions.partitions:
-            return ends_at
-        return self._commits_next_at if ends_at is None else min(ends_at, self._commits_next_at)
-
-    async def _commit_if_due(self, now_s: float) -> None:
-        if self._commits_every_s is not None and now_s >= self._commits_next_at:
-            self._commits_next_at = now_s + self._commits_every_s
-            await self._commit_by_itself()
-
-    async def _commit_by_itself(self) -> None:
-        """What fails now is committed next time, or read again by the next owner of the partitions."""
-        if self._commits_every_s is not None:
-            with suppress(RetriableError, CommitFailed, TimeoutError):
-                async with asyncio.timeout(min(self._cluster.request_timeout_ms, COMMIT_TIMEOUT_MS) / 1000):
-                    await self.commit()
-
-    def _to_commit(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        found = self._positions.to_commit()
-        for partition, position in found.items():
-            on_its_way = self._delivery.position(partition)
-            if on_its_way is not None:
-                found[partition] = position._replace(offset=on_its_way)
-        return found
 
     def _take_back(self, *partitions: TopicPartition) -> None:
         """Records of these that were taken for the application, but not given yet."""

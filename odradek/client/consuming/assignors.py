@@ -1,12 +1,14 @@
 """How the leader of a group distributes partitions: the assignors that Kafka's own clients know by these names.
 
-A group uses one that all its members offer. The two here are eager: a member gives up all its partitions before it
-rejoins. Source: the documentation of Kafka's RangeAssignor and RoundRobinAssignor.
+A group uses one that all its members offer. `range` and `roundrobin` are eager: a member gives up all its partitions
+before it rejoins. `cooperative-sticky` leaves members what they have as far as that is fair.
+Source: the documentation of Kafka's RangeAssignor, RoundRobinAssignor and CooperativeStickyAssignor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from itertools import cycle
 
 from odradek.client.values import TopicPartition
@@ -15,14 +17,38 @@ from protocol.errors import MalformedMessage
 from protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 from protocol.messages.consumer_protocol_assignment import TopicPartition as AssignedTopic
 from protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from protocol.messages.consumer_protocol_subscription import TopicPartition as OwnedTopic
 
-Subscriptions = Mapping[str, frozenset[str]]  # the topics of each member, by member id
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """What a member says of itself when it joins.
+
+    owned           what it has not given up; nothing with an eager assignor
+    generation_id   in which it was given that; -1 if it does not say
+    """
+
+    topics: frozenset[str]
+    owned: frozenset[TopicPartition] = frozenset()
+    generation_id: int = -1
+
+
+Subscriptions = Mapping[str, Subscribed]  # by member id
 Assignments = dict[str, list[TopicPartition]]
-Assignor = Callable[[Subscriptions, Mapping[str, int]], Assignments]
+Assign = Callable[[Subscriptions, Mapping[str, int]], Assignments]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignor:
+    assign: Assign
+    is_cooperative: bool = False
+
 
 PROTOCOL_TYPE = "consumer"
-_WRITTEN_VERSION = 1  # of subscription and assignment: what every client of the last years reads
+_SUBSCRIPTION_VERSION = 2  # the first with the generation of what is owned; older readers take what they know
+_ASSIGNMENT_VERSION = 1
 _VERSION_BYTES = 2
+_GENERATION_BYTES = 4
 
 
 def assign_ranges(subscriptions: Subscriptions, partition_counts: Mapping[str, int]) -> Assignments:
@@ -31,8 +57,8 @@ def assign_ranges(subscriptions: Subscriptions, partition_counts: Mapping[str, i
     partition_counts   of all topics that exist; one that is missing has none
     """
     found: Assignments = {member: [] for member in subscriptions}
-    for topic in sorted(frozenset().union(*subscriptions.values())):
-        members = sorted(member for member, topics in subscriptions.items() if topic in topics)
+    for topic in _topics(subscriptions):
+        members = sorted(member for member, each in subscriptions.items() if topic in each.topics)
         each, more = divmod(partition_counts.get(topic, 0), len(members))
         begin = 0
         for place, member in enumerate(members):
@@ -46,33 +72,113 @@ def assign_in_turn(subscriptions: Subscriptions, partition_counts: Mapping[str, 
     """All partitions one after the other to the next member that wants the topic."""
     found: Assignments = {member: [] for member in subscriptions}
     turns = cycle(sorted(subscriptions))
-    for topic in sorted(frozenset().union(*subscriptions.values())):
+    for topic in _topics(subscriptions):
         for index in range(partition_counts.get(topic, 0)):
-            member = next(member for member in turns if topic in subscriptions[member])
+            member = next(member for member in turns if topic in subscriptions[member].topics)
             found[member].append(TopicPartition(topic, index))
     return found
 
 
-ASSIGNORS: Mapping[str, Assignor] = {"range": assign_ranges, "roundrobin": assign_in_turn}
+def assign_sticky(subscriptions: Subscriptions, partition_counts: Mapping[str, int]) -> Assignments:
+    """As even as it goes, and of that what moves the fewest partitions.
+
+    A partition that is to go from one member to another is given to nobody yet: its owner is to give it up and join
+    again first. Of two members that claim a partition the one with the later generation has it; of equals neither.
+    """
+    partitions = [
+        TopicPartition(topic, index)
+        for topic in _topics(subscriptions)
+        for index in range(partition_counts.get(topic, 0))
+    ]
+    owners = _owners(subscriptions)
+    held: dict[str, set[TopicPartition]] = {member: set() for member in sorted(subscriptions)}
+    free = []
+    for partition in partitions:
+        owner = owners.get(partition)
+        if owner is not None and partition.topic in subscriptions[owner].topics:
+            held[owner].add(partition)
+        else:
+            free.append(partition)
+
+    def fewest(topic: str) -> str:
+        return min((member for member in held if topic in subscriptions[member].topics), key=lambda m: len(held[m]))
+
+    for partition in free:
+        held[fewest(partition.topic)].add(partition)
+    while (move := _fairer(held, fewest)) is not None:
+        partition, giver, taker = move
+        held[giver].remove(partition)
+        held[taker].add(partition)
+    return {
+        member: sorted(each for each in mine if owners.get(each, member) == member) for member, mine in held.items()
+    }
 
 
-def subscription_bytes(topics: Iterable[str]) -> bytes:
-    """What a member says of itself when it joins."""
-    return _versioned(encode(ConsumerProtocolSubscription(topics=sorted(topics)), _WRITTEN_VERSION))
+def _owners(subscriptions: Subscriptions) -> dict[TopicPartition, str | None]:
+    """By partition; None where two members claim it alike."""
+    claims: dict[TopicPartition, tuple[int, str | None]] = {}
+    for member, subscribed in sorted(subscriptions.items()):
+        for partition in subscribed.owned:
+            generation, _ = claims.get(partition, (-2, None))
+            if subscribed.generation_id > generation:
+                claims[partition] = subscribed.generation_id, member
+            elif subscribed.generation_id == generation:
+                claims[partition] = generation, None
+    return {partition: member for partition, (_, member) in claims.items() if member is not None}
 
 
-def subscribed_topics(metadata: bytes) -> frozenset[str]:
-    """The topics that a member named, whatever client it is. Raises MalformedMessage."""
+def _fairer(
+    held: Mapping[str, set[TopicPartition]], fewest: Callable[[str], str]
+) -> tuple[TopicPartition, str, str] | None:
+    """A partition, who has it, and who has at least two less and wants it; None when there is no such."""
+    for giver in sorted(held, key=lambda member: -len(held[member])):
+        takers = {topic: fewest(topic) for topic in {partition.topic for partition in held[giver]}}
+        for partition in sorted(held[giver], reverse=True):
+            taker = takers[partition.topic]
+            if len(held[taker]) + 1 < len(held[giver]):
+                return partition, giver, taker
+    return None
+
+
+def _topics(subscriptions: Subscriptions) -> list[str]:
+    return sorted(frozenset().union(*(each.topics for each in subscriptions.values())))
+
+
+ASSIGNORS: Mapping[str, Assignor] = {
+    "range": Assignor(assign_ranges),
+    "roundrobin": Assignor(assign_in_turn),
+    "cooperative-sticky": Assignor(assign_sticky, is_cooperative=True),
+}
+
+
+def subscription_bytes(subscribed: Subscribed) -> bytes:
+    message = ConsumerProtocolSubscription(
+        topics=sorted(subscribed.topics),
+        owned_partitions=[
+            OwnedTopic(topic=topic, partitions=indexes) for topic, indexes in _by_topic(subscribed.owned).items()
+        ],
+        generation_id=subscribed.generation_id,
+    )
+    return _versioned(_SUBSCRIPTION_VERSION, encode(message, _SUBSCRIPTION_VERSION))
+
+
+def subscription_of(metadata: bytes) -> Subscribed:
+    """What a member says, whatever client it is. Raises MalformedMessage."""
     version = min(_version(metadata), ConsumerProtocolSubscription.MAX_VERSION)
-    return frozenset(decode(ConsumerProtocolSubscription, version, metadata, _VERSION_BYTES).topics)
+    told = decode(ConsumerProtocolSubscription, version, metadata, _VERSION_BYTES)
+    owned = frozenset(TopicPartition(each.topic, index) for each in told.owned_partitions for index in each.partitions)
+    generation_id = told.generation_id
+    if version < _SUBSCRIPTION_VERSION and len(told.user_data or b"") == _GENERATION_BYTES:
+        # Where older clients with this assignor put it.
+        generation_id = int.from_bytes(bytes(told.user_data or b""), "big", signed=True)
+    return Subscribed(frozenset(told.topics), owned, generation_id)
 
 
 def assignment_bytes(partitions: Iterable[TopicPartition]) -> bytes:
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        by_topic.setdefault(topic, []).append(partition)
-    topics = [AssignedTopic(topic=topic, partitions=indexes) for topic, indexes in sorted(by_topic.items())]
-    return _versioned(encode(ConsumerProtocolAssignment(assigned_partitions=topics), _WRITTEN_VERSION))
+    topics = [AssignedTopic(topic=topic, partitions=indexes) for topic, indexes in _by_topic(partitions).items()]
+    return _versioned(
+        _ASSIGNMENT_VERSION, encode(ConsumerProtocolAssignment(assigned_partitions=topics), _ASSIGNMENT_VERSION)
+    )
 
 
 def assigned_partitions(assignment: bytes) -> list[TopicPartition]:
@@ -84,8 +190,15 @@ def assigned_partitions(assignment: bytes) -> list[TopicPartition]:
     return [TopicPartition(each.topic, index) for each in told.assigned_partitions for index in each.partitions]
 
 
-def _versioned(body: bytes) -> bytes:
-    return _WRITTEN_VERSION.to_bytes(_VERSION_BYTES, "big") + body
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        found.setdefault(topic, []).append(partition)
+    return dict(sorted(found.items()))
+
+
+def _versioned(version: int, body: bytes) -> bytes:
+    return version.to_bytes(_VERSION_BYTES, "big") + body
 
 
 def _version(data: bytes) -> int:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from odradek.client.consuming.assignors import (
     ASSIGNORS,
     PROTOCOL_TYPE,
+    Subscribed,
     assigned_partitions,
     assignment_bytes,
-    subscribed_topics,
     subscription_bytes,
+    subscription_of,
 )
+from odradek.client.consuming.consumer_membership import Interest
+from odradek.client.consuming.group_settings import LEAVE_TIMEOUT_MS, GroupSettings
+from odradek.client.consuming.handover import Handover
 from odradek.client.consuming.membership import Asked, Membership, Next
 from odradek.client.errors import ClientError, RetriableError, code_of, refusal
 from odradek.client.network.cluster import Cluster, CoordinatorType
@@ -30,30 +34,22 @@ from protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequ
 from protocol.messages.sync_group_response import SyncGroupResponse
 
 CHANNEL = "group"  # JoinGroup and SyncGroup wait for the other members
-LEAVE_TIMEOUT_MS = 5_000
 JOIN_EXTRA_MS = 5_000  # the coordinator answers when the rebalance timeout is over at the latest
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
-    """By Kafka's names. `assignors` by preference."""
-
-    group_id: str
-    group_instance_id: str | None
-    session_timeout_ms: int
-    heartbeat_interval_ms: float
-    max_poll_interval_ms: int
-    assignors: tuple[str, ...]
-
-
 class GroupMember:
-    """`join` until it returns; then heartbeats go on by themselves, until `needs_to_join` says that it is over."""
+    """Joins with the first `keep_up`, and again whenever the group rebalances; in between it sends heartbeats.
+
+    With an eager assignor it gives up all its partitions before it joins. With a cooperative one it keeps them, says so
+    when it joins, and gives up only what the new assignment takes away; then it joins once more, so that others get
+    that (KIP-429). Assignors of both kinds together are used eagerly.
+    """
 
     def __init__(
         self,
         cluster: Cluster,
         settings: GroupSettings,
-        topics: Collection[str],
+        interest: Interest,
         *,
         progress: Callable[[], object],
         news: Callable[[], None],
@@ -62,18 +58,20 @@ class GroupMember:
                    same for `max_poll_interval_ms`, the member leaves, so that others get its partitions
         news       called when the member needs to join again
         """
-        self._topics = frozenset(topics)
+        self._topics = interest.topics
         self._cluster = cluster
         self._settings = settings
         self._progress = progress
         self._news = news
         self._membership = Membership(instance_id=settings.group_instance_id)
         self._heartbeats: asyncio.Task[None] | None = None
+        self._joining: asyncio.Task[frozenset[TopicPartition] | None] | None = None
+        self._is_cooperative = all(ASSIGNORS[name].is_cooperative for name in settings.assignors)
         self.metadata = ConsumerGroupMetadata(settings.group_id, group_instance_id=settings.group_instance_id)
         self._counted: dict[str, int] = {}  # partitions of each topic, when this member, as leader, shared them out
 
     @property
-    def needs_to_join(self) -> bool:
+    def _needs_to_join(self) -> bool:
         return not self._membership.is_stable or self._counted != self._count(self._counted)
 
     @property
@@ -82,45 +80,88 @@ class GroupMember:
         return self._membership.is_lost
 
     @property
-    def watched_topics(self) -> frozenset[str]:
+    def _watched_topics(self) -> frozenset[str]:
         """Topics whose partitions matter: when some are added, or such a topic comes into being, all join again."""
         return self._topics | self._counted.keys()
 
-    def subscribe(self, topics: Collection[str]) -> None:
+    def subscribe(self, interest: Interest) -> None:
         """Others than before: it needs to join again."""
-        self._topics = frozenset(topics)
+        self._topics = interest.topics
         self._membership.is_stable = False
         self._news()
 
-    async def join(self) -> list[TopicPartition]:
-        """Its partitions, once all members have joined. Goes on trying; raises ClientError for what does not pass."""
+    async def keep_up(self, handover: Handover) -> None:
+        """Join when that is needed, without waiting for it; `news` comes when there is more to do here.
+
+        Raises ClientError when the group does not take this member.
+        """
+        while self._joining is None or self._joining.done():
+            if self._joining is not None:
+                joining, self._joining = self._joining, None
+                assignment = joining.result()
+                if assignment is not None:
+                    await self._take_over(assignment, handover)
+            if not self._needs_to_join:
+                break
+            if self.has_lost_its_partitions:
+                await handover.lose_all()
+            elif self._is_cooperative:
+                await handover.revoke([each for each in handover.owned if each.topic not in self._topics])
+            else:
+                await handover.revoke(handover.owned)
+            self._joining = asyncio.get_running_loop().create_task(self._join(handover.owned))
+            self._joining.add_done_callback(lambda _: self._news())
+        if self._joining is None or self._is_cooperative:
+            handover.release()
+
+    async def _take_over(self, assignment: frozenset[TopicPartition], handover: Handover) -> None:
+        handover.watch(self._watched_topics)
+        if revoked := handover.owned - assignment:  # only where it is cooperative
+            self._membership.is_stable = False
+            await handover.revoke(revoked)
+        await handover.assign(assignment - handover.owned)
+
+    async def _join(self, owned: frozenset[TopicPartition]) -> frozenset[TopicPartition] | None:
+        """Its partitions, once all members have joined; None when meanwhile it has lost those that it `owned`.
+
+        Goes on trying; raises ClientError for what does not pass.
+        """
         await self._stop_heartbeats()
         self._membership.is_stable = False
         failures = 0
         while True:
             try:
-                assignment = await self._join_once()
+                assignment = await self._join_once(owned)
             except RetriableError:
                 assignment = None
                 failures += 1
                 await self._cluster.pause(failures)
             if assignment is not None:
                 break
+            if owned and self.has_lost_its_partitions:
+                return None
         self._membership.synced()
         # Kept when the membership is lost, so that commits in its name are refused: without a member they are not.
         member = self._membership
         self.metadata = replace(self.metadata, generation_id=member.generation_id, member_id=member.member_id)
         self._heartbeats = asyncio.get_running_loop().create_task(self._keep_alive())
-        return assignment
+        return frozenset(assignment)
 
     def refused_commit(self, code: ErrorCode) -> None:
         """The coordinator refused a commit so."""
         self._membership.answered(Asked.COMMIT, code)
-        if self.needs_to_join:
+        if self._needs_to_join:
             self._news()
+
+    async def stop_joining(self) -> None:
+        joining, self._joining = self._joining, None
+        if joining is not None:
+            joining.cancel()
+            await asyncio.gather(joining, return_exceptions=True)
 
     async def leave(self) -> None:
         """At once, so that the others need not wait for the session to run out; a static member is waited for."""
+        await self.stop_joining()
         await self._stop_heartbeats()
         member_id = self._membership.member_id
         self._membership.left()
@@ -134,10 +175,10 @@ class GroupMember:
 
     # Joining.
 
-    async def _join_once(self) -> list[TopicPartition] | None:
+    async def _join_once(self, owned: frozenset[TopicPartition]) -> list[TopicPartition] | None:
         """None: to be tried again. Raises RetriableError where a pause should come before that."""
         settings, member = self._settings, self._membership
-        metadata = subscription_bytes(self._topics)
+        metadata = subscription_bytes(Subscribed(self._topics, owned, member.last_generation_id))
         request = JoinGroupRequest(
             group_id=settings.group_id,
             session_timeout_ms=settings.session_timeout_ms,
@@ -205,16 +246,16 @@ class GroupMember:
     async def _share_out(self, answer: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
         """The leader's part: what every member gets."""
         try:
-            wanted = {each.member_id: subscribed_topics(bytes(each.metadata)) for each in answer.members}
+            wanted = {each.member_id: subscription_of(bytes(each.metadata)) for each in answer.members}
         except MalformedMessage as error:
             raise ClientError(f"a subscription in the group {self._settings.group_id!r}: {error}") from None
-        topics = frozenset().union(*wanted.values())
+        topics = frozenset().union(*(each.topics for each in wanted.values()))
         await self._cluster.refresh(topics)
         self._counted = self._count(topics)
-        assign = ASSIGNORS[answer.protocol_name or self._settings.assignors[0]]
+        assignor = ASSIGNORS[answer.protocol_name or self._settings.assignors[0]]
         return [
             SyncGroupRequestAssignment(member_id=member_id, assignment=assignment_bytes(partitions))
-            for member_id, partitions in assign(wanted, self._counted).items()
+            for member_id, partitions in assignor.assign(wanted, self._counted).items()
         ]
 
     def _count(self, topics: Collection[str]) -> dict[str, int]:
@@ -245,7 +286,7 @@ class GroupMember:
             except ClientError:  # the next JoinGroup will be refused with it, which the application gets to see
                 self._membership.is_stable = False
                 break
-            if self.needs_to_join:
+            if self._needs_to_join:
                 self._news()
         self._news()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from odradek.client.errors import STALE_COORDINATOR, ClientError, RetriableError, code_of, refusal
 from odradek.client.network.cluster import Cluster, CoordinatorType
@@ -29,7 +29,15 @@ class CommitFailed(ClientError):
     """The group has gone on without this member, so others read its partitions now: nothing was committed."""
 
 
-EXPELLED = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
+EXPELLED = frozenset(
+    {
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+    }
+)
 
 
 class GroupOffsets:
@@ -39,8 +47,12 @@ class GroupOffsets:
         self._group_id = group_id
         self._timeout_s = timeout_ms / 1000
 
-    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: ConsumerGroupMetadata) -> None:
-        """Raises RetriableError, CommitFailed, or ClientError for what is refused for other reasons."""
+    async def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: Callable[[], ConsumerGroupMetadata]
+    ) -> None:
+        """member   asked at each attempt: in a consumer group the epoch may have moved on meanwhile
+
+        Raises RetriableError, CommitFailed, or ClientError for what is refused for other reasons."""
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for (topic, partition), (offset, metadata, leader_epoch) in offsets.items():
             topics.setdefault(topic, []).append(
@@ -51,15 +63,16 @@ class GroupOffsets:
                     committed_metadata=metadata,
                 )
             )
-        request = OffsetCommitRequest(
-            group_id=self._group_id,
-            generation_id_or_member_epoch=member.generation_id,
-            member_id=member.member_id,
-            group_instance_id=member.group_instance_id,
-            topics=[OffsetCommitRequestTopic(name=topic, partitions=each) for topic, each in topics.items()],
-        )
         ends_at, failures = time.monotonic() + self._timeout_s, 0
         while True:
+            identity = member()
+            request = OffsetCommitRequest(
+                group_id=self._group_id,
+                generation_id_or_member_epoch=identity.generation_id,
+                member_id=identity.member_id,
+                group_instance_id=identity.group_instance_id,
+                topics=[OffsetCommitRequestTopic(name=topic, partitions=each) for topic, each in topics.items()],
+            )
             try:
                 answer = await self._cluster.ask_coordinator(
                     self._group_id,
@@ -126,6 +139,8 @@ class GroupOffsets:
         if ErrorCode.REBALANCE_IN_PROGRESS in codes:
             code = ErrorCode.REBALANCE_IN_PROGRESS
             raise RetriableError(f"{text}: the group rebalances: read on, then commit", code)
+        if ErrorCode.STALE_MEMBER_EPOCH in codes:
+            raise RetriableError(f"{text}: the member's epoch has moved on", ErrorCode.STALE_MEMBER_EPOCH)
         errors = sorted((refusal(code, text) for code in codes), key=lambda error: error.is_retriable)
         if errors:
             raise errors[0]

@@ -59,6 +59,7 @@ class Membership:
     instance_id: str | None = None
     member_id: str = NO_MEMBER
     generation_id: int = NO_GENERATION
+    last_generation_id: int = NO_GENERATION  # in which it was given what it owns
     is_stable: bool = False  # joined, and no rebalance heard of since
     is_lost: bool = False  # what it had is no longer its own
 
@@ -66,7 +67,7 @@ class Membership:
         self.member_id, self.generation_id, self.is_lost = member_id, generation_id, False
 
     def synced(self) -> None:
-        self.is_stable = True
+        self.is_stable, self.last_generation_id = True, self.generation_id
 
     def named(self, member_id: str) -> None:
         """The id to come back with (MEMBER_ID_REQUIRED)."""

@@ -255,6 +255,21 @@ class Cluster:
         """What was last heard of it, without asking."""
         return self._topics.get(topic)
 
+    async def topic_names(self, topic_ids: Iterable[bytes]) -> dict[bytes, str]:
+        """The names of those that exist; asks for what is not known yet. Raises RetriableError."""
+        wanted = set(topic_ids)
+        found = self._names_of(wanted)
+        if missing := wanted - found.keys():
+            asked = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in sorted(missing)]
+            for topic in await self._metadata(MetadataRequest(topics=asked, allow_auto_topic_creation=False)):
+                if topic.name is not None:
+                    self._learn(topic)
+            found = self._names_of(wanted)
+        return found
+
+    def _names_of(self, topic_ids: Collection[bytes]) -> dict[bytes, str]:
+        return {known.topic_id: known.topic for known in self._topics.values() if known.topic_id in topic_ids}
+
     def leader(self, partition: TopicPartition) -> Leader | None:
         """Who led it when last asked; None where nothing is known of the partition."""
         known = self._topics.get(partition.topic)
@@ -373,6 +388,9 @@ class Cluster:
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=allowed
         )
+        return await self._metadata(request)
+
+    async def _metadata(self, request: MetadataRequest) -> list[MetadataResponseTopic]:
         answer = await self.ask(request, MetadataResponse)
         self._nodes = {broker.node_id: Node(broker.node_id, broker.host, broker.port) for broker in answer.brokers}
         self.cluster_id = answer.cluster_id

@@ -8,7 +8,7 @@ from functools import partial
 from types import TracebackType
 
 from odradek.client import consumer
-from odradek.client.consuming.subscription import OnRebalance as AsyncOnRebalance
+from odradek.client.consuming.handover import OnRebalance as AsyncOnRebalance
 from odradek.client.errors import IllegalState
 from odradek.client.sync.background import Blocking, blocking, in_a_coroutine, on_the_loop, taking
 from odradek.client.values import ConsumerRecord, TopicPartition
@@ -54,20 +54,27 @@ class Consumer(Blocking[consumer.Consumer]):
 
     def subscribe(
         self,
-        topics: Iterable[str],
+        topics: Iterable[str] = (),
         *,
+        pattern: str | None = None,
         on_assigned: OnRebalance | None = None,
         on_revoked: OnRebalance | None = None,
         on_lost: OnRebalance | None = None,
     ) -> None:
         """See `odradek.client.Consumer.subscribe`. The callbacks of a rebalance run in the thread that asks for
         records, and may call this consumer."""
-        callbacks = {
-            "on_assigned": self._in_the_thread(on_assigned),
-            "on_revoked": self._in_the_thread(on_revoked),
-            "on_lost": self._in_the_thread(on_lost),
-        }
-        self._wait(partial(in_a_coroutine, lambda: self._client.subscribe(topics, **callbacks)))
+        self._wait(
+            partial(
+                in_a_coroutine,
+                lambda: self._client.subscribe(
+                    topics,
+                    pattern=pattern,
+                    on_assigned=self._in_the_thread(on_assigned),
+                    on_revoked=self._in_the_thread(on_revoked),
+                    on_lost=self._in_the_thread(on_lost),
+                ),
+            )
+        )
 
     start = blocking(consumer.Consumer.start)
     close = blocking(consumer.Consumer.close)

@@ -1,0 +1,186 @@
+"""What a member of a consumer group (KIP-848) tells the coordinator, and what it makes of the answers."""
+
+import pytest
+
+from odradek.client.consuming.consumer_membership import (
+    JOIN_EPOCH,
+    Assigned,
+    ConsumerMembership,
+    Interest,
+    Step,
+)
+from protocol.errors import ErrorCode
+from protocol.messages.consumer_group_heartbeat_response import (
+    Assignment,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+TOPIC = bytes(15) + b"\1"
+BOTH: Assigned = {TOPIC: frozenset({0, 1})}
+
+
+def member(interest: Interest | None = None, instance_id: str | None = None) -> ConsumerMembership:
+    return ConsumerMembership(
+        "group",
+        "me",
+        Interest(frozenset({"t"})) if interest is None else interest,
+        rebalance_timeout_ms=1000,
+        instance_id=instance_id,
+        server_assignor="range",
+    )
+
+
+def reply(
+    epoch: int = 0, *partitions: int, error: ErrorCode = ErrorCode.NONE, assigns: bool = True
+) -> ConsumerGroupHeartbeatResponse:
+    topics = [TopicPartitions(topic_id=TOPIC, partitions=list(partitions))] if partitions else []
+    return ConsumerGroupHeartbeatResponse(
+        error_code=error.value,
+        member_epoch=epoch,
+        heartbeat_interval_ms=500,
+        assignment=Assignment(topic_partitions=topics) if assigns else None,
+    )
+
+
+def joined(interest: Interest | None = None) -> ConsumerMembership:
+    """At epoch 2, with both partitions, and the coordinator knows it."""
+    found = member(interest)
+    found.answered(found.said(), reply(2, 0, 1))
+    found.taken_over(BOTH)
+    found.answered(found.said(), reply(2, assigns=False))
+    return found
+
+
+def told(membership: ConsumerMembership) -> dict[str, object]:
+    """The fields of the next heartbeat that are not null, beside those that every one has."""
+    request = membership.request()
+    always = ("group_id", "member_id", "member_epoch", "instance_id")
+    fields = {name: getattr(request, name) for name in request.__slots__ if name not in always}
+    if fields["topic_partitions"] is not None:
+        fields["topic_partitions"] = {each.topic_id: each.partitions for each in fields["topic_partitions"]}
+    return {name: value for name, value in fields.items() if value is not None and value != -1}
+
+
+def test_the_first_heartbeat_tells_everything_and_owns_nothing() -> None:
+    assert member().request().member_epoch == JOIN_EPOCH
+    assert told(member()) == {
+        "rebalance_timeout_ms": 1000,
+        "subscribed_topic_names": ["t"],
+        "server_assignor": "range",
+        "topic_partitions": {},
+    }
+
+
+def test_a_heartbeat_without_news_tells_nothing() -> None:
+    assert told(joined()) == {}
+    assert joined().request().member_epoch == 2
+    assert not joined().has_news
+
+
+def test_what_it_took_over_is_told_once() -> None:
+    found = member()
+    assert found.answered(found.said(), reply(2, 0, 1)) is Step.GO_ON
+    assert (found.epoch, found.target, found.owned) == (2, BOTH, {})
+    found.taken_over(BOTH)
+    assert found.has_news
+    assert told(found) == {"topic_partitions": {TOPIC: [0, 1]}}
+    found.answered(found.said(), reply(2, assigns=False))
+    assert told(found) == {}
+
+
+def test_a_target_that_is_taken_over_in_part_stays_to_be_taken_over() -> None:
+    found = member()
+    found.answered(found.said(), reply(2, 0, 1))
+    found.taken_over({})
+    assert found.target == BOTH
+
+
+def test_what_changed_while_a_heartbeat_was_under_way_is_told_by_the_next_one() -> None:
+    found = joined()
+    said = found.said()
+    found.taken_over({})
+    found.answered(said, reply(3, assigns=False))
+    assert told(found) == {"topic_partitions": {}}
+
+
+NAMED, MATCHING = Interest(frozenset("a")), Interest(regex="r")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "names", "regex"),
+    [
+        (NAMED, Interest(frozenset("b")), ["b"], None),
+        (NAMED, Interest(frozenset("a"), "r"), ["a"], "r"),
+        (NAMED, MATCHING, [], "r"),
+        (MATCHING, NAMED, ["a"], ""),
+        (MATCHING, Interest(), [], ""),
+    ],
+)
+def test_another_interest_is_told_with_what_it_no_longer_wants(
+    before: Interest, after: Interest, names: list[str], regex: str | None
+) -> None:
+    found = joined(before)
+    found.interest = after
+    assert found.has_news
+    request = found.request()
+    assert (request.subscribed_topic_names, request.subscribed_topic_regex) == (names, regex)
+
+
+def test_after_a_heartbeat_without_answer_everything_is_told_again_with_what_it_owns() -> None:
+    found = joined()
+    found.unanswered()
+    assert told(found) == {
+        "rebalance_timeout_ms": 1000,
+        "subscribed_topic_names": ["t"],
+        "server_assignor": "range",
+        "topic_partitions": {TOPIC: [0, 1]},
+    }
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND]
+)
+def test_an_expelled_member_has_lost_everything_and_joins_anew(code: ErrorCode) -> None:
+    found = joined()
+    incarnation = found.incarnation
+    assert found.answered(found.said(), reply(error=code)) is Step.JOIN_ANEW
+    assert (found.is_lost, found.owned, found.target, found.epoch) == (True, {}, None, JOIN_EPOCH)
+    assert found.incarnation == incarnation + 1
+    assert told(found) == told(member())
+
+
+@pytest.mark.parametrize(
+    ("code", "step"),
+    [
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, Step.REPEAT),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, Step.FIND_COORDINATOR),
+        (ErrorCode.NOT_COORDINATOR, Step.FIND_COORDINATOR),
+    ],
+)
+def test_a_coordinator_that_is_not_ready_changes_nothing(code: ErrorCode, step: Step) -> None:
+    found = joined()
+    assert found.answered(found.said(), reply(error=code)) is step
+    assert (found.is_lost, found.owned, found.epoch) == (False, BOTH, 2)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+        ErrorCode.UNRELEASED_INSTANCE_ID,
+        ErrorCode.UNSUPPORTED_ASSIGNOR,
+        ErrorCode.INVALID_REGULAR_EXPRESSION,
+        ErrorCode.FENCED_INSTANCE_ID,
+    ],
+)
+def test_a_refusal_is_for_the_application(code: ErrorCode) -> None:
+    found = joined()
+    assert found.answered(found.said(), reply(error=code)) is Step.GIVE_UP
+    assert found.is_lost
+
+
+def test_a_static_member_leaves_for_a_while_and_another_one_for_good() -> None:
+    assert member().leave_request().member_epoch == -1
+    assert member(instance_id="i").leave_request().member_epoch == -2
