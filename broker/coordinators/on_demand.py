@@ -16,36 +16,20 @@ from broker.coordinators.transaction_coordinator import TransactionCoordinator, 
 from broker.coordinators.transaction_markers import LocalMarkerWriter
 from broker.coordinators.verification import Verifier
 from broker.metadata.supported_features import TRANSACTION_VERSION
+from broker.partitions.broker_parts import BrokerParts
 from broker.runtime.uuids import random_uuid
 from protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from broker.configuration.config import BrokerConfig
     from broker.coordinators.producer_ids import ProducerIds
     from broker.coordinators.two_phase import TwoPhaseProducers
-    from broker.metadata.cluster_metadata import ClusterMetadata
-    from broker.partitions.registry import Partitions
-    from broker.runtime.clock import Clock, Timers
-    from broker.runtime.workers import Workers
 
 
-class CoordinatedBroker(Protocol):
+class CoordinatedBroker(BrokerParts, Protocol):
     """What coordinators need of the broker."""
 
-    @property
-    def config(self) -> BrokerConfig: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def timers(self) -> Timers: ...
-    @property
-    def workers(self) -> Workers: ...
-    @property
-    def metadata(self) -> ClusterMetadata: ...
-    @property
-    def partitions(self) -> Partitions: ...
     @property
     def producer_ids(self) -> ProducerIds: ...
     @property

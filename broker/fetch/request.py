@@ -21,6 +21,7 @@ from broker.fetch.partition_read import (
 )
 from broker.fetch.sessions import Fetch, FetchPartition, NamedBy, PartitionKey
 from broker.fetch.wait import FetchWait
+from broker.partitions.broker_parts import BrokerParts
 from broker.partitions.reading import IsolationLevel
 from broker.runtime.delayed import Deferred
 from protocol.errors import ErrorCode, KafkaError
@@ -29,35 +30,19 @@ from storage.disk import WouldBlock
 
 if TYPE_CHECKING:
     from broker.api.context import RequestContext
-    from broker.configuration.config import BrokerConfig
     from broker.fetch.sessions import FetchSessions
-    from broker.metadata.cluster_metadata import ClusterMetadata
     from broker.metadata.image import MetadataImage
     from broker.partitions.partition import Partition
-    from broker.partitions.registry import Partitions
-    from broker.runtime.clock import Clock, Timers
-    from broker.runtime.workers import JobResult, Workers
+    from broker.runtime.workers import JobResult
     from protocol.messages.fetch_request import FetchRequest
     from storage.log import ReadResult
 
 CURRENT_LEADER_SINCE = 16
 
 
-class FetchBroker(Protocol):
+class FetchBroker(BrokerParts, Protocol):
     """What a Fetch needs of the broker."""
 
-    @property
-    def config(self) -> BrokerConfig: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def timers(self) -> Timers: ...
-    @property
-    def workers(self) -> Workers: ...
-    @property
-    def metadata(self) -> ClusterMetadata: ...
-    @property
-    def partitions(self) -> Partitions: ...
     @property
     def fetch_sessions(self) -> FetchSessions: ...
 
