@@ -16,6 +16,7 @@ from protocol.messages.describe_cluster_request import DescribeClusterRequest
 from protocol.messages.describe_cluster_response import DescribeClusterResponse
 from tests.conformance.differential import (
     admin_script,
+    consumer_groups_script,
     frames_script,
     groups_script,
     records_script,
@@ -31,7 +32,11 @@ from tests.support.wire import Wire
 
 pytestmark = needs_kafka
 
-SETTINGS: dict[str, object] = {"offsets.topic.num.partitions": 4, "group.min.session.timeout.ms": 100}
+SETTINGS: dict[str, object] = {
+    "offsets.topic.num.partitions": 4,
+    "group.min.session.timeout.ms": 100,
+    "group.consumer.assignment.interval.ms": 0,
+}
 SHOWN = 40  # differences in the message of a failed test
 
 Script = Callable[[Talk, int], None]
@@ -42,6 +47,7 @@ SCRIPTS: dict[Script, int] = {
     **topics_script.SCRIPTS,
     **settings_script.SCRIPTS,
     **groups_script.SCRIPTS,
+    **consumer_groups_script.SCRIPTS,
     **frames_script.SCRIPTS,
 }
 

@@ -1,0 +1,158 @@
+"""Subscriptions by regular expression, and sessions that end: docs/spec/consumer-groups.md#s15-4."""
+
+import pytest
+
+from broker.groups.consumer.config import ConsumerConfig
+from protocol.errors import ErrorCode
+from tests.support.consumer_scene import ConsumerScene, Told, refused
+
+E = ErrorCode
+OK = E.NONE.value
+
+
+def topics(*names: str, refresh_ms: int = 600_000) -> ConsumerScene:
+    consumer = ConsumerConfig(regex_refresh_interval_ms=refresh_ms)
+    return ConsumerScene(topics=dict.fromkeys(names, 1), consumer=consumer)
+
+
+def resolved() -> ConsumerScene:
+    """51: A's expression is resolved."""
+    scene = topics("rx-a", "rx-b", "ry")
+    assert scene.member("A", regex="rx-.*") == Told(OK, 1, "")
+    scene.advance(0)
+    assert scene.state == ("Assigning", 2, 1)
+    assert scene.beat("A") == Told(OK, 2, "rx-a 0, rx-b 0")
+    return scene
+
+
+def test_scenario_051_an_expression_is_resolved_beside_the_heartbeat_that_brings_it() -> None:
+    scene = resolved()
+    assert scene.keys_written() == [5, 8, 16, 3, 7, 6, 8]
+
+
+def test_scenario_052_one_that_the_group_knows_is_like_names() -> None:
+    scene = resolved()
+    assert scene.member("C", regex="rx-.*") == Told(OK, 3, "")
+    assert scene.state == ("Reconciling", 3, 3)
+
+
+def with_names() -> ConsumerScene:
+    scene = resolved()
+    assert scene.beat("A", topics=["ry"]) == Told(OK, 3, "rx-a 0, rx-b 0, ry 0")
+    return scene
+
+
+def test_scenario_053_names_and_expression_together_are_their_union() -> None:
+    scene = with_names()
+    assert scene.state == ("Stable", 3, 3)
+
+
+def test_scenario_054_the_expression_is_forgotten_with_its_last_subscriber() -> None:
+    scene = with_names()
+    scene.member("C", regex="rx-.*")
+    scene.settle("A", "C")
+    epoch = scene.state[1]
+    since = len(scene.log)
+    scene.beat("A", regex="")
+    assert scene.state[1] == epoch + 1
+    assert -16 not in scene.keys_written(since)
+    scene.beat("C", -1)
+    assert scene.keys_written(since)[-5:] == [-8, -7, -5, -16, 3]
+
+
+def test_scenario_055_a_topic_that_matches_is_found_by_the_next_resolution() -> None:
+    scene = topics("ra", "rb", refresh_ms=10_000)
+    scene.member("A", regex="r[abc]")
+    scene.advance(0)
+    scene.beat("A")
+    scene.cluster.make("rc", 1)
+    scene.advance(10_000)
+    assert scene.beat("A") == Told(OK, 2, None)
+    scene.advance(1)
+    scene.beat("A")
+    scene.advance(0)
+    assert scene.beat("A") == Told(OK, 3, "ra 0, rb 0, rc 0")
+
+
+def test_scenario_056_a_new_expression_waits_for_ten_seconds_after_the_last_resolution() -> None:
+    scene = topics("ra", "rb")
+    scene.member("A", regex="r[ab]")
+    scene.advance(3_000)
+    scene.beat("A")
+    assert scene.member("X", regex="rb").assignment == ""
+    scene.advance(6_999)
+    scene.beat("X")
+    scene.advance(1)
+    assert "rb" not in scene.group_of().regexes
+    scene.advance(1)
+    scene.beat("X")
+    scene.advance(0)
+    assert "rb" in scene.group_of().regexes
+
+
+def test_scenario_057_until_the_refresh_interval_is_over_a_new_topic_is_not_looked_for() -> None:
+    scene = resolved()
+    scene.cluster.make("rx-c", 1)
+    scene.advance(3_000)
+    assert scene.beat("A") == Told(OK, 2, None)
+    scene.advance(0)
+    assert scene.beat("A") == Told(OK, 2, None)
+
+
+def test_scenario_058_topics_that_the_member_may_not_see_are_left_out() -> None:
+    scene = topics("ra", "rb")
+    scene.hidden = {"ra"}
+    scene.member("A", regex="r[ab]")
+    scene.advance(0)
+    assert scene.beat("A") == Told(OK, 2, "rb 0")
+
+
+@pytest.mark.parametrize("wrong", ["[", "a**", "(?=x)", "\\1", "a{1001}"])
+def test_scenario_059_a_change_to_what_is_no_expression_leaves_the_member_as_it_was(wrong: str) -> None:
+    scene = resolved()
+    assert scene.beat("A", regex=wrong) == refused(E.INVALID_REGULAR_EXPRESSION)
+    assert scene.member_of("A").subscribed_topic_regex == "rx-.*"
+    assert scene.beat("A") == Told(OK, 2, None)
+    assert scene.member("N", regex=wrong, group="new") == refused(E.INVALID_REGULAR_EXPRESSION)
+    assert "new" not in scene.groups()
+
+
+def with_sessions(session_ms: int) -> ConsumerScene:
+    scene = ConsumerScene()
+    scene.cluster.defaults["consumer.session.timeout.ms"] = session_ms
+    return scene
+
+
+def test_scenario_060_who_is_not_heard_of_is_out_also_a_static_member_that_is_away() -> None:
+    scene = with_sessions(2_000)
+    scene.member("A", "T6")
+    scene.member("S", "T6", instance="is")
+    scene.member("C", "T6")
+    scene.settle("A", "S", "C")
+    scene.beat("S", -2, instance="is")
+    scene.advance(1_999)
+    scene.beat("C")
+    scene.advance(1)
+    assert list(scene.group_of().members) == ["C"]
+    assert scene.beat("C").assignment == "T6 012345"
+
+
+def test_scenario_061_commits_do_not_keep_a_session() -> None:
+    scene = with_sessions(3_000)
+    scene.member("A", "T3")
+    for _ in range(2):
+        scene.advance(1_000)
+        assert scene.commit(1, member_id="A", generation=2) is E.NONE
+    scene.advance(1_000)
+    assert scene.commit(1, member_id="A", generation=2) is E.UNKNOWN_MEMBER_ID
+
+
+def test_scenario_062_a_timer_that_runs_keeps_its_length() -> None:
+    scene = with_sessions(10_000)
+    scene.member("A", "T3")
+    scene.cluster.settings["billing", "consumer.session.timeout.ms"] = 2_000
+    scene.advance(9_999)
+    assert scene.groups() == {"billing": "Stable"}
+    scene.beat("A")
+    scene.advance(2_000)
+    assert scene.groups() == {"billing": "Empty"}
