@@ -137,6 +137,20 @@ def check_group(config: BrokerConfig, group: str, settings: Mapping[str, str]) -
             if value < allowed if bound == "min" else value > allowed:
                 what = f"{name} must be {words} than or equal to {limit_name}"
                 raise KafkaError(ErrorCode.INVALID_CONFIG, what)
+    for kind in ("consumer", "share", "streams"):
+        session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+        if (session in values or heartbeat in values) and (
+            _effective(config, values, session) <= _effective(config, values, heartbeat)
+        ):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{session} must be greater than {heartbeat}")
+
+
+def _effective(config: BrokerConfig, values: Mapping[str, object], name: str) -> int:
+    """Of a group's setting: its own, else the broker's."""
+    broker_name = f"group.{name}"
+    value = values[name] if name in values else BROKER_SETTINGS[broker_name].parse(config.current_text(broker_name))
+    assert isinstance(value, int)
+    return value
 
 
 def check_client_metrics(subscription: str, settings: Mapping[str, str]) -> None:

@@ -40,10 +40,10 @@ def join_consumer_group(
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         check_room(group, request.member_id, turn.config.max_size)
         _check_protocols(group, joiner)
-        subscription = _subscription(joiner)
         is_dynamic = request.group_instance_id is None
         if request.member_id == NO_MEMBER_ID and is_dynamic and joiner.version >= MEMBER_ID_REQUIRED_SINCE:
             return Outcome(refused(ErrorCode.MEMBER_ID_REQUIRED, joiner.plain_member_id))
+        subscription = _subscription(joiner)
         if request.group_instance_id is not None and request.member_id != NO_MEMBER_ID:
             _check_instance(group, request.member_id, request.group_instance_id)
         if _replaces_the_last_consumer_member(turn, request.group_instance_id):
@@ -55,10 +55,9 @@ def join_consumer_group(
 
 def _join(turn: ConsumerTurn, joiner: Joiner, subscription: ConsumerProtocolSubscription) -> Outcome[JoinGroupResponse]:
     request = joiner.request
-    found = joining_member(
+    before = joining_member(
         turn, request.member_id or joiner.plain_member_id, request.group_instance_id, speaks_classic=True
     )
-    before = found.member
     member = replace(
         before,
         instance_id=before.instance_id if request.group_instance_id is None else request.group_instance_id,
@@ -71,9 +70,9 @@ def _join(turn: ConsumerTurn, joiner: Joiner, subscription: ConsumerProtocolSubs
         server_assignor=None,
         classic=ClassicProtocols(request.session_timeout_ms, joiner.protocols),
     )
-    changed = record_wishes(turn, before, member, is_new=found.released is not None)
+    changed = record_wishes(turn, before, member)
     owned = _owned(turn, subscription)
-    after = move_on(turn, member, owned, subscription_changed=changed, released=found.released)
+    after = move_on(turn, member, owned, subscription_changed=changed)
     turn.begin_session(after)
     turn.remember(replace(turn.group.memory, rejoining=turn.group.memory.rejoining - {after.member_id}))
     turn.arm(TimerKind.REJOIN, after.rebalance_timeout_ms, after.member_id)  # until it syncs

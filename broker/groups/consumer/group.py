@@ -160,7 +160,7 @@ class ConsumerGroup:
         is_consumer = member.classic is None
         if is_consumer and committer.version is not None and committer.version < MEMBER_EPOCHS_SINCE:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        if committer.epoch != member.epoch and not (is_consumer and self._may_be_late(member, committer)):
+        if committer.epoch != member.epoch and not self._may_be_late(member, committer):
             is_told = is_consumer and not committer.is_transactional
             raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH if is_told else ErrorCode.ILLEGAL_GENERATION)
         return ()

@@ -104,8 +104,7 @@ def _join(registry: GroupRegistry, beat: Heartbeat, now_ms: int) -> Outcome[Cons
         case _:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
     check_room(turn.group, beat.member_id, turn.config.max_size)
-    found = joining_member(turn, beat.member_id, instance_id)
-    return _served(turn, beat, found.member, found.released)
+    return _served(turn, beat, joining_member(turn, beat.member_id, instance_id))
 
 
 def _stay(registry: GroupRegistry, beat: Heartbeat, now_ms: int) -> Outcome[ConsumerGroupHeartbeatResponse]:
@@ -113,16 +112,14 @@ def _stay(registry: GroupRegistry, beat: Heartbeat, now_ms: int) -> Outcome[Cons
     group = consumer_group(registry, request.group_id, f"Consumer group {request.group_id} not found.")
     member = require_member(group, beat.member_id, request.instance_id)
     check_epoch(member, request.member_epoch, beat.owned)
-    return _served(ConsumerTurn(registry, group, now_ms), beat, member, None)
+    return _served(ConsumerTurn(registry, group, now_ms), beat, member)
 
 
-def _served(
-    turn: ConsumerTurn, beat: Heartbeat, before: ConsumerMember, released: ConsumerMember | None
-) -> Outcome[ConsumerGroupHeartbeatResponse]:
+def _served(turn: ConsumerTurn, beat: Heartbeat, before: ConsumerMember) -> Outcome[ConsumerGroupHeartbeatResponse]:
     wanting = _with_wishes(before, beat)
-    subscription_changed = record_wishes(turn, before, wanting, is_new=released is not None)
+    subscription_changed = record_wishes(turn, before, wanting)
     resolve_if_due(turn, beat.may_see)
-    member = move_on(turn, wanting, beat.owned, subscription_changed=subscription_changed, released=released)
+    member = move_on(turn, wanting, beat.owned, subscription_changed=subscription_changed)
     turn.begin_session(member)
     response = ConsumerGroupHeartbeatResponse(
         member_id=member.member_id,
@@ -160,13 +157,10 @@ def _with_wishes(member: ConsumerMember, beat: Heartbeat) -> ConsumerMember:
     )
 
 
-def record_wishes(turn: ConsumerTurn, before: ConsumerMember, member: ConsumerMember, *, is_new: bool = False) -> bool:
-    """Whether the member's subscription changed. The group's epoch follows it, and the topics themselves.
-
-    is_new: the member id begins anew, although the group knows it.
-    """
+def record_wishes(turn: ConsumerTurn, before: ConsumerMember, member: ConsumerMember) -> bool:
+    """Whether the member's subscription changed. The group's epoch follows it, and the topics themselves."""
     group_id = turn.group.group_id
-    if is_new or member != before or member.member_id not in turn.group.members:
+    if member != before or member.member_id not in turn.group.members:
         turn.write(member_record(group_id, member))
     names_changed = member.topics != before.topics
     regex_matters = subscribe_by_regex(turn, before, member)
@@ -183,7 +177,6 @@ def move_on(
     owned: Partitions | None,
     *,
     subscription_changed: bool,
-    released: ConsumerMember | None = None,
 ) -> ConsumerMember:
     """Compute the target if that is due, and bring the member as far towards it as it may come now."""
     follow_group_epoch(turn)
@@ -192,7 +185,7 @@ def move_on(
         epoch=group.assignment_epoch,
         target=group.target_of(member.member_id),
         subscribed=frozenset(topic.topic_id for topic in turn.topics_of(group.topics_of(member))),
-        is_taken=_taken_from(group, member.member_id, released),
+        is_taken=_taken_from(group, member.member_id),
     )
     reconciled = reconcile(member, goal, owned, subscription_changed=subscription_changed)
     recorded = turn.group.members[member.member_id]
@@ -200,15 +193,14 @@ def move_on(
     return reconciled
 
 
-def _taken_from(group: ConsumerGroup, member_id: str, released: ConsumerMember | None) -> Callable[[bytes, int], bool]:
+def _taken_from(group: ConsumerGroup, member_id: str) -> Callable[[bytes, int], bool]:
     """The holders are looked up when the first partition is asked for: most heartbeats want none."""
     holders: dict[bytes, set[int]] | None = None
 
     def is_taken(topic_id: bytes, partition: int) -> bool:
         nonlocal holders
         if holders is None:
-            others = [other for other in group.members.values() if other.member_id != member_id]
-            holders = _held(others if released is None else [*others, released])
+            holders = _held([other for other in group.members.values() if other.member_id != member_id])
         return partition in holders.get(topic_id, ())
 
     return is_taken

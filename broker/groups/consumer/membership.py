@@ -5,7 +5,7 @@ What Kafka keeps apart is kept apart here: dynamic members are found by member i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from broker.groups.consumer.group import ConsumerGroup, is_away
 from broker.groups.consumer.member import (
@@ -18,17 +18,6 @@ from broker.groups.consumer.records import assignment_record, member_record, tar
 from broker.groups.consumer.turn import ConsumerTurn, tombstones_of
 from broker.groups.effects import TimerKind
 from protocol.errors import ErrorCode, KafkaError
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """
-    member    as it was; of a new one nothing but its id
-    released  what the same member id held before it became static: free from the next heartbeat on
-    """
-
-    member: ConsumerMember
-    released: ConsumerMember | None = None
 
 
 def check_room(group: ConsumerGroup, member_id: str, max_size: int) -> None:
@@ -70,27 +59,24 @@ def check_epoch(member: ConsumerMember, epoch: int, owned: Partitions | None) ->
 
 def joining_member(
     turn: ConsumerTurn, member_id: str, instance_id: str | None, *, speaks_classic: bool = False
-) -> Found:
-    """Of a join: a member that is there, one that takes the place of another, or a new one."""
+) -> ConsumerMember:
+    """Of a join: a member that is there, one that takes the place of another, or a new one, of which only its id is
+    known. A member that is there becomes static by naming an instance id that is free.
+    """
     group = turn.group
-    known = group.members.get(member_id)
-    if instance_id is None:
-        return Found(known or ConsumerMember(member_id))
-    holder_id = group.static_members.get(instance_id)
+    holder_id = None if instance_id is None else group.static_members.get(instance_id)
     if holder_id is None:
-        if known is None:
-            return Found(ConsumerMember(member_id))
-        # It was dynamic, or had another instance id; it begins with nothing.
-        return Found(ConsumerMember(member_id), released=known)
+        return group.members.get(member_id) or ConsumerMember(member_id)
     holder = group.members[holder_id]
-    if holder_id == member_id and not is_away(holder):
-        return Found(holder)
     both_speak_consumer = not speaks_classic and holder.classic is None
     if both_speak_consumer and not is_away(holder):
+        # Also of the same member id, as in Kafka: without its instance id it may join again.
         what = f"Static member {member_id} with instance id {instance_id} cannot join the group"
         what = f"{what} because the instance id is owned by {holder_id} member."
         raise KafkaError(ErrorCode.UNRELEASED_INSTANCE_ID, what)
-    return Found(replace_static_member(turn, holder, member_id))
+    if speaks_classic and holder_id == member_id and holder.classic is not None:
+        return holder
+    return replace_static_member(turn, holder, member_id)
 
 
 def replace_static_member(turn: ConsumerTurn, holder: ConsumerMember, member_id: str) -> ConsumerMember:

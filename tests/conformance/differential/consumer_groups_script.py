@@ -60,6 +60,19 @@ class Scene:
         self.epochs: dict[str, int] = {}
         self.topic_id = talk.make_topic(f"{self.group}-t6", 6)
         self.topic = f"{self.group}-t6"
+        self._wait_until_assignable()
+
+    def _wait_until_assignable(self) -> None:
+        """Kafka's coordinator learns of a topic a moment after it is made."""
+        probe = ConsumerGroupHeartbeatRequest(
+            group_id=f"{self.group}-probe",
+            member_id="probe",
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=[self.topic],
+            topic_partitions=[],
+        )
+        while not self.talk.quietly(probe, self.version).assignment.topic_partitions:
+            time.sleep(0.02)
 
     def beat(self, label: str, member: str, epoch: int | None = None, **fields: Any) -> Any:
         owned = fields.pop("owned", None)
@@ -270,6 +283,18 @@ def statics(talk: Talk, version: int) -> None:
     scene.beat("M leaves for good", "M", -1, instance_id="ia")
 
 
+def becomes_static(talk: Talk, version: int) -> None:
+    scene = Scene(talk, version, "becomes-static")
+    scene.two_members()
+    scene.join("C becomes static", "C", instance_id="ic")
+    scene.describe("C is static")
+    scene.beat("C", "C", instance_id="ic")
+    scene.join("C gets another instance", "C", instance_id="id")
+    scene.beat("C's old instance", "C", instance_id="ic")
+    scene.join("A becomes static with another subscription", "A", "nope", instance_id="ia")
+    scene.describe("A is static")
+
+
 def regexes(talk: Talk, version: int) -> None:
     scene = Scene(talk, version, "regexes")
     for wrong in ("[", "a**", "(?=x)", "\\1"):
@@ -476,6 +501,7 @@ SCRIPTS: dict[Callable[[Talk, int], None], int] = {
             life,
             reconciliation,
             statics,
+            becomes_static,
             regexes,
             offsets,
             upgrade,

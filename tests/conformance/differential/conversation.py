@@ -25,6 +25,7 @@ Trace = list[tuple[str, dict[str, Value]]]  # what was asked, and the answer by 
 
 NAMED_IN_ORDER = {"topic_id", "producer_id", "session_id", "leader_id_of_group"}
 MEMBER_ID = re.compile(r"^(.*)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+PLAIN_MEMBER_ID = re.compile(r"[A-Za-z0-9_-]{22}")  # made by the coordinator of a consumer group
 ANSWER_TIMEOUT_S = 3.0  # after which "no answer" is what a broker said
 SAME_HOUR_MS = 3_600_000
 SORTED_BY = (  # lists whose order says nothing: by the first of these fields that their elements have
@@ -212,6 +213,9 @@ class Namer:
             return self._names[field].setdefault(value, f"<{field} {len(self._names[field]) + 1}>")
         if isinstance(value, int) and "time" in field and abs(value - self._now_ms) < SAME_HOUR_MS:
             return "<now>"
+        if field == "member_id" and isinstance(value, str) and PLAIN_MEMBER_ID.fullmatch(value):
+            names = self._names["plain member"]
+            return names.setdefault(value, f"<base64 {len(names) + 1}>")
         if isinstance(value, str) and (found := MEMBER_ID.match(value)):
             names = self._names["member"]
             return names.setdefault(value, f"{found[1]}-<uuid {len(names) + 1}>")
