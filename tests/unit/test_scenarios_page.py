@@ -16,7 +16,7 @@ RULE_BOOK = TESTS.parent / "docs" / "spec"
 # Page of the rule book → the section whose subsections list its scenarios.
 CHAPTERS = {"transactions": 8, "consumer-groups": 15, "share-groups": 7}
 # The pages that have a test for every scenario. The others list the tests they have so far.
-COMPLETE = ("transactions",)
+COMPLETE = ("transactions", "consumer-groups")
 
 CITED_PAGE = re.compile(r"docs/spec/([\w-]+)\.md")
 NUMBERED = re.compile(r"^ *(?:async )?def (test_scenarios?_((?:\d{3}_(?:and_)?)+)\w+)", re.MULTILINE)
@@ -26,8 +26,9 @@ HOW_TO_RENEW = "python -m tests.unit.test_scenarios_page writes the page anew"
 HEAD = """# Scenarios and their tests
 
 The scenarios are those of the [rule book](spec/README.md), by number. The name of a test says which one it tells.
-Every scenario of the transactions has a test. Beyond these scenarios, `tests/simulation/test_transactions.py` and
-`tests/simulation/test_transaction_crashes.py` try arbitrary orders of events.
+Every scenario of the transactions and of the consumer groups has a test. Beyond these scenarios,
+`tests/simulation/test_transactions.py`, `test_transaction_crashes.py` and `test_consumer_groups.py` beside them try
+arbitrary orders of events.
 
 Written by `python -m tests.unit.test_scenarios_page`. Tests fail when a scenario of a complete chapter has no test, or
 no row here, and when a row names a test that does not exist.

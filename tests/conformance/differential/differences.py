@@ -118,6 +118,17 @@ DIFFERENCES: tuple[Allowed, ...] = (
         kafka="closed",
         ours="answered .*",
     ),
+    Allowed(
+        "a member that took another instance id is known by that one; Kafka still takes it by the old one, and back",
+        asked="C's old instance: ConsumerGroupHeartbeatRequest *",
+    ),
+    Allowed(
+        "the same, seen in the description",
+        asked="A is static: ConsumerGroupDescribeRequest *",
+        path="*.instance_id",
+        kafka="ic",
+        ours="id",
+    ),
     *BROKER_SETTINGS,
     *REPEATED,
     *TRANSACTIONS,
