@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from broker.api.share_error_replies import SHARE_ERROR_REPLIES
 from broker.api.transaction_error_replies import TRANSACTION_ERROR_REPLIES
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
@@ -400,6 +401,7 @@ def _describe_topic_partitions(request: Any, version: int, code: int, message: s
 # The other APIs have one error code for the whole response.
 ERROR_REPLIES: Mapping[ApiKey, ErrorReply] = {
     **TRANSACTION_ERROR_REPLIES,
+    **SHARE_ERROR_REPLIES,
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch,
     ApiKey.LIST_OFFSETS: _list_offsets,

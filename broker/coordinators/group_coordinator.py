@@ -19,6 +19,7 @@ from broker.groups.consumer.config import ConsumerConfig, MigrationPolicy
 from broker.groups.core import GroupCore
 from broker.groups.outcome import GroupConfig
 from broker.groups.records import decode_record, encode_record
+from broker.groups.share.config import ShareConfig
 from broker.runtime.clock import Clock, TimerHandle, Timers
 from broker.runtime.uuids import hex_text
 from protocol.compression import Compression
@@ -64,6 +65,10 @@ class CoordinatorSettings:
                     max_size=config.group_consumer_max_size,
                     migration_policy=MigrationPolicy(config.group_consumer_migration_policy.lower()),
                     regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
+                ),
+                share=ShareConfig(
+                    max_size=config.group_share_max_size,
+                    initialize_retry_interval_ms=config.group_share_initialize_retry_interval_ms,
                 ),
             ),
             topic=OffsetsTopic(

@@ -43,6 +43,7 @@ from broker.groups.protocols import PROTOCOLS, REPLAYS
 from broker.groups.recorded import RecordedGroup
 from broker.groups.records import offset_tombstone
 from broker.groups.registry import GroupRegistry
+from broker.groups.share.state import missing_topic_records
 from protocol.batch_header import NO_PRODUCER_ID
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_groups_response import DeletableGroupResult
@@ -251,11 +252,13 @@ class GroupCore:
         return Outcome(response, records=records)
 
     def forget_topic(self, topic: str, topic_id: bytes) -> Outcome[None]:
-        return Outcome(records=topic_tombstones(topic, topic_id, self._offsets), may_split=True)
+        records = [*topic_tombstones(topic, topic_id, self._offsets), *missing_topic_records(self.registry)]
+        return Outcome(records=records, may_split=True)
 
     def forget_missing_topics(self, topic_exists: Callable[[bytes], bool]) -> Outcome[None]:
         """Offsets of topics that were deleted while the group was not loaded. A topic not known by id is left alone."""
-        return Outcome(records=missing_topic_tombstones(topic_exists, self._offsets), may_split=True)
+        records = [*missing_topic_tombstones(topic_exists, self._offsets), *missing_topic_records(self.registry)]
+        return Outcome(records=records, may_split=True)
 
     # Administration.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from broker.groups.consumer.config import ConsumerConfig
 from broker.groups.effects import CoordinatorRecord, Timer
+from broker.groups.share.config import ShareConfig
 from protocol.messages.join_group_response import JoinGroupResponse
 from protocol.messages.sync_group_response import SyncGroupResponse
 
@@ -33,6 +34,7 @@ class GroupConfig:
     offset_metadata_max_bytes: int = 4_096  # Kafka counts UTF-16 units all the same
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
     consumer: ConsumerConfig = field(default_factory=ConsumerConfig)
+    share: ShareConfig = field(default_factory=ShareConfig)
     # Not a setting in Kafka either: a member that joins a rebalance in progress has no heartbeats yet, so its
     # session timeout would be too short to measure it by.
     new_member_join_timeout_ms: int = 5 * 60 * 1000

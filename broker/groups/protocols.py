@@ -19,6 +19,7 @@ from broker.groups.effects import CoordinatorRecord, TimerKey
 from broker.groups.group import Group, GroupType
 from broker.groups.outcome import Outcome, Reply
 from broker.groups.registry import GroupRegistry
+from broker.groups.share import lifecycle as share
 from protocol.errors import ErrorCode
 
 
@@ -47,7 +48,7 @@ PROTOCOLS: Mapping[GroupType, RebalanceProtocol] = {
         frozenset({3, 4, 5, 6, 7, 8, 16}), consumer.replay, consumer.on_loaded, consumer.on_timer
     ),
     GroupType.SHARE: RebalanceProtocol(
-        frozenset({10, 11, 12, 13, 14, 15}), partial(recorded.replay, group_type=GroupType.SHARE)
+        frozenset({10, 11, 12, 13, 14, 15}), share.replay, share.on_loaded, share.on_timer
     ),
     GroupType.STREAMS: RebalanceProtocol(
         frozenset({17, 19, 20, 21, 22, 23}), partial(recorded.replay, group_type=GroupType.STREAMS)

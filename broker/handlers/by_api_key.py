@@ -211,5 +211,25 @@ def handler_of(api_key: ApiKey) -> HandlerCall[Broker]:
             from broker.handlers.read_share_group_state_summary import read_share_group_state_summary
 
             return read_share_group_state_summary
+        case ApiKey.SHARE_GROUP_HEARTBEAT:
+            from broker.handlers.share_group_heartbeat import share_group_heartbeat
+
+            return share_group_heartbeat
+        case ApiKey.SHARE_GROUP_DESCRIBE:
+            from broker.handlers.share_group_describe import share_group_describe
+
+            return share_group_describe
+        case ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS:
+            from broker.handlers.describe_share_group_offsets import describe_share_group_offsets
+
+            return describe_share_group_offsets
+        case ApiKey.ALTER_SHARE_GROUP_OFFSETS:
+            from broker.handlers.alter_share_group_offsets import alter_share_group_offsets
+
+            return alter_share_group_offsets
+        case ApiKey.DELETE_SHARE_GROUP_OFFSETS:
+            from broker.handlers.delete_share_group_offsets import delete_share_group_offsets
+
+            return delete_share_group_offsets
         case _:
             raise KeyError(f"nothing answers {api_key.name}")

@@ -8,7 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.api.authorization import Operation, ResourceType
+from broker.groups.share.group import ShareGroup
+from broker.groups.share.state import begin_deletion
 from broker.runtime.gather import gather
+from broker.sharing import group_state
 from protocol.errors import KafkaError
 from protocol.messages.delete_groups_response import DeletableGroupResult, DeleteGroupsResponse
 
@@ -36,9 +39,27 @@ def delete_group(
 ) -> DeletableGroupResult | Deferred[DeletableGroupResult]:
     try:
         context.require(Operation.DELETE, ResourceType.GROUP, group_id)
-        return broker.groups.shard_for(group_id).submit(lambda core, _: core.delete_group(group_id))
+        shard = broker.groups.shard_for(group_id)
+        if shard.look(lambda core: isinstance(core.registry.groups.get(group_id), ShareGroup)):
+            return delete_share_group(group_id, broker)
+        return shard.submit(lambda core, _: core.delete_group(group_id))
     except KafkaError as error:
         return failed(group_id, error)
+
+
+def delete_share_group(group_id: str, broker: Broker) -> DeletableGroupResult | Deferred[DeletableGroupResult]:
+    """Its share state goes first; if that fails the group stays, and can be deleted again."""
+    shard = broker.groups.shard_for(group_id)
+
+    def deleted(refusals: group_state.Refusals) -> DeletableGroupResult | Deferred[DeletableGroupResult]:
+        for error in refusals.values():
+            return failed(group_id, error)
+        return shard.submit(lambda core, _: core.delete_group(group_id))
+
+    return group_state.once_recorded(
+        shard.submit(lambda core, now_ms: begin_deletion(core.registry, group_id, None, now_ms)),
+        lambda gone: group_state.once_recorded(group_state.delete(broker, group_id, gone), deleted),
+    )
 
 
 def failed(group_id: str, error: KafkaError) -> DeletableGroupResult:

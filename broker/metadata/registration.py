@@ -9,6 +9,8 @@ from broker.metadata.supported_features import (
     ELIGIBLE_LEADER_REPLICAS,
     GROUP_VERSION,
     METADATA_VERSION,
+    SHARE_VERSION,
+    SHARE_VERSION_GROUPS,
     SUPPORTED_FEATURES,
     TRANSACTION_VERSION,
 )
@@ -32,6 +34,7 @@ def first_features() -> list[Message]:
         FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_VERSION_4_3),
         FeatureLevelRecord(name=ELIGIBLE_LEADER_REPLICAS, feature_level=1),
         FeatureLevelRecord(name=GROUP_VERSION, feature_level=1),
+        FeatureLevelRecord(name=SHARE_VERSION, feature_level=SHARE_VERSION_GROUPS),
         FeatureLevelRecord(name=TRANSACTION_VERSION, feature_level=2),
     ]
 

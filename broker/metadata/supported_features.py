@@ -18,5 +18,6 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     "kraft.version": (0, 1),
     METADATA_VERSION: (7, 30),  # 3.3-IV3 to 4.3-IV0
     GROUP_VERSION: (0, 1),  # KIP-848
+    SHARE_VERSION: (0, SHARE_VERSION_GROUPS),
     TRANSACTION_VERSION: (0, 2),  # KIP-98; flexible records; KIP-890
 }

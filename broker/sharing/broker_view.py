@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from broker.partitions.broker_parts import BrokerParts
 
 if TYPE_CHECKING:
+    from broker.coordinators.group_coordinator import GroupCoordinator
     from broker.coordinators.share_coordinator import ShareCoordinator
     from broker.metadata.topic_creation import TopicCreation
     from broker.sharing.shares import Shares
@@ -22,3 +23,5 @@ class ShareBroker(BrokerParts, Protocol):
     def share_coordinator(self) -> ShareCoordinator: ...
     @property
     def shares(self) -> Shares: ...
+    @property
+    def groups(self) -> GroupCoordinator: ...

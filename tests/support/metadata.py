@@ -24,6 +24,7 @@ FEATURES = {  # of a new cluster
     "metadata.version": 30,
     "eligible.leader.replicas.version": 1,
     "group.version": 1,
+    "share.version": 1,
     "transaction.version": 2,
 }
 DATA = "/data"

@@ -43,6 +43,7 @@ from protocol.messages.share_fetch_request import (
     ForgottenTopic,
     ShareFetchRequest,
 )
+from protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from protocol.records import NewRecord, build_batch
 from protocol.struct import Message
 from storage.log import Origin
@@ -60,9 +61,14 @@ class FlakyPersister:
     def __init__(self, persister: LocalPersister) -> None:
         self._persister = persister
         self.refusals: list[ErrorCode] = []
+        self.initialize_refusals: list[ErrorCode] = []
         self.held: list[Callable[[], None]] | None = None
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Deferred[bool]:
+        if self.initialize_refusals:
+            refused: Deferred[bool] = Deferred()
+            refused.fail(KafkaError(self.initialize_refusals.pop(0)))
+            return refused
         return self._persister.initialize(key, state_epoch, start_offset)
 
     def read(self, key: SharePartitionKey, leader_epoch: int) -> Deferred[StoredState]:
@@ -127,6 +133,7 @@ class ShareBroker(TransactionBroker):
     def __init__(self, disk: FakeDisk | None = None, **settings: Any) -> None:
         super().__init__(disk, **settings)
         self.broker.config.share_coordinator_write_timeout_ms = 5_000
+        self.broker.config.group_coordinator_rebalance_protocols = ("classic", "consumer")
         self.image.features["share.version"] = 1
         self.max_sessions = 2000
         self.start_share_coordinator()
@@ -174,6 +181,11 @@ class ShareBroker(TransactionBroker):
         self.share_coordinator.stop()
         self.start_share_coordinator()
         self.start_shares()
+
+    def restart_groups(self) -> None:
+        """A new group coordinator, which loads what is there."""
+        self.groups.stop()
+        self.start_groups()
 
     def _create_state_topic(self, name: str) -> Deferred[Any]:
         self.topic(name, STATE_PARTITIONS)
@@ -248,6 +260,7 @@ class Member:
         self.member_id = member_id
         self.connection = connection
         self.epoch = 0
+        self.member_epoch = 0
 
     def send(self, request: Message, version: int) -> Any:
         """A Deferred of the answer; it is settled."""
@@ -395,6 +408,25 @@ class Member:
         assert response.error_code == 0, ErrorCode(response.error_code)
         return partitions_of(response)[topic_id, how.get("index", 0)].code
 
+    def heartbeat(
+        self, epoch: int | None = None, topics: list[str] | None = None, *, rack_id: str | None = None
+    ) -> Any:
+        """The response; a member epoch in it is the next one sent."""
+        request = ShareGroupHeartbeatRequest(
+            group_id=self.group_id,
+            member_id=self.member_id,
+            member_epoch=self.member_epoch if epoch is None else epoch,
+            rack_id=rack_id,
+            subscribed_topic_names=topics,
+        )
+        response = self.answer(self.send(request, 1), ApiKey.SHARE_GROUP_HEARTBEAT, 1)
+        if response.error_code == 0:
+            self.member_epoch = response.member_epoch
+        return response
+
+    def ask(self, request: Message, version: int) -> Any:
+        return self.answer(self.send(request, version), ApiKey(request.API_KEY), version)
+
     def disconnect(self) -> None:
         self.connection.closed()
         self.scene.settle()
@@ -428,6 +460,16 @@ def _handlers() -> dict[ApiKey, Any]:
         ApiKey.DELETE_SHARE_GROUP_STATE,
         ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
         ApiKey.FIND_COORDINATOR,
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+        ApiKey.DELETE_GROUPS,
+        ApiKey.LIST_GROUPS,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.JOIN_GROUP,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
     )
     return {key: handler_of(key) for key in keys}
 

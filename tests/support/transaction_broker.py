@@ -156,6 +156,15 @@ class TransactionBroker(BrokerScene):
         self.transaction_version = transaction_version
         self.config = decisions or TransactionConfig()
         self.spawn: Callable[[Coroutine[Any, Any, None]], None] = run  # what loading is left to
+        self.start_groups()
+        self.markers = MarkersThatMeet(LocalMarkerWriter(self.partitions, self.groups, self.clock))
+        self.broker.groups = self.groups
+        self.broker.markers = LocalMarkerWriter(self.partitions, self.groups, self.clock)
+        self.broker.producer_ids = ProducerIds(self.blocks, self.timers)
+        self.start_coordinator()
+
+    def start_groups(self) -> None:
+        """A group coordinator, which loads what is there."""
         self.groups = GroupCoordinator(
             CoordinatorSettings(GroupConfig(), OffsetsTopic(3, 1, {}), Compression.NONE, 600_000),
             self.clock,
@@ -165,12 +174,9 @@ class TransactionBroker(BrokerScene):
             new_uuid=lambda: bytes(16),
             cluster=ImageView(self.image, BrokerConfig({}).current_text),
         )
-        self.groups.start(None)
-        self.markers = MarkersThatMeet(LocalMarkerWriter(self.partitions, self.groups, self.clock))
+        topic = self.image.topics.get(GROUP_OFFSETS)
+        self.groups.start(None if topic is None else len(topic.partitions))
         self.broker.groups = self.groups
-        self.broker.markers = LocalMarkerWriter(self.partitions, self.groups, self.clock)
-        self.broker.producer_ids = ProducerIds(self.blocks, self.timers)
-        self.start_coordinator()
 
     def start_coordinator(self) -> None:
         """A new one, which loads what is there: as a restart of the process, the partitions excepted."""

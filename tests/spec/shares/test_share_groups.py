@@ -1,0 +1,469 @@
+"""Share groups at the group coordinator, over the wire: docs/spec/share-groups.md#s2, #s7-2."""
+
+from typing import Any
+
+import pytest
+
+from broker.api.authorization import Operation, ResourceType
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.internal_topics import GROUP_OFFSETS
+from protocol.messages.alter_share_group_offsets_request import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
+from protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from protocol.messages.delete_groups_request import DeleteGroupsRequest
+from protocol.messages.delete_share_group_offsets_request import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+)
+from protocol.messages.describe_share_group_offsets_request import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+)
+from protocol.messages.list_groups_request import ListGroupsRequest
+from protocol.messages.share_group_describe_request import ShareGroupDescribeRequest
+from tests.support.share_broker import GROUP, Member, ShareBroker
+
+ACCEPT, RELEASE = 1, 2
+NONE, INVALID = ErrorCode.NONE, ErrorCode.INVALID_REQUEST
+NOT_FOUND = ErrorCode.GROUP_ID_NOT_FOUND
+
+
+@pytest.fixture
+def broker() -> ShareBroker:
+    broker = ShareBroker()
+    broker.topic(GROUP_OFFSETS, 3)
+    broker.set_group(share_auto_offset_reset="earliest")
+    return broker
+
+
+def code(response: Any) -> ErrorCode:
+    return ErrorCode(response.error_code)
+
+
+def assigned(response: Any) -> dict[bytes, list[int]] | None:
+    if response.assignment is None:
+        return None
+    return {each.topic_id: each.partitions for each in response.assignment.topic_partitions}
+
+
+def settled(broker: ShareBroker, *members: Member, topics: list[str]) -> list[dict[bytes, list[int]]]:
+    """All join; then each is told what it has."""
+    for member in members:
+        member.heartbeat(0, topics)
+    for _ in range(3):
+        broker.sleep(1_000)
+        for member in members:
+            member.heartbeat()
+    return [assigned(member.heartbeat(topics=topics)) or {} for member in members]
+
+
+def alter(member: Member, topic: str, *offsets: int, group_id: str = GROUP) -> Any:
+    partitions = [
+        AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=offset)
+        for index, offset in enumerate(offsets)
+    ]
+    topics = [AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=partitions)]
+    return member.ask(AlterShareGroupOffsetsRequest(group_id=group_id, topics=topics), 0)
+
+
+def delete_offsets(member: Member, *topics: str, group_id: str = GROUP) -> Any:
+    wanted = [DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in topics]
+    return member.ask(DeleteShareGroupOffsetsRequest(group_id=group_id, topics=wanted), 0)
+
+
+def positions(member: Member, *topics: str, group_id: str = GROUP) -> list[tuple[str, int, int, int, ErrorCode]]:
+    """(topic, partition, start offset, lag, code); of all topics if none is named."""
+    asked = [DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=[0]) for name in topics]
+    request = DescribeShareGroupOffsetsRequest(
+        groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=asked or None)]
+    )
+    (group,) = member.ask(request, 1).groups
+    assert group.error_code == 0
+    return [
+        (topic.topic_name, each.partition_index, each.start_offset, each.lag, ErrorCode(each.error_code))
+        for topic in group.topics
+        for each in topic.partitions
+    ]
+
+
+# Membership.
+
+
+def test_share_scenario_021_the_first_heartbeat_creates_the_group_and_assigns_nothing(broker: ShareBroker) -> None:
+    broker.topic("T")
+    response = broker.member("A").heartbeat(0, ["T"])
+    assert (code(response), response.member_id, response.member_epoch) == (NONE, "A", 2)
+    assert response.heartbeat_interval_ms == 5_000
+    assert assigned(response) == {}
+
+
+def test_share_scenario_022_partitions_are_assigned_once_their_state_is_there(broker: ShareBroker) -> None:
+    topic = broker.topic("T").topic_id
+    a = broker.member("A")
+    a.heartbeat(0, ["T"])
+    broker.sleep(30)
+    response = a.heartbeat()
+    assert (response.member_epoch, assigned(response)) == (2, None)
+    broker.sleep(970)
+    response = a.heartbeat()
+    assert (response.member_epoch, assigned(response)) == (3, {topic: [0]})
+
+
+def test_share_scenario_023_what_is_unchanged_is_not_told_again(broker: ShareBroker) -> None:
+    broker.topic("T")
+    a = broker.member("A")
+    settled(broker, a, topics=["T"])
+    assert assigned(a.heartbeat()) is None
+    assert assigned(a.heartbeat(topics=["T"])) is not None
+
+
+def test_share_scenario_024_a_partition_is_shared_by_all_members(broker: ShareBroker) -> None:
+    topic = broker.topic("T").topic_id
+    members = [broker.member(name) for name in "ABC"]
+    assert settled(broker, *members, topics=["T"]) == [{topic: [0]}] * 3
+
+
+def test_share_scenario_025_partitions_are_shared_out_evenly(broker: ShareBroker) -> None:
+    topic = broker.topic("T", 4).topic_id
+    got = settled(broker, broker.member("A"), broker.member("B"), topics=["T"])
+    assert [len(each[topic]) for each in got] == [2, 2]
+    assert sorted(got[0][topic] + got[1][topic]) == [0, 1, 2, 3]
+
+
+def test_share_scenario_026_an_epoch_that_is_neither_the_last_nor_the_one_before(broker: ShareBroker) -> None:
+    broker.topic("T")
+    a = broker.member("A")
+    settled(broker, a, topics=["T"])
+    epoch = a.member_epoch
+    assert code(a.heartbeat(epoch - 1)) is NONE
+    for wrong in (epoch - 2 or 99, epoch + 1):
+        assert code(a.heartbeat(wrong)) is ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def test_share_scenario_027_members_and_groups_that_there_are_not(broker: ShareBroker) -> None:
+    assert code(broker.member("A").heartbeat(3)) is NOT_FOUND
+    broker.topic("T")
+    broker.member("A").heartbeat(0, ["T"])
+    response = broker.member("B").heartbeat(3)
+    assert (code(response), response.member_id, response.member_epoch) == (ErrorCode.UNKNOWN_MEMBER_ID, None, 0)
+
+
+def test_share_scenario_028_a_group_that_is_full(broker: ShareBroker) -> None:
+    broker.topic("T")
+    for number in range(200):
+        assert code(broker.member(f"m{number}").heartbeat(0, ["T"])) is NONE
+    assert code(broker.member("one more").heartbeat(0, ["T"])) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert code(broker.member("m0").heartbeat(0, ["T"])) is NONE
+
+
+def test_share_scenario_029_a_consumer_group_of_that_name(broker: ShareBroker) -> None:
+    broker.image.features["group.version"] = 1
+    a = broker.member("A")
+    joining = ConsumerGroupHeartbeatRequest(
+        group_id=GROUP,
+        member_id="A" * 22,
+        member_epoch=0,
+        rebalance_timeout_ms=1000,
+        subscribed_topic_names=["T"],
+        topic_partitions=[],
+    )
+    assert code(a.ask(joining, 1)) is NONE
+    for epoch, topics in ((0, ["T"]), (3, None), (-1, None)):
+        assert code(a.heartbeat(epoch, topics)) is NOT_FOUND
+    assert code(alter(a, "T", 0)) is NOT_FOUND
+    assert code(delete_offsets(a, "T")) is NOT_FOUND
+
+
+def test_a_share_group_of_that_name_is_no_consumer_group(broker: ShareBroker) -> None:
+    broker.image.features["group.version"] = 1
+    broker.topic("T")
+    a = broker.member("A")
+    a.heartbeat(0, ["T"])
+    joining = ConsumerGroupHeartbeatRequest(
+        group_id=GROUP, member_id="B" * 22, rebalance_timeout_ms=1000, subscribed_topic_names=["T"], topic_partitions=[]
+    )
+    assert code(a.ask(joining, 1)) is NOT_FOUND
+
+
+def test_share_scenario_030_who_leaves_the_group_keeps_its_records(broker: ShareBroker) -> None:
+    topic = broker.shared_topic("T", 10)
+    a, b = broker.member("A"), broker.member("B")
+    a.heartbeat(0, ["T"])
+    a.acquire(topic)
+    response = a.heartbeat(-1)
+    assert (code(response), response.member_epoch, response.assignment) == (NONE, -1, None)
+    assert b.acquire(topic) == []
+    a.disconnect()
+    assert b.acquire() == [(0, 9, 2)]
+
+
+def test_share_scenario_031_a_topic_that_grows_is_assigned_after_its_state_is_there(broker: ShareBroker) -> None:
+    topic = broker.topic("T")
+    a = broker.member("A")
+    settled(broker, a, topics=["T"])
+    epoch = a.member_epoch
+    from protocol.messages.partition_record import PartitionRecord
+
+    broker.image.replay(
+        PartitionRecord(partition_id=1, topic_id=topic.topic_id, replicas=[1], isr=[1], leader=1, leader_epoch=0)
+    )
+    broker.partitions.partitions_added(broker.image.topics["T"])
+    got = None
+    for _ in range(3):
+        broker.sleep(1_000)
+        got = assigned(a.heartbeat()) or got
+    assert got == {topic.topic_id: [0, 1]}
+    assert a.member_epoch > epoch
+
+
+def test_share_scenario_036_the_feature_off_and_on_again(broker: ShareBroker) -> None:
+    broker.topic("T")
+    a = broker.member("A")
+    settled(broker, a, topics=["T"])
+    broker.image.features["share.version"] = 0
+    assert code(a.heartbeat()) is ErrorCode.UNSUPPORTED_VERSION
+    (group,) = a.ask(ShareGroupDescribeRequest(group_ids=[GROUP]), 1).groups
+    assert code(group) is ErrorCode.UNSUPPORTED_VERSION
+    assert code(alter(a, "T", 0)) is ErrorCode.UNSUPPORTED_VERSION
+    broker.image.features["share.version"] = 1
+    assert code(a.heartbeat()) is NONE
+
+
+@pytest.mark.parametrize(
+    ("member_id", "epoch", "topics", "rack_id"),
+    [
+        ("", 0, ["T"], None),
+        (" ", 0, ["T"], None),
+        ("x" * 37, 0, ["T"], None),
+        ("A", 0, ["T"], " "),
+        ("A", -2, ["T"], None),
+        ("A", 0, None, None),
+        ("A", 0, [], None),
+    ],
+)
+def test_a_heartbeat_out_of_shape(
+    broker: ShareBroker, member_id: str, epoch: int, topics: list[str] | None, rack_id: str | None
+) -> None:
+    assert code(broker.member(member_id).heartbeat(epoch, topics, rack_id=rack_id)) is INVALID
+
+
+def test_a_group_without_a_name(broker: ShareBroker) -> None:
+    assert code(broker.member("A", group_id=" ").heartbeat(0, ["T"])) is INVALID
+
+
+def test_rights_of_a_heartbeat(broker: ShareBroker) -> None:
+    broker.topic("T")
+    broker.deny(Operation.DESCRIBE, ResourceType.TOPIC, "T")
+    assert code(broker.member("A").heartbeat(0, ["T"])) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    broker.deny(Operation.READ, ResourceType.GROUP, GROUP)
+    assert code(broker.member("A").heartbeat(0, ["T"])) is ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+def test_leaving_with_an_empty_subscription_as_java_does(broker: ShareBroker) -> None:
+    broker.topic("T")
+    a = broker.member("A")
+    a.heartbeat(0, ["T"])
+    assert a.heartbeat(-1, []).member_epoch == -1
+
+
+def test_an_empty_subscription_empties_the_assignment(broker: ShareBroker) -> None:
+    broker.topic("T")
+    a = broker.member("A")
+    settled(broker, a, topics=["T"])
+    assert assigned(a.heartbeat(topics=[])) == {}
+
+
+def test_a_member_that_is_not_heard_of_is_gone(broker: ShareBroker) -> None:
+    broker.topic("T")
+    a = broker.member("A")
+    a.heartbeat(0, ["T"])
+    broker.sleep(45_000)
+    assert code(a.heartbeat()) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_deleted_topic_leaves_the_assignment_at_once(broker: ShareBroker) -> None:
+    broker.topic("T")
+    a = broker.member("A")
+    settled(broker, a, topics=["T"])
+    broker.delete_topic("T")
+    assert assigned(a.heartbeat()) == {}
+
+
+def test_state_that_cannot_be_begun_is_asked_for_again(broker: ShareBroker) -> None:
+    topic = broker.topic("T").topic_id
+    refusals = [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    broker.persister.initialize_refusals = refusals
+    a = broker.member("A")
+    a.heartbeat(0, ["T"])
+    assert refusals == []
+    broker.sleep(1_000)
+    a.heartbeat()
+    broker.sleep(1_000)
+    assert assigned(a.heartbeat()) == {topic: [0]}
+
+
+def test_a_restart_finds_members_epochs_and_state(broker: ShareBroker) -> None:
+    topic = broker.topic("T").topic_id
+    a = broker.member("A")
+    settled(broker, a, topics=["T"])
+    broker.restart_groups()
+    response = a.heartbeat(topics=["T"])
+    assert (code(response), assigned(response)) == (NONE, {topic: [0]})
+    broker.sleep(45_000)
+    assert code(a.heartbeat()) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+# For people.
+
+
+def test_a_share_group_described(broker: ShareBroker) -> None:
+    topic = broker.topic("T").topic_id
+    a = broker.member("A")
+    settled(broker, a, topics=["T"])
+    (group, missing) = a.ask(ShareGroupDescribeRequest(group_ids=[GROUP, "none"]), 1).groups
+    assert (group.group_state, group.assignor_name, group.authorized_operations) == ("Stable", "simple", -(2**31))
+    (member,) = group.members
+    (of_topic,) = member.assignment.topic_partitions
+    assert (member.member_id, member.client_host, member.subscribed_topic_names) == ("A", "/127.0.0.1", ["T"])
+    assert (of_topic.topic_id, of_topic.topic_name, of_topic.partitions) == (topic, "T", [0])
+    assert (code(missing), missing.error_message, missing.group_state) == (NOT_FOUND, "Group none not found.", "")
+    broker.deny(Operation.DESCRIBE, ResourceType.TOPIC, "T")
+    (group,) = a.ask(ShareGroupDescribeRequest(group_ids=[GROUP]), 1).groups
+    assert code(group) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_a_share_group_listed(broker: ShareBroker) -> None:
+    broker.topic("T")
+    a = broker.member("A")
+    a.heartbeat(0, ["T"])
+    (listed,) = a.ask(ListGroupsRequest(types_filter=["SHARE"]), 5).groups
+    assert (listed.group_id, listed.group_type, listed.protocol_type, listed.group_state) == (
+        GROUP,
+        "share",
+        "share",
+        "Stable",
+    )
+    a.heartbeat(-1)
+    (listed,) = a.ask(ListGroupsRequest(states_filter=["empty"]), 5).groups
+    assert listed.group_id == GROUP
+
+
+def test_a_share_group_deleted_with_its_state(broker: ShareBroker) -> None:
+    topic = broker.topic("T").topic_id
+    a = broker.member("A")
+    settled(broker, a, topics=["T"])
+    deleting = DeleteGroupsRequest(groups_names=[GROUP])
+    assert code(a.ask(deleting, 2).results[0]) is ErrorCode.NON_EMPTY_GROUP
+    a.heartbeat(-1)
+    assert broker.stored(topic).state_epoch > 0
+    assert code(a.ask(deleting, 2).results[0]) is NONE
+    assert broker.stored(topic).state_epoch == 0
+    assert code(a.heartbeat(3)) is NOT_FOUND
+    broker.restart_groups()
+    assert code(a.heartbeat(3)) is NOT_FOUND
+
+
+# Offsets.
+
+
+def test_share_scenario_032_offsets_of_a_group_with_members_stay(broker: ShareBroker) -> None:
+    broker.topic("T")
+    a = broker.member("A")
+    settled(broker, a, topics=["T"])
+    altered = alter(a, "T", 7)
+    assert (code(altered), altered.responses) == (ErrorCode.NON_EMPTY_GROUP, [])
+    assert code(delete_offsets(a, "T")) is ErrorCode.NON_EMPTY_GROUP
+
+
+def test_share_scenario_033_a_member_begins_where_the_offset_was_set(broker: ShareBroker) -> None:
+    topic = broker.topic("T").topic_id
+    broker.produce("T", 10)
+    a = broker.member("A")
+    settled(broker, a, topics=["T"])
+    a.heartbeat(-1)
+    altered = alter(a, "T", 7)
+    assert [each.error_code for each in altered.responses[0].partitions] == [0]
+    assert positions(a) == [("T", 0, 7, 3, NONE)]
+    settled(broker, a, topics=["T"])
+    assert a.acquire(topic) == [(7, 9, 1)]
+
+
+def test_an_alter_creates_the_group(broker: ShareBroker) -> None:
+    broker.topic("T")
+    a = broker.member("A")
+    assert code(alter(a, "T", -680)) is NONE
+    (group,) = a.ask(ShareGroupDescribeRequest(group_ids=[GROUP]), 1).groups
+    assert (group.group_epoch, group.assignment_epoch, group.group_state) == (1, 1, "Empty")
+
+
+def test_an_alter_of_what_there_is_not(broker: ShareBroker) -> None:
+    broker.topic("T")
+    a = broker.member("A")
+    altered = alter(a, "T", 1, 2)
+    codes = [ErrorCode(each.error_code) for each in altered.responses[0].partitions]
+    assert codes == [NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    (of_topic,) = alter(a, "U", 1).responses
+    assert ErrorCode(of_topic.partitions[0].error_code) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert code(alter(a, "T", 1, group_id="")) is ErrorCode.INVALID_GROUP_ID
+
+
+def test_share_scenario_034_the_lag_counts_what_is_done_with(broker: ShareBroker) -> None:
+    topic = broker.topic("T").topic_id
+    broker.produce("T", 10)
+    a = broker.member("A")
+    alter(a, "T", 0)
+    a.acquire(topic)
+    a.ack({topic: [(0, 4, ACCEPT)]})
+    assert positions(a, "T") == [("T", 0, 0, 5, NONE)]
+
+
+def test_share_scenario_035_a_group_that_has_never_fetched(broker: ShareBroker) -> None:
+    broker.topic("T")
+    a = broker.member("A")
+    settled(broker, a, topics=["T"])
+    assert positions(a) == [("T", 0, -1, -1, NONE)]
+    assert positions(a, "T", group_id="none") == [("T", 0, -1, -1, NONE)]
+    assert positions(a, group_id="none") == []
+
+
+def test_offsets_that_were_deleted_begin_anew(broker: ShareBroker) -> None:
+    topic = broker.topic("T").topic_id
+    a = broker.member("A")
+    settled(broker, a, topics=["T"])
+    a.heartbeat(-1)
+    deleted = delete_offsets(a, "T", "U")
+    assert [(each.topic_name, ErrorCode(each.error_code)) for each in deleted.responses] == [
+        ("T", NONE),
+        ("U", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    assert deleted.responses[0].topic_id == topic
+    assert positions(a) == []
+    assert code(delete_offsets(a, "T", group_id="none")) is NOT_FOUND
+    assert settled(broker, a, topics=["T"]) == [{topic: [0]}]
+
+
+def test_rights_to_offsets(broker: ShareBroker) -> None:
+    broker.topic("T")
+    a = broker.member("A")
+    alter(a, "T", 0)
+    broker.deny(Operation.READ, ResourceType.TOPIC, "T")
+    broker.deny(Operation.DESCRIBE, ResourceType.TOPIC, "T")
+    altered = alter(a, "T", 1)
+    assert ErrorCode(altered.responses[0].partitions[0].error_code) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert ErrorCode(delete_offsets(a, "T").responses[0].error_code) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert positions(a, "T") == [("T", 0, -1, -1, ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
+    assert positions(a) == []
+
+
+def test_every_api_of_share_groups_is_answered(broker: ShareBroker) -> None:
+    from broker.api.served import SERVED
+    from broker.handlers.by_api_key import handler_of
+
+    for api_key in ApiKey:
+        if "SHARE" in api_key.name and api_key in SERVED:
+            assert callable(handler_of(api_key))
