@@ -9,6 +9,7 @@ from odradek.client.admin import (
     TransactionListing,
 )
 from odradek.client.consumer import Consumer
+from odradek.client.consuming.fetched import RawBatches
 from odradek.client.consuming.group_offsets import CommitFailed
 from odradek.client.consuming.offset_lookup import OffsetAndTimestamp
 from odradek.client.consuming.positions import OffsetOutOfRange
@@ -50,6 +51,7 @@ __all__ = [
     "PreparedTxnState",
     "Producer",
     "ProducerFenced",
+    "RawBatches",
     "RecordMetadata",
     "RetriableError",
     "TopicDescription",

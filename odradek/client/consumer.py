@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
+from typing import TypeVar
 
 from odradek.client.consuming.assignors import ASSIGNORS
 from odradek.client.consuming.commits import Commits
 from odradek.client.consuming.consumer_membership import Interest
 from odradek.client.consuming.delivery import Delivery
+from odradek.client.consuming.fetched import RawBatches
 from odradek.client.consuming.fetcher import Fetcher, FetchSettings, IsolationLevel
 from odradek.client.consuming.group_offsets import GroupOffsets
 from odradek.client.consuming.group_settings import GroupProtocol, GroupSettings
@@ -17,6 +20,7 @@ from odradek.client.consuming.handover import Callbacks, Handover, OnRebalance
 from odradek.client.consuming.offset_lookup import OffsetAndTimestamp, list_offsets
 from odradek.client.consuming.positions import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OffsetReset, Positions
 from odradek.client.consuming.subscription import Subscription
+from odradek.client.consuming.taking import Taking
 from odradek.client.errors import ClientError, IllegalState, RetriableError
 from odradek.client.network.cluster import (
     DEFAULT_METADATA_MAX_AGE_MS,
@@ -26,9 +30,9 @@ from odradek.client.network.cluster import (
     Cluster,
 )
 from odradek.client.values import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, TopicPartition
-from protocol.errors import ErrorCode, MalformedMessage
 
 Records = dict[TopicPartition, list[ConsumerRecord]]
+T = TypeVar("T")
 
 ISOLATION_LEVELS = {level.name.lower(): level for level in IsolationLevel}
 PER_POLL = 500  # records
@@ -135,6 +139,7 @@ class Consumer:
             committed=None if self._offsets is None else self._offsets.committed_now,
             news=self._news.set,
         )
+        self._taking = Taking(self._positions, self._delivery, self._fetcher)
         self._subscription = Subscription(
             self._cluster,
             GroupSettings(
@@ -264,7 +269,7 @@ class Consumer:
         if max_records < 1:
             raise ValueError(f"max_records={max_records}")
         found: Records = {}
-        taken = await self._poll(timeout_ms, max_records)
+        taken = await self._poll(timeout_ms, partial(self._taking.first, max_records))
         count = 0
         while taken is not None:
             partition, records = taken
@@ -273,10 +278,18 @@ class Consumer:
             if count >= max_records:
                 break
             try:
-                taken = self._take(max_records - count)
+                taken = self._taking.more(max_records - count)
             except ClientError:  # the next call tells it: what was taken before has to be given
                 break
         return found
+
+    async def getbatches(self, *, timeout_ms: float = 1_000) -> dict[TopicPartition, RawBatches]:
+        """What was fetched, as it lies in the log, for `odradek.columns.read_records`; empty when nothing arrives
+        within `timeout_ms`. The position moves behind all of it. CRCs and records are the caller's to check.
+
+        Raises as `getmany`, except for damaged records."""
+        self._take_back(*self._positions.partitions)
+        return await self._poll(timeout_ms, self._taking.batches) or {}
 
     def take_ready(self) -> ConsumerRecord | None:
         """The next record, if one is ready and nothing else has to be done first; otherwise call `wait_ready`."""
@@ -284,7 +297,7 @@ class Consumer:
 
     async def wait_ready(self) -> None:
         """Returns when `take_ready` may have a record. Nothing is lost when it is cancelled."""
-        taken = await self._poll(None, PER_POLL)
+        taken = await self._poll(None, partial(self._taking.first, PER_POLL))
         assert taken is not None
         self._delivery.load(*taken)
 
@@ -379,10 +392,8 @@ class Consumer:
 
     # Within.
 
-    async def _poll(
-        self, timeout_ms: float | None, max_records: int
-    ) -> tuple[TopicPartition, list[ConsumerRecord]] | None:
-        """Records of one partition; None when there are none for so long. Nothing is awaited once they are taken."""
+    async def _poll(self, timeout_ms: float | None, take: Callable[[], T | None]) -> T | None:
+        """What `take` gives, as soon as it does; None when it does not for so long. Nothing is awaited after that."""
         if not self._is_started or self._is_closed:
             raise IllegalState("the consumer is not started, or closed")
         if not self._subscription.is_made and not self._positions.partitions:
@@ -396,7 +407,7 @@ class Consumer:
                 self._news.clear()  # what is heard from here on is not to be slept over
                 await self._subscription.keep_up()
                 await self._commits.commit_if_due(loop.time())
-                taken = self._delivery.take_rest(max_records) or self._take(max_records)
+                taken = take()
                 if taken is not None:
                     return taken
                 if (error := self._positions.error() or self._fetcher.error()) is not None:
@@ -409,16 +420,6 @@ class Consumer:
                     return None
         finally:
             self._is_polling = False
-
-    def _take(self, max_records: int) -> tuple[TopicPartition, list[ConsumerRecord]] | None:
-        emptied = self._positions.emptied
-        try:
-            taken = self._positions.take(max_records)
-        except MalformedMessage as error:
-            raise ClientError(f"damaged records: {error}", ErrorCode.CORRUPT_MESSAGE) from None
-        if self._positions.emptied != emptied:  # which is much rarer than a take
-            self._fetcher.wake()
-        return taken
 
     async def _news_until(self, ends_at: float | None) -> bool:
         try:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from odradek.client.errors import AbortableError, ClientError, IllegalState
 from odradek.client.network.cluster import (
@@ -19,6 +19,7 @@ from odradek.client.network.cluster import (
     Cluster,
 )
 from odradek.client.prepared import PreparedTxnState
+from odradek.client.producing.columns import COLUMN_BATCH_BYTES, all_of, encoded
 from odradek.client.producing.outbox import Outbox
 from odradek.client.producing.partitioner import Partitioner, StickyChoice, partition_for_key
 from odradek.client.producing.plain_identity import PlainIdentity
@@ -30,6 +31,9 @@ from odradek.client.producing.verdicts import Verdict
 from odradek.client.values import ConsumerGroupMetadata, Headers, OffsetAndMetadata, RecordMetadata, TopicPartition
 from protocol.compression import Compression
 from protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 MOST_IN_FLIGHT_IN_ORDER = 5  # a broker remembers so many batches of a producer, and knows them again
@@ -222,9 +226,7 @@ class Producer:
         if partition is None:
             partition = self._partition(topic, key, size_bytes, len(outboxes))
         elif not 0 <= partition < len(outboxes):
-            raise self._refused(
-                f"{topic} has no partition {partition}, but {len(outboxes)}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            )
+            raise self._no_such_partition(topic, partition, len(outboxes))
         now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
         future: Acknowledgement = (self._make_future or sender.loop.create_future)()
         is_batch_full = sender.add(outboxes[partition], key, value, kept, now_ms, future)
@@ -233,6 +235,50 @@ class Producer:
         if is_batch_full:
             await asyncio.sleep(0)  # a batch went out: let answers in, however fast records come
         return cast("asyncio.Future[RecordMetadata]", future)
+
+    async def send_batch(
+        self,
+        topic: str,
+        partition: int,
+        keys: pa.Array | None,
+        values: pa.Array,
+        timestamps_ms: pa.Array | None = None,
+        headers: pa.Array | None = None,
+        *,
+        batch_bytes: int = COLUMN_BATCH_BYTES,
+    ) -> asyncio.Future[list[RecordMetadata]]:
+        """Take columns of Arrow, a row per record, without an object per record; needs `odradek[columns]`.
+
+        keys, values    binary or string, nulls allowed
+        timestamps_ms   int64; now if left out
+        headers         lists of struct(key: string, value: binary)
+        batch_bytes     of a record batch at most, before compression; at most `max_request_size`. The topic's
+                        max.message.bytes must allow it.
+
+        The rows follow in their order, in as many record batches as it takes, on what was sent before. The future
+        gives the place of the first record of each batch, or fails with a ClientError. Waits and raises as `send`; when
+        a record is too large nothing of the call is sent.
+        """
+        sender = self._allowed(Call.SEND)
+        outboxes = await self._wait_to_send(sender, topic, 0)
+        if not 0 <= partition < len(outboxes):
+            raise self._no_such_partition(topic, partition, len(outboxes))
+        limit = self._rules.max_request_size
+        batches = encoded(keys, values, timestamps_ms, headers, min(batch_bytes, limit), self._rules.compression)
+        if any(len(batch.data) > limit for batch in batches):
+            raise self._refused(
+                f"a record of more than {limit} bytes, which max_request_size allows", ErrorCode.MESSAGE_TOO_LARGE
+            )
+        futures = []
+        for batch in batches:
+            if sender.backlog.buffered_bytes > self._buffer_memory:
+                await self._wait_to_send(sender, topic, 0)
+            futures.append(sender.loop.create_future())
+            sender.add_batch(outboxes[partition], batch, futures[-1])
+            if self._session is not None:
+                self._session.sends()
+            await asyncio.sleep(0)
+        return all_of(futures)
 
     def make_futures_with(self, make: Callable[[], Acknowledgement]) -> None:
         """For clients of other threads: what `send` gives and resolves is made so, while the call runs."""
@@ -385,6 +431,10 @@ class Producer:
         error = AbortableError(text, code)
         self._session.failed(Verdict.ABORT, error)
         return error
+
+    def _no_such_partition(self, topic: str, partition: int, partition_count: int) -> ClientError:
+        told = f"{topic} has no partition {partition}, but {partition_count}"
+        return self._refused(told, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _partition(self, topic: str, key: bytes | None, size_bytes: int, partition_count: int) -> int:
         if self._partitioner is not None:

@@ -2,7 +2,7 @@
 
 `read_records` turns the batches of a Fetch response or of a segment into an Arrow table of records, `read_headers` into
 one row per batch, and `encode` builds batches of keys, values and timestamps that lie in Arrow arrays. Needs numpy and
-pyarrow (`pip install odradek[columns]`); nothing else of Odradek imports this package.
+pyarrow (`pip install odradek[columns]`); what uses this package imports it late.
 """
 
 from odradek.columns.encoding import EncodedBatch, encode

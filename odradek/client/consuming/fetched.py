@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from heapq import heapify, heappop
 
 from odradek.client.consuming.record_reading import records_in
@@ -40,6 +41,22 @@ class AbortedFilter:
         return header.is_transactional and header.producer_id in self._open
 
 
+@dataclass(frozen=True, slots=True)
+class RawBatches:
+    """What a Fetch brought of one partition, as it lies in the log: whole batches, for `odradek.columns.read_records`.
+
+    data           the first batch may begin before `start_offset`; control batches are among the others
+    aborted        the transactions whose records are not to be seen; none with read_uncommitted
+    start_offset   of the first record that is wanted
+    end_offset     where reading goes on
+    """
+
+    data: memoryview
+    aborted: tuple[AbortedTransaction, ...]
+    start_offset: int
+    end_offset: int
+
+
 class FetchedRecords:
     """The records at and above an offset in what was fetched, batch by batch, opened no sooner than they are wanted."""
 
@@ -62,7 +79,8 @@ class FetchedRecords:
         self._batches = _whole_batches(self._records)
         self._following = 0  # the place in the list of the batch to be opened next
         self._batch_end = offset
-        self._aborted = None if aborted is None else AbortedFilter(aborted)
+        self._aborted_transactions = tuple(aborted or ())
+        self._aborted = None if aborted is None else AbortedFilter(self._aborted_transactions)
         self._checks_crcs = checks_crcs
         self._left: list[ConsumerRecord] = []  # of the batch that was opened last
         self._given = 0  # how many of these were given
@@ -108,6 +126,16 @@ class FetchedRecords:
             self.next_offset = max(taken[-1].offset + 1, self._batch_end)
         else:
             self.next_offset = taken[-1].offset + 1
+        return taken
+
+    def take_batches(self) -> RawBatches:
+        """Everything that is left, unopened and unchecked."""
+        taken = RawBatches(self._records, self._aborted_transactions, self.next_offset, self.end_offset)
+        if self._batches:
+            epoch = read_batch_header(self._records, self._batches[-1]).leader_epoch
+            self.leader_epoch = epoch if epoch >= 0 else None
+        self._left, self._given, self._following = [], 0, len(self._batches)
+        self.next_offset = self.end_offset
         return taken
 
     def _open(self, position: int, header: BatchHeader) -> list[ConsumerRecord]:

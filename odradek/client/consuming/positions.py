@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from odradek.client.consuming.fetched import FetchedRecords
+from odradek.client.consuming.fetched import FetchedRecords, RawBatches
 from odradek.client.errors import ClientError, IllegalState
 from odradek.client.values import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from protocol.errors import ErrorCode
@@ -116,6 +116,15 @@ class Assigned:
             if taken:
                 return taken
         return []
+
+    def take_batches(self) -> RawBatches:
+        """What the oldest Fetch in hand brought, as far as it was not taken yet."""
+        first = self.fetched.popleft()
+        taken = first.take_batches()
+        self.offset = max(self.offset, taken.end_offset)
+        if first.leader_epoch is not None:
+            self.leader_epoch = first.leader_epoch
+        return taken
 
 
 class Positions:
@@ -248,3 +257,9 @@ class Positions:
                     continue
             self._turn.rotate(-1)
         return None
+
+    def take_batches(self) -> dict[TopicPartition, RawBatches]:
+        """Of each partition what one Fetch brought."""
+        wanted = [each for each in self._assigned.values() if each.fetched and not each.is_paused]
+        self.emptied += len(wanted)
+        return {each.topic_partition: each.take_batches() for each in wanted}

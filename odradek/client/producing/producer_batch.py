@@ -22,6 +22,19 @@ class Acknowledgement(Protocol):
     def exception(self) -> BaseException | None: ...
 
 
+class EncodedRecords(Protocol):
+    """A batch that was encoded and compressed elsewhere (`odradek.columns.EncodedBatch`); times are in ms."""
+
+    @property
+    def data(self) -> bytearray: ...
+    @property
+    def record_count(self) -> int: ...
+    @property
+    def base_timestamp(self) -> int: ...
+    @property
+    def max_timestamp(self) -> int: ...
+
+
 class Identity(NamedTuple):
     """Whose sequences a batch carries."""
 
@@ -123,6 +136,15 @@ class ProducerBatch:
         self.futures.append(future)
         self.timestamps_ms.append(timestamp_ms)
         return True
+
+    def fill(self, encoded: EncodedRecords, future: Acknowledgement) -> None:
+        """Have these records and no others. The future learns the place of the first one."""
+        self.buffer = encoded.data
+        self.record_count = encoded.record_count
+        self.size_bytes = len(encoded.data)
+        self.base_timestamp_ms, self.max_timestamp_ms = encoded.base_timestamp, encoded.max_timestamp
+        self.futures, self.timestamps_ms = [future], [encoded.base_timestamp]
+        self.is_closed = self.is_compressed = True
 
     @property
     def has_sequence(self) -> bool:

@@ -21,7 +21,7 @@ from odradek.client.producing.produce_exchange import (
     produce_request,
     version_bounds,
 )
-from odradek.client.producing.producer_batch import Acknowledgement, Identity, ProducerBatch
+from odradek.client.producing.producer_batch import Acknowledgement, EncodedRecords, Identity, ProducerBatch
 from odradek.client.producing.routes import Routes
 from odradek.client.producing.verdicts import Verdict, as_exception, verdict
 from odradek.client.values import Headers, TopicPartition
@@ -135,6 +135,14 @@ class Sender:
         else:
             self._wake_at(batch.created_at + self._rules.linger_s)
         return False
+
+    def add_batch(self, outbox: Outbox, encoded: EncodedRecords, future: Acknowledgement) -> None:
+        """Send a batch as it is, behind everything that was added before."""
+        batch = outbox.open_batch(self.loop.time(), encoded.base_timestamp)
+        batch.fill(encoded, future)
+        self._busy[outbox] = None
+        self.backlog.opened(outbox, batch)
+        self._pump()
 
     async def flush(self) -> None:
         """Returns when every batch that is there now is settled, well or not."""

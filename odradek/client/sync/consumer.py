@@ -83,6 +83,7 @@ class Consumer(Blocking[consumer.Consumer]):
     assignment = on_the_loop(consumer.Consumer.assignment)
     subscription = on_the_loop(consumer.Consumer.subscription)
     getmany = blocking(consumer.Consumer.getmany)
+    getbatches = blocking(consumer.Consumer.getbatches)
     seek = on_the_loop(consumer.Consumer.seek)
     seek_to_beginning = on_the_loop(consumer.Consumer.seek_to_beginning)
     seek_to_end = on_the_loop(consumer.Consumer.seek_to_end)

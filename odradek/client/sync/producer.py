@@ -7,12 +7,17 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from functools import partial
 from types import TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from odradek.client import producer
+from odradek.client.producing.columns import COLUMN_BATCH_BYTES
 from odradek.client.sync.background import Blocking, Work, blocking, taking
 from odradek.client.values import RecordMetadata
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 R = TypeVar("R")
 
@@ -96,6 +101,29 @@ class Producer(Blocking[producer.Producer]):
             super()._wait(lambda: self._after_sending(_nothing, raises=False))
         return future
 
+    def send_batch(
+        self,
+        topic: str,
+        partition: int,
+        keys: pa.Array | None,
+        values: pa.Array,
+        timestamps_ms: pa.Array | None = None,
+        headers: pa.Array | None = None,
+        *,
+        batch_bytes: int = COLUMN_BATCH_BYTES,
+    ) -> Future[list[RecordMetadata]]:
+        """See `odradek.client.Producer.send_batch`: errors of the call itself are raised here."""
+        sent: Future[list[RecordMetadata]] = Future()
+
+        async def send() -> None:
+            future = await self._client.send_batch(
+                topic, partition, keys, values, timestamps_ms, headers, batch_bytes=batch_bytes
+            )
+            future.add_done_callback(partial(_pass_outcome, sent))
+
+        self._wait(send)
+        return sent
+
     flush = blocking(producer.Producer.flush)
     init_transactions = blocking(producer.Producer.init_transactions)
     begin_transaction = blocking(producer.Producer.begin_transaction)
@@ -149,6 +177,13 @@ class Producer(Blocking[producer.Producer]):
                 self._is_passing = True
         finally:
             self._passing = None
+
+
+def _pass_outcome(to: Future[list[RecordMetadata]], done: asyncio.Future[list[RecordMetadata]]) -> None:
+    if (error := done.exception()) is not None:
+        to.set_exception(error)
+    else:
+        to.set_result(done.result())
 
 
 async def _nothing() -> None:
