@@ -187,6 +187,7 @@ class Broker:
 
     def topic_deleted(self, topic: TopicImage) -> None:
         self.partitions.topic_deleted(topic)
+        self.metadata.hold_until(self._discards.renamed())  # before a topic of the same name can be created
         if self.has_started("transactions"):
             self.metadata.hold_until(self.transactions.topic_deleted(topic.name))
         if self.has_started("shares"):
@@ -259,6 +260,7 @@ class Broker:
     def _open_partitions(self) -> None:
         image = self.metadata.image
         self.two_phase = TwoPhaseProducers(are_all_known=TRANSACTION_STATE not in image.topics)
+        self._discards = Discards(self._disk, self.log_directory.path, self.timers, self.workers)
         self.partitions = Partitions(
             image,
             self.log_directory,
@@ -267,7 +269,7 @@ class Broker:
             clock=self.clock,
             flush=self._flush,
             syncs=self._syncs,
-            discard=Discards(self._disk, self.timers, self.workers).discard,
+            discard=self._discards.discard,
             new_uuid=random_uuid,
             two_phase=self.two_phase,
         )

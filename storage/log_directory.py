@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from protocol.errors import ErrorCode, KafkaError
@@ -93,6 +94,7 @@ class LogDirectory:
         self._checkpoints = CheckpointFiles(disk, path, left=left.get(".", {}), was_clean=self.was_clean)
         self._found: dict[TopicPartition, None] = {}  # those that have a directory
         self._topic_ids: dict[TopicPartition, bytes] = {}  # as their directories say
+        self._not_renamed: dict[TopicPartition, str] = {}  # deleted ones in the way of a new one, and their new path
 
     @classmethod
     def open(
@@ -131,11 +133,13 @@ class LogDirectory:
             mark = f"{self.path}/{CLEAN_SHUTDOWN}"
             self.last_broker_epoch = decode_clean_shutdown(self._disk.read_bytes(mark))
             self._disk.unlink(mark)
+        doomed = [name for name in names if is_doomed_directory(name)]
+        if self.was_clean or doomed:  # a power failure may still undo renames of a process that was killed
             self._disk.sync_directory(self.path)
+        for name in doomed:
+            remove_directory_tree(self._disk, f"{self.path}/{name}")
         for name in names:
-            if is_doomed_directory(name):
-                remove_directory_tree(self._disk, f"{self.path}/{name}")
-            elif (partition := partition_of(name)) is not None:
+            if (partition := partition_of(name)) is not None:
                 self._found[partition] = None
 
     # --- the logs in it
@@ -204,11 +208,13 @@ class LogDirectory:
     def create_log(self, topic: str, partition: int, topic_id: bytes | None, config: LogConfig, *, now_ms: int) -> Log:
         """Makes the directory of a new partition. It survives a power failure from the log's first sync on.
 
-        raises   KafkaError KAFKA_STORAGE_ERROR
+        raises   KafkaError KAFKA_STORAGE_ERROR; also while the directory of a deleted one cannot be renamed
         """
         key = (topic, partition)
         path = self._path_of(topic, partition)
         try:
+            if key in self._not_renamed:
+                self._rename_deleted(key)
             if self._checkpoints.may_name(key):
                 self.write_checkpoints()  # a new log must not be measured by a deleted one of its name
             self._disk.make_directory(path)
@@ -240,6 +246,7 @@ class LogDirectory:
         unique_hex   32 hexadecimal digits
         returns      the directory's path from now on, for `remove_directory_tree` in a thread,
                      `file.delete.delay.ms` later
+        raises       OSError; then it is renamed before a partition of that name is made, or by the next start
         """
         log = self.logs.pop((topic, partition), None)
         if log is not None:
@@ -248,10 +255,14 @@ class LogDirectory:
         self._checkpoints.deleted((topic, partition))
         self._found.pop((topic, partition), None)
         self._topic_ids.pop((topic, partition), None)
-        name = partition_directory(topic, partition)
-        target = f"{self.path}/{doomed_directory(topic, partition, unique_hex)}"
-        self._disk.rename(f"{self.path}/{name}", target)
-        return target
+        self._not_renamed[topic, partition] = f"{self.path}/{doomed_directory(topic, partition, unique_hex)}"
+        return self._rename_deleted((topic, partition))
+
+    def _rename_deleted(self, key: TopicPartition) -> str:
+        target = self._not_renamed[key]
+        with suppress(FileNotFoundError):  # it could not even be made
+            self._disk.rename(self._path_of(*key), target)
+        return self._not_renamed.pop(key)
 
     def set_aside(self, topic: str, partition: int, unique_hex: str) -> str:
         """Renames the directory of a partition that nobody knows, so that one of that name can be made. It stays until

@@ -34,6 +34,7 @@ from broker.metadata.image import TopicImage
 from broker.metadata.supported_features import TRANSACTION_VERSION
 from broker.metadata.topic_creation import TopicCreation
 from broker.partitions.chores import chores
+from broker.partitions.discards import Discards
 from broker.partitions.group_commit import AppendFlush, SyncRounds
 from broker.partitions.housekeeping import Housekeeping
 from broker.partitions.partition import Partition
@@ -120,6 +121,7 @@ class SimulatedBroker:
         )
         image = self.metadata.image
         self.two_phase = TwoPhaseProducers(are_all_known=TRANSACTION_STATE not in image.topics)
+        self.discards = Discards(disk, DATA, self.timers, self.workers)
         self.partitions = Partitions(
             image,
             self.log_directory,
@@ -128,7 +130,7 @@ class SimulatedBroker:
             clock=time,
             flush=AppendFlush(self.timers.soon),
             syncs=SyncRounds(self.workers),
-            discard=lambda directory, delay_ms: None,
+            discard=self.discards.discard,
             new_uuid=self.new_uuid,
             two_phase=self.two_phase,
         )
@@ -232,6 +234,7 @@ class SimulatedBroker:
 
     def topic_deleted(self, topic: TopicImage) -> None:
         self.partitions.topic_deleted(topic)
+        self.metadata.hold_until(self.discards.renamed())
         self.metadata.hold_until(self.transactions.topic_deleted(topic.name))
         self.groups.topic_deleted(topic.name, topic.topic_id)
 

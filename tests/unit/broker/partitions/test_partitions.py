@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from broker.partitions.partition import Partition
 from broker.partitions.registry import Partitions
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.partition_record import PartitionRecord
 from protocol.messages.topic_record import TopicRecord
+from protocol.records import NewRecord, build_batch
 from tests.support.broker_scene import NODE_ID, BrokerScene
 from tests.support.fake_disk import FakeDisk, Fault
 
@@ -30,6 +32,11 @@ def restarted(scene: BrokerScene, disk: FakeDisk) -> BrokerScene:
     after.image.topics_by_id.update(scene.image.topics_by_id)
     after.partitions.open_all()
     return after
+
+
+def write_record(partition: Partition) -> None:
+    partition.log.append(build_batch([NewRecord(b"key", b"value", 0)]), now_ms=0)
+    partition.log.write_staged()
 
 
 def refusal(partitions: Partitions, topic: str, index: int = 0) -> ErrorCode:
@@ -101,6 +108,35 @@ def test_a_topic_made_anew_under_an_old_name_begins_empty(scene: BrokerScene) ->
     after = scene.partitions.get("t", 0)
     assert after.topic_id != before.topic_id
     assert after.log.log_end_offset == 0
+
+
+def test_a_topic_made_anew_waits_for_the_directory_of_the_old_one_to_be_renamed(
+    scene: BrokerScene, disk: FakeDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.topic("t")
+    write_record(scene.partitions.get("t", 0))
+    disk.fail_from(1, Fault.EIO)
+    scene.delete_topic("t")
+    scene.topic("t")
+    assert refusal(scene.partitions, "t") is E.KAFKA_STORAGE_ERROR
+    assert "t-0 cannot be removed" in caplog.text
+    disk.heal()
+    scene.partitions.topic_created(scene.image.topics["t"])
+    assert scene.partitions.get("t", 0).log.log_end_offset == 0
+    assert [name for name in disk.list_directory("/data") if name.endswith("-delete")]
+    assert restarted(scene, disk).partitions.get("t", 0).log.log_end_offset == 0
+
+
+def test_a_deleted_topic_whose_directory_cannot_be_renamed_leaves_nothing_to_its_namesake(
+    scene: BrokerScene, disk: FakeDisk
+) -> None:
+    scene.topic("t")
+    write_record(scene.partitions.get("t", 0))
+    disk.fail(1, Fault.EIO)
+    scene.delete_topic("t")
+    scene.topic("t")
+    assert scene.partitions.get("t", 0).log.log_end_offset == 0
+    assert list(scene.partitions.get("t", 0).log.reader.scan(0)) == []
 
 
 def test_a_restart_opens_what_metadata_names(scene: BrokerScene, disk: FakeDisk) -> None:
