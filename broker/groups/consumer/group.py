@@ -45,12 +45,14 @@ class GroupMemory:
     """
     checked_version    of the cluster, whose topics the group's metadata hash is known to be of; None: to be checked
     refreshed_ms       when regular expressions were last resolved
+    refreshed_version  of the cluster, then
     rejoining          members of the classic protocol that were told to join again, and have not yet
     may_see            of the resolution that is due: whether who asked for it may see a topic; None: none is due
     """
 
     checked_version: int | None = None
     refreshed_ms: int | None = None
+    refreshed_version: int | None = None
     rejoining: frozenset[str] = frozenset()
     may_see: Callable[[str], bool] | None = None
 

@@ -42,6 +42,7 @@ def resolve_if_due(turn: ConsumerTurn, may_see: Callable[[str], bool]) -> None:
     is_due = (
         not wanted <= group.regexes.keys()
         or refreshed_ms is None
+        or turn.cluster.version != memory.refreshed_version
         or turn.now_ms > refreshed_ms + turn.config.regex_refresh_interval_ms
     )
     if is_due:
@@ -63,6 +64,8 @@ def resolve(turn: ConsumerTurn) -> None:
         if known is None or known.topics != topics:
             turn.write(regex_record(group.group_id, regex, topics, turn.cluster.version, turn.now_ms))
             has_moved |= topics != (frozenset() if known is None else known.topics)
-    turn.remember(replace(turn.group.memory, may_see=None, refreshed_ms=turn.now_ms))
+    turn.remember(
+        replace(turn.group.memory, may_see=None, refreshed_ms=turn.now_ms, refreshed_version=turn.cluster.version)
+    )
     if has_moved:
         turn.bump_epoch()

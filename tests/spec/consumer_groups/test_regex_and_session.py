@@ -90,13 +90,34 @@ def test_scenario_056_a_new_expression_waits_for_ten_seconds_after_the_last_reso
     assert "rb" in scene.group_of().regexes
 
 
-def test_scenario_057_until_the_refresh_interval_is_over_a_new_topic_is_not_looked_for() -> None:
+def test_scenario_057_a_new_topic_is_looked_for_ten_seconds_after_the_last_resolution() -> None:
     scene = resolved()
     scene.cluster.make("rx-c", 1)
     scene.advance(3_000)
-    assert scene.beat("A") == Told(OK, 2, None)
+    scene.beat("A")
     scene.advance(0)
     assert scene.beat("A") == Told(OK, 2, None)
+    scene.advance(7_001)
+    scene.beat("A")
+    scene.advance(0)
+    assert scene.beat("A") == Told(OK, 3, "rx-a 0, rx-b 0, rx-c 0")
+
+
+def test_a_changed_permission_is_seen_after_the_refresh_interval() -> None:
+    scene = topics("ra", "rb", refresh_ms=20_000)
+    scene.hidden = {"rb"}
+    scene.member("A", regex="r[ab]")
+    scene.advance(0)
+    assert scene.beat("A") == Told(OK, 2, "ra 0")
+    scene.hidden = set()
+    scene.advance(20_000)
+    scene.beat("A")
+    scene.advance(0)
+    assert scene.beat("A") == Told(OK, 2, None)
+    scene.advance(1)
+    scene.beat("A")
+    scene.advance(0)
+    assert scene.beat("A") == Told(OK, 3, "ra 0, rb 0")
 
 
 def test_scenario_058_topics_that_the_member_may_not_see_are_left_out() -> None:
