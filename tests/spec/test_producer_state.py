@@ -296,13 +296,14 @@ def test_scenario_095_an_open_transaction_survives_in_the_snapshot() -> None:
     assert opened.log.reader.aborted_transactions(0, 6) == [(PID, 3)]
 
 
-def test_a_clean_log_without_any_snapshot_is_not_read_for_one() -> None:
+def test_a_clean_log_that_lost_its_snapshots_is_read_for_its_producers() -> None:
     given = six_batches()
     given.directory.close()
     for name in given.disk.list_directory("/data/t-0"):
         if name.endswith(".snapshot"):
             given.disk.unlink(f"/data/t-0/{name}")
-    assert LogOnDisk(given.disk).log.producers() == []
+    (entry,) = LogOnDisk(given.disk).log.producers()
+    assert (entry.producer_id, entry.last_sequence) == (PID, 5)
 
 
 def test_stray_snapshots_are_removed_at_start() -> None:
