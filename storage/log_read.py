@@ -150,18 +150,12 @@ def find_timestamp(row: SegmentRow, timestamp: int, start_offset: int) -> Timest
     return None
 
 
-def find_max_timestamp(row: SegmentRow, start_offset: int) -> TimestampOffset | None:
-    """The largest timestamp at or after `start_offset`, and the first record of the first batch that has it."""
-    at = row.at_or_below(start_offset)
-    cut, whole = row.segments[at], [segment for segment in row.segments[at + 1 :] if segment.size_bytes]
-    if cut.base_offset >= start_offset:
-        whole = [segment for segment in (cut, *whole) if segment.size_bytes]
-        found = None
-    else:
-        found = _max_timestamp_behind(cut, start_offset)
-    largest = max(whole, key=_max_timestamp, default=None)
-    if largest is None or (found is not None and found.timestamp >= _max_timestamp(largest)):
-        return found
+def find_max_timestamp(row: SegmentRow) -> TimestampOffset | None:
+    """The largest timestamp, and the first record of the first batch that has it. As in Kafka that may be a deleted
+    record, below the log start, until retention removes its segment."""
+    largest = max((s for s in row.segments if s.size_bytes), key=_max_timestamp, default=None)
+    if largest is None:
+        return None
     timestamp, batch_last_offset = largest.max_timestamp_and_offset
     position = largest.offset_index.position_before(batch_last_offset)
     for batch_position, header in largest.headers(position, largest.size_bytes):
@@ -171,19 +165,6 @@ def find_max_timestamp(row: SegmentRow, start_offset: int) -> TimestampOffset | 
             if record.timestamp == timestamp:
                 return TimestampOffset(timestamp, record.offset, _epoch(header.leader_epoch))
     return None
-
-
-def _max_timestamp_behind(segment: Segment, start_offset: int) -> TimestampOffset | None:
-    """The same in a segment whose first records are deleted: what is known of its timestamps counts those too."""
-    found: TimestampOffset | None = None
-    position = segment.offset_index.position_before(start_offset)
-    for batch_position, header in segment.headers(position, segment.size_bytes):
-        if header.last_offset < start_offset or (found is not None and header.max_timestamp <= found.timestamp):
-            continue
-        for record in _records(segment, batch_position, header):
-            if record.offset >= start_offset and (found is None or record.timestamp > found.timestamp):
-                found = TimestampOffset(record.timestamp, record.offset, _epoch(header.leader_epoch))
-    return found
 
 
 def _records(segment: Segment, position: int, header: BatchHeader) -> Iterator[Record]:

@@ -152,6 +152,6 @@ class LogReader:
         """The first record with the largest timestamp; None in an empty log. Opens a batch, may wait for the disk.
         Raises KAFKA_STORAGE_ERROR for a damaged one."""
         try:
-            return find_max_timestamp(self._segments.all, self._log.log_start_offset)
+            return find_max_timestamp(self._segments.all)
         except CorruptSegment as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._log}: {error}") from error

@@ -366,25 +366,6 @@ def test_the_first_record_with_the_largest_timestamp_is_found(timestamps: tuple[
     assert (found.timestamp, found.offset) == (9, timestamps.index(9))
 
 
-@pytest.mark.parametrize("segment_bytes", [1 << 20, 200], ids=["one segment", "many segments"])
-@pytest.mark.parametrize(("start", "offset"), [(0, 1), (1, 1), (2, 3), (3, 3), (4, 6), (6, 6), (7, 7), (8, None)])
-def test_deleted_records_do_not_have_the_largest_timestamp(start: int, offset: int | None, segment_bytes: int) -> None:
-    given = timed(1, 9, 2, 8, 3, 3, 7, 5, config=LogConfig(segment_bytes=segment_bytes))
-    given.log.delete_records_before(start)
-    found = given.log.reader.offset_of_max_timestamp()
-    assert (None if found is None else found.offset) == offset
-
-
-def test_deleted_records_of_a_batch_do_not_have_the_largest_timestamp() -> None:
-    given = LogOnDisk()
-    given.log.append(build_batch([NewRecord(None, b"", timestamp) for timestamp in (40, 10, 30, 20)]), now_ms=0)
-    given.log.write_staged()
-    given.log.delete_records_before(1)
-    found = given.log.reader.offset_of_max_timestamp()
-    assert found is not None
-    assert (found.timestamp, found.offset) == (30, 2)
-
-
 def test_an_empty_log_has_no_largest_timestamp() -> None:
     assert LogOnDisk().log.reader.offset_of_max_timestamp() is None
 
