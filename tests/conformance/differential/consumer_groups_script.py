@@ -460,6 +460,7 @@ def group_settings(talk: Talk, version: int) -> None:
         talk.ask(f"{name}={value}", _altered(scene.group, name, value), 1)
     talk.ask("nobody", _altered("", "consumer.session.timeout.ms", "50000"), 1)
     talk.ask("append", _altered(scene.group, "consumer.session.timeout.ms", "50000", operation=2), 1)
+    time.sleep(1)  # Kafka's coordinator learns of it after the answer
     scene.join("A joins", "A")
     asked = DescribeConfigsResource(
         resource_type=GROUP_RESOURCE,
@@ -470,6 +471,7 @@ def group_settings(talk: Talk, version: int) -> None:
     listed = talk.quietly(ListConfigResourcesRequest(resource_types=[GROUP_RESOURCE]), 1)
     talk.note("listed", scene.group in {each.resource_name for each in listed.config_resources})
     talk.ask("deleted", _altered(scene.group, "consumer.heartbeat.interval.ms", None, operation=1), 1)
+    time.sleep(1)  # Kafka's coordinator learns of it after the answer
     scene.beat("A", "A")
 
 
