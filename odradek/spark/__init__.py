@@ -1,0 +1,1 @@
+"""Exactly-once output of Spark's queries, by the rules of docs/spec/spark.md."""

@@ -1,0 +1,246 @@
+"""The ledger: per sink one live record, which says what was decided last (docs/spec/spark.md#s2).
+
+It is written in an ordinary transaction of the transactional id `{sink}.ledger`. Whoever initialises that id holds the
+lease: all earlier holders are fenced, and can neither write nor finish what they have begun to write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from odradek.client import Admin, ClientError, Consumer, PreparedTxnState, Producer, RetriableError, TopicPartition
+from odradek.client.admin import NewTopic
+from odradek.client.producing.partitioner import partition_for_key
+from odradek.spark.names import Sink
+from protocol.errors import ErrorCode
+
+LEDGER_TOPIC = "__odradek_spark_ledger"
+PARTITIONS = 8
+CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(16 * 1024 * 1024)}
+LEASE_TIMEOUT_MS = 10_000  # of the transaction of one record; it delays other sinks of the partition after a crash
+POLL_MS = 50
+CLOSE_MS = 1_000
+UNDECIDED = -1  # the batch before the first one
+
+
+class Step(Enum):
+    """Where a commit can be interrupted."""
+
+    BEGUN = auto()
+    LEASED = auto()
+    LISTED = auto()
+    APPENDED = auto()  # the record is in the log, in an open transaction
+    DECIDED = auto()
+    ENDING = auto()  # of one transaction; comes once for each
+    FINISHED = auto()
+
+
+Observe = Callable[[Step, int], Awaitable[None]]
+"""Is told of each step before the work goes on; the number counts the transactions that are ended."""
+
+
+async def observe_nothing(step: Step, number: int) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Brokers:
+    """How every client of a sink reaches the cluster."""
+
+    bootstrap_servers: str
+    timeout_ms: float = 60_000
+    bootstrap_timeout_ms: float = 30_000
+
+    def admin(self) -> Admin:
+        return Admin(
+            bootstrap_servers=self.bootstrap_servers,
+            default_api_timeout_ms=self.timeout_ms,
+            bootstrap_timeout_ms=self.bootstrap_timeout_ms,
+        )
+
+    def consumer(self, isolation_level: str) -> Consumer:
+        return Consumer(
+            bootstrap_servers=self.bootstrap_servers,
+            isolation_level=isolation_level,
+            default_api_timeout_ms=self.timeout_ms,
+            bootstrap_timeout_ms=self.bootstrap_timeout_ms,
+            allow_auto_create_topics=False,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One transaction of a batch."""
+
+    transactional_id: str
+    state: PreparedTxnState
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What was decided last: batch `batch` consists of `parts`. `doomed` are ids that somebody may be aborting."""
+
+    sink: str
+    query: str
+    run: str
+    batch: int
+    parts: tuple[Part, ...]
+    doomed: tuple[str, ...]
+    rows: int
+    digest: int
+    at_ms: int
+
+    def to_json(self) -> bytes:
+        fields = {
+            "sink": self.sink,
+            "query": self.query,
+            "run": self.run,
+            "batch": self.batch,
+            "parts": [
+                [part.transactional_id, part.state.producer_id, part.state.producer_epoch] for part in self.parts
+            ],
+            "doomed": list(self.doomed),
+            "rows": self.rows,
+            "digest": self.digest,
+            "at": self.at_ms,
+        }
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Entry:
+        """Raises ValueError for anything that `to_json` does not write."""
+        try:
+            fields = json.loads(text)
+            return cls(
+                fields["sink"],
+                fields["query"],
+                fields["run"],
+                fields["batch"],
+                tuple(Part(name, PreparedTxnState(number, epoch)) for name, number, epoch in fields["parts"]),
+                tuple(fields["doomed"]),
+                fields["rows"],
+                fields["digest"],
+                fields["at"],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"not a record of the ledger: {text[:200]!r}") from error
+
+
+def undecided(sink: Sink) -> Entry:
+    return Entry(sink.name, sink.query, "", UNDECIDED, (), (), 0, 0, 0)
+
+
+class LeaseLost(Exception):
+    """Somebody else holds the lease, or it is not known whether the record was written: take it again, and read."""
+
+
+class Ledger:
+    """The ledger as one driver sees it."""
+
+    def __init__(self, brokers: Brokers, sink: Sink, observe: Observe = observe_nothing) -> None:
+        self._brokers = brokers
+        self._sink = sink
+        self._observe = observe
+        self._producer: Producer | None = None
+        self._entry = undecided(sink)
+
+    async def held(self) -> Entry:
+        """The sink's record under the lease that this process holds, or under a new one."""
+        return self._entry if self._producer is not None else await self.take()
+
+    async def take(self) -> Entry:
+        """Take the lease, then read: nobody writes between the two but the holder of a still newer lease."""
+        await self.release()
+        async with self._brokers.admin() as admin:
+            await create_ledger(admin)
+        producer = Producer(
+            bootstrap_servers=self._brokers.bootstrap_servers,
+            transactional_id=self._sink.ledger_id,
+            transaction_timeout_ms=LEASE_TIMEOUT_MS,
+            max_block_ms=self._brokers.timeout_ms,
+            bootstrap_timeout_ms=self._brokers.bootstrap_timeout_ms,
+            linger_ms=0,
+        )
+        await producer.start()
+        try:
+            await producer.init_transactions()
+            await self._observe(Step.LEASED, 0)
+            entries = await read_entries(self._brokers, self._sink)
+        except BaseException:
+            await producer.close(timeout_ms=0)
+            raise
+        self._producer = producer
+        self._entry = entries.get(self._sink.name, undecided(self._sink))
+        return self._entry
+
+    async def write(self, entry: Entry) -> None:
+        """Returns when it is committed. Raises LeaseLost."""
+        producer = self._producer
+        if producer is None:
+            raise LeaseLost("no lease is held")
+        try:
+            await producer.begin_transaction()
+            sent = await producer.send(LEDGER_TOPIC, entry.to_json(), key=self._sink.name.encode())
+            await producer.flush()
+            await sent
+            await self._observe(Step.APPENDED, 0)
+            await producer.commit_transaction()
+        except ClientError as error:
+            await self.release()
+            raise LeaseLost(str(error)) from error
+        self._entry = entry
+
+    async def release(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.close(timeout_ms=CLOSE_MS)
+
+
+async def create_ledger(admin: Admin) -> None:
+    try:
+        await admin.create_topics([NewTopic(LEDGER_TOPIC, partitions=PARTITIONS, configs=CONFIGS)])
+    except ClientError as error:
+        if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise
+
+
+async def read_entries(brokers: Brokers, sink: Sink | None = None) -> dict[str, Entry]:
+    """The live record of this sink, or of all, by the sink's name.
+
+    Reads to the end that the log has at the beginning, not only to the last stable offset: an open transaction of
+    another sink must not hide a decision. Raises RetriableError when one stays open for too long.
+    """
+    async with brokers.admin() as admin:
+        if LEDGER_TOPIC not in await admin.list_topics(include_internal=True):
+            return {}
+        count = len((await admin.describe_topics([LEDGER_TOPIC]))[LEDGER_TOPIC].partitions)
+    numbers = range(count) if sink is None else [partition_for_key(sink.name.encode(), count)]
+    partitions = [TopicPartition(LEDGER_TOPIC, number) for number in numbers]
+    async with brokers.consumer("read_uncommitted") as consumer:
+        ends = await consumer.end_offsets(partitions)
+    found: dict[str, Entry] = {}
+    gives_up_at = time.monotonic() + brokers.timeout_ms / 1000
+    async with brokers.consumer("read_committed") as consumer:
+        consumer.assign(partitions)
+        consumer.seek_to_beginning()
+        while not await _is_read(consumer, ends):
+            if time.monotonic() > gives_up_at:
+                raise RetriableError(f"{LEDGER_TOPIC} cannot be read to its end: a transaction stays open there")
+            for records in (await consumer.getmany(timeout_ms=POLL_MS)).values():
+                for record in records:
+                    name = (record.key or b"").decode("utf-8", "replace")
+                    if record.value is None:
+                        found.pop(name, None)
+                    elif sink is None or name == sink.name:
+                        found[name] = Entry.from_json(record.value)
+    return found
+
+
+async def _is_read(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
+    positions = await asyncio.gather(*(consumer.position(partition) for partition in ends))
+    return all(position >= end for position, end in zip(positions, ends.values(), strict=True))

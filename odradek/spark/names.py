@@ -1,0 +1,66 @@
+"""The transactional ids of a sink (docs/spec/spark.md#s2)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+DEFAULT_PREFIX = "spark"
+RUN_CHARACTERS = 8
+_OF_A_TASK = re.compile(r"(?P<sink>.+)\.t\.(?P<run>[^.]*)\.(?P<batch>\d+)\.(?P<partition>\d+)\.(?P<attempt>\d+)\.[^.]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """The output of one query. `query` is Spark's query id, or the idempotency key of a batch write."""
+
+    prefix: str
+    query: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.prefix}.{quote(self.query, safe='').replace('.', '%2E')}"
+
+    @property
+    def ledger_id(self) -> str:
+        return f"{self.name}.ledger"
+
+    def task_id(self, run: str, batch: int, partition: int, attempt: int, random: str) -> str:
+        """Used for one transaction and never again."""
+        return f"{self.name}.t.{short(run)}.{batch}.{partition}.{attempt}.{random}"
+
+    def pattern(self, run: str | None = None) -> str:
+        """Matches the ids of the tasks (of one run), as ListTransactions wants it."""
+        return re.escape(f"{self.name}.t.") + ("" if run is None else re.escape(f"{short(run)}.")) + ".*"
+
+
+class TaskName(NamedTuple):
+    """What the transactional id of a task says."""
+
+    sink: str
+    run: str
+    batch: int
+    partition: int
+    attempt: int
+
+
+def short(run: str) -> str:
+    return run[:RUN_CHARACTERS]
+
+
+def task_of(transactional_id: str) -> TaskName | None:
+    """None where no task of a sink has such an id."""
+    match = _OF_A_TASK.fullmatch(transactional_id)
+    if match is None:
+        return None
+    return TaskName(match["sink"], match["run"], int(match["batch"]), int(match["partition"]), int(match["attempt"]))
+
+
+def sink_of(name: str) -> Sink:
+    """The sink of this name. Raises ValueError for what is none."""
+    prefix, dot, query = name.rpartition(".")
+    if not (prefix and dot and query):
+        raise ValueError(f"{name!r} is not the name of a sink: PREFIX.QUERY")
+    return Sink(prefix, unquote(query))

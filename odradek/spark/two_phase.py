@@ -1,0 +1,253 @@
+"""The two-phase commit of a sink's batches (docs/spec/spark.md#s2). Knows nothing of Spark.
+
+Tasks prepare transactions under ids that are used once, and vote. The driver decides in the ledger, and then ends the
+transactions. One rule makes it safe: whoever aborts transactions that are not his own writes them into the ledger
+first, under a lease; a driver that finds one of its own there cannot decide any more.
+
+| what the ledger says when batch `b` is to be committed | verdict |
+|---|---|
+| a later batch was decided | BEHIND: the checkpoint is older than the output |
+| `b` was decided | DECIDED, by an earlier call or by another driver: finish it, abort this copy |
+| one of the votes' ids is doomed | DOOMED: somebody may be aborting it, so this copy cannot be decided |
+| nothing of these | OPEN: decide |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+from odradek.client import Admin, ClientError, PreparedTxnState, ProducerFenced
+from odradek.spark.ledger import Brokers, Entry, LeaseLost, Ledger, Observe, Part, Step, observe_nothing
+from odradek.spark.names import Sink
+from protocol.errors import ErrorCode
+
+ONGOING = "Ongoing"
+_DIGEST_MASK = 2**64 - 1
+_log = logging.getLogger(__name__)
+
+
+class SinkError(Exception):
+    """A batch that is not committed as it should be."""
+
+
+class CheckpointBehind(SinkError):
+    """The ledger has a later batch: the checkpoint is an old copy, and the output has what it would write again."""
+
+
+class VotesDoomed(SinkError):
+    """A recovery is aborting transactions of this batch, for its query seemed to be gone. It is written again."""
+
+
+class ReplayDiffers(SinkError):
+    """A batch that was decided earlier had another number of rows. The first decision stands."""
+
+
+class NotExactlyOnce(SinkError):
+    """A transaction of a decided batch was ended otherwise, by an operator, and its rows are lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """A task's promise: its rows are written and flushed, in a transaction that no crash ends.
+
+    `digest` does not depend on the order of the rows, so that digests of tasks can be added.
+    """
+
+    query: str
+    run: str
+    partition: int
+    attempt: int
+    transactional_id: str
+    state: PreparedTxnState
+    rows: int
+    size_bytes: int
+    digest: int = 0
+
+    @property
+    def part(self) -> Part:
+        return Part(self.transactional_id, self.state)
+
+
+class Verdict(Enum):
+    BEHIND = auto()
+    DECIDED = auto()
+    DOOMED = auto()
+    OPEN = auto()
+
+
+def judge(entry: Entry, batch: int, votes: Iterable[Vote]) -> Verdict:
+    """The table above."""
+    if entry.batch > batch:
+        return Verdict.BEHIND
+    if entry.batch == batch:
+        return Verdict.DECIDED
+    doomed = set(entry.doomed)
+    return Verdict.DOOMED if any(vote.transactional_id in doomed for vote in votes) else Verdict.OPEN
+
+
+def decision(entry: Entry, batch: int, votes: Sequence[Vote], open_ids: Iterable[str], at_ms: int) -> Entry:
+    """The next record of the ledger. What is open and no vote's is doomed; earlier doom is settled by the number."""
+    mine = {vote.transactional_id for vote in votes}
+    return replace(
+        entry,
+        run=votes[0].run if votes else entry.run,
+        batch=batch,
+        parts=tuple(vote.part for vote in votes),
+        doomed=tuple(sorted(set(open_ids) - mine)),
+        rows=sum(vote.rows for vote in votes),
+        digest=digest_of(votes),
+        at_ms=at_ms,
+    )
+
+
+def recovery(entry: Entry, open_ids: Iterable[str]) -> Entry:
+    """The record before an abort of what is open: in addition to what is doomed, since nothing is decided."""
+    decided = {part.transactional_id for part in entry.parts}
+    return replace(entry, doomed=tuple(sorted(set(entry.doomed) | (set(open_ids) - decided))))
+
+
+def digest_of(votes: Iterable[Vote]) -> int:
+    return sum(vote.digest for vote in votes) & _DIGEST_MASK
+
+
+class TwoPhaseSink:
+    """The driver's side of one sink. Calls come one after the other; any may be repeated after a crash anywhere."""
+
+    def __init__(self, brokers: Brokers, sink: Sink, *, observe: Observe = observe_nothing) -> None:
+        self._brokers = brokers
+        self._sink = sink
+        self._observe = observe
+        self._ledger = Ledger(brokers, sink, observe)
+
+    async def close(self) -> None:
+        """Gives the lease back; what is prepared stays so."""
+        await self._ledger.release()
+
+    async def commit(self, votes: Sequence[Vote], batch: int) -> None:
+        """Returns when the batch is decided and its transactions are committed. Raises SinkError or ClientError: then
+        call `abort`, which finishes the batch if it was decided all the same."""
+        await self._observe(Step.BEGUN, 0)
+        try:
+            await self._commit(await self._ledger.held(), votes, batch)
+        except LeaseLost:
+            try:
+                await self._commit(await self._ledger.take(), votes, batch)
+            except LeaseLost as error:
+                raise SinkError(f"batch {batch} of {self._sink.name}: the lease was lost twice: {error}") from error
+        await self._observe(Step.FINISHED, 0)
+
+    async def abort(self, votes: Sequence[Vote], batch: int) -> None:
+        """For a batch whose `commit` failed, or was never called. Spark calls it also when `commit` has raised after
+        its decision: then the batch is finished."""
+        entry = await self._ledger.take()
+        async with self._brokers.admin() as admin:
+            if entry.batch >= batch:
+                await self._finish(admin, entry)
+            await self._abort(admin, self._others(entry, votes))
+
+    async def recover(self, run: str | None = None) -> Entry:
+        """Finish what was decided, and abort whatever else is open (of this run), for a query that is gone. If it is
+        not, its next commit fails, and the batch is written again. Returns the ledger's record."""
+        try:
+            return await self._recover(run)
+        except LeaseLost:
+            try:
+                return await self._recover(run)
+            except LeaseLost as error:
+                raise SinkError(f"{self._sink.name}: the lease was lost twice: {error}") from error
+
+    async def _recover(self, run: str | None) -> Entry:
+        entry = await self._ledger.take()
+        async with self._brokers.admin() as admin:
+            doomed = recovery(entry, await self._open_ids(admin, run))
+            if doomed != entry:
+                await self._ledger.write(doomed)
+            await self._finish(admin, doomed)
+        return doomed
+
+    async def _commit(self, entry: Entry, votes: Sequence[Vote], batch: int) -> None:
+        where = f"batch {batch} of {self._sink.name}"
+        async with self._brokers.admin() as admin:
+            match judge(entry, batch, votes):
+                case Verdict.BEHIND:
+                    raise CheckpointBehind(
+                        f"{where}: batch {entry.batch} is committed already, so the checkpoint is an older copy."
+                        " Restore the newest checkpoint, or start a new one with other starting offsets"
+                    )
+                case Verdict.DECIDED:
+                    await self._finish(admin, entry)
+                    await self._abort(admin, self._others(entry, votes))
+                    self._compare(entry, votes, where)
+                case Verdict.DOOMED:
+                    raise VotesDoomed(f"{where}: a recovery aborts its transactions; the batch has to be written again")
+                case Verdict.OPEN:
+                    open_ids = await self._open_ids(admin)
+                    await self._observe(Step.LISTED, 0)
+                    decided = decision(entry, batch, votes, open_ids, time.time_ns() // 1_000_000)
+                    await self._ledger.write(decided)
+                    await self._observe(Step.DECIDED, 0)
+                    await self._finish(admin, decided)
+
+    async def _finish(self, admin: Admin, entry: Entry) -> None:
+        """End what was decided, then abort the doomed. Only an answer without an error proves a commit."""
+        results = await asyncio.gather(
+            *(self._commit_part(admin, part, number) for number, part in enumerate(entry.parts)), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        await self._abort(admin, entry.doomed)
+
+    async def _commit_part(self, admin: Admin, part: Part, number: int) -> None:
+        await self._observe(Step.ENDING, number)
+        try:
+            await admin.end_transaction(part.transactional_id, part.state, committed=True)
+        except ProducerFenced as error:
+            raise NotExactlyOnce(
+                f"{self._sink.name}: a batch was decided, but {part.state} of {part.transactional_id!r} was"
+                f" ended by somebody else, and its rows are lost: {error}"
+            ) from error
+
+    async def _abort(self, admin: Admin, transactional_ids: Iterable[str]) -> None:
+        await asyncio.gather(*(_abort_one(admin, each) for each in transactional_ids))
+
+    def _others(self, entry: Entry, votes: Iterable[Vote]) -> list[str]:
+        decided = {part.transactional_id for part in entry.parts}
+        return [vote.transactional_id for vote in votes if vote.transactional_id not in decided]
+
+    def _compare(self, entry: Entry, votes: Sequence[Vote], where: str) -> None:
+        rows = sum(vote.rows for vote in votes)
+        if rows != entry.rows:
+            raise ReplayDiffers(f"{where} was committed with {entry.rows} rows, and its replay has {rows}")
+        if digest_of(votes) != entry.digest:
+            _log.warning(
+                "%s was committed with other rows than its replay has: the query is not deterministic, or its input has"
+                " changed. The first ones stand.",
+                where,
+            )
+
+    async def _open_ids(self, admin: Admin, run: str | None = None) -> list[str]:
+        listed = await admin.list_transactions(states=[ONGOING], transactional_id_pattern=self._sink.pattern(run))
+        return [each.transactional_id for each in listed]
+
+
+async def _abort_one(admin: Admin, transactional_id: str) -> None:
+    """By the pair that the coordinator has. A transaction that ends otherwise meanwhile is ended."""
+    try:
+        found = (await admin.describe_transactions([transactional_id]))[transactional_id]
+    except ClientError as error:
+        if error.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            return
+        raise
+    if found.state != ONGOING:
+        return
+    try:
+        state = PreparedTxnState(found.producer_id, found.producer_epoch)
+        await admin.end_transaction(transactional_id, state, committed=False)
+    except ProducerFenced:
+        _log.info("%s was ended by somebody else", transactional_id)

@@ -1,0 +1,334 @@
+"""The sink's protocol (docs/spec/spark.md#s2) on a broker: every step, with every way to go on after a crash there.
+
+After each case the output has every decided batch once, no transaction is left open, and readers wait for nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+import pytest_asyncio
+
+from odradek.client import Admin, ClientError
+from odradek.spark.ledger import Entry, LeaseLost, Step
+from odradek.spark.names import Sink, TaskName, sink_of, task_of
+from odradek.spark.two_phase import (
+    CheckpointBehind,
+    NotExactlyOnce,
+    ReplayDiffers,
+    SinkError,
+    TwoPhaseSink,
+    Vote,
+    VotesDoomed,
+)
+from tests.clients.admin import create_topic
+from tests.clients.conftest import SETTINGS
+from tests.clients.own_producers import TWO_PHASE
+from tests.support.broker_process import IS_KAFKA, Broker, new_broker
+from tests.support.spark_queries import PARTITIONS, Crash, Query, Stop
+
+pytestmark = pytest.mark.skipif(IS_KAFKA, reason="no released Kafka keeps prepared transactions")
+
+SEEDS = int(os.environ.get("SPARK_SEEDS", "6"))
+STEPS = [
+    (Step.BEGUN, 0),
+    (Step.LEASED, 0),
+    (Step.LISTED, 0),
+    (Step.APPENDED, 0),
+    (Step.DECIDED, 0),
+    (Step.ENDING, 0),
+    (Step.ENDING, 1),
+    (Step.FINISHED, 0),
+]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with new_broker(tmp_path_factory.mktemp("broker") / "data", SETTINGS | TWO_PHASE) as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def query(broker: Broker, request: pytest.FixtureRequest) -> AsyncIterator[Query]:
+    topic = await asyncio.to_thread(create_topic, broker.bootstrap, request.node.name, partitions=PARTITIONS)
+    made = Query(broker.bootstrap, topic)
+    yield made
+    await made.close()
+
+
+def named(step: tuple[Step, int]) -> str:
+    return f"{step[0].name}{step[1] or ''}".lower()
+
+
+# How a query goes on after a driver has stopped.
+
+
+async def its_commit_raised(query: Query, stopped: tuple[Step, int]) -> None:
+    """Spark calls abort() with the same votes; the query is started again."""
+    driver = query.driver(Stop(*stopped, crashes=True))
+    with pytest.raises(Crash):
+        await driver.write()
+    await query.driver().write()
+
+
+async def it_is_started_again(query: Query, stopped: tuple[Step, int]) -> None:
+    stop = Stop(*stopped)
+    await query.driver(stop).write_until(stop)
+    await query.driver().write()
+
+
+async def a_second_driver_overtakes_it(query: Query, stopped: tuple[Step, int]) -> None:
+    """One batch ahead by the time the old one goes on."""
+    stop = Stop(*stopped)
+    old, new = query.driver(stop), query.driver()
+    await old.write_until(stop)
+    await new.write()
+    await new.write()
+    await new.prepare()
+    stop.go_on()
+    assert isinstance(await old.ended(), SinkError | ClientError | None)
+    with suppress(VotesDoomed):
+        await new.commit()
+
+
+async def it_goes_on_while_a_second_driver_prepares(query: Query, stopped: tuple[Step, int]) -> None:
+    stop = Stop(*stopped)
+    old, new = query.driver(stop), query.driver()
+    await old.write_until(stop)
+    await new.prepare()
+    stop.go_on()
+    assert await old.ended() is None
+    with suppress(VotesDoomed):
+        await new.commit()
+
+
+async def it_is_recovered(query: Query, stopped: tuple[Step, int]) -> None:
+    stop = Stop(*stopped)
+    await query.driver(stop).write_until(stop)
+    await query.recover()
+
+
+async def it_is_recovered_and_goes_on(query: Query, stopped: tuple[Step, int]) -> None:
+    stop = Stop(*stopped)
+    old = query.driver(stop)
+    await old.write_until(stop)
+    await query.recover()
+    await query.recover()
+    stop.go_on()
+    assert isinstance(await old.ended(), VotesDoomed | NotExactlyOnce | None)
+
+
+async def a_listener_comes_late(query: Query, stopped: tuple[Step, int]) -> None:
+    """It recovers the run that has ended, while the next one is at work."""
+    stop = Stop(*stopped)
+    old, new = query.driver(stop), query.driver()
+    await old.write_until(stop)
+    await new.prepare()
+    await query.recover(old.run)
+    await new.commit()
+
+
+WAYS: list[Callable[[Query, tuple[Step, int]], Awaitable[None]]] = [
+    its_commit_raised,
+    it_is_started_again,
+    a_second_driver_overtakes_it,
+    it_goes_on_while_a_second_driver_prepares,
+    it_is_recovered,
+    it_is_recovered_and_goes_on,
+    a_listener_comes_late,
+]
+
+
+@pytest.mark.parametrize("stopped", STEPS, ids=named)
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+async def test_nothing_is_lost_or_doubled(
+    query: Query, stopped: tuple[Step, int], way: Callable[[Query, tuple[Step, int]], Awaitable[None]]
+) -> None:
+    await query.driver().write()
+    await way(query, stopped)
+    await query.check()
+
+
+async def test_a_batch_without_rows_is_decided_too(query: Query) -> None:
+    driver = query.driver()
+    await driver.sink.commit([], 0)
+    await driver.sink.commit([], 1)
+    with pytest.raises(CheckpointBehind):
+        await driver.sink.commit([], 0)
+
+
+async def test_the_losers_of_retries_are_aborted_by_the_decision(query: Query) -> None:
+    driver = query.driver()
+    await query.prepare(driver.run, 0, 0, attempt=0)
+    await query.prepare(driver.run, 0, 1, attempt=7)
+    await driver.write()
+    async with Admin(bootstrap_servers=query.bootstrap) as admin:
+        pattern = query.sink.pattern()
+        assert await admin.list_transactions(states=["Ongoing"], transactional_id_pattern=pattern) == []
+    await query.check()
+
+
+async def test_an_older_checkpoint_is_refused(query: Query) -> None:
+    driver = query.driver()
+    for _ in range(3):
+        await driver.write()
+    old = query.driver()
+    await old.prepare(batch=1)
+    with pytest.raises(CheckpointBehind, match="batch 2 is committed already"):
+        await old.commit()
+    await query.check()
+
+
+async def test_a_replay_with_another_number_of_rows_is_loud(query: Query) -> None:
+    await query.driver().write()
+    replay = query.driver()
+    await replay.prepare(batch=0)
+    replay.votes = replay.votes[:1]
+    with pytest.raises(ReplayDiffers, match="6 rows, and its replay has 3"):
+        await replay.commit()
+    await query.check()
+
+
+async def test_a_replay_with_other_rows_is_told(query: Query, caplog: pytest.LogCaptureFixture) -> None:
+    await query.driver().write()
+    replay = query.driver()
+    await replay.prepare(batch=0)
+    first, second = replay.votes
+    await replay.sink.commit([first, replace(second, digest=99)], 0)
+    assert "not deterministic" in caplog.text
+    await query.check()
+
+
+async def test_what_an_operator_ends_after_the_decision_is_named(query: Query) -> None:
+    stop = Stop(Step.DECIDED)
+    driver = query.driver(stop)
+    await driver.write_until(stop)
+    lost = driver.votes[1]
+    async with Admin(bootstrap_servers=query.bootstrap) as admin:
+        await admin.force_terminate_transaction(lost.transactional_id)
+    stop.go_on()
+    error = await driver.ended()
+    assert isinstance(error, NotExactlyOnce)
+    assert lost.transactional_id in str(error)
+    assert str(lost.state) in str(error)
+
+
+async def test_a_broker_that_is_killed_after_the_decision_finishes_it_later(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with new_broker(tmp_path_factory.mktemp("broker") / "data", SETTINGS | TWO_PHASE) as broker:
+        topic = await asyncio.to_thread(create_topic, broker.bootstrap, "out", partitions=PARTITIONS)
+        query, stop = Query(broker.bootstrap, topic), Stop(Step.DECIDED)
+        driver = query.driver(stop)
+        await driver.write_until(stop)
+        await asyncio.to_thread(broker.kill9)
+        stop.go_on()
+        await asyncio.to_thread(broker.start)
+        assert await driver.ended() is None
+        await driver.write()
+        await query.check()
+        await query.close()
+
+
+# Sinks with one rule less, which the checks above must find.
+
+
+class ObedientAbort(TwoPhaseSink):
+    """Aborts what Spark wants aborted, without a look at the ledger."""
+
+    async def abort(self, votes: Sequence[Vote], batch: int) -> None:
+        async with self._brokers.admin() as admin:
+            for vote in votes:
+                await admin.end_transaction(vote.transactional_id, vote.state, committed=False)
+
+
+class SweepWithoutDoom(TwoPhaseSink):
+    """After its decision it aborts whatever is open and not its own."""
+
+    async def _finish(self, admin: Admin, entry: Entry) -> None:
+        await super()._finish(admin, entry)
+        await self._observe(Step.FINISHED, 1)
+        decided = {part.transactional_id for part in entry.parts}
+        await self._abort(admin, set(await self._open_ids(admin)) - decided)
+
+
+async def test_an_abort_that_obeys_loses_a_decided_batch(query: Query) -> None:
+    with pytest.raises(Crash):
+        await query.driver(Stop(Step.DECIDED, crashes=True), ObedientAbort).write()
+    with pytest.raises(NotExactlyOnce):
+        await query.check()
+
+
+async def test_a_sweep_without_the_doomed_list_loses_what_a_second_driver_decides(query: Query) -> None:
+    stop = Stop(Step.FINISHED, 1)
+    old, new = query.driver(stop, SweepWithoutDoom), query.driver(kind=SweepWithoutDoom)
+    await old.write_until(stop)
+    await new.write()
+    await new.prepare()
+    stop.go_on()
+    assert await old.ended() is None
+    with pytest.raises(NotExactlyOnce):
+        await new.commit()
+
+
+# Random orders.
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+async def test_drivers_and_recoveries_in_any_order(query: Query, seed: int) -> None:
+    rng = random.Random(seed)
+    stops: list[tuple[Stop, asyncio.Task[None]]] = []
+    runs: list[str] = []
+    for _ in range(10):
+        match rng.choice(["run", "stop", "stop", "go on", "recover", "listener"]):
+            case "run":
+                await _write(query, runs, None)
+            case "stop":
+                stop = Stop(*rng.choice(STEPS), crashes=rng.random() < 0.3)
+                work = asyncio.create_task(_write(query, runs, stop))
+                stops.append((stop, work))
+                reached = asyncio.create_task(stop.reached.wait())
+                await asyncio.wait({reached, work}, return_when=asyncio.FIRST_COMPLETED)
+                reached.cancel()
+            case "go on" if stops:
+                stop, work = stops.pop(rng.randrange(len(stops)))
+                stop.go_on()
+                await work
+            case "recover":
+                await _recover(query, None)
+            case "listener" if runs:
+                await _recover(query, rng.choice(runs))
+    for stop, work in stops:
+        stop.go_on()
+        await work
+    await query.driver().write()
+    await query.check()
+
+
+async def _write(query: Query, runs: list[str], stop: Stop | None) -> None:
+    driver = query.driver() if stop is None else query.driver(stop)
+    runs.append(driver.run)
+    with suppress(SinkError, LeaseLost, ClientError, Crash):
+        await driver.write()
+
+
+async def _recover(query: Query, run: str | None) -> None:
+    with suppress(SinkError, LeaseLost, ClientError):
+        await query.recover(run)
+
+
+def test_names_of_sinks_do_not_run_into_each_other() -> None:
+    plain, tricky = Sink("spark", "a"), Sink("spark", "a.t.x")
+    name = tricky.task_id("run-id-0", 3, 1, 0, "r")
+    assert not re.fullmatch(plain.pattern(), name)
+    assert re.fullmatch(tricky.pattern(), name)
+    assert task_of(name) == TaskName(tricky.name, "run-id-0", 3, 1, 0)
+    assert task_of(tricky.ledger_id) is None
+    assert sink_of(tricky.name) == tricky

@@ -1,0 +1,173 @@
+"""Queries that write through `odradek.spark.two_phase` as Spark would, without Spark: drivers that stop anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from odradek.client import Admin, Consumer, Producer, TopicPartition
+from odradek.spark.ledger import Brokers, Observe, Step, observe_nothing, read_entries
+from odradek.spark.names import Sink
+from odradek.spark.two_phase import ONGOING, TwoPhaseSink, Vote
+
+PARTITIONS = 2
+ROWS = 3  # of each task
+
+
+class Crash(Exception):
+    """The process dies in a way that its own code sees."""
+
+
+class Stop:
+    """Holds up a driver at a step, until `go_on`; or lets it crash there."""
+
+    def __init__(self, step: Step, number: int = 0, *, crashes: bool = False) -> None:
+        self._at = (step, number)
+        self._crashes = crashes
+        self.reached = asyncio.Event()
+        self._goes_on = asyncio.Event()
+
+    async def __call__(self, step: Step, number: int) -> None:
+        if (step, number) != self._at or self.reached.is_set():
+            return
+        self.reached.set()
+        if self._crashes:
+            raise Crash(step.name)
+        await self._goes_on.wait()
+
+    def go_on(self) -> None:
+        self._goes_on.set()
+
+
+@dataclass(slots=True)
+class Query:
+    """One query and its checkpoint: `next_batch` is what Spark would write next."""
+
+    bootstrap: str
+    topic: str
+    sink: Sink = field(default_factory=lambda: Sink("spark", str(uuid.uuid4())))
+    next_batch: int = 0
+    drivers: list[Driver] = field(default_factory=list)
+
+    @property
+    def brokers(self) -> Brokers:
+        return Brokers(self.bootstrap)
+
+    def driver(self, observe: Observe = observe_nothing, kind: type[TwoPhaseSink] = TwoPhaseSink) -> Driver:
+        """A new run."""
+        self.drivers.append(Driver(self, uuid.uuid4().hex, kind(self.brokers, self.sink, observe=observe)))
+        return self.drivers[-1]
+
+    async def prepare(self, run: str, batch: int, partition: int, attempt: int = 0) -> Vote:
+        """What a task does; its producer is gone afterwards."""
+        name = self.sink.task_id(run, batch, partition, attempt, uuid.uuid4().hex[:8])
+        async with Producer(
+            bootstrap_servers=self.bootstrap, transactional_id=name, two_phase_commit=True, linger_ms=0
+        ) as producer:
+            await producer.init_transactions()
+            await producer.begin_transaction()
+            for value in rows(batch, partition):
+                await producer.send(self.topic, value, partition=partition)
+            state = await producer.prepare_transaction()
+        return Vote(self.sink.query, run, partition, attempt, name, state, ROWS, 100, batch + partition)
+
+    async def recover(self, run: str | None = None) -> None:
+        sink = TwoPhaseSink(self.brokers, self.sink)
+        await sink.recover(run)
+        await sink.close()
+
+    async def check(self) -> None:
+        """After a recovery: the output has exactly the batches up to the decided one, and nothing is left open."""
+        await self.recover()
+        decided = (await read_entries(self.brokers, self.sink))[self.sink.name].batch
+        expected = Counter(
+            value for batch in range(decided + 1) for partition in range(PARTITIONS) for value in rows(batch, partition)
+        )
+        async with Admin(bootstrap_servers=self.bootstrap) as admin:
+            left = await admin.list_transactions(states=[ONGOING], transactional_id_pattern=self.sink.pattern())
+        assert left == []
+        found = Counter(await committed_values(self.bootstrap, self.topic))
+        assert found == expected, f"lost {expected - found}, invented or twice {found - expected}"
+        assert decided >= self.next_batch - 1, "a batch that Spark takes for done"
+
+    async def close(self) -> None:
+        for driver in self.drivers:
+            await driver.close()
+
+
+@dataclass(slots=True)
+class Driver:
+    query: Query
+    run: str
+    sink: TwoPhaseSink
+    votes: Sequence[Vote] = ()
+    batch: int = 0
+    committing: asyncio.Task[None] | None = None
+
+    async def prepare(self, batch: int | None = None) -> None:
+        """The tasks of the next batch."""
+        self.batch = self.query.next_batch if batch is None else batch
+        self.votes = await asyncio.gather(
+            *(self.query.prepare(self.run, self.batch, partition) for partition in range(PARTITIONS))
+        )
+
+    async def commit(self) -> None:
+        """And what Spark does next: abort if that raises, else note that the batch is done."""
+        try:
+            await self.sink.commit(self.votes, self.batch)
+        except Exception:
+            await self.sink.abort(self.votes, self.batch)
+            raise
+        self.query.next_batch = max(self.query.next_batch, self.batch + 1)
+
+    async def write(self) -> None:
+        await self.prepare()
+        await self.commit()
+
+    async def write_until(self, stop: Stop) -> None:
+        """Until the driver stands still there."""
+        await self.prepare()
+        self.committing = asyncio.create_task(self.commit())
+        await asyncio.wait_for(stop.reached.wait(), 30)
+
+    async def ended(self) -> BaseException | None:
+        """How the commit that stood still has ended."""
+        assert self.committing is not None
+        return (await asyncio.gather(self.committing, return_exceptions=True))[0]
+
+    async def close(self) -> None:
+        if self.committing is not None and not self.committing.done():
+            self.committing.cancel()
+            with suppress(asyncio.CancelledError):
+                await self.committing
+        await self.sink.close()
+
+
+def rows(batch: int, partition: int) -> list[bytes]:
+    """The same for each replay."""
+    return [b"%d.%d.%d" % (batch, partition, number) for number in range(ROWS)]
+
+
+async def committed_values(bootstrap: str, topic: str) -> list[bytes]:
+    """All of them, once every transaction in the topic has its markers."""
+    partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    async with (
+        Consumer(bootstrap_servers=bootstrap) as committed,
+        Consumer(bootstrap_servers=bootstrap, isolation_level="read_uncommitted") as every,
+    ):
+        ends = await every.end_offsets(partitions)
+        async with asyncio.timeout(20):
+            while await committed.end_offsets(partitions) != ends:
+                await asyncio.sleep(0.01)
+                ends = await every.end_offsets(partitions)
+        committed.assign(partitions)
+        committed.seek_to_beginning()
+        found: list[bytes] = []
+        while [await committed.position(each) for each in partitions] != [ends[each] for each in partitions]:
+            for records in (await committed.getmany(timeout_ms=20)).values():
+                found += [record.value or b"" for record in records]
+        return found
