@@ -31,7 +31,9 @@ MAIN_CLASSES = {
     "get-offsets": TOOLS + "GetOffsetShell",
     "groups": TOOLS + "GroupsCommand",
     "log-dirs": TOOLS + "LogDirsCommand",
+    "console-share-consumer": TOOLS + "consumer.ConsoleShareConsumer",
     "producer-perf": TOOLS + "ProducerPerformance",
+    "share-groups": TOOLS + "consumer.group.ShareGroupCommand",
     "topics": TOOLS + "TopicCommand",
     "transactional": "Transactional",  # ours: java/Transactional.java
     "transactional-message-copier": TOOLS + "TransactionalMessageCopier",

@@ -1,0 +1,76 @@
+"""Share groups with Kafka 4.3.1's own tools and share consumer, and in a directory that Kafka wrote."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.clients.admin import create_topic
+from tests.clients.test_share_consumers import QUICK, configure, member, polled, produce
+from tests.conformance.test_directories_of_kafka import settings
+from tests.conformance.tools import Tools
+from tests.support.broker_process import Broker, new_broker
+from tests.support.oracle import needs_kafka, needs_oracle, served, unpack
+
+COUNT = 30
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> object:
+    with new_broker(
+        tmp_path_factory.mktemp("broker") / "data", {"offsets.topic.num.partitions": 4, **QUICK}
+    ) as running:
+        yield running
+
+
+@needs_kafka
+def test_the_tools_for_share_groups(tools: Tools, broker: Broker) -> None:
+    topic = create_topic(broker.bootstrap, "with-tools")
+    at = ("--bootstrap-server", broker.bootstrap)
+    configure(broker, "tooled", share_auto_offset_reset="earliest")
+    produce(broker, topic, [str(number) for number in range(10)])
+    consumed = tools.run(
+        "console-share-consumer",
+        *at,
+        "--topic",
+        topic,
+        "--group",
+        "tooled",
+        "--max-messages",
+        10,
+        "--timeout-ms",
+        20000,
+    )
+    assert sorted(consumed.lines[:10]) == [str(number) for number in range(10)]
+    assert "tooled" in tools.run("share-groups", *at, "--list").lines
+    state = tools.run("share-groups", *at, "--describe", "--group", "tooled", "--state").stdout
+    assert "Empty" in state or "Stable" in state
+    described = tools.run("share-groups", *at, "--describe", "--group", "tooled").stdout
+    assert topic in described
+    reset = ("--reset-offsets", "--group", "tooled", "--topic", topic, "--to-earliest", "--execute")
+    assert topic in tools.run("share-groups", *at, *reset).stdout
+    consumed = tools.run(
+        "console-share-consumer",
+        *at,
+        "--topic",
+        topic,
+        "--group",
+        "tooled",
+        "--max-messages",
+        10,
+        "--timeout-ms",
+        20000,
+    )
+    assert sorted(consumed.lines[:10]) == [str(number) for number in range(10)]
+    deleted = tools.run("share-groups", *at, "--delete", "--group", "tooled").stdout
+    assert "successful" in deleted
+
+
+@needs_oracle
+def test_share_groups_that_kafka_recorded_go_on_where_they_were(tmp_path: Path) -> None:
+    """`sharing` had accepted and rejected all but every fifth record, which it had taken a second time and kept."""
+    path = unpack("groups", tmp_path)
+    with new_broker(path, {**settings(served("groups")), **QUICK}) as broker:
+        with member(broker, "sharing-2", "input") as consumer:
+            got = polled(consumer, until=66)
+            consumer.commit_sync()
+        assert len(got) == len(set(got)) == 66  # 60 of two partitions that were never fetched, and the 6 released ones
