@@ -1,5 +1,6 @@
 """Share groups with Kafka 4.3.1's own tools and share consumer, and in a directory that Kafka wrote."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ COUNT = 30
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> object:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with new_broker(
         tmp_path_factory.mktemp("broker") / "data", {"offsets.topic.num.partitions": 4, **QUICK}
     ) as running:

@@ -185,6 +185,8 @@ class _Turn:
     # What is new.
 
     def _has_data(self, first_offset: int, last_offset: int) -> bool:
+        if first_offset > last_offset:
+            return False
         at = bisect_left(self._log_batches, first_offset, key=_LAST)
         return at < len(self._log_batches) and self._log_batches[at][0] <= last_offset
 

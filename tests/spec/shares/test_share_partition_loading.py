@@ -89,3 +89,10 @@ def test_stored_state_that_no_leader_writes_is_not_served(batch: tuple[int, int,
     with pytest.raises(KafkaError) as refusal:
         s.reload(5, batch)
     assert refusal.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_a_loaded_range_that_begins_within_a_log_batch_leaves_no_empty_hole_before_it() -> None:
+    s = SharePartitionScene(10)
+    s.reload(0, (0, 4, AVAILABLE, 1), (5, 9, AVAILABLE, 2), (12, 14, AVAILABLE, 1))
+    s.produce(10)
+    assert s.fetch("A") == [(0, 4, 2), (5, 9, 3), (10, 11, 1), (12, 14, 2), (15, 19, 1)]
