@@ -15,11 +15,11 @@ def after(*writes: tuple[int, int, int, int], start_offset: int = 0) -> list[tup
     return [tuple(each) for each in merged([StateBatch(*write) for write in writes], start_offset)]
 
 
-def test_share_scenario_073_what_was_finished_is_not_undone_by_an_older_write() -> None:
+def test_scenario_073_what_was_finished_is_not_undone_by_an_older_write() -> None:
     assert after((0, 9, ACKNOWLEDGED, 1), (0, 9, AVAILABLE, 1)) == [(0, 9, ACKNOWLEDGED, 1)]
 
 
-def test_share_scenario_074_a_part_that_was_finished_leaves_the_rest() -> None:
+def test_scenario_074_a_part_that_was_finished_leaves_the_rest() -> None:
     expected = [(0, 2, AVAILABLE, 1), (3, 5, ACKNOWLEDGED, 1), (6, 9, AVAILABLE, 1)]
     assert after((0, 9, AVAILABLE, 1), (3, 5, ACKNOWLEDGED, 1)) == expected
 

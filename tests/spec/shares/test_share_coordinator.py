@@ -43,7 +43,7 @@ def test_an_initialisation_that_changes_nothing_writes_nothing() -> None:
     assert len(scene.records) == 1
 
 
-def test_share_scenario_071_every_so_many_updates_a_snapshot() -> None:
+def test_scenario_071_every_so_many_updates_a_snapshot() -> None:
     scene = initialized(updates_per_snapshot=3)
     scene.read(leader_epoch=2)
     for offset in range(4):
@@ -59,7 +59,7 @@ def test_share_scenario_071_every_so_many_updates_a_snapshot() -> None:
     )
 
 
-def test_share_scenario_072_a_reload_finds_the_same() -> None:
+def test_scenario_072_a_reload_finds_the_same() -> None:
     scene = initialized(updates_per_snapshot=2)
     scene.write((0, 9, 0, 1))
     scene.write((3, 5, 2, 2), count=3)
@@ -112,7 +112,7 @@ def test_initialising_with_an_older_state_epoch_is_fenced(state_epoch: int, answ
     assert initialized(3).initialize(state_epoch, 5) is answer
 
 
-def test_share_scenario_069_a_leader_before_the_last_that_read_is_fenced() -> None:
+def test_scenario_069_a_leader_before_the_last_that_read_is_fenced() -> None:
     scene = initialized()
     scene.read(leader_epoch=5)
     assert scene.write((0, 9, 2, 1), leader_epoch=4) is ErrorCode.FENCED_LEADER_EPOCH
@@ -120,7 +120,7 @@ def test_share_scenario_069_a_leader_before_the_last_that_read_is_fenced() -> No
     assert scene.write((0, 9, 2, 1), leader_epoch=5) is True
 
 
-def test_share_scenario_070_a_leader_that_missed_a_reset_is_fenced() -> None:
+def test_scenario_070_a_leader_that_missed_a_reset_is_fenced() -> None:
     scene = initialized(3)
     scene.initialize(4, 7)
     assert scene.write((0, 9, 2, 1), state_epoch=3) is ErrorCode.FENCED_STATE_EPOCH
@@ -149,14 +149,14 @@ def test_a_read_is_written_only_if_it_raises_the_leader_epoch() -> None:
     assert scene.records[1:] == [Update(KEY, 0, 1, 0, 0)]
 
 
-def test_share_scenario_075_nothing_is_read_or_written_before_it_was_initialised() -> None:
+def test_scenario_075_nothing_is_read_or_written_before_it_was_initialised() -> None:
     scene = ShareStateScene()
     assert scene.write((0, 9, 2, 1)) is INVALID
     assert scene.read() is INVALID
     assert scene.write((0, 9, 2, 1), key=ELSEWHERE) is INVALID
 
 
-def test_share_scenario_076_deleting_and_summarising_what_is_not_there() -> None:
+def test_scenario_076_deleting_and_summarising_what_is_not_there() -> None:
     scene = ShareStateScene()
     assert scene.delete() is True
     assert scene.records == []
@@ -214,7 +214,7 @@ def test_without_entries_nothing_of_the_log_is_needed() -> None:
 # Bytes.
 
 
-def test_share_scenario_078_unknown_tags_are_passed_over() -> None:
+def test_scenario_078_unknown_tags_are_passed_over() -> None:
     key, value = encode_record(Update(KEY, 0, 0, 5, -1, (StateBatch(5, 6, 2, 1),)))
     assert value is not None
     assert value[-1] == 0  # no tags
@@ -231,5 +231,5 @@ def test_records_of_later_types_are_passed_over_and_damaged_ones_are_not() -> No
             decode_record(*damaged)
 
 
-def test_share_scenario_077_group_ids_with_colons_have_keys_of_their_own() -> None:
+def test_scenario_077_group_ids_with_colons_have_keys_of_their_own() -> None:
     assert SharePartitionKey("a:b", TOPIC_ID, 0).coordinator_key == "a:b:AAECAwQFBgcICQoLDA0ODw:0"

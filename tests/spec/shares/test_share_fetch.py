@@ -172,7 +172,7 @@ def test_a_deleted_topic_is_told_at_once(broker: ShareBroker) -> None:
     assert partitions_of(a.fetched(parked))[topic, 0].code is ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_share_scenario_060_retention_is_met_by_the_fetch_and_over_wire_too(broker: ShareBroker) -> None:
+def test_scenario_060_retention_is_met_by_the_fetch_and_over_wire_too(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10, 10, 30, 10)
     a = broker.member("A")
     a.fetch(topic, max_records=10)
@@ -206,7 +206,7 @@ def test_a_start_offset_that_is_not_decided_is_decided_by_the_first_fetch(
     assert broker.stored(topic).start_offset == first
 
 
-def test_share_scenario_035_never_fetched_means_no_start_offset(broker: ShareBroker) -> None:
+def test_scenario_035_never_fetched_means_no_start_offset(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10, start_offset=-1)
     assert (broker.stored(topic).start_offset, broker.stored(topic).delivery_complete_count) == (-1, -1)
 
@@ -239,7 +239,7 @@ def transactional(broker: ShareBroker, count: int, *, commit: bool | None) -> No
     broker.settle()
 
 
-def test_share_scenario_061_and_062_aborted_records_by_isolation_level(broker: ShareBroker) -> None:
+def test_scenario_061_and_062_aborted_records_by_isolation_level(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T")
     transactional(broker, 5, commit=False)
     a = broker.member("A")
@@ -254,7 +254,7 @@ def test_share_scenario_061_and_062_aborted_records_by_isolation_level(broker: S
     assert broker.stored(topic).delivery_complete_count == 6
 
 
-def test_share_scenario_063_an_open_transaction_is_not_read_committed(broker: ShareBroker) -> None:
+def test_scenario_063_an_open_transaction_is_not_read_committed(broker: ShareBroker) -> None:
     broker.set_group(share_isolation_level="read_committed")
     topic = broker.shared_topic("T", 3)
     transactional(broker, 5, commit=None)

@@ -94,7 +94,7 @@ def positions(member: Member, *topics: str, group_id: str = GROUP) -> list[tuple
 # Membership.
 
 
-def test_share_scenario_021_the_first_heartbeat_creates_the_group_and_assigns_nothing(broker: ShareBroker) -> None:
+def test_scenario_021_the_first_heartbeat_creates_the_group_and_assigns_nothing(broker: ShareBroker) -> None:
     broker.topic("T")
     response = broker.member("A").heartbeat(0, ["T"])
     assert (code(response), response.member_id, response.member_epoch) == (NONE, "A", 2)
@@ -102,7 +102,7 @@ def test_share_scenario_021_the_first_heartbeat_creates_the_group_and_assigns_no
     assert assigned(response) == {}
 
 
-def test_share_scenario_022_partitions_are_assigned_once_their_state_is_there(broker: ShareBroker) -> None:
+def test_scenario_022_partitions_are_assigned_once_their_state_is_there(broker: ShareBroker) -> None:
     topic = broker.topic("T").topic_id
     a = broker.member("A")
     a.heartbeat(0, ["T"])
@@ -114,7 +114,7 @@ def test_share_scenario_022_partitions_are_assigned_once_their_state_is_there(br
     assert (response.member_epoch, assigned(response)) == (3, {topic: [0]})
 
 
-def test_share_scenario_023_what_is_unchanged_is_not_told_again(broker: ShareBroker) -> None:
+def test_scenario_023_what_is_unchanged_is_not_told_again(broker: ShareBroker) -> None:
     broker.topic("T")
     a = broker.member("A")
     settled(broker, a, topics=["T"])
@@ -122,20 +122,20 @@ def test_share_scenario_023_what_is_unchanged_is_not_told_again(broker: ShareBro
     assert assigned(a.heartbeat(topics=["T"])) is not None
 
 
-def test_share_scenario_024_a_partition_is_shared_by_all_members(broker: ShareBroker) -> None:
+def test_scenario_024_a_partition_is_shared_by_all_members(broker: ShareBroker) -> None:
     topic = broker.topic("T").topic_id
     members = [broker.member(name) for name in "ABC"]
     assert settled(broker, *members, topics=["T"]) == [{topic: [0]}] * 3
 
 
-def test_share_scenario_025_partitions_are_shared_out_evenly(broker: ShareBroker) -> None:
+def test_scenario_025_partitions_are_shared_out_evenly(broker: ShareBroker) -> None:
     topic = broker.topic("T", 4).topic_id
     got = settled(broker, broker.member("A"), broker.member("B"), topics=["T"])
     assert [len(each[topic]) for each in got] == [2, 2]
     assert sorted(got[0][topic] + got[1][topic]) == [0, 1, 2, 3]
 
 
-def test_share_scenario_026_an_epoch_that_is_neither_the_last_nor_the_one_before(broker: ShareBroker) -> None:
+def test_scenario_026_an_epoch_that_is_neither_the_last_nor_the_one_before(broker: ShareBroker) -> None:
     broker.topic("T")
     a = broker.member("A")
     settled(broker, a, topics=["T"])
@@ -145,7 +145,7 @@ def test_share_scenario_026_an_epoch_that_is_neither_the_last_nor_the_one_before
         assert code(a.heartbeat(wrong)) is ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_share_scenario_027_members_and_groups_that_there_are_not(broker: ShareBroker) -> None:
+def test_scenario_027_members_and_groups_that_there_are_not(broker: ShareBroker) -> None:
     assert code(broker.member("A").heartbeat(3)) is NOT_FOUND
     broker.topic("T")
     broker.member("A").heartbeat(0, ["T"])
@@ -153,7 +153,7 @@ def test_share_scenario_027_members_and_groups_that_there_are_not(broker: ShareB
     assert (code(response), response.member_id, response.member_epoch) == (ErrorCode.UNKNOWN_MEMBER_ID, None, 0)
 
 
-def test_share_scenario_028_a_group_that_is_full(broker: ShareBroker) -> None:
+def test_scenario_028_a_group_that_is_full(broker: ShareBroker) -> None:
     broker.topic("T")
     for number in range(200):
         assert code(broker.member(f"m{number}").heartbeat(0, ["T"])) is NONE
@@ -161,7 +161,7 @@ def test_share_scenario_028_a_group_that_is_full(broker: ShareBroker) -> None:
     assert code(broker.member("m0").heartbeat(0, ["T"])) is NONE
 
 
-def test_share_scenario_029_a_consumer_group_of_that_name(broker: ShareBroker) -> None:
+def test_scenario_029_a_consumer_group_of_that_name(broker: ShareBroker) -> None:
     broker.image.features["group.version"] = 1
     a = broker.member("A")
     joining = ConsumerGroupHeartbeatRequest(
@@ -190,7 +190,7 @@ def test_a_share_group_of_that_name_is_no_consumer_group(broker: ShareBroker) ->
     assert code(a.ask(joining, 1)) is NOT_FOUND
 
 
-def test_share_scenario_030_who_leaves_the_group_keeps_its_records(broker: ShareBroker) -> None:
+def test_scenario_030_who_leaves_the_group_keeps_its_records(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, b = broker.member("A"), broker.member("B")
     a.heartbeat(0, ["T"])
@@ -202,7 +202,7 @@ def test_share_scenario_030_who_leaves_the_group_keeps_its_records(broker: Share
     assert b.acquire() == [(0, 9, 2)]
 
 
-def test_share_scenario_031_a_topic_that_grows_is_assigned_after_its_state_is_there(broker: ShareBroker) -> None:
+def test_scenario_031_a_topic_that_grows_is_assigned_after_its_state_is_there(broker: ShareBroker) -> None:
     topic = broker.topic("T")
     a = broker.member("A")
     settled(broker, a, topics=["T"])
@@ -221,7 +221,7 @@ def test_share_scenario_031_a_topic_that_grows_is_assigned_after_its_state_is_th
     assert a.member_epoch > epoch
 
 
-def test_share_scenario_036_the_feature_off_and_on_again(broker: ShareBroker) -> None:
+def test_scenario_036_the_feature_off_and_on_again(broker: ShareBroker) -> None:
     broker.topic("T")
     a = broker.member("A")
     settled(broker, a, topics=["T"])
@@ -371,7 +371,7 @@ def test_a_share_group_deleted_with_its_state(broker: ShareBroker) -> None:
 # Offsets.
 
 
-def test_share_scenario_032_offsets_of_a_group_with_members_stay(broker: ShareBroker) -> None:
+def test_scenario_032_offsets_of_a_group_with_members_stay(broker: ShareBroker) -> None:
     broker.topic("T")
     a = broker.member("A")
     settled(broker, a, topics=["T"])
@@ -380,7 +380,7 @@ def test_share_scenario_032_offsets_of_a_group_with_members_stay(broker: ShareBr
     assert code(delete_offsets(a, "T")) is ErrorCode.NON_EMPTY_GROUP
 
 
-def test_share_scenario_033_a_member_begins_where_the_offset_was_set(broker: ShareBroker) -> None:
+def test_scenario_033_a_member_begins_where_the_offset_was_set(broker: ShareBroker) -> None:
     topic = broker.topic("T").topic_id
     broker.produce("T", 10)
     a = broker.member("A")
@@ -412,7 +412,7 @@ def test_an_alter_of_what_there_is_not(broker: ShareBroker) -> None:
     assert code(alter(a, "T", 1, group_id="")) is ErrorCode.INVALID_GROUP_ID
 
 
-def test_share_scenario_034_the_lag_counts_what_is_done_with(broker: ShareBroker) -> None:
+def test_scenario_034_the_lag_counts_what_is_done_with(broker: ShareBroker) -> None:
     topic = broker.topic("T").topic_id
     broker.produce("T", 10)
     a = broker.member("A")
@@ -422,7 +422,7 @@ def test_share_scenario_034_the_lag_counts_what_is_done_with(broker: ShareBroker
     assert positions(a, "T") == [("T", 0, 0, 5, NONE)]
 
 
-def test_share_scenario_035_a_group_that_has_never_fetched(broker: ShareBroker) -> None:
+def test_scenario_035_a_group_that_has_never_fetched(broker: ShareBroker) -> None:
     broker.topic("T")
     a = broker.member("A")
     settled(broker, a, topics=["T"])

@@ -42,17 +42,17 @@ def test_only_an_acquisition_leads_from_available_to_acquired() -> None:
 # Delivery and acknowledgement.
 
 
-def test_share_scenario_037_a_fetch_acquires_a_whole_batch() -> None:
+def test_scenario_037_a_fetch_acquires_a_whole_batch() -> None:
     assert scene(10).fetch("A") == [(0, 9, 1)]
 
 
-def test_share_scenario_038_what_is_acquired_is_not_given_to_others() -> None:
+def test_scenario_038_what_is_acquired_is_not_given_to_others() -> None:
     s = scene(10)
     s.fetch("A")
     assert s.fetch("B") == []
 
 
-def test_share_scenario_039_accepted_records_are_done_with_and_the_start_offset_is_written_next_time() -> None:
+def test_scenario_039_accepted_records_are_done_with_and_the_start_offset_is_written_next_time() -> None:
     s = scene(10)
     s.fetch("A")
     assert s.ack("A", (0, 9, ACCEPT)) is NONE
@@ -61,14 +61,14 @@ def test_share_scenario_039_accepted_records_are_done_with_and_the_start_offset_
     assert s.partition.start_offset == 10
 
 
-def test_share_scenario_040_a_released_record_is_delivered_again() -> None:
+def test_scenario_040_a_released_record_is_delivered_again() -> None:
     s = scene(10)
     s.fetch("A")
     s.ack("A", (3, 3, RELEASE))
     assert s.fetch("B") == [(3, 3, 2)]
 
 
-def test_share_scenario_041_a_rejected_record_is_never_delivered_again() -> None:
+def test_scenario_041_a_rejected_record_is_never_delivered_again() -> None:
     s = scene(10)
     s.fetch("A")
     s.ack("A", (0, 9, REJECT))
@@ -76,7 +76,7 @@ def test_share_scenario_041_a_rejected_record_is_never_delivered_again() -> None
     assert s.last_stored == [(0, 9, 4, 1)]
 
 
-def test_share_scenario_042_a_lock_that_runs_out_gives_the_records_to_others() -> None:
+def test_scenario_042_a_lock_that_runs_out_gives_the_records_to_others() -> None:
     s = scene(10, lock_duration_ms=1_000)
     s.fetch("A")
     s.wait(1_000)
@@ -85,7 +85,7 @@ def test_share_scenario_042_a_lock_that_runs_out_gives_the_records_to_others() -
     assert s.ack("A", (0, 9, ACCEPT)) is WRONG
 
 
-def test_share_scenario_043_the_last_delivery_is_followed_by_none() -> None:
+def test_scenario_043_the_last_delivery_is_followed_by_none() -> None:
     s = scene(10, delivery_count_limit=2)
     for _ in range(2):
         assert s.fetch("A") != []
@@ -94,7 +94,7 @@ def test_share_scenario_043_the_last_delivery_is_followed_by_none() -> None:
     assert (s.last_stored, s.lag) == ([(0, 9, 4, 2)], 0)
 
 
-def test_share_scenario_044_types_per_offset_are_stored_as_runs() -> None:
+def test_scenario_044_types_per_offset_are_stored_as_runs() -> None:
     s = scene(10)
     s.fetch("A")
     assert s.ack("A", (0, 4, ACCEPT), (5, 9, [ACCEPT, RELEASE, REJECT, GAP, ACCEPT])) is NONE
@@ -102,7 +102,7 @@ def test_share_scenario_044_types_per_offset_are_stored_as_runs() -> None:
     assert s.fetch("B") == [(6, 6, 2)]
 
 
-def test_share_scenario_045_one_batch_that_is_wrong_undoes_the_others() -> None:
+def test_scenario_045_one_batch_that_is_wrong_undoes_the_others() -> None:
     s = scene(10)
     s.fetch("A")
     assert s.ack("A", (0, 4, ACCEPT), (5, 20, ACCEPT)) is INVALID
@@ -110,13 +110,13 @@ def test_share_scenario_045_one_batch_that_is_wrong_undoes_the_others() -> None:
     assert s.ack("A", (0, 9, ACCEPT)) is NONE
 
 
-def test_share_scenario_046_only_the_owner_may_acknowledge() -> None:
+def test_scenario_046_only_the_owner_may_acknowledge() -> None:
     s = scene(10)
     s.fetch("A")
     assert s.ack("B", (0, 9, ACCEPT)) is WRONG
 
 
-def test_share_scenario_047_below_the_start_offset_everything_succeeds() -> None:
+def test_scenario_047_below_the_start_offset_everything_succeeds() -> None:
     s = scene(10)
     s.fetch("A")
     s.ack("A", (0, 9, ACCEPT))
@@ -124,14 +124,14 @@ def test_share_scenario_047_below_the_start_offset_everything_succeeds() -> None
     assert len(s.stored) == 1
 
 
-def test_share_scenario_048_above_it_what_is_done_cannot_be_done_again() -> None:
+def test_scenario_048_above_it_what_is_done_cannot_be_done_again() -> None:
     s = scene(10)
     s.fetch("A")
     s.ack("A", (5, 9, ACCEPT))
     assert s.ack("A", (5, 9, ACCEPT)) is WRONG
 
 
-def test_share_scenario_049_a_renewed_lock_lasts_its_full_duration_and_counts_no_delivery() -> None:
+def test_scenario_049_a_renewed_lock_lasts_its_full_duration_and_counts_no_delivery() -> None:
     s = scene(10, lock_duration_ms=2_000)
     s.fetch("A")
     for _ in range(5):
@@ -144,7 +144,7 @@ def test_share_scenario_049_a_renewed_lock_lasts_its_full_duration_and_counts_no
     assert s.fetch("B") == [(0, 9, 2)]
 
 
-def test_share_scenario_050_renewing_can_be_switched_off() -> None:
+def test_scenario_050_renewing_can_be_switched_off() -> None:
     s = scene(10, renew_enabled=False)
     s.fetch("A")
     assert s.ack("A", (0, 9, RENEW)) is WRONG
@@ -169,17 +169,17 @@ def test_a_renewal_beside_other_types_is_no_change_to_store() -> None:
 # How much is acquired.
 
 
-def test_share_scenario_051_batch_optimised_takes_the_whole_log_batch() -> None:
+def test_scenario_051_batch_optimised_takes_the_whole_log_batch() -> None:
     assert scene(10, 10, 10).fetch("A", 5) == [(0, 9, 1)]
 
 
-def test_share_scenario_052_record_limit_leaves_the_rest_available() -> None:
+def test_scenario_052_record_limit_leaves_the_rest_available() -> None:
     s = scene(10, 10, 10)
     assert s.fetch("A", 5, mode=RECORD_LIMIT) == [(0, 4, 1)]
     assert s.fetch("B") == [(5, 9, 1), (10, 29, 1)]
 
 
-def test_share_scenario_053_ranges_are_cut_at_log_batches_of_the_wanted_size() -> None:
+def test_scenario_053_ranges_are_cut_at_log_batches_of_the_wanted_size() -> None:
     assert scene(10, 10, 10).fetch("A", batch_size=10) == [(0, 9, 1), (10, 19, 1), (20, 29, 1)]
 
 
@@ -188,7 +188,7 @@ def test_a_batch_size_that_is_none_works_like_one(batch_size: int) -> None:
     assert scene(10, 10).fetch("A", batch_size=batch_size) == [(0, 9, 1), (10, 19, 1)]
 
 
-def test_share_scenario_054_the_number_of_locks_is_a_soft_limit() -> None:
+def test_scenario_054_the_number_of_locks_is_a_soft_limit() -> None:
     s = scene(60, 60, 60, max_record_locks=100)
     assert s.fetch("A") == [(0, 119, 1)]
     assert s.fetch("A") == []
@@ -196,7 +196,7 @@ def test_share_scenario_054_the_number_of_locks_is_a_soft_limit() -> None:
     assert s.fetch("A") == [(120, 179, 1)]
 
 
-def test_share_scenario_055_when_full_only_released_records_are_delivered() -> None:
+def test_scenario_055_when_full_only_released_records_are_delivered() -> None:
     s = scene(60, 60, 60, max_record_locks=100)
     s.fetch("A")
     s.ack("A", (30, 39, RELEASE))
@@ -204,7 +204,7 @@ def test_share_scenario_055_when_full_only_released_records_are_delivered() -> N
     assert s.fetch("B") == []
 
 
-def test_share_scenario_056_finished_records_behind_an_unfinished_one_count() -> None:
+def test_scenario_056_finished_records_behind_an_unfinished_one_count() -> None:
     s = scene(100, 100, max_record_locks=100)
     s.fetch("A")
     s.ack("A", (1, 99, ACCEPT))
@@ -214,7 +214,7 @@ def test_share_scenario_056_finished_records_behind_an_unfinished_one_count() ->
     assert s.fetch("B") == [(100, 199, 1)]
 
 
-def test_share_scenario_057_records_released_often_go_out_in_ever_smaller_numbers() -> None:
+def test_scenario_057_records_released_often_go_out_in_ever_smaller_numbers() -> None:
     s = scene(100)
     for count in (1, 2, 3):
         assert s.fetch("A") == [(0, 99, count)]
@@ -273,14 +273,14 @@ def test_nothing_is_acquired_for_a_budget_of_nothing() -> None:
 # What the log no longer has, and what its readers must not see.
 
 
-def test_share_scenario_058_compaction_holes_are_acquired_and_acknowledged_as_gaps() -> None:
+def test_scenario_058_compaction_holes_are_acquired_and_acknowledged_as_gaps() -> None:
     s = scene(10)  # of which 0, 5 and 9 are left; a batch keeps its offsets when it is compacted
     assert s.fetch("A") == [(0, 9, 1)]
     assert s.ack("A", (0, 9, [ACCEPT, GAP, GAP, GAP, GAP, ACCEPT, GAP, GAP, GAP, ACCEPT])) is NONE
     assert s.partition.start_offset == 10
 
 
-def test_share_scenario_059_what_compaction_took_is_archived_without_being_written() -> None:
+def test_scenario_059_what_compaction_took_is_archived_without_being_written() -> None:
     s = scene(10, 10)
     s.fetch("A", 10)
     s.ack("A", (0, 9, RELEASE))
@@ -292,7 +292,7 @@ def test_share_scenario_059_what_compaction_took_is_archived_without_being_writt
     assert s.partition.start_offset == 20
 
 
-def test_share_scenario_060_retention_moves_the_start_offset_over_what_members_hold() -> None:
+def test_scenario_060_retention_moves_the_start_offset_over_what_members_hold() -> None:
     s = scene(10, 10, 40, 10)
     s.fetch("A", 10)
     s.ack("A", (0, 9, ACCEPT))
@@ -324,13 +324,13 @@ def test_available_records_below_the_log_start_are_archived() -> None:
     assert s.fetch("A") == [(10, 19, 2)]
 
 
-def test_share_scenario_061_read_uncommitted_gives_aborted_records_too() -> None:
+def test_scenario_061_read_uncommitted_gives_aborted_records_too() -> None:
     s = scene(5, 1)
     assert s.fetch("A") == [(0, 5, 1)]
     assert s.ack("A", (0, 4, ACCEPT), (5, 5, GAP)) is NONE
 
 
-def test_share_scenario_062_read_committed_leaves_only_the_marker_of_an_aborted_transaction() -> None:
+def test_scenario_062_read_committed_leaves_only_the_marker_of_an_aborted_transaction() -> None:
     s = scene(5, 1)
     assert s.fetch("A", aborted=[(0, 4)]) == [(5, 5, 1)]
     assert s.stored == []
@@ -345,14 +345,14 @@ def test_aborted_records_are_taken_out_of_the_middle() -> None:
     assert s.ack("A", (5, 9, ACCEPT)) is WRONG
 
 
-def test_share_scenario_063_read_committed_ends_at_the_last_stable_offset() -> None:
+def test_scenario_063_read_committed_ends_at_the_last_stable_offset() -> None:
     assert scene(3, 5).fetch("A", end_offset=3) == [(0, 2, 1)]
 
 
 # While a write is under way.
 
 
-def test_share_scenario_064_a_failed_write_leaves_the_record_with_its_owner() -> None:
+def test_scenario_064_a_failed_write_leaves_the_record_with_its_owner() -> None:
     s = scene(10)
     s.fetch("A")
     s.fail(s.begin_ack("A", (0, 9, ACCEPT)))
@@ -361,7 +361,7 @@ def test_share_scenario_064_a_failed_write_leaves_the_record_with_its_owner() ->
     assert s.stored[-1].delivery_complete_count == 10
 
 
-def test_share_scenario_065_what_is_being_acknowledged_cannot_be_acknowledged_again() -> None:
+def test_scenario_065_what_is_being_acknowledged_cannot_be_acknowledged_again() -> None:
     s = scene(10)
     s.fetch("A")
     write = s.begin_ack("A", (0, 9, ACCEPT))
@@ -372,7 +372,7 @@ def test_share_scenario_065_what_is_being_acknowledged_cannot_be_acknowledged_ag
     assert s.partition.start_offset == 10
 
 
-def test_share_scenario_066_a_lock_that_runs_out_during_a_write_that_fails_gives_the_record_back() -> None:
+def test_scenario_066_a_lock_that_runs_out_during_a_write_that_fails_gives_the_record_back() -> None:
     s = scene(10, lock_duration_ms=1_000)
     s.fetch("A")
     write = s.begin_ack("A", (0, 9, ACCEPT))

@@ -21,7 +21,7 @@ def broker() -> ShareBroker:
     return ShareBroker()
 
 
-def test_share_scenario_001_a_new_session_lists_its_partitions_even_if_they_are_empty(broker: ShareBroker) -> None:
+def test_scenario_001_a_new_session_lists_its_partitions_even_if_they_are_empty(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T")
     a = broker.member("A")
     response = a.fetch(topic)
@@ -32,7 +32,7 @@ def test_share_scenario_001_a_new_session_lists_its_partitions_even_if_they_are_
     assert code(a.fetch(epoch=1)) is NONE
 
 
-def test_share_scenario_002_another_epoch_is_refused_and_not_used_up(broker: ShareBroker) -> None:
+def test_scenario_002_another_epoch_is_refused_and_not_used_up(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T")
     a = broker.member("A")
     a.fetch(topic)
@@ -43,20 +43,20 @@ def test_share_scenario_002_another_epoch_is_refused_and_not_used_up(broker: Sha
 
 
 @pytest.mark.parametrize("epoch", [1, -1])
-def test_share_scenario_003_without_a_session(broker: ShareBroker, epoch: int) -> None:
+def test_scenario_003_without_a_session(broker: ShareBroker, epoch: int) -> None:
     a = broker.member("A")
     assert code(a.fetch(epoch=epoch)) is ErrorCode.SHARE_SESSION_NOT_FOUND
     assert code(a.ack({}, epoch=epoch)) is ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
-def test_share_scenario_004_nothing_is_acknowledged_at_epoch_0(broker: ShareBroker) -> None:
+def test_scenario_004_nothing_is_acknowledged_at_epoch_0(broker: ShareBroker) -> None:
     a = broker.member("A")
     assert code(a.ack({}, epoch=0)) is ErrorCode.INVALID_SHARE_SESSION_EPOCH
     a.fetch(broker.shared_topic("T"))
     assert code(a.ack({}, epoch=0)) is ErrorCode.INVALID_SHARE_SESSION_EPOCH
 
 
-def test_share_scenario_005_a_new_session_cannot_begin_with_acknowledgements(broker: ShareBroker) -> None:
+def test_scenario_005_a_new_session_cannot_begin_with_acknowledgements(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a = broker.member("A")
     a.fetch(topic)
@@ -64,7 +64,7 @@ def test_share_scenario_005_a_new_session_cannot_begin_with_acknowledgements(bro
     assert code(a.fetch(epoch=1)) is NONE
 
 
-def test_share_scenario_006_a_session_begun_anew_keeps_what_was_acquired(broker: ShareBroker) -> None:
+def test_scenario_006_a_session_begun_anew_keeps_what_was_acquired(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a = broker.member("A")
     assert a.acquire(topic) == [(0, 9, 1)]
@@ -73,7 +73,7 @@ def test_share_scenario_006_a_session_begun_anew_keeps_what_was_acquired(broker:
     assert a.ack_code(topic, (0, 9, ACCEPT)) is NONE
 
 
-def test_share_scenario_007_the_last_epoch_is_followed_by_one(broker: ShareBroker) -> None:
+def test_scenario_007_the_last_epoch_is_followed_by_one(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T")
     a = broker.member("A")
     a.fetch(topic)
@@ -83,7 +83,7 @@ def test_share_scenario_007_the_last_epoch_is_followed_by_one(broker: ShareBroke
     assert code(a.fetch(epoch=1)) is NONE
 
 
-def test_share_scenario_008_both_requests_count_the_same_epoch(broker: ShareBroker) -> None:
+def test_scenario_008_both_requests_count_the_same_epoch(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a = broker.member("A")
     a.fetch(topic)
@@ -92,7 +92,7 @@ def test_share_scenario_008_both_requests_count_the_same_epoch(broker: ShareBrok
     assert code(a.fetch(epoch=3)) is NONE
 
 
-def test_share_scenario_009_without_room_for_a_session_the_refusal_comes_late(broker: ShareBroker) -> None:
+def test_scenario_009_without_room_for_a_session_the_refusal_comes_late(broker: ShareBroker) -> None:
     broker.max_sessions = 1
     broker.start_shares()
     topic = broker.shared_topic("T")
@@ -115,7 +115,7 @@ def test_a_session_begun_anew_needs_no_more_room(broker: ShareBroker) -> None:
     assert code(a.fetch(topic, epoch=0)) is NONE
 
 
-def test_share_scenario_010_nobody_asks_for_membership_but_the_state_must_be_there(broker: ShareBroker) -> None:
+def test_scenario_010_nobody_asks_for_membership_but_the_state_must_be_there(broker: ShareBroker) -> None:
     topic = broker.topic("T")
     broker.produce("T", 10)
     a = broker.member("made-up")
@@ -126,13 +126,13 @@ def test_share_scenario_010_nobody_asks_for_membership_but_the_state_must_be_the
 
 
 @pytest.mark.parametrize("member_id", ["", "x" * 37])
-def test_share_scenario_011_member_ids_have_1_to_36_characters(broker: ShareBroker, member_id: str) -> None:
+def test_scenario_011_member_ids_have_1_to_36_characters(broker: ShareBroker, member_id: str) -> None:
     a = broker.member(member_id)
     assert code(a.fetch(broker.shared_topic("T"))) is INVALID
     assert code(a.ack({}, epoch=1)) is INVALID
 
 
-def test_share_scenario_012_a_request_that_renews_fetches_nothing(broker: ShareBroker) -> None:
+def test_scenario_012_a_request_that_renews_fetches_nothing(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a = broker.member("A")
     a.fetch(topic)
@@ -143,7 +143,7 @@ def test_share_scenario_012_a_request_that_renews_fetches_nothing(broker: ShareB
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_share_scenario_013_a_renewal_must_be_announced(broker: ShareBroker, version: int) -> None:
+def test_scenario_013_a_renewal_must_be_announced(broker: ShareBroker, version: int) -> None:
     topic = broker.shared_topic("T", 10)
     a = broker.member("A")
     a.fetch(topic)
@@ -163,7 +163,7 @@ def test_share_scenario_013_a_renewal_must_be_announced(broker: ShareBroker, ver
         [(0, 9, -1)],
     ],
 )
-def test_share_scenario_014_batches_out_of_shape_fail_their_partition_only(
+def test_scenario_014_batches_out_of_shape_fail_their_partition_only(
     broker: ShareBroker, batches: list[tuple[int, int, int | list[int]]]
 ) -> None:
     good, bad = broker.shared_topic("T", 10), broker.shared_topic("U", 10)
@@ -173,7 +173,7 @@ def test_share_scenario_014_batches_out_of_shape_fail_their_partition_only(
     assert (listed[good, 0].code, listed[bad, 0].code) == (NONE, INVALID)
 
 
-def test_share_scenario_015_what_is_named_to_be_acknowledged_is_fetched_from_then_on(broker: ShareBroker) -> None:
+def test_scenario_015_what_is_named_to_be_acknowledged_is_fetched_from_then_on(broker: ShareBroker) -> None:
     first, second = broker.shared_topic("T"), broker.shared_topic("U", 10)
     a = broker.member("A")
     a.fetch(first)
@@ -183,7 +183,7 @@ def test_share_scenario_015_what_is_named_to_be_acknowledged_is_fetched_from_the
     assert a.acquire() == []
 
 
-def test_share_scenario_016_a_partition_with_acknowledgements_is_listed_without_records(broker: ShareBroker) -> None:
+def test_scenario_016_a_partition_with_acknowledgements_is_listed_without_records(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a = broker.member("A")
     a.fetch(topic)
@@ -192,7 +192,7 @@ def test_share_scenario_016_a_partition_with_acknowledgements_is_listed_without_
     assert partitions_of(a.fetch()) == {}
 
 
-def test_share_scenario_017_a_partition_whose_error_is_over_is_listed_once_more(broker: ShareBroker) -> None:
+def test_scenario_017_a_partition_whose_error_is_over_is_listed_once_more(broker: ShareBroker) -> None:
     topic = broker.topic("T").topic_id
     a = broker.member("A")
     assert partitions_of(a.fetch(topic))[topic, 0].code is ErrorCode.UNKNOWN_SERVER_ERROR
@@ -201,7 +201,7 @@ def test_share_scenario_017_a_partition_whose_error_is_over_is_listed_once_more(
     assert partitions_of(a.fetch()) == {}
 
 
-def test_share_scenario_018_a_partition_named_twice_is_acknowledged_twice(broker: ShareBroker) -> None:
+def test_scenario_018_a_partition_named_twice_is_acknowledged_twice(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a = broker.member("A")
     a.fetch(topic)
@@ -236,7 +236,7 @@ def test_share_scenario_018_a_partition_named_twice_is_acknowledged_twice(broker
     assert broker.stored(topic).delivery_complete_count == 10
 
 
-def test_share_scenario_019_an_unknown_topic_id_leaves_the_others_alone(broker: ShareBroker) -> None:
+def test_scenario_019_an_unknown_topic_id_leaves_the_others_alone(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a = broker.member("A")
     listed = partitions_of(a.fetch(NO_TOPIC, topic))
@@ -250,7 +250,7 @@ def test_share_scenario_019_an_unknown_topic_id_leaves_the_others_alone(broker: 
     assert partitions_of(a.fetch()) == {}
 
 
-def test_share_scenario_020_a_connection_that_is_lost_gives_its_records_back(broker: ShareBroker) -> None:
+def test_scenario_020_a_connection_that_is_lost_gives_its_records_back(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, b = broker.member("A"), broker.member("B")
     a.fetch(topic)

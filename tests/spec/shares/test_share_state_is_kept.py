@@ -28,7 +28,7 @@ def broker() -> ShareBroker:
         (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_SERVER_ERROR, True),
     ],
 )
-def test_share_scenario_064_and_069_a_write_that_fails(
+def test_scenario_064_and_069_a_write_that_fails(
     broker: ShareBroker, told: ErrorCode, client_sees: ErrorCode, stays: bool
 ) -> None:
     topic = broker.shared_topic("T", 10)
@@ -47,7 +47,7 @@ def test_share_scenario_064_and_069_a_write_that_fails(
         assert a.acquire() == [(0, 9, 1)]
 
 
-def test_share_scenario_065_a_second_acknowledgement_while_the_first_is_stored(broker: ShareBroker) -> None:
+def test_scenario_065_a_second_acknowledgement_while_the_first_is_stored(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a = broker.member("A")
     a.fetch(topic)
@@ -59,7 +59,7 @@ def test_share_scenario_065_a_second_acknowledgement_while_the_first_is_stored(b
     assert partitions_of(a.acked(first))[topic, 0].code is NONE
 
 
-def test_share_scenario_066_a_lock_over_during_a_write_that_fails(broker: ShareBroker) -> None:
+def test_scenario_066_a_lock_over_during_a_write_that_fails(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, b = broker.member("A"), broker.member("B")
     a.fetch(topic)
@@ -73,7 +73,7 @@ def test_share_scenario_066_a_lock_over_during_a_write_that_fails(broker: ShareB
     assert b.acquire() == [(0, 9, 2)]
 
 
-def test_share_scenario_067_a_restart_forgets_what_was_acquired_and_nothing_else(broker: ShareBroker) -> None:
+def test_scenario_067_a_restart_forgets_what_was_acquired_and_nothing_else(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10, 10, 10)
     a = broker.member("A")
     a.fetch(topic, max_records=20, batch_size=10)
@@ -97,7 +97,7 @@ def test_a_clean_disconnect_before_the_restart_stores_a_release(broker: ShareBro
     assert broker.member("B").acquire(topic) == [(0, 9, 2)]
 
 
-def test_share_scenario_068_the_delivery_count_goes_on_from_what_was_stored(broker: ShareBroker) -> None:
+def test_scenario_068_the_delivery_count_goes_on_from_what_was_stored(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a = broker.member("A")
     a.fetch(topic)
@@ -107,7 +107,7 @@ def test_share_scenario_068_the_delivery_count_goes_on_from_what_was_stored(brok
     assert broker.member("B").acquire(topic) == [(0, 9, 2)]
 
 
-def test_share_scenario_070_state_that_was_altered_fences_the_one_in_memory(broker: ShareBroker) -> None:
+def test_scenario_070_state_that_was_altered_fences_the_one_in_memory(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a = broker.member("A")
     a.fetch(topic)
@@ -116,7 +116,7 @@ def test_share_scenario_070_state_that_was_altered_fences_the_one_in_memory(brok
     assert a.acquire() == [(7, 9, 1)]
 
 
-def test_share_scenario_044_is_stored_in_runs(broker: ShareBroker) -> None:
+def test_scenario_044_is_stored_in_runs(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a = broker.member("A")
     a.fetch(topic)
