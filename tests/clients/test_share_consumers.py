@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer, ShareConsumer
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from tests.clients.admin import create_topic, new_admin
 from tests.clients.conftest import StartBroker
