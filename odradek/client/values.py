@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -33,6 +34,36 @@ class ConsumerRecord(NamedTuple):
     headers: Headers
 
 
+class ShareRecord(NamedTuple):
+    """A record of a share group. `delivery_count` is 1 when it is delivered for the first time."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    delivery_count: int
+
+
+class AcknowledgeType(Enum):
+    """What a member of a share group says of a record; the values are those of the wire."""
+
+    ACCEPT = 1  # processed
+    RELEASE = 2  # to be delivered again, to any member
+    REJECT = 3  # never to be delivered again
+    RENEW = 4  # still being processed: the acquisition lock begins anew
+
+
+class AcknowledgedRange(NamedTuple):
+    """Offsets of one partition, both ends included."""
+
+    first_offset: int
+    last_offset: int
+    type: AcknowledgeType = AcknowledgeType.ACCEPT
+
+
 class OffsetAndMetadata(NamedTuple):
     """`offset` is that of the record to be read next."""
 
@@ -50,3 +81,12 @@ class ConsumerGroupMetadata:
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroupMetadata:
+    """The member of a share group whose records a transaction acknowledges; its epoch changes with the assignment."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int

@@ -264,6 +264,8 @@ MODULES: dict[str, str] = {
     "transaction_log_value": "TransactionLogValue",
     "txn_offset_commit_request": "TxnOffsetCommitRequest",
     "txn_offset_commit_response": "TxnOffsetCommitResponse",
+    "txn_share_acknowledge_request": "TxnShareAcknowledgeRequest",
+    "txn_share_acknowledge_response": "TxnShareAcknowledgeResponse",
     "unfence_broker_record": "UnfenceBrokerRecord",
     "unregister_broker_record": "UnregisterBrokerRecord",
     "unregister_broker_request": "UnregisterBrokerRequest",
@@ -372,6 +374,7 @@ REQUESTS: dict[int, str] = {
     90: "describe_share_group_offsets_request",
     91: "alter_share_group_offsets_request",
     92: "delete_share_group_offsets_request",
+    93: "txn_share_acknowledge_request",
 }
 RESPONSES: dict[int, str] = {
     0: "produce_response",
@@ -463,6 +466,7 @@ RESPONSES: dict[int, str] = {
     90: "describe_share_group_offsets_response",
     91: "alter_share_group_offsets_response",
     92: "delete_share_group_offsets_response",
+    93: "txn_share_acknowledge_response",
 }
 
 

@@ -76,7 +76,7 @@ class FetchedRecords:
         """
         self._topic_partition = topic_partition
         self._records = memoryview(records)
-        self._batches = _whole_batches(self._records)
+        self._batches = whole_batches(self._records)
         self._following = 0  # the place in the list of the batch to be opened next
         self._batch_end = offset
         self._aborted_transactions = tuple(aborted or ())
@@ -164,7 +164,7 @@ class FetchedRecords:
         return None  # compaction has emptied it
 
 
-def _whole_batches(records: memoryview) -> list[int]:
+def whole_batches(records: memoryview) -> list[int]:
     """Where they begin. The last one may be cut short, and is left out then. Raises MalformedMessage."""
     found: list[int] = []
     position = 0

@@ -1,0 +1,1 @@
+"""What a share consumer (KIP-932) consists of."""

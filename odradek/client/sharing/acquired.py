@@ -1,0 +1,214 @@
+"""The records that a member has acquired at one broker, as ranges of offsets, and what is to be said of them.
+
+A byte for each offset: its acknowledge type, or the state of an offset about which nothing is to be sent. So a range
+costs one object, whatever its length, and acknowledgements are built from runs of bytes.
+Source: docs/spec/share-groups.md#s1-13, #s6-1.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+
+from odradek.client.sharing.share_session import TopicIdPartition
+from odradek.client.values import AcknowledgeType, TopicPartition
+from protocol.messages.share_acknowledge_request import AcknowledgementBatch
+
+GAP = 0  # an offset without a record for the application
+ACCEPT, RELEASE, REJECT, RENEW = (kind.value for kind in AcknowledgeType)
+OPEN = 0xFF  # delivered; the application has not acknowledged it
+RENEWED = 0xFE  # its lock was renewed: it may be acknowledged again, and nothing waits for that
+RENEWING = 0xFD  # the answer is awaited
+DONE = 0xFC  # sent, or another transaction's, or lost
+
+_TO_SEND = re.compile(rb"[\x00-\x04]+")
+_WHEN_SENT = bytes(RENEWING if kind == RENEW else DONE for kind in range(256))
+_BY_OFFSET = attrgetter("first_offset")
+
+
+class AcquiredRange:
+    """Offsets that were acquired together."""
+
+    __slots__ = ("first_offset", "types")
+
+    def __init__(self, first_offset: int, types: bytearray) -> None:
+        """types   for each offset from the first one on; OPEN for those with a record"""
+        self.first_offset = first_offset
+        self.types = types
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Part of a range that is sent as one batch."""
+
+    acquired: AcquiredRange
+    start: int
+    types: bytes
+
+    @property
+    def first_offset(self) -> int:
+        return self.acquired.first_offset + self.start
+
+    @property
+    def last_offset(self) -> int:
+        return self.first_offset + len(self.types) - 1
+
+    def batch(self) -> AcknowledgementBatch:
+        types = self.types
+        uniform = types.count(types[0]) == len(types)
+        return AcknowledgementBatch(
+            first_offset=self.first_offset,
+            last_offset=self.last_offset,
+            acknowledge_types=[types[0]] if uniform else list(types),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """What one request says of one partition; `settle` is told what became of it."""
+
+    partition: TopicPartition
+    runs: list[Run]
+
+    @property
+    def renews(self) -> bool:
+        return any(RENEW in run.types for run in self.runs)
+
+    @property
+    def acknowledged(self) -> list[tuple[int, int]]:
+        """The first and last offsets of records that the application has acknowledged."""
+        return [
+            (run.first_offset + start, run.first_offset + stop - 1)
+            for run in self.runs
+            for start, stop in (each.span() for each in re.finditer(rb"[^\x00]+", run.types))
+        ]
+
+
+class AcquiredRecords:
+    """At one broker. A record stays here until it is settled, or acquired anew."""
+
+    def __init__(self) -> None:
+        self._ranges: dict[TopicPartition, list[AcquiredRange]] = {}
+        self._ids: dict[TopicPartition, TopicIdPartition] = {}
+
+    def add(self, partition: TopicPartition, topic_id: bytes, ranges: Iterable[AcquiredRange]) -> None:
+        """Acquired just now, in the order of offsets."""
+        known = self._ids.get(partition)
+        if known is not None and known.topic_id != topic_id:  # another topic of the same name
+            self._ranges.pop(partition, None)
+        self._ids[partition] = TopicIdPartition(topic_id, partition.partition)
+        before, added = self._ranges.get(partition, []), list(ranges)
+        for old in before:  # what is acquired again was lost
+            for new in added:
+                start = max(0, new.first_offset - old.first_offset)
+                stop = min(len(old.types), new.first_offset + len(new.types) - old.first_offset)
+                if start < stop:
+                    old.types[start:stop] = bytes([DONE]) * (stop - start)
+        self._ranges[partition] = sorted(before + added, key=_BY_OFFSET)
+        self._forget_done(partition)
+
+    def acknowledge(self, partition: TopicPartition, offset: int, kind: int) -> bool:
+        """Whether it is the application's to acknowledge; a type that was not sent yet is replaced."""
+        for each in self._before(partition, offset):
+            at = offset - each.first_offset
+            if at < len(each.types) and each.types[at] not in (GAP, RENEWING, DONE):
+                each.types[at] = kind
+                return True
+        return False
+
+    def accept_all(self) -> None:
+        """Everything that was delivered."""
+        self._replace(OPEN, ACCEPT)
+
+    def leave_all(self) -> None:
+        """To the transactions of a producer, or to the lock's end: nothing is sent for what was delivered."""
+        self._replace(OPEN, DONE)
+
+    def release_undelivered(self, partition: TopicPartition) -> None:
+        """Records that the application will not get."""
+        for each in self._ranges.get(partition, ()):
+            each.types[:] = each.types.replace(bytes([OPEN]), bytes([RELEASE]))
+
+    @property
+    def has_open(self) -> bool:
+        """Whether a delivered record waits for its acknowledgement."""
+        return any(OPEN in each.types for ranges in self._ranges.values() for each in ranges)
+
+    @property
+    def has_to_send(self) -> bool:
+        return any(_TO_SEND.search(each.types) for ranges in self._ranges.values() for each in ranges)
+
+    @property
+    def has_renewals(self) -> bool:
+        return any(RENEW in each.types for ranges in self._ranges.values() for each in ranges)
+
+    def take(self) -> Mapping[TopicIdPartition, Sending]:
+        """All that is to be sent now; each has to be settled or put back."""
+        taken: dict[TopicIdPartition, Sending] = {}
+        for partition, ranges in self._ranges.items():
+            runs = []
+            for each in ranges:
+                for found in _TO_SEND.finditer(bytes(each.types)):
+                    types = found.group()
+                    runs.append(Run(each, found.start(), types))
+                    each.types[found.start() : found.end()] = types.translate(_WHEN_SENT)
+            if runs:
+                taken[self._ids[partition]] = Sending(partition, runs)
+        return taken
+
+    def settle(self, sending: Sending, *, is_done: bool) -> None:
+        """The broker has answered. What was to be renewed, and is not, is lost."""
+        if sending.renews:
+            for run in sending.runs:
+                self._write(run, RENEWING, bytes([RENEWED if is_done else DONE]) * len(run.types))
+        self._forget_done(sending.partition)
+
+    def put_back(self, sending: Sending) -> None:
+        """It was not decided: the next request says it again."""
+        ranges = self._ranges.setdefault(sending.partition, [])
+        for run in sending.runs:
+            if run.acquired not in ranges:
+                insort(ranges, run.acquired, key=_BY_OFFSET)
+            run.acquired.types[run.start : run.start + len(run.types)] = run.types
+
+    def clear(self) -> None:
+        self._ranges.clear()
+        self._ids.clear()
+
+    def _before(self, partition: TopicPartition, offset: int) -> Iterable[AcquiredRange]:
+        """Ranges that may hold this offset, the likeliest first: they overlap only where an older one is done."""
+        ranges = self._ranges.get(partition, [])
+        at = bisect_right(ranges, offset, key=_BY_OFFSET)
+        return reversed(ranges[:at])
+
+    def _replace(self, before: int, after: int) -> None:
+        for partition in list(self._ranges):
+            for each in self._ranges[partition]:
+                each.types[:] = each.types.replace(bytes([before]), bytes([after]))
+            self._forget_done(partition)
+
+    def _write(self, run: Run, only: int, types: bytes) -> None:
+        into = run.acquired.types
+        for at, kind in enumerate(types, run.start):
+            if into[at] == only:
+                into[at] = kind
+
+    def _forget_done(self, partition: TopicPartition) -> None:
+        left = [each for each in self._ranges.get(partition, ()) if each.types.count(DONE) != len(each.types)]
+        if left:
+            self._ranges[partition] = left
+        else:
+            self._ranges.pop(partition, None)
+
+
+def ranges_of(offsets: Iterable[int]) -> list[tuple[int, int]]:
+    """First and last of each run of offsets that follow one another."""
+    found = []
+    for _, group in groupby(enumerate(sorted(set(offsets))), key=lambda each: each[1] - each[0]):
+        run = [offset for _, offset in group]
+        found.append((run[0], run[-1]))
+    return found
