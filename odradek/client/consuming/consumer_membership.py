@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum, auto
 
+from odradek.client.consuming.heartbeats import Step
 from odradek.client.errors import code_of
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest, TopicPartitions
@@ -20,16 +20,6 @@ LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2  # the member comes back: its partitions wait for it
 
 Assigned = Mapping[bytes, frozenset[int]]  # partitions by topic id
-
-
-class Step(Enum):
-    """What to do after an answer."""
-
-    GO_ON = auto()
-    REPEAT = auto()  # after a pause
-    FIND_COORDINATOR = auto()  # then repeat
-    JOIN_ANEW = auto()  # with nothing: its partitions are lost
-    GIVE_UP = auto()
 
 
 _STEPS: Mapping[ErrorCode, Step] = {
@@ -100,7 +90,10 @@ class ConsumerMembership:
 
     def answered(self, said: tuple[Interest, Assigned], answer: ConsumerGroupHeartbeatResponse) -> Step:
         """said   what the request said; more may have changed since"""
-        step = _STEPS.get(code_of(answer.error_code), Step.GIVE_UP)
+        code = code_of(answer.error_code)
+        step = _STEPS.get(code, Step.GIVE_UP)
+        if code is ErrorCode.GROUP_ID_NOT_FOUND and self.epoch == JOIN_EPOCH:
+            step = Step.GIVE_UP  # a group of another type has this id
         match step:
             case Step.GO_ON:
                 self.epoch = answer.member_epoch

@@ -7,8 +7,8 @@ from odradek.client.consuming.consumer_membership import (
     Assigned,
     ConsumerMembership,
     Interest,
-    Step,
 )
+from odradek.client.consuming.heartbeats import Step
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_heartbeat_response import (
     Assignment,
@@ -148,6 +148,12 @@ def test_an_expelled_member_has_lost_everything_and_joins_anew(code: ErrorCode) 
     assert (found.is_lost, found.owned, found.target, found.epoch) == (True, {}, None, JOIN_EPOCH)
     assert found.incarnation == incarnation + 1
     assert told(found) == told(member())
+
+
+def test_a_group_of_another_type_does_not_take_a_member_that_joins() -> None:
+    found = member()
+    found.request()
+    assert found.answered(found.said(), reply(error=ErrorCode.GROUP_ID_NOT_FOUND)) is Step.GIVE_UP
 
 
 @pytest.mark.parametrize(
