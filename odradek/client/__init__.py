@@ -24,16 +24,23 @@ from odradek.client.errors import (
 )
 from odradek.client.prepared import PreparedTxnState
 from odradek.client.producer import Producer
+from odradek.client.share_consumer import ShareConsumer
 from odradek.client.values import (
+    AcknowledgedRange,
+    AcknowledgeType,
     ConsumerGroupMetadata,
     ConsumerRecord,
     OffsetAndMetadata,
     RecordMetadata,
+    ShareGroupMetadata,
+    ShareRecord,
     TopicPartition,
 )
 
 __all__ = [
     "AbortableError",
+    "AcknowledgeType",
+    "AcknowledgedRange",
     "Admin",
     "AuthorizationFailed",
     "ClientError",
@@ -54,6 +61,9 @@ __all__ = [
     "RawBatches",
     "RecordMetadata",
     "RetriableError",
+    "ShareConsumer",
+    "ShareGroupMetadata",
+    "ShareRecord",
     "TopicDescription",
     "TopicPartition",
     "TransactionDescription",

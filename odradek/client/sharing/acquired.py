@@ -8,6 +8,7 @@ Source: docs/spec/share-groups.md#s1-13, #s6-1.
 from __future__ import annotations
 
 import re
+import threading
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ from operator import attrgetter
 
 from odradek.client.sharing.share_session import TopicIdPartition
 from odradek.client.values import AcknowledgeType, TopicPartition
-from protocol.messages.share_acknowledge_request import AcknowledgementBatch
 
 GAP = 0  # an offset without a record for the application
 ACCEPT, RELEASE, REJECT, RENEW = (kind.value for kind in AcknowledgeType)
@@ -57,14 +57,11 @@ class Run:
     def last_offset(self) -> int:
         return self.first_offset + len(self.types) - 1
 
-    def batch(self) -> AcknowledgementBatch:
+    @property
+    def acknowledge_types(self) -> list[int]:
+        """As the requests have it: one for all, or one for each offset."""
         types = self.types
-        uniform = types.count(types[0]) == len(types)
-        return AcknowledgementBatch(
-            first_offset=self.first_offset,
-            last_offset=self.last_offset,
-            acknowledge_types=[types[0]] if uniform else list(types),
-        )
+        return [types[0]] if types.count(types[0]) == len(types) else list(types)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +86,13 @@ class Sending:
 
 
 class AcquiredRecords:
-    """At one broker. A record stays here until it is settled, or acquired anew."""
+    """At one broker. A record stays here until it is settled, or acquired anew.
+
+    `acknowledge` may be called from another thread than everything else.
+    """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()  # between `acknowledge` and `take`
         self._ranges: dict[TopicPartition, list[AcquiredRange]] = {}
         self._ids: dict[TopicPartition, TopicIdPartition] = {}
 
@@ -113,11 +114,12 @@ class AcquiredRecords:
 
     def acknowledge(self, partition: TopicPartition, offset: int, kind: int) -> bool:
         """Whether it is the application's to acknowledge; a type that was not sent yet is replaced."""
-        for each in self._before(partition, offset):
-            at = offset - each.first_offset
-            if at < len(each.types) and each.types[at] not in (GAP, RENEWING, DONE):
-                each.types[at] = kind
-                return True
+        with self._lock:
+            for each in self._before(partition, offset):
+                at = offset - each.first_offset
+                if at < len(each.types) and each.types[at] not in (GAP, RENEWING, DONE):
+                    each.types[at] = kind
+                    return True
         return False
 
     def accept_all(self) -> None:
@@ -128,19 +130,19 @@ class AcquiredRecords:
         """To the transactions of a producer, or to the lock's end: nothing is sent for what was delivered."""
         self._replace(OPEN, DONE)
 
-    def release_undelivered(self, partition: TopicPartition) -> None:
-        """Records that the application will not get."""
-        for each in self._ranges.get(partition, ()):
-            each.types[:] = each.types.replace(bytes([OPEN]), bytes([RELEASE]))
-
     @property
     def has_open(self) -> bool:
         """Whether a delivered record waits for its acknowledgement."""
         return any(OPEN in each.types for ranges in self._ranges.values() for each in ranges)
 
     @property
-    def has_to_send(self) -> bool:
-        return any(_TO_SEND.search(each.types) for ranges in self._ranges.values() for each in ranges)
+    def to_send(self) -> list[TopicPartition]:
+        """Partitions about which something waits to be sent."""
+        return [
+            partition
+            for partition, ranges in self._ranges.items()
+            if any(_TO_SEND.search(each.types) for each in ranges)
+        ]
 
     @property
     def has_renewals(self) -> bool:
@@ -149,15 +151,11 @@ class AcquiredRecords:
     def take(self) -> Mapping[TopicIdPartition, Sending]:
         """All that is to be sent now; each has to be settled or put back."""
         taken: dict[TopicIdPartition, Sending] = {}
-        for partition, ranges in self._ranges.items():
-            runs = []
-            for each in ranges:
-                for found in _TO_SEND.finditer(bytes(each.types)):
-                    types = found.group()
-                    runs.append(Run(each, found.start(), types))
-                    each.types[found.start() : found.end()] = types.translate(_WHEN_SENT)
-            if runs:
-                taken[self._ids[partition]] = Sending(partition, runs)
+        with self._lock:
+            for partition, ranges in self._ranges.items():
+                # Sorted, since what was acquired anew may lie within an older range.
+                if runs := [run for each in ranges for run in _runs_of(each)]:
+                    taken[self._ids[partition]] = Sending(partition, sorted(runs, key=_BY_OFFSET))
         return taken
 
     def settle(self, sending: Sending, *, is_done: bool) -> None:
@@ -203,6 +201,16 @@ class AcquiredRecords:
             self._ranges[partition] = left
         else:
             self._ranges.pop(partition, None)
+
+
+def _runs_of(acquired: AcquiredRange) -> list[Run]:
+    """What is to be sent of it, which is marked as sent."""
+    runs = []
+    for found in _TO_SEND.finditer(bytes(acquired.types)):
+        types = found.group()
+        runs.append(Run(acquired, found.start(), types))
+        acquired.types[found.start() : found.end()] = types.translate(_WHEN_SENT)
+    return runs
 
 
 def ranges_of(offsets: Iterable[int]) -> list[tuple[int, int]]:

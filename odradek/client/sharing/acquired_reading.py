@@ -24,6 +24,7 @@ from protocol.messages.share_fetch_response import AcquiredRecords
 from protocol.struct import Buffer
 
 _OFFSET = attrgetter("offset")
+MOST_OFFSETS = 1 << 24  # of one range; a broker that says more is wrong
 _share_record_of = partial(tuple.__new__, ShareRecord)
 
 
@@ -39,7 +40,10 @@ class Acquired:
 def read_acquired(
     partition: TopicPartition, records: Buffer, acquired: Sequence[AcquiredRecords], *, checks_crcs: bool
 ) -> Acquired:
-    """acquired   as the broker lists them: ascending, without overlap. Nothing raises: damage becomes acknowledgements"""
+    """acquired   as the broker lists them: ascending, without overlap
+
+    Nothing is raised: damage becomes acknowledgements.
+    """
     reading = _Reading(partition, memoryview(records), checks_crcs)
     for each in acquired:
         reading.read(each)
@@ -67,6 +71,9 @@ class _Reading:
 
     def read(self, acquired: AcquiredRecords) -> None:
         first, last = acquired.first_offset, acquired.last_offset
+        if not 0 <= last - first < MOST_OFFSETS:
+            self.found.damage = f"the broker says that the offsets {first} to {last} were acquired"
+            return
         stop = max(first, min(last + 1, self._end_offset))
         count = (acquired.delivery_count,)
         types: bytearray | None = None

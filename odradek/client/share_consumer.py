@@ -1,0 +1,305 @@
+"""The share consumer (KIP-932): records of a queue that several consumers share, each acknowledged by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from types import TracebackType
+
+from odradek.client.errors import ClientError, IllegalState, RetriableError
+from odradek.client.network.cluster import (
+    DEFAULT_METADATA_MAX_AGE_MS,
+    DEFAULT_REQUEST_TIMEOUT_MS,
+    DEFAULT_RETRY_BACKOFF_MAX_MS,
+    DEFAULT_RETRY_BACKOFF_MS,
+    Cluster,
+)
+from odradek.client.sharing.share_fetcher import Records, ShareFetcher
+from odradek.client.sharing.share_leader import Acknowledged
+from odradek.client.sharing.share_member import ShareMember
+from odradek.client.sharing.share_requests import AcquireMode, ShareSettings
+from odradek.client.values import AcknowledgeType, ShareGroupMetadata, ShareRecord, TopicPartition
+
+CLOSE_TIMEOUT_MS = 5_000
+
+Results = dict[TopicPartition, ClientError | None]
+OnAcknowledged = Callable[[TopicPartition, list[tuple[int, int]], ClientError | None], None]
+
+
+class AcknowledgementMode(Enum):
+    """Who acknowledges what `getmany` returned."""
+
+    IMPLICIT = "implicit"  # the next `getmany`, or `commit`, accepts it
+    EXPLICIT = "explicit"  # the application, record by record
+    TRANSACTIONAL = "transactional"  # a producer, within its transaction (KIP-1289)
+
+
+class ShareConsumer:
+    """Takes records of topics for a share group: each record goes to one member at a time, and comes again unless it is
+    acknowledged before its acquisition lock expires.
+
+        async with ShareConsumer("jobs", bootstrap_servers="localhost:9092", group_id="workers") as consumer:
+            while True:
+                for records in (await consumer.getmany()).values():
+                    ...
+
+    A consumer belongs to one task at a time.
+    """
+
+    def __init__(
+        self,
+        *topics: str,
+        bootstrap_servers: str | Sequence[str],
+        group_id: str,
+        client_id: str = "odradek",
+        client_rack: str | None = None,
+        share_acknowledgement_mode: str = "implicit",
+        share_acquire_mode: str = "batch_optimized",
+        max_poll_records: int = 500,
+        fetch_min_bytes: int = 1,
+        fetch_max_bytes: int = 50 * 1024 * 1024,
+        fetch_max_wait_ms: int = 500,
+        check_crcs: bool = True,
+        max_poll_interval_ms: int = 300_000,
+        default_api_timeout_ms: float = 60_000,
+        request_timeout_ms: float = DEFAULT_REQUEST_TIMEOUT_MS,
+        retry_backoff_ms: float = DEFAULT_RETRY_BACKOFF_MS,
+        retry_backoff_max_ms: float = DEFAULT_RETRY_BACKOFF_MAX_MS,
+        metadata_max_age_ms: float = DEFAULT_METADATA_MAX_AGE_MS,
+        bootstrap_timeout_ms: float = 0,
+        on_acknowledged: OnAcknowledged | None = None,
+    ) -> None:
+        """Settings have Kafka's names and defaults. Where a group begins to read, how long its locks last and how often
+        a record is delivered at most are settings of the group, which the broker keeps.
+
+        share_acknowledgement_mode  implicit: the next `getmany`, and `commit`, accept what was returned.
+                                    explicit: each record has to be acknowledged before the next `getmany`.
+                                    transactional: a producer does it (`send_share_acknowledgements_to_transaction`);
+                                    what neither it nor `acknowledge` has named comes again when its lock expires
+        share_acquire_mode          batch_optimized: whole batches of the log, which may exceed `max_poll_records`;
+                                    record_limit: never more than that
+        on_acknowledged             called with a partition, the ranges of offsets (first and last) that were
+                                    acknowledged, and None or the error, from within `getmany`, `commit` and `close`
+
+        Raises ValueError for settings that cannot be.
+        """
+        if not group_id:
+            raise ValueError("a share consumer needs a group_id")
+        if max_poll_records < 1:
+            raise ValueError(f"max_poll_records={max_poll_records}")
+        modes = {mode.name.lower(): mode for mode in AcquireMode}
+        if share_acquire_mode not in modes:
+            raise ValueError(f"share_acquire_mode takes {' or '.join(modes)}, not {share_acquire_mode!r}")
+        self._mode = AcknowledgementMode(share_acknowledgement_mode)
+        self._max_wait_ms = fetch_max_wait_ms
+        self._timeout_ms = default_api_timeout_ms
+        self._on_acknowledged = on_acknowledged
+        self._cluster = Cluster(
+            bootstrap_servers,
+            client_id=client_id,
+            request_timeout_ms=request_timeout_ms,
+            retry_backoff_ms=retry_backoff_ms,
+            retry_backoff_max_ms=retry_backoff_max_ms,
+            metadata_max_age_ms=metadata_max_age_ms,
+            bootstrap_timeout_ms=bootstrap_timeout_ms,
+        )
+        self._news = asyncio.Event()
+        self._polls = 0
+        self._is_polling = self._is_started = self._is_closed = False
+        self._member = ShareMember(
+            self._cluster,
+            group_id,
+            rack_id=client_rack,
+            max_poll_interval_ms=max_poll_interval_ms,
+            progress=self._progress,
+            news=self._news.set,
+        )
+        self._settings = ShareSettings(
+            group_id=group_id,
+            member_id=self._member.metadata.member_id,
+            acquire_mode=modes[share_acquire_mode],
+            max_records=max_poll_records,
+            min_bytes=fetch_min_bytes,
+            max_bytes=fetch_max_bytes,
+            check_crcs=check_crcs,
+        )
+        self._fetcher = ShareFetcher(self._cluster, self._settings, news=self._news.set)
+        if topics:
+            self.subscribe(topics)
+
+    async def __aenter__(self) -> ShareConsumer:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Find the cluster. Raises RetriableError when no broker answers; it may be called again then."""
+        try:
+            await self._cluster.start()
+        except BaseException:
+            await self._cluster.close()
+            raise
+        self._is_started = True
+
+    async def close(self) -> None:
+        """Send the acknowledgements that were made, release everything else that was acquired, and leave the group.
+
+        Also with implicit acknowledgement, what the last `getmany` returned is released, unless `commit` came first.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            if self._is_started:
+                await self._leave()
+        finally:
+            await self._cluster.close()
+
+    # Topics.
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Share these topics, and no others from now on, with the group."""
+        if isinstance(topics, str):
+            raise TypeError("subscribe takes several topics, not one string")
+        self._member.subscribe(frozenset(topics))
+
+    async def unsubscribe(self) -> None:
+        """Give everything back as `close` does, and leave the group."""
+        await self._leave()
+        self._fetcher = ShareFetcher(self._cluster, self._settings, news=self._news.set)
+
+    def subscription(self) -> frozenset[str]:
+        return self._member.topics
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that it may fetch, others perhaps as well."""
+        return set(self._member.assigned.values())
+
+    # Records.
+
+    async def getmany(self, *, timeout_ms: float = 1_000) -> Records:
+        """Records that were acquired for this member, as soon as there are any; none when there are none for so long.
+
+        With implicit acknowledgement it first accepts what the call before returned. Raises IllegalState with explicit
+        acknowledgement while a record is not acknowledged; AuthorizationFailed; ClientError for records that are
+        damaged, which are rejected (a wrong CRC) or released, or for a group that does not take this member.
+        """
+        self._begin_to_poll()
+        ends_at = asyncio.get_running_loop().time() + timeout_ms / 1000
+        self._is_polling = True
+        try:
+            while True:
+                self._news.clear()
+                self._member.keep_up()
+                self._tell(self._fetcher.take_acknowledged())
+                if found := self._fetcher.take():
+                    return found
+                left_ms = max(0.0, (ends_at - asyncio.get_running_loop().time()) * 1000)
+                self._fetcher.wake(self._member.assigned, int(min(self._max_wait_ms, left_ms)))
+                if not await self._news_until(ends_at):
+                    return {}
+        finally:
+            self._is_polling = False
+            self._polls += 1
+
+    def acknowledge(self, record: ShareRecord, kind: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
+        """Say what became of a record; it is sent by the next `getmany` or `commit`, and until then may be changed.
+
+        RENEW keeps the record: it can be acknowledged again after it was sent. Raises IllegalState with implicit
+        acknowledgement, and for a record that is not this member's, or was acknowledged before.
+        """
+        if self._mode is AcknowledgementMode.IMPLICIT:
+            raise IllegalState('with share_acknowledgement_mode="implicit" the next getmany acknowledges')
+        partition = TopicPartition(record.topic, record.partition)
+        for leader in self._fetcher.leaders:
+            if leader.acquired.acknowledge(partition, record.offset, kind.value):
+                return
+        raise IllegalState(f"the record at {record.offset} of {record.topic}-{record.partition} is not to acknowledge")
+
+    async def commit(self, *, timeout_ms: float | None = None) -> Results:
+        """Send all acknowledgements, and wait for the answers (`default_api_timeout_ms` at most): by partition None,
+        or what is wrong. With implicit acknowledgement, first accept everything that was returned.
+
+        The error is a RetriableError where nobody knows whether the broker has stored them. Others say that it has not:
+        mostly INVALID_RECORD_STATE, when the lock had expired; then the record is delivered again, maybe elsewhere.
+        """
+        if self._mode is AcknowledgementMode.IMPLICIT:
+            self._accept_all()
+        timeout_s = (self._timeout_ms if timeout_ms is None else timeout_ms) / 1000
+        ends_at = asyncio.get_running_loop().time() + timeout_s
+        self._tell(self._fetcher.take_acknowledged())  # of what was sent before
+        results: Results = {}
+        failures = 0
+        while True:
+            await self._fetcher.acknowledge()
+            told = self._fetcher.take_acknowledged()
+            for each in told:
+                results[each.partition] = results.get(each.partition) or each.error
+            self._tell(told)
+            undecided = [each for leader in self._fetcher.leaders for each in leader.acquired.to_send]
+            if not undecided:
+                return results
+            if asyncio.get_running_loop().time() >= ends_at:
+                error = RetriableError("the broker could not store it in time; the next request says it again")
+                return results | dict.fromkeys(undecided, error)
+            failures += 1
+            await self._cluster.pause(failures)
+
+    def share_group_metadata(self) -> ShareGroupMetadata:
+        """Who this member is now, for `Producer.send_share_acknowledgements_to_transaction`."""
+        return self._member.metadata
+
+    @property
+    def acquisition_lock_timeout_ms(self) -> int | None:
+        """How long records stay locked, as a broker last said; None before the first records."""
+        found = [leader.lock_timeout_ms for leader in self._fetcher.leaders if leader.lock_timeout_ms is not None]
+        return min(found, default=None)
+
+    # Within.
+
+    def _begin_to_poll(self) -> None:
+        if not self._is_started or self._is_closed:
+            raise IllegalState(f"the consumer {'is closed' if self._is_closed else 'was not started'}")
+        if not self._member.topics:
+            raise IllegalState("subscribe first")
+        if self._is_polling:
+            raise IllegalState("another task waits for records of this consumer")
+        match self._mode:
+            case AcknowledgementMode.IMPLICIT:
+                self._accept_all()
+            case AcknowledgementMode.EXPLICIT:
+                if any(leader.acquired.has_open for leader in self._fetcher.leaders):
+                    raise IllegalState("acknowledge every record first, with share_acknowledgement_mode='explicit'")
+            case AcknowledgementMode.TRANSACTIONAL:
+                for leader in self._fetcher.leaders:
+                    leader.acquired.leave_all()
+
+    def _accept_all(self) -> None:
+        for leader in self._fetcher.leaders:
+            leader.acquired.accept_all()
+
+    def _tell(self, told: Iterable[Acknowledged]) -> None:
+        if self._on_acknowledged is not None:
+            for each in told:
+                self._on_acknowledged(each.partition, each.ranges, each.error)
+
+    async def _news_until(self, ends_at: float) -> bool:
+        try:
+            async with asyncio.timeout_at(ends_at):
+                await self._news.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _leave(self) -> None:
+        await self._fetcher.close_sessions(self._max_wait_ms + CLOSE_TIMEOUT_MS)
+        await self._member.leave()
+        self._tell(self._fetcher.take_acknowledged())
+
+    def _progress(self) -> object:
+        return object() if self._is_polling else self._polls

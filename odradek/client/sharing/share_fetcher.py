@@ -1,0 +1,163 @@
+"""Fetches from every broker that leads assigned partitions, while the application waits for records."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from typing import Any
+
+from odradek.client.errors import STALE_METADATA, ClientError, RetriableError
+from odradek.client.network.cluster import Cluster
+from odradek.client.sharing.share_leader import Acknowledged, Delivery, ShareLeader
+from odradek.client.sharing.share_requests import AcquireMode, ShareSettings
+from odradek.client.sharing.share_session import TopicIdPartition
+from odradek.client.values import ShareRecord, TopicPartition
+from protocol.errors import ErrorCode
+
+Assigned = Mapping[TopicIdPartition, TopicPartition]
+Records = dict[TopicPartition, list[ShareRecord]]
+
+
+class ShareFetcher:
+    """Nothing is fetched ahead: the locks of records that nobody processes would run."""
+
+    def __init__(self, cluster: Cluster, settings: ShareSettings, *, news: Callable[[], None]) -> None:
+        """news   called when `take` has something, or `wake` may have more to do"""
+        self._cluster = cluster
+        self._settings = settings
+        self._news = news
+        self._leaders: dict[int, ShareLeader] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}  # by node
+        self._failures: dict[int, int] = {}  # of a node, one after the other
+        self._lookup: asyncio.Task[None] | None = None
+        self._lookups = 0  # in a row
+        self._stale: set[str] = set()  # topics whose leaders have to be asked for again
+        self._ready: deque[tuple[ShareLeader, list[Delivery]]] = deque()
+        self._error: ClientError | None = None
+        self._turn = 0
+
+    @property
+    def leaders(self) -> list[ShareLeader]:
+        return list(self._leaders.values())
+
+    def take(self) -> Records:
+        """What one ShareFetch has brought, to be acknowledged from now on. Raises ClientError once for each error."""
+        if self._ready:
+            leader, deliveries = self._ready.popleft()
+            return {each.partition: leader.deliver(each) for each in deliveries}
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        return {}
+
+    def wake(self, assigned: Assigned, max_wait_ms: int) -> None:
+        """Ask every broker that is not being asked, if there is a reason."""
+        wanted = self._by_leader(assigned)
+        for node_id in wanted.keys() - self._leaders.keys():
+            self._leaders[node_id] = ShareLeader(self._cluster, node_id, self._settings)
+        if self._stale and self._lookup is None:
+            self._lookups += 1
+            self._lookup = self._spawn(self._look_up(self._lookups - 1))
+        elif not self._stale:
+            self._lookups = 0
+        for node_id in self._in_turn():
+            if self._tasks and self._settings.acquire_mode is AcquireMode.RECORD_LIMIT:
+                break  # the limit holds over all brokers
+            leader, of_node = self._leaders[node_id], wanted.get(node_id, {})
+            if node_id not in self._tasks and leader.has_to_ask(of_node):
+                self._tasks[node_id] = self._spawn(self._fetch(leader, of_node, max_wait_ms))
+
+    def take_acknowledged(self) -> list[Acknowledged]:
+        """What became of acknowledgements since this was last called."""
+        found = []
+        for leader in self._leaders.values():
+            found += leader.acknowledged
+            leader.acknowledged = []
+        return found
+
+    async def acknowledge(self) -> None:
+        """Send all that waits, to all brokers at once."""
+        await asyncio.gather(*(leader.acknowledge() for leader in self._leaders.values() if leader.acquired.to_send))
+
+    async def close_sessions(self, timeout_ms: float) -> None:
+        """Send what waits; what else was acquired is released. Brokers that do not answer release it by themselves."""
+        closing = [leader.acknowledge(is_final=True) for leader in self._leaders.values()]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_ms / 1000):
+                await asyncio.gather(*closing, return_exceptions=True)
+        tasks = [*self._tasks.values(), *([] if self._lookup is None else [self._lookup])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._ready.clear()
+        for leader in self._leaders.values():
+            leader.lose(RetriableError("the share session was closed"))
+
+    def _by_leader(self, assigned: Assigned) -> dict[int, dict[TopicIdPartition, TopicPartition]]:
+        found: dict[int, dict[TopicIdPartition, TopicPartition]] = {}
+        for named, partition in assigned.items():
+            topic = self._cluster.known_topic(partition.topic)
+            leader = self._cluster.leader(partition)
+            if topic is None or topic.topic_id != named.topic_id or leader is None or leader.node_id is None:
+                self._stale.add(partition.topic)
+            else:
+                found.setdefault(leader.node_id, {})[named] = partition
+        return found
+
+    def _in_turn(self) -> list[int]:
+        """Another node first each time, so that none starves where one is asked at a time."""
+        nodes = sorted(self._leaders)
+        if not nodes:
+            return nodes
+        self._turn = (self._turn + 1) % len(nodes)
+        return nodes[self._turn :] + nodes[: self._turn]
+
+    async def _fetch(self, leader: ShareLeader, wanted: Assigned, max_wait_ms: int) -> None:
+        is_refused = False
+        try:
+            try:
+                found = await leader.fetch(wanted, max_wait_ms)
+            except RetriableError:
+                is_refused = True
+                self._stale |= {each.topic for each in wanted.values()}
+            except ClientError as error:
+                is_refused = True
+                self._error = error
+            else:
+                if found.deliveries:
+                    self._ready.append((leader, found.deliveries))
+                for partition, refused in found.refused.items():
+                    is_refused |= self._refused(partition, refused)
+            self._failures[leader.node_id] = self._failures.get(leader.node_id, 0) + 1 if is_refused else 0
+            if is_refused:
+                self._news()
+                await self._cluster.pause(self._failures[leader.node_id])
+        finally:
+            del self._tasks[leader.node_id]
+            self._news()
+
+    def _refused(self, partition: TopicPartition, error: ClientError) -> bool:
+        """Whether to pause before this broker is asked again. What does not pass by itself, the application is told."""
+        if error.code in STALE_METADATA:
+            self._stale.add(partition.topic)
+        elif not error.is_retriable and error.code is not ErrorCode.UNKNOWN_SERVER_ERROR:  # its state is not loaded
+            self._error = error
+        return error.code is not ErrorCode.CORRUPT_MESSAGE
+
+    async def _look_up(self, failures: int) -> None:
+        try:
+            if failures:
+                await self._cluster.pause(failures)
+            topics, self._stale = self._stale, set()
+            try:
+                await self._cluster.refresh(topics)
+            except RetriableError:
+                self._stale |= topics
+        finally:
+            self._lookup = None
+            self._news()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return asyncio.get_running_loop().create_task(work)

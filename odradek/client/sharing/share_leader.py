@@ -1,0 +1,247 @@
+"""The requests of a share consumer to one broker that leads share partitions, one at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from odradek.client.errors import RETRIABLE, ClientError, RetriableError, code_of, refusal
+from odradek.client.network.cluster import Cluster
+from odradek.client.sharing.acquired import AcquiredRecords, Sending
+from odradek.client.sharing.acquired_reading import Acquired, read_acquired
+from odradek.client.sharing.share_requests import AcquireMode, ShareSettings, acknowledge_request, fetch_request
+from odradek.client.sharing.share_session import FINAL_EPOCH, SESSION_IS_GONE, ShareSession, TopicIdPartition
+from odradek.client.values import ShareRecord, TopicPartition
+from protocol.errors import ErrorCode
+from protocol.messages.share_acknowledge_response import ShareAcknowledgeResponse
+from protocol.messages.share_fetch_response import PartitionData, ShareFetchResponse
+
+CHANNEL = "share"
+RENEWS_AND_LIMITS = 2  # the version of both requests with renewals, and with the record-limit mode
+FIRST_VERSION = 1
+# The broker could not store the acknowledgement now: nothing is decided, and it is sent again.
+UNDECIDED = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+# A fetch is repeated after these. With the last of them Kafka 4.3.1 refuses a whole ShareFetch when one of its topics
+# was deleted, until the assignment is without that topic.
+PASSING = SESSION_IS_GONE | RETRIABLE | {ErrorCode.UNKNOWN_SERVER_ERROR}
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """What became of acknowledgements of one partition: `error` is None for those that are stored."""
+
+    partition: TopicPartition
+    ranges: list[tuple[int, int]]
+    error: ClientError | None
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Records of one partition, and the ranges that they were acquired in."""
+
+    named: TopicIdPartition
+    partition: TopicPartition
+    acquired: Acquired
+
+
+@dataclass(slots=True)
+class Fetched:
+    """What one ShareFetch has brought."""
+
+    deliveries: list[Delivery] = field(default_factory=list)
+    refused: dict[TopicPartition, ClientError] = field(default_factory=dict)
+
+
+class ShareLeader:
+    def __init__(self, cluster: Cluster, node_id: int, settings: ShareSettings) -> None:
+        self.node_id = node_id
+        self.acquired = AcquiredRecords()
+        self.acknowledged: list[Acknowledged] = []  # for the application, which takes them from here
+        self._cluster = cluster
+        self._settings = settings
+        self._session = ShareSession()
+        self._asking = asyncio.Lock()
+        self.lock_timeout_ms: int | None = None  # of records acquired or renewed from now on, as last heard
+
+    def has_to_ask(self, wanted: Iterable[TopicIdPartition]) -> bool:
+        """Whether a request is due even when nothing is wanted of this broker: it may have to forget partitions."""
+        return bool(set(wanted) or self._session.partitions or self.acquired.to_send)
+
+    async def fetch(self, wanted: Mapping[TopicIdPartition, TopicPartition], max_wait_ms: int) -> Fetched:
+        """One ShareFetch, with the acknowledgements that wait. Raises ClientError; then the session begins anew."""
+        async with self._asking:
+            if self.acquired.has_renewals:  # a request that renews fetches nothing
+                await self._acknowledge()
+            sendings = self._take()
+            partitions = frozenset(wanted)
+            if not partitions and not self._session.is_open:
+                return Fetched()
+            named = self._session.fetches(partitions, sendings)
+            request = fetch_request(
+                self._settings, self._session.epoch, named, sendings, max_wait_ms=max_wait_ms if partitions else 0
+            )
+            is_limited = self._settings.acquire_mode is AcquireMode.RECORD_LIMIT
+            timeout_ms = max_wait_ms + self._cluster.request_timeout_ms
+            try:
+                answer = await self._cluster.ask(
+                    request,
+                    ShareFetchResponse,
+                    node_id=self.node_id,
+                    min_version=RENEWS_AND_LIMITS if is_limited else FIRST_VERSION,
+                    timeout_ms=timeout_ms,
+                    channel=CHANNEL,
+                )
+            except BaseException as error:
+                self._lost(sendings, error)
+                raise
+            code = code_of(answer.error_code)
+            self._session.fetched(partitions, code)
+            if code is not ErrorCode.NONE:
+                refused = refusal(code, "ShareFetch", answer.error_message)
+                self._settle_all(sendings, refused)
+                raise RetriableError(str(refused), code) if code in PASSING else refused
+            self.lock_timeout_ms = answer.acquisition_lock_timeout_ms
+            return self._take_in(answer, wanted, sendings)
+
+    def deliver(self, delivery: Delivery) -> list[ShareRecord]:
+        """The records are the application's from now on, to be acknowledged."""
+        self.acquired.add(delivery.partition, delivery.named.topic_id, delivery.acquired.ranges)
+        return delivery.acquired.records
+
+    async def acknowledge(self, *, is_final: bool = False) -> None:
+        """Send what waits; `acknowledged` has the results. Raises nothing that concerns acknowledgements alone.
+
+        is_final   close the session: what was acquired and not acknowledged is released
+        """
+        async with self._asking:
+            await self._acknowledge(is_final=is_final)
+
+    def lose(self, error: ClientError) -> None:
+        """The application will not send anything more."""
+        self._settle_all(self.acquired.take(), error)
+        self.acquired.clear()
+
+    # Within, while no other request is under way.
+
+    async def _acknowledge(self, *, is_final: bool = False) -> None:
+        sendings = self._take()
+        if not (sendings or is_final) or not self._session.is_open:
+            return
+        epoch = FINAL_EPOCH if is_final else self._session.epoch
+        request = acknowledge_request(self._settings, epoch, sendings)
+        try:
+            answer = await self._cluster.ask(
+                request,
+                ShareAcknowledgeResponse,
+                node_id=self.node_id,
+                min_version=RENEWS_AND_LIMITS if request.is_renew_ack else FIRST_VERSION,
+                channel=CHANNEL,
+            )
+        except ClientError as error:
+            self._lost(sendings, error)
+            return
+        except BaseException as error:
+            self._lost(sendings, error)
+            raise
+        code = code_of(answer.error_code)
+        if is_final:
+            self._session.lost()
+        else:
+            self._session.acknowledged(sendings, code)
+        if code is not ErrorCode.NONE:
+            self._settle_all(sendings, refusal(code, "ShareAcknowledge", answer.error_message))
+            return
+        left = dict(sendings)
+        for topic in answer.responses:
+            for told in topic.partitions:
+                sending = left.pop(TopicIdPartition(topic.topic_id, told.partition_index), None)
+                if sending is not None:
+                    self._settle(sending, code_of(told.error_code), told.error_message)
+        self._settle_missing(left)
+
+    def _take(self) -> Mapping[TopicIdPartition, Sending]:
+        """What is to be sent. Without a session the broker has released it, or will when the locks expire."""
+        sendings = self.acquired.take()
+        if sendings and not self._session.is_open:
+            self._settle_all(sendings, refusal(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "the share session was lost"))
+            return {}
+        return sendings
+
+    def _take_in(
+        self,
+        answer: ShareFetchResponse,
+        wanted: Mapping[TopicIdPartition, TopicPartition],
+        sendings: Mapping[TopicIdPartition, Sending],
+    ) -> Fetched:
+        found = Fetched()
+        left = dict(sendings)
+        for topic in answer.responses:
+            for data in topic.partitions:
+                named = TopicIdPartition(topic.topic_id, data.partition_index)
+                sending = left.pop(named, None)
+                if sending is not None:
+                    self._settle(sending, code_of(data.acknowledge_error_code), data.acknowledge_error_message)
+                partition = wanted.get(named)
+                if partition is not None:
+                    self._take_in_partition(named, partition, data, found)
+        self._settle_missing(left)
+        return found
+
+    def _take_in_partition(
+        self, named: TopicIdPartition, partition: TopicPartition, data: PartitionData, found: Fetched
+    ) -> None:
+        code = code_of(data.error_code)
+        what = f"records of {partition.topic}-{partition.partition}"
+        if code is not ErrorCode.NONE:
+            found.refused[partition] = refusal(code, what, data.error_message)
+        elif data.acquired_records:
+            assert not isinstance(data.records, list)
+            acquired = read_acquired(
+                partition, data.records or b"", data.acquired_records, checks_crcs=self._settings.check_crcs
+            )
+            delivery = Delivery(named, partition, acquired)
+            if acquired.records:
+                found.deliveries.append(delivery)
+            else:
+                self.deliver(delivery)
+            if acquired.damage is not None:
+                found.refused[partition] = ClientError(f"{what}: {acquired.damage}", ErrorCode.CORRUPT_MESSAGE)
+
+    # What becomes of acknowledgements.
+
+    def _lost(self, sendings: Mapping[TopicIdPartition, Sending], error: BaseException) -> None:
+        """No answer has come: the broker may have done it, or not."""
+        self._session.lost()
+        text = str(error) or type(error).__name__
+        self._settle_all(sendings, RetriableError(text, error.code if isinstance(error, ClientError) else None))
+
+    def _settle(self, sending: Sending, code: ErrorCode, message: str | None) -> None:
+        partition = sending.partition
+        if code in UNDECIDED:
+            self.acquired.put_back(sending)
+        elif code is ErrorCode.NONE:
+            self._settled(sending, None)
+        else:
+            what = f"acknowledgements of {partition.topic}-{partition.partition}"
+            self._settled(sending, refusal(code, what, message))
+
+    def _settle_missing(self, left: Mapping[TopicIdPartition, Sending]) -> None:
+        """The answer says nothing of them, which counts as INVALID_RECORD_STATE (P4)."""
+        for sending in left.values():
+            self._settle(sending, ErrorCode.INVALID_RECORD_STATE, "the broker did not answer for this partition")
+
+    def _settle_all(self, sendings: Mapping[TopicIdPartition, Sending], error: ClientError) -> None:
+        for sending in sendings.values():
+            self._settled(sending, error)
+
+    def _settled(self, sending: Sending, error: ClientError | None) -> None:
+        self.acquired.settle(sending, is_done=error is None)
+        if ranges := sending.acknowledged:
+            self.acknowledged.append(Acknowledged(sending.partition, ranges, error))

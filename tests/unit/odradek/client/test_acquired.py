@@ -1,0 +1,163 @@
+"""What a member says of the offsets it has acquired, as batches. Source: docs/spec/share-groups.md#s1-13, #s6-1."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.client.sharing.acquired import GAP, OPEN, AcquiredRange, AcquiredRecords, Sending, ranges_of
+from odradek.client.sharing.share_session import TopicIdPartition
+from odradek.client.values import AcknowledgeType, TopicPartition
+
+TOPIC, OTHER = bytes(15) + b"\1", bytes(15) + b"\2"
+P = TopicPartition("t", 0)
+NAMED = TopicIdPartition(TOPIC, 0)
+ACCEPT, RELEASE, REJECT, RENEW = (kind.value for kind in AcknowledgeType)
+
+
+def holding(*ranges: AcquiredRange) -> AcquiredRecords:
+    acquired = AcquiredRecords()
+    acquired.add(P, TOPIC, ranges)
+    return acquired
+
+
+def delivered(first: int, last: int, *, gaps: tuple[int, ...] = ()) -> AcquiredRange:
+    return AcquiredRange(first, bytearray(GAP if offset in gaps else OPEN for offset in range(first, last + 1)))
+
+
+def batches(sending: Sending) -> list[tuple[int, int, list[int]]]:
+    return [(run.first_offset, run.last_offset, run.acknowledge_types) for run in sending.runs]
+
+
+def taken(acquired: AcquiredRecords) -> list[tuple[int, int, list[int]]]:
+    return [batch for sending in acquired.take().values() for batch in batches(sending)]
+
+
+def test_a_range_of_one_type_is_one_batch_with_one_type() -> None:
+    acquired = holding(delivered(5, 504))
+    acquired.accept_all()
+    assert taken(acquired) == [(5, 504, [ACCEPT])]
+    assert taken(acquired) == []
+
+
+def test_a_mixed_run_has_a_type_for_each_offset() -> None:
+    acquired = holding(delivered(0, 3))
+    for offset, kind in enumerate((ACCEPT, ACCEPT, REJECT, RELEASE)):
+        assert acquired.acknowledge(P, offset, kind)
+    assert taken(acquired) == [(0, 3, [ACCEPT, ACCEPT, REJECT, RELEASE])]
+
+
+def test_what_is_not_acknowledged_is_not_sent() -> None:
+    acquired = holding(delivered(0, 9))
+    for offset in (1, 2, 5):
+        acquired.acknowledge(P, offset, ACCEPT)
+    assert taken(acquired) == [(1, 2, [ACCEPT]), (5, 5, [ACCEPT])]
+    assert acquired.has_open
+    acquired.accept_all()
+    assert taken(acquired) == [(0, 0, [ACCEPT]), (3, 4, [ACCEPT]), (6, 9, [ACCEPT])]
+    assert not acquired.has_open
+
+
+def test_gaps_are_sent_by_themselves_and_are_nobodys_to_acknowledge() -> None:
+    acquired = holding(delivered(0, 4, gaps=(2, 3)))
+    assert not acquired.acknowledge(P, 2, ACCEPT)
+    (sending,) = acquired.take().values()
+    assert batches(sending) == [(2, 3, [GAP])]
+    assert sending.acknowledged == []
+
+
+def test_batches_ascend_whatever_the_order_of_acknowledgements() -> None:
+    acquired = holding(delivered(20, 29), delivered(0, 9))
+    acquired.acknowledge(P, 25, REJECT)
+    acquired.acknowledge(P, 3, ACCEPT)
+    assert taken(acquired) == [(3, 3, [ACCEPT]), (25, 25, [REJECT])]
+
+
+def test_a_type_may_be_changed_until_it_is_sent() -> None:
+    acquired = holding(delivered(0, 0))
+    acquired.acknowledge(P, 0, RELEASE)
+    acquired.acknowledge(P, 0, ACCEPT)
+    assert taken(acquired) == [(0, 0, [ACCEPT])]
+    assert not acquired.acknowledge(P, 0, RELEASE)
+
+
+def test_offsets_of_nobody_are_refused() -> None:
+    acquired = holding(delivered(5, 9))
+    assert not acquired.acknowledge(P, 4, ACCEPT)
+    assert not acquired.acknowledge(P, 10, ACCEPT)
+    assert not acquired.acknowledge(TopicPartition("t", 1), 5, ACCEPT)
+
+
+def test_a_renewed_record_may_be_acknowledged_again_and_nothing_waits_for_that() -> None:
+    acquired = holding(delivered(0, 1))
+    acquired.acknowledge(P, 0, ACCEPT)
+    acquired.acknowledge(P, 1, RENEW)
+    assert acquired.has_renewals
+    sending = acquired.take()[NAMED]
+    assert (batches(sending), sending.renews) == ([(0, 1, [ACCEPT, RENEW])], True)
+    assert not acquired.acknowledge(P, 1, ACCEPT)  # until the answer is there
+    acquired.settle(sending, is_done=True)
+    assert not acquired.has_open
+    acquired.accept_all()
+    assert taken(acquired) == []
+    assert acquired.acknowledge(P, 1, ACCEPT)
+    assert taken(acquired) == [(1, 1, [ACCEPT])]
+
+
+def test_a_record_that_could_not_be_renewed_is_lost() -> None:
+    acquired = holding(delivered(0, 0))
+    acquired.acknowledge(P, 0, RENEW)
+    acquired.settle(acquired.take()[NAMED], is_done=False)
+    assert not acquired.acknowledge(P, 0, ACCEPT)
+
+
+@pytest.mark.parametrize("kind", [ACCEPT, RENEW])
+def test_what_is_undecided_is_said_again(kind: int) -> None:
+    acquired = holding(delivered(0, 3))
+    for offset in range(4):
+        acquired.acknowledge(P, offset, kind)
+    sending = acquired.take()[NAMED]
+    acquired.accept_all()  # which forgets what is done, and not this
+    acquired.put_back(sending)
+    assert acquired.to_send == [P]
+    assert taken(acquired) == [(0, 3, [kind])]
+
+
+def test_what_is_left_to_a_transaction_is_never_sent() -> None:
+    acquired = holding(delivered(0, 3, gaps=(3,)))
+    acquired.acknowledge(P, 1, RELEASE)
+    acquired.leave_all()
+    assert taken(acquired) == [(1, 1, [RELEASE]), (3, 3, [GAP])]
+    assert not acquired.acknowledge(P, 0, ACCEPT)
+
+
+def test_offsets_that_are_acquired_anew_belong_to_the_new_range() -> None:
+    acquired = holding(delivered(0, 9))
+    acquired.add(P, TOPIC, [delivered(4, 6)])
+    acquired.acknowledge(P, 5, REJECT)
+    acquired.accept_all()
+    assert taken(acquired) == [(0, 3, [ACCEPT]), (4, 6, [ACCEPT, REJECT, ACCEPT]), (7, 9, [ACCEPT])]
+    acquired = holding(delivered(0, 9))
+    acquired.add(P, TOPIC, [delivered(0, 9)])
+    acquired.accept_all()
+    assert taken(acquired) == [(0, 9, [ACCEPT])]
+
+
+def test_a_topic_of_the_same_name_has_nothing_of_the_one_before() -> None:
+    acquired = holding(delivered(0, 9))
+    acquired.add(P, OTHER, [delivered(0, 0)])
+    acquired.accept_all()
+    taking = acquired.take()
+    assert list(taking) == [TopicIdPartition(OTHER, 0)]
+    assert batches(taking[TopicIdPartition(OTHER, 0)]) == [(0, 0, [ACCEPT])]
+
+
+def test_the_application_hears_of_records_and_not_of_gaps() -> None:
+    acquired = holding(delivered(0, 5, gaps=(2,)))
+    acquired.accept_all()
+    (sending,) = acquired.take().values()
+    assert sending.acknowledged == [(0, 1), (3, 5)]
+
+
+def test_ranges_of_offsets() -> None:
+    assert ranges_of([7, 1, 2, 3, 3, 9]) == [(1, 3), (7, 7), (9, 9)]
+    assert ranges_of([]) == []

@@ -1,0 +1,133 @@
+"""What a member of a share group tells the coordinator. Source: docs/spec/share-groups.md#s2, #s6-1."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.client.consuming.heartbeats import Step
+from odradek.client.sharing.share_membership import FIRST_INTERVAL_MS, HASTY_HEARTBEATS, ShareMembership
+from odradek.client.sharing.share_session import TopicIdPartition
+from protocol.errors import ErrorCode
+from protocol.messages.share_group_heartbeat_response import Assignment, ShareGroupHeartbeatResponse, TopicPartitions
+
+TOPIC = bytes(15) + b"\1"
+INTERVAL_MS = 5_000
+
+
+def member() -> ShareMembership:
+    return ShareMembership("g", "m", frozenset({"t", "s"}), rack_id="r")
+
+
+def reply(
+    epoch: int = 2, *partitions: int, code: ErrorCode = ErrorCode.NONE, is_same: bool = False
+) -> ShareGroupHeartbeatResponse:
+    assigned = [TopicPartitions(topic_id=TOPIC, partitions=list(partitions))] if partitions else []
+    return ShareGroupHeartbeatResponse(
+        error_code=code.value,
+        member_epoch=epoch,
+        heartbeat_interval_ms=INTERVAL_MS,
+        assignment=None if is_same or code is not ErrorCode.NONE else Assignment(topic_partitions=assigned),
+    )
+
+
+def heard(found: ShareMembership, answer: ShareGroupHeartbeatResponse) -> Step:
+    return found.answered(found.said(), answer)
+
+
+def joined() -> ShareMembership:
+    found = member()
+    assert heard(found, reply(2)) is Step.GO_ON
+    assert heard(found, reply(3, 0, 1)) is Step.GO_ON
+    return found
+
+
+def test_it_joins_with_epoch_0_its_topics_and_rack() -> None:
+    request = member().request()
+    assert (request.member_epoch, request.member_id) == (0, "m")
+    assert (request.subscribed_topic_names, request.rack_id) == (["s", "t"], "r")
+
+
+def test_afterwards_it_says_only_its_epoch() -> None:
+    request = joined().request()
+    assert (request.member_epoch, request.subscribed_topic_names, request.rack_id) == (3, None, None)
+
+
+def test_an_assignment_replaces_the_one_before_and_null_leaves_it() -> None:
+    found = joined()
+    assert found.assigned == {TopicIdPartition(TOPIC, 0), TopicIdPartition(TOPIC, 1)}
+    heard(found, reply(3, is_same=True))
+    assert len(found.assigned) == 2
+    heard(found, reply(4))
+    assert found.assigned == frozenset()
+
+
+def test_until_the_first_assignment_it_asks_sooner_but_not_without_end() -> None:
+    found = member()
+    heard(found, reply(2))
+    assert found.heartbeat_interval_ms == FIRST_INTERVAL_MS
+    for _ in range(HASTY_HEARTBEATS):
+        heard(found, reply(2, is_same=True))
+    assert found.heartbeat_interval_ms == INTERVAL_MS
+    assert joined().heartbeat_interval_ms == INTERVAL_MS
+
+
+def test_other_topics_are_news() -> None:
+    found = joined()
+    assert not found.has_news
+    found.topics = frozenset({"u"})
+    assert found.has_news
+    assert found.request().subscribed_topic_names == ["u"]
+    heard(found, reply(4, 0))
+    assert not found.has_news
+
+
+def test_without_an_answer_everything_is_told_again_with_the_same_epoch() -> None:
+    found = joined()
+    found.unanswered()
+    request = found.request()
+    assert (request.member_epoch, request.subscribed_topic_names) == (3, ["s", "t"])
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND]
+)
+def test_an_expelled_member_joins_anew_under_the_same_id(code: ErrorCode) -> None:
+    found = joined()
+    assert heard(found, reply(code=code)) is Step.JOIN_ANEW
+    assert found.assigned == frozenset()
+    request = found.request()
+    assert (request.member_epoch, request.member_id, request.subscribed_topic_names) == (0, "m", ["s", "t"])
+
+
+@pytest.mark.parametrize(
+    ("code", "step"),
+    [
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, Step.REPEAT),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, Step.FIND_COORDINATOR),
+        (ErrorCode.NOT_COORDINATOR, Step.FIND_COORDINATOR),
+    ],
+)
+def test_what_passes_is_repeated_in_full_and_the_assignment_stays(code: ErrorCode, step: Step) -> None:
+    found = joined()
+    assert heard(found, reply(code=code)) is step
+    assert len(found.assigned) == 2
+    assert found.request().subscribed_topic_names == ["s", "t"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_ID_NOT_FOUND,  # the group is of another type
+    ],
+)
+def test_a_member_that_the_group_does_not_take_gives_up(code: ErrorCode) -> None:
+    assert heard(member(), reply(code=code)) is Step.GIVE_UP
+
+
+def test_it_leaves_with_no_topics_as_the_java_consumer_does() -> None:
+    request = joined().leave_request()
+    assert (request.member_epoch, request.subscribed_topic_names) == (-1, [])

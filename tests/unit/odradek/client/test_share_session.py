@@ -1,0 +1,85 @@
+"""The epochs and partitions of a share session, after each answer. Source: docs/spec/share-groups.md#s1-10, #s6-1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from odradek.client.sharing.share_session import LAST_EPOCH, Named, ShareSession, TopicIdPartition
+from protocol.errors import ErrorCode
+
+A, B, C = (TopicIdPartition(bytes(15) + b"\1", index) for index in range(3))
+
+
+def named(added: Iterable[TopicIdPartition] = (), forgotten: Iterable[TopicIdPartition] = ()) -> Named:
+    return Named(frozenset(added), frozenset(forgotten))
+
+
+def opened(*partitions: TopicIdPartition) -> ShareSession:
+    session = ShareSession()
+    session.fetched(frozenset(partitions), ErrorCode.NONE)
+    return session
+
+
+def test_a_session_begins_at_epoch_0_with_every_partition() -> None:
+    session = ShareSession()
+    assert (session.epoch, session.is_open) == (0, False)
+    assert session.fetches(frozenset({A, B}), ()) == named({A, B})
+
+
+def test_fetches_and_acknowledgements_count_the_same_epoch() -> None:
+    session = opened(A)
+    assert session.epoch == 1
+    session.acknowledged([A], ErrorCode.NONE)
+    session.fetched(frozenset({A}), ErrorCode.NONE)
+    assert session.epoch == 3
+
+
+def test_after_the_last_epoch_comes_the_first_and_never_0() -> None:
+    session = ShareSession(LAST_EPOCH)
+    session.acknowledged((), ErrorCode.NONE)
+    assert session.epoch == 1
+
+
+def test_only_changes_are_named_in_an_open_session() -> None:
+    assert opened(A, B).fetches(frozenset({A, B}), ()) == named()
+    assert opened(A, B).fetches(frozenset({B, C}), ()) == named({C}, {A})
+
+
+def test_a_partition_named_for_its_acknowledgements_alone_is_forgotten_by_the_same_fetch() -> None:
+    assert opened(A).fetches(frozenset({A}), [B]).forgotten == {B}
+
+
+def test_a_partition_named_in_an_acknowledge_request_stays_until_the_next_fetch_forgets_it() -> None:
+    session = opened(A)
+    session.acknowledged([B], ErrorCode.NONE)
+    assert session.fetches(frozenset({A}), ()) == named(set(), {B})
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.SHARE_SESSION_NOT_FOUND,
+        ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+        ErrorCode.SHARE_SESSION_LIMIT_REACHED,
+    ],
+)
+def test_a_session_that_the_broker_does_not_know_is_opened_anew_with_everything(code: ErrorCode) -> None:
+    for answer in ("fetched", "acknowledged"):
+        session = opened(A)
+        getattr(session, answer)(frozenset({A}), code)
+        assert not session.is_open
+        assert session.fetches(frozenset({A}), ()).added == {A}
+
+
+def test_another_error_has_consumed_the_epoch() -> None:
+    session = opened(A)
+    session.fetched(frozenset({A}), ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert session.epoch == 2
+
+
+def test_without_an_answer_the_session_is_opened_anew() -> None:
+    session = opened(A)
+    session.lost()
+    assert session == ShareSession()
