@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from odradek import __version__
+from odradek.spark.commands import app as spark
 from odradek.transactions.commands import app as transactions
 
 SERVE_HELP = """
@@ -49,6 +50,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(transactions)
+app.add_typer(spark)
 
 
 @app.callback()

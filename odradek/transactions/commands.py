@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -70,7 +70,10 @@ def list_(
     if in_doubt:
         if state or producer_id or pattern is not None:
             raise typer.BadParameter("--in-doubt goes with --duration-filter and with no other selection")
-        _with_cluster(bootstrap_server, lambda cluster: _print_in_doubt(cluster, longer_than_ms, as_json=json))
+        _with_cluster(
+            bootstrap_server,
+            lambda cluster: _print_in_doubt(cluster, bootstrap_server, longer_than_ms, as_json=json),
+        )
         return
     wanted = Wanted(tuple(state or ()), tuple(producer_id or ()), longer_than_ms, pattern)
 
@@ -95,7 +98,7 @@ def list_(
     _with_cluster(bootstrap_server, run)
 
 
-def _print_in_doubt(cluster: Cluster, longer_than_ms: int | None, *, as_json: bool) -> None:
+def _print_in_doubt(cluster: Cluster, bootstrap_server: str, longer_than_ms: int | None, *, as_json: bool) -> None:
     from odradek.transactions.in_doubt import find_in_doubt
     from odradek.transactions.printing import duration, print_rows
 
@@ -106,9 +109,11 @@ def _print_in_doubt(cluster: Cluster, longer_than_ms: int | None, *, as_json: bo
         longer_than_ms=MAX_TRANSACTION_TIMEOUT_MINUTES * 60_000 if longer_than_ms is None else longer_than_ms,
         two_phase_longer_than_ms=longer_than_ms or 0,
     )
+    sinks = _sinks(bootstrap_server, [each.transaction.transactional_id for each in found])
     rows = []
     for each in found:
         transaction = each.transaction
+        sink, verdict = sinks.get(transaction.transactional_id, (None, None))
         open_for_ms = transaction.open_for_ms(now_ms) or 0
         rows.append(
             {
@@ -117,6 +122,8 @@ def _print_in_doubt(cluster: Cluster, longer_than_ms: int | None, *, as_json: bo
                 "producer_id": transaction.producer_id,
                 "producer_epoch": transaction.producer_epoch,
                 "two_phase_commit": transaction.is_two_phase,
+                "spark_sink": sink,
+                "ledger_verdict": verdict,
                 "started_ms": transaction.started_ms,
                 "open_for_ms": open_for_ms,
                 "partitions": [f"{topic}-{partition}" for topic, partition in transaction.partitions],
@@ -130,6 +137,7 @@ def _print_in_doubt(cluster: Cluster, longer_than_ms: int | None, *, as_json: bo
                 "transactional_id": transaction.transactional_id,
                 "pair": f"{transaction.producer_id}:{transaction.producer_epoch}",
                 "why": "two-phase commit" if transaction.is_two_phase else "open for long",
+                "sink": None if sink is None else f"{sink}: {verdict}",
                 "open_for": duration(open_for_ms),
                 "partitions": [f"{topic}-{partition}" for topic, partition in transaction.partitions],
                 "holds": [
@@ -142,11 +150,31 @@ def _print_in_doubt(cluster: Cluster, longer_than_ms: int | None, *, as_json: bo
         "transactional_id": "TRANSACTIONAL ID",
         "pair": "PRODUCER ID:EPOCH",
         "why": "WHY",
+        "sink": "SPARK SINK: VERDICT",
         "open_for": "OPEN FOR",
         "partitions": "PARTITIONS",
         "holds": "HOLDS UP READERS OF",
     }
     print_rows(rows, columns, as_json=as_json, empty="No transactions in doubt.")
+
+
+def _sinks(bootstrap_server: str, transactional_ids: list[str]) -> Mapping[str, tuple[str, str]]:
+    """Of those that queries of Spark have left open: the sink, and what its ledger says."""
+    from odradek.spark.names import task_of
+
+    if not any(task_of(each) for each in transactional_ids):
+        return {}
+    import asyncio
+
+    from odradek.admin.connection import AdminError
+    from odradek.client import ClientError
+    from odradek.spark.ledger import Brokers
+    from odradek.spark.sinks import verdicts
+
+    try:
+        return asyncio.run(verdicts(Brokers(bootstrap_server, bootstrap_timeout_ms=0), transactional_ids))
+    except ClientError as error:
+        raise AdminError(f"the ledger of Spark's sinks: {error}") from None
 
 
 @app.command()

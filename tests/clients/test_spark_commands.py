@@ -1,0 +1,81 @@
+"""`odradek spark sinks | recover`, and the sink that `odradek transactions list --in-doubt` names; without Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from odradek.spark.ledger import Step
+from tests.clients.admin import create_topic
+from tests.clients.conftest import StartBroker
+from tests.clients.own_producers import TWO_PHASE
+from tests.support.broker_process import IS_KAFKA, Broker
+from tests.support.oracle import REPOSITORY
+from tests.support.spark_queries import PARTITIONS, Query, Stop
+
+pytestmark = pytest.mark.skipif(IS_KAFKA, reason="no released Kafka keeps prepared transactions")
+
+
+@pytest.fixture
+def broker(start_broker: StartBroker) -> Broker:
+    return start_broker(TWO_PHASE)
+
+
+def odradek(*words: str, status: int = 0) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "odradek", *words], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+async def told(*words: str) -> Any:
+    return json.loads(await asyncio.to_thread(odradek, *words, "--json"))
+
+
+async def test_what_a_query_left_open_is_told_and_ended_as_its_ledger_says(broker: Broker) -> None:
+    at = ("-b", broker.bootstrap)
+    topic = await asyncio.to_thread(create_topic, broker.bootstrap, "out", partitions=PARTITIONS)
+    query, stop = Query(broker.bootstrap, topic), Stop(Step.DECIDED)
+    assert await told("spark", "sinks", *at) == []
+    driver = query.driver(stop)
+    await driver.write_until(stop)
+    orphan = await query.prepare("run-9999", 1, 0)
+    name, decided = query.sink.name, {vote.transactional_id for vote in driver.votes}
+
+    (sink,) = await told("spark", "sinks", *at)
+    assert (sink["sink"], sink["batch"], sink["rows"]) == (name, 0, 6)
+    verdicts = {each["transactional_id"]: each["verdict"] for each in sink["in_doubt"]}
+    assert verdicts == dict.fromkeys(decided, "commit") | {orphan.transactional_id: "abort"}
+    in_doubt = await told("transactions", "list", "--in-doubt", *at)
+    assert {each["transactional_id"]: each["ledger_verdict"] for each in in_doubt} == verdicts
+    assert {each["spark_sink"] for each in in_doubt} == {name}
+    assert "2 to commit, 1 to abort" in await asyncio.to_thread(odradek, "spark", "sinks", *at)
+
+    assert "committed 2, aborted 1" in await asyncio.to_thread(odradek, "spark", "recover", name, *at)
+    assert await told("transactions", "list", "--in-doubt", *at) == []
+    await query.check()
+    await query.close()
+
+
+async def test_a_sink_that_nobody_knows_is_refused(broker: Broker) -> None:
+    text = await asyncio.to_thread(odradek, "spark", "recover", "spark.none", "-b", broker.bootstrap, status=1)
+    assert "there is no sink 'spark.none'" in text
+
+
+def test_the_commands_need_no_spark() -> None:
+    script = (
+        "import sys, odradek.spark.commands, odradek.spark.two_phase, odradek.spark.sinks\n"
+        "print([name for name in ('pyspark', 'pyarrow', 'numpy') if name in sys.modules])"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True
+        ).stdout
+        == "[]\n"
+    )
