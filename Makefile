@@ -49,7 +49,7 @@ sim: .make/dev
 	$(if $(SEED),SEED=$(SEED),SEEDS=$(or $(SEEDS),200)) $(RUN) -m pytest --numprocesses auto tests/simulation $(ARGS)
 
 damage: .make/dev
-	DAMAGE=all $(RUN) -m pytest --numprocesses auto tests/damage $(ARGS)
+	DAMAGE=all $(RUN) -m pytest --numprocesses auto --dist worksteal tests/damage $(ARGS)
 
 soak: .make/dev
 	RECORDS=$${RECORDS:-100000} $(if $(SEED),SEED=$(SEED)) $(RUN) -m pytest -s tests/crash/test_exactly_once_copy.py $(ARGS)

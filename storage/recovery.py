@@ -242,6 +242,8 @@ class _Loader:
             # A segment behind a gap is kept, as Kafka does: compaction makes gaps, and so does a power failure that
             # takes the bytes of one unsynced segment but not of the next. One that overlaps was left by a truncation.
             if segment.base_offset < end_offset:
+                if self._checkpointed.is_clean:
+                    raise CorruptLog(f"{kept[-1].path()} ends at offset {end_offset}, within the next segment")
                 self._drop(unread[at:])
                 break
             if kept and segment.base_offset > last_snapshot_offset:
@@ -302,11 +304,12 @@ class _Loader:
         return end_offset, end_position
 
     def _check_not_synced(self, segment: Segment, end_position: int, end_offset: int) -> None:
-        recovery_point = self._checkpointed.recovery_point or 0
-        if end_offset < recovery_point:
+        """A clean stop has synced all there is."""
+        recovery_point, is_clean = self._checkpointed.recovery_point or 0, self._checkpointed.is_clean
+        if end_offset < recovery_point or is_clean:
             raise CorruptLog(
                 f"{segment.path()}: no whole batch at byte {end_position} (offset {end_offset}), "
-                f"below the recovery point {recovery_point}"
+                + ("in a cleanly stopped log" if is_clean else f"below the recovery point {recovery_point}")
             )
 
     def _cut(self, segment: Segment, end_position: int) -> None:

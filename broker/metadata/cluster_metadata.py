@@ -125,7 +125,7 @@ class ClusterMetadata:
         metadata_log = _open_log(log_directory, now_ms)
         image = MetadataImage()
         loader = Loader(image)
-        _load(disk, metadata_log, loader)
+        _load(disk, metadata_log, loader, image)
         if loader.not_understood:
             kinds = ", ".join(f"type {kind} version {version}" for kind, version in sorted(loader.not_understood))
             log.warning("metadata written by a newer Kafka is kept but not heeded: %s", kinds)
@@ -315,7 +315,7 @@ def _open_log(log_directory: LogDirectory, now_ms: int) -> Log:
     return log_directory.create_log(CLUSTER_METADATA, 0, METADATA_TOPIC_ID, config, now_ms=now_ms)
 
 
-def _load(disk: Disk, metadata_log: Log, loader: Loader) -> None:
+def _load(disk: Disk, metadata_log: Log, loader: Loader, image: MetadataImage) -> None:
     """The newest whole snapshot, then the log behind it; the log alone where there is no snapshot."""
     start = metadata_log.log_start_offset
     behind = 0
@@ -337,7 +337,11 @@ def _load(disk: Disk, metadata_log: Log, loader: Loader) -> None:
     if behind < start:
         found = f" ({', '.join(damaged)}: damaged)" if damaged else ""
         raise CorruptMetadata(f"the log begins at offset {start}, and no snapshot holds what was before{found}")
-    loader.load(metadata_log.reader.scan(behind, checked=True), from_offset=behind)
+    try:
+        loader.load(metadata_log.reader.scan(behind, checked=True), from_offset=behind)
+    except CorruptMetadata as error:
+        path = [each.path() for each in metadata_log.segments if each.base_offset <= max(image.next_offset, start)][-1]
+        raise CorruptMetadata(f"{path}: {error}") from error
 
 
 def _formatted(disk: Disk, path: str, now_ms: int) -> list[Message]:

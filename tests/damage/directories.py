@@ -5,9 +5,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 
+from broker.metadata.records import PassedOver, decode_record
+from broker.metadata.snapshots import bootstrap_snapshot
+from broker.metadata.supported_features import METADATA_VERSION, SUPPORTED_FEATURES
 from broker.transactions.listing import Filter
 from protocol.errors import KafkaError
 from protocol.internal_topics import CLUSTER_METADATA, GROUP_OFFSETS, TRANSACTION_STATE
+from protocol.records import batches, records_of
+from protocol.struct import Message
 from storage.log_config import LogConfig
 from storage.log_directory import LogDirectory
 from tests.damage.outcome import Outcome, outcome_of
@@ -35,8 +40,11 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
+    """damaged: the ending of the names of those files that are damaged; all of them unless given"""
+
     files: dict[str, bytes]  # by path
     start: Callable[[FakeDisk], Seen]
+    damaged: str = ""
 
     def with_file(self, path: str, content: bytes) -> FakeDisk:
         disk = FakeDisk()
@@ -169,6 +177,27 @@ def broker_with_everything() -> Stopped:
     return Stopped(dict(files_of(stage.disk)), start_broker)
 
 
+def broker_with_metadata_snapshots() -> Stopped:
+    """Two, and a log that begins at the end of the older one, as Kafka leaves them."""
+    stage = Stage()
+    log = stage.broker.log_directory.logs[CLUSTER_METADATA, 0]
+    portion = b"".join(log.reader.scan(0))
+    headers = [header for _, header in batches(portion)]
+    for end_offset in (headers[len(headers) // 2].base_offset, headers[-1].next_offset):
+        records = metadata_below(portion, end_offset)
+        name = f"{log.directory}/{end_offset:020d}-{1:010d}.checkpoint"
+        stage.disk.write_bytes(name, bootstrap_snapshot(records, SUPPORTED_FEATURES[METADATA_VERSION][1], NOW_MS))
+    log.delete_records_before(headers[len(headers) // 2].base_offset)
+    stop(stage)
+    return Stopped(dict(files_of(stage.disk)), start_broker, damaged=".checkpoint")
+
+
+def metadata_below(portion: bytes, end_offset: int) -> list[Message]:
+    data = [at for at, header in batches(portion) if not header.is_control and header.base_offset < end_offset]
+    decoded = [decode_record(record.value or b"") for at in data for record in records_of(portion, at)]
+    return [record for record in decoded if not isinstance(record, PassedOver)]
+
+
 def stop(stage: Stage) -> None:
     """As `Broker.stop`."""
     broker = stage.broker
@@ -188,6 +217,7 @@ DIRECTORIES: dict[str, Callable[[], Stopped]] = {
     "trimmed": lambda: stopped_log(trimmed, MANY_SEGMENTS),
     "compacted": compacted,
     "a broker": broker_with_everything,
+    "metadata snapshots": broker_with_metadata_snapshots,
 }
 
 

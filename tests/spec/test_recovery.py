@@ -39,6 +39,20 @@ def test_a_clean_start_reads_no_record_but_those_behind_the_last_index_entry() -
     assert LogOnDisk(given.disk).log.log_end_offset == 200
 
 
+def test_nothing_is_cut_off_a_log_that_was_stopped_cleanly() -> None:
+    given = filled(5, LogConfig())
+    given.directory.close()
+    data = bytearray(given.disk.read_bytes(LOG))
+    size_bytes = len(data) // 5
+    data[3 * size_bytes + 7] ^= 7  # the base offset of the batch at 3 is 4; so the log seems to end there, at 5
+    given.disk.write_bytes(LOG, data)
+    directory = LogDirectory.open(given.disk, "/data", NODE)
+    with refused(ErrorCode.KAFKA_STORAGE_ERROR):
+        directory.open_log("t", 0, TOPIC_ID, LogConfig(), now_ms=NOW_MS)
+    assert LOG in directory.failed["t", 0]
+    assert given.disk.read_bytes(LOG) == data
+
+
 def test_the_mark_of_a_clean_shutdown_is_gone_for_good_once_the_directory_is_open() -> None:
     given = filled(1)
     given.directory.close()
