@@ -34,8 +34,17 @@ class ShareGroupSettings:
         """broker_setting: the current value of a broker's setting, as it would stand in a file."""
         self._image = image
         self._broker_setting = broker_setting
+        self._broker_numbers: dict[str, int] = {}  # parsed; they can only be set in the broker's file
+        self._broker_limits: Limits | None = None
 
     def limits(self, group_id: str) -> Limits:
+        if (ConfigResourceType.GROUP, group_id) in self._image.configs:
+            return self._limits(group_id)
+        if self._broker_limits is None:
+            self._broker_limits = self._limits(group_id)
+        return self._broker_limits
+
+    def _limits(self, group_id: str) -> Limits:
         return Limits(
             delivery_count_limit=self._number(group_id, "share.delivery.count.limit"),
             max_record_locks=self._number(group_id, "share.partition.max.record.locks"),
@@ -72,8 +81,12 @@ class ShareGroupSettings:
         if own is not None and name in own:
             value = self._own(group_id, name)
         else:
-            broker_name = f"group.{name}"
-            value = BROKER_SETTINGS[broker_name].parse(self._broker_setting(broker_name))
+            value = self._broker_numbers.get(name)
+            if value is None:
+                broker_name = f"group.{name}"
+                parsed = BROKER_SETTINGS[broker_name].parse(self._broker_setting(broker_name))
+                assert isinstance(parsed, int)
+                value = self._broker_numbers[name] = parsed
         assert isinstance(value, int)
         return value
 
