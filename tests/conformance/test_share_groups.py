@@ -9,7 +9,7 @@ from tests.clients.admin import create_topic
 from tests.clients.test_share_consumers import QUICK, configure, member, polled, produce
 from tests.conformance.test_directories_of_kafka import settings
 from tests.conformance.tools import Tools
-from tests.support.broker_process import Broker, new_broker
+from tests.support.broker_process import Broker, BrokerProcess, KafkaProcess, new_broker
 from tests.support.oracle import needs_kafka, needs_oracle, served, unpack
 
 COUNT = 30
@@ -75,3 +75,28 @@ def test_share_groups_that_kafka_recorded_go_on_where_they_were(tmp_path: Path) 
             got = polled(consumer, until=66)
             consumer.commit_sync()
         assert len(got) == len(set(got)) == 66  # 60 of two partitions that were never fetched, and the 6 released ones
+
+
+@needs_kafka
+def test_kafka_continues_share_groups_of_ours_and_we_continue_kafkas(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    few = {"offsets.topic.num.partitions": 3, "share.coordinator.state.topic.num.partitions": 3}
+    ours = BrokerProcess(data, {**few, **QUICK})
+    values = [str(number) for number in range(30)]
+    with ours:
+        topic = create_topic(ours.bootstrap, "handed-over")
+        configure(ours, "g", share_auto_offset_reset="earliest")
+        produce(ours, topic, values[:10])
+        with member(ours, "g", topic) as consumer:
+            assert polled(consumer, until=10) == values[:10]
+            consumer.commit_sync()
+    with KafkaProcess(data, QUICK) as kafka:
+        produce(kafka, topic, values[10:20])
+        with member(kafka, "g", topic) as consumer:
+            assert polled(consumer, until=10) == values[10:20]
+            consumer.commit_sync()
+    with ours:
+        produce(ours, topic, values[20:])
+        with member(ours, "g", topic) as consumer:
+            assert polled(consumer, until=10) == values[20:]
+            consumer.commit_sync()
