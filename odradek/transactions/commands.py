@@ -150,11 +150,12 @@ def _print_in_doubt(cluster: Cluster, bootstrap_server: str, longer_than_ms: int
         "transactional_id": "TRANSACTIONAL ID",
         "pair": "PRODUCER ID:EPOCH",
         "why": "WHY",
-        "sink": "SPARK SINK: VERDICT",
         "open_for": "OPEN FOR",
         "partitions": "PARTITIONS",
         "holds": "HOLDS UP READERS OF",
     }
+    if sinks:
+        columns["sink"] = "SPARK SINK: VERDICT"
     print_rows(rows, columns, as_json=as_json, empty="No transactions in doubt.")
 
 
