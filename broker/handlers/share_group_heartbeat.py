@@ -30,7 +30,7 @@ def share_group_heartbeat(
     broker.shares.require_enabled()
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
     if not 1 <= len(request.member_id) <= LONGEST_MEMBER_ID:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"A member id has 1 to {LONGEST_MEMBER_ID} characters.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST)  # without words, as Kafka
     for name in request.subscribed_topic_names or ():
         if not is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

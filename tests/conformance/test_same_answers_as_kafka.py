@@ -22,6 +22,7 @@ from tests.conformance.differential import (
     records_script,
     repeated_script,
     settings_script,
+    share_groups_script,
     topics_script,
 )
 from tests.conformance.differential.conversation import Place, Talk, Trace, differences
@@ -48,6 +49,7 @@ SCRIPTS: dict[Script, int] = {
     **settings_script.SCRIPTS,
     **groups_script.SCRIPTS,
     **consumer_groups_script.SCRIPTS,
+    **share_groups_script.SCRIPTS,
     **frames_script.SCRIPTS,
 }
 
