@@ -1,4 +1,4 @@
-"""The command line. `serve` bypasses typer and rich, which take longer to import than a broker takes to start."""
+"""The command line. `serve` bypasses the parser of all other commands."""
 
 import sys
 from collections.abc import Sequence
@@ -13,6 +13,6 @@ def main(words: Sequence[str] | None = None) -> int:
         from odradek.serve import main as serve
 
         return serve(words[1:])
-    from odradek.commands import run
+    from odradek.commands.tree import run
 
     return run(words)

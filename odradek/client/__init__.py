@@ -1,55 +1,135 @@
-"""A client for any broker that speaks Kafka, on asyncio."""
+"""A client for any broker that speaks Kafka, on asyncio.
 
-from odradek.client.admin import (
-    Admin,
-    NewTopic,
-    PartitionDescription,
-    TopicDescription,
-    TransactionDescription,
-    TransactionListing,
-)
-from odradek.client.consumer import Consumer
-from odradek.client.consuming.fetched import RawBatches
-from odradek.client.consuming.group_offsets import CommitFailed
-from odradek.client.consuming.offset_lookup import OffsetAndTimestamp
-from odradek.client.consuming.positions import OffsetOutOfRange
-from odradek.client.errors import (
-    AbortableError,
-    AuthorizationFailed,
-    ClientError,
-    FatalError,
-    IllegalState,
-    ProducerFenced,
-    RetriableError,
-)
-from odradek.client.prepared import PreparedTxnState
-from odradek.client.producer import Producer
-from odradek.client.share_consumer import ShareConsumer
-from odradek.client.values import (
-    AcknowledgedRange,
-    AcknowledgeType,
-    ConsumerGroupMetadata,
-    ConsumerRecord,
-    OffsetAndMetadata,
-    RecordMetadata,
-    ShareGroupMetadata,
-    ShareRecord,
-    TopicPartition,
-)
+Names are imported when they are first used: a program that only produces does not load the consumer.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from odradek.client.admin import Admin, TransactionDescription, TransactionListing
+    from odradek.client.administration.cluster import BrokerDescription, ClusterDescription
+    from odradek.client.administration.configs import (
+        AlterOperation,
+        ConfigChange,
+        ConfigEntry,
+        ConfigResource,
+        ConfigType,
+    )
+    from odradek.client.administration.groups import GroupDescription, GroupListing, MemberDescription
+    from odradek.client.administration.share_groups import SharePartitionOffset
+    from odradek.client.administration.topics import NewTopic, PartitionDescription, TopicDescription
+    from odradek.client.consumer import Consumer
+    from odradek.client.consuming.fetched import RawBatches
+    from odradek.client.consuming.group_offsets import CommitFailed
+    from odradek.client.consuming.offset_lookup import OffsetAndTimestamp
+    from odradek.client.consuming.positions import OffsetOutOfRange
+    from odradek.client.errors import (
+        AbortableError,
+        AuthorizationFailed,
+        ClientError,
+        FatalError,
+        IllegalState,
+        ProducerFenced,
+        RetriableError,
+    )
+    from odradek.client.prepared import PreparedTxnState
+    from odradek.client.producer import Producer
+    from odradek.client.share_consumer import ShareConsumer
+    from odradek.client.values import (
+        AcknowledgedRange,
+        AcknowledgeType,
+        ConsumerGroupMetadata,
+        ConsumerRecord,
+        OffsetAndMetadata,
+        RecordMetadata,
+        ShareGroupMetadata,
+        ShareRecord,
+        TopicPartition,
+    )
+
+_MODULES = {
+    "odradek.client.admin": (
+        "Admin",
+        "TransactionDescription",
+        "TransactionListing",
+    ),
+    "odradek.client.administration.cluster": (
+        "BrokerDescription",
+        "ClusterDescription",
+    ),
+    "odradek.client.administration.configs": (
+        "AlterOperation",
+        "ConfigChange",
+        "ConfigEntry",
+        "ConfigResource",
+        "ConfigType",
+    ),
+    "odradek.client.administration.groups": (
+        "GroupDescription",
+        "GroupListing",
+        "MemberDescription",
+    ),
+    "odradek.client.administration.share_groups": ("SharePartitionOffset",),
+    "odradek.client.administration.topics": (
+        "NewTopic",
+        "PartitionDescription",
+        "TopicDescription",
+    ),
+    "odradek.client.consumer": ("Consumer",),
+    "odradek.client.consuming.fetched": ("RawBatches",),
+    "odradek.client.consuming.group_offsets": ("CommitFailed",),
+    "odradek.client.consuming.offset_lookup": ("OffsetAndTimestamp",),
+    "odradek.client.consuming.positions": ("OffsetOutOfRange",),
+    "odradek.client.errors": (
+        "AbortableError",
+        "AuthorizationFailed",
+        "ClientError",
+        "FatalError",
+        "IllegalState",
+        "ProducerFenced",
+        "RetriableError",
+    ),
+    "odradek.client.prepared": ("PreparedTxnState",),
+    "odradek.client.producer": ("Producer",),
+    "odradek.client.share_consumer": ("ShareConsumer",),
+    "odradek.client.values": (
+        "AcknowledgeType",
+        "AcknowledgedRange",
+        "ConsumerGroupMetadata",
+        "ConsumerRecord",
+        "OffsetAndMetadata",
+        "RecordMetadata",
+        "ShareGroupMetadata",
+        "ShareRecord",
+        "TopicPartition",
+    ),
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "AbortableError",
     "AcknowledgeType",
     "AcknowledgedRange",
     "Admin",
+    "AlterOperation",
     "AuthorizationFailed",
+    "BrokerDescription",
     "ClientError",
+    "ClusterDescription",
     "CommitFailed",
+    "ConfigChange",
+    "ConfigEntry",
+    "ConfigResource",
+    "ConfigType",
     "Consumer",
     "ConsumerGroupMetadata",
     "ConsumerRecord",
     "FatalError",
+    "GroupDescription",
+    "GroupListing",
     "IllegalState",
+    "MemberDescription",
     "NewTopic",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
@@ -63,9 +143,24 @@ __all__ = [
     "RetriableError",
     "ShareConsumer",
     "ShareGroupMetadata",
+    "SharePartitionOffset",
     "ShareRecord",
     "TopicDescription",
     "TopicPartition",
     "TransactionDescription",
     "TransactionListing",
 ]
+
+
+def __getattr__(name: str) -> object:
+    try:
+        home = _HOMES[name]
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    found: object = getattr(import_module(home), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

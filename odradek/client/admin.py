@@ -1,20 +1,26 @@
-"""Administration: topics, and the transactions of other producers."""
+"""Administration: topics, settings, groups, records, the cluster, and the transactions of other producers."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
+from odradek.client.administration import cluster, configs, groups, records, share_groups
+from odradek.client.administration.asking import Asking
+from odradek.client.administration.cluster import ClusterDescription
+from odradek.client.administration.configs import ConfigChange, ConfigEntry, ConfigResource
+from odradek.client.administration.groups import GroupDescription, GroupListing
+from odradek.client.administration.share_groups import SharePartitionOffset
+from odradek.client.administration.topics import NewTopic, TopicDescription, topic_description
+from odradek.client.consuming.offset_lookup import OffsetAndTimestamp
 from odradek.client.errors import (
     STALE_COORDINATOR,
     ClientError,
     ProducerFenced,
-    RetriableError,
     check,
     code_of,
     refusal,
@@ -27,8 +33,10 @@ from odradek.client.network.cluster import (
     CoordinatorType,
 )
 from odradek.client.prepared import PreparedTxnState
-from odradek.client.values import TopicPartition
+from odradek.client.values import OffsetAndMetadata, TopicPartition
 from protocol.errors import ErrorCode
+from protocol.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
+from protocol.messages.create_partitions_response import CreatePartitionsResponse
 from protocol.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.messages.create_topics_response import CreateTopicsResponse
 from protocol.messages.delete_topics_request import DeleteTopicsRequest
@@ -63,33 +71,6 @@ NOT_ENDED_SO = frozenset(
     }
 )
 NO_TIMEOUTS = frozenset({-1, 2**31 - 1})  # as KIP-939 says it, and as Kafka stores it
-
-
-@dataclass(frozen=True, slots=True)
-class NewTopic:
-    """A topic to create. None means the broker's default. `configs` by Kafka's names."""
-
-    topic: str
-    partitions: int | None = None
-    replication_factor: int | None = None
-    configs: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionDescription:
-    partition: int
-    leader: int | None
-    leader_epoch: int | None
-    replicas: tuple[int, ...]
-    in_sync_replicas: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TopicDescription:
-    topic: str
-    topic_id: bytes
-    is_internal: bool
-    partitions: tuple[PartitionDescription, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +126,12 @@ class Admin:
             retry_backoff_max_ms=retry_backoff_max_ms,
             bootstrap_timeout_ms=bootstrap_timeout_ms,
         )
-        self._timeout_s = default_api_timeout_ms / 1000
         self._request_timeout_ms = int(request_timeout_ms)
+        # For requests that have no method here.
+        self.asking = Asking(
+            self._cluster, timeout_s=default_api_timeout_ms / 1000, request_timeout_ms=self._request_timeout_ms
+        )
+        self._patiently = self.asking.patiently
 
     async def __aenter__(self) -> Admin:
         await self.start()
@@ -191,6 +176,19 @@ class Admin:
         for told in answer.topics:
             check(told.error_code, f"the topic {told.name!r}", told.error_message)
 
+    async def create_partitions(self, totals: Mapping[str, int], *, validate_only: bool = False) -> None:
+        """Let each topic have so many partitions in all. Raises ClientError for the first that is refused
+        (INVALID_PARTITIONS for fewer than it has …); the others are extended."""
+        request = CreatePartitionsRequest(
+            topics=[
+                CreatePartitionsTopic(name=topic, count=count, assignments=None) for topic, count in totals.items()
+            ],
+            timeout_ms=self._request_timeout_ms,
+            validate_only=validate_only,
+        )
+        for told in (await self.asking.any_broker(request, CreatePartitionsResponse)).results:
+            check(told.error_code, f"the topic {told.name!r}", told.error_message)
+
     async def delete_topics(self, topics: Iterable[str]) -> None:
         """Raises ClientError for the first that is refused (UNKNOWN_TOPIC_OR_PARTITION …); the others are deleted."""
         request = DeleteTopicsRequest(topic_names=list(topics), timeout_ms=self._request_timeout_ms)
@@ -210,13 +208,90 @@ class Admin:
         found = {}
         for told in await self._metadata(list(topics)):
             check(told.error_code, f"the topic {told.name!r}")
-            found[told.name or ""] = _description(told)
+            found[told.name or ""] = topic_description(told)
         return found
 
     async def _metadata(self, topics: list[str] | None) -> list[MetadataResponseTopic]:
         asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
         return (await self._patiently(lambda: self._cluster.ask(request, MetadataResponse))).topics
+
+    # Settings.
+
+    async def describe_configs(self, resource: ConfigResource) -> list[ConfigEntry]:
+        """All settings of a topic, broker or group, by name. Raises ClientError."""
+        return await configs.describe_configs(self.asking, resource)
+
+    async def alter_configs(
+        self, changes: Mapping[ConfigResource, Iterable[ConfigChange]], *, validate_only: bool = False
+    ) -> None:
+        """Change single settings (IncrementalAlterConfigs); others stay. Raises ClientError (INVALID_CONFIG …)."""
+        await configs.alter_configs(self.asking, changes, validate_only=validate_only)
+
+    # Groups.
+
+    async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
+        """The groups of every type that match both filters, by id."""
+        return await groups.list_groups(self.asking, states=states, types=types)
+
+    async def describe_group(self, group_id: str) -> GroupDescription:
+        """A classic or consumer group. Raises ClientError (GROUP_ID_NOT_FOUND)."""
+        return await groups.describe_group(self.asking, group_id)
+
+    async def describe_share_group(self, group_id: str) -> GroupDescription:
+        """Raises ClientError (GROUP_ID_NOT_FOUND)."""
+        return await groups.describe_share_group(self.asking, group_id)
+
+    async def delete_groups(self, group_ids: Iterable[str]) -> None:
+        """Of any type. Raises ClientError for the first that is refused (NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND)."""
+        for group_id in group_ids:
+            await groups.delete_group(self.asking, group_id)
+
+    async def list_group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Every committed offset of the group; none for a group that does not exist."""
+        return await groups.list_group_offsets(self.asking, group_id)
+
+    async def alter_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]
+    ) -> None:
+        """Commit for a group without members, which is created if need be. Raises ClientError (CommitFailed while it
+        has members)."""
+        await groups.alter_group_offsets(self.asking, group_id, offsets)
+
+    async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Raises ClientError (GROUP_SUBSCRIBED_TO_TOPIC while members read the topic)."""
+        await groups.delete_group_offsets(self.asking, group_id, partitions)
+
+    async def list_share_group_offsets(self, group_id: str) -> dict[TopicPartition, SharePartitionOffset]:
+        """The start offset and lag of each share partition."""
+        return await share_groups.list_share_group_offsets(self.asking, group_id)
+
+    async def alter_share_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Raises ClientError (NON_EMPTY_GROUP while the group has members)."""
+        await share_groups.alter_share_group_offsets(self.asking, group_id, offsets)
+
+    async def delete_share_group_offsets(self, group_id: str, topics: Iterable[str]) -> None:
+        """Raises ClientError (NON_EMPTY_GROUP while the group has members)."""
+        await share_groups.delete_share_group_offsets(self.asking, group_id, topics)
+
+    # Records, and the cluster.
+
+    async def list_offsets(
+        self, timestamps_ms: Mapping[TopicPartition, int], *, is_committed: bool = False
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record of each partition with at least this timestamp, None where there is none. `EARLIEST`,
+        `LATEST` and `MAX_TIMESTAMP` of `odradek.client.administration.records` stand for the start, the end, and the
+        record with the largest timestamp. is_committed: the end is the last stable offset."""
+        return await records.offsets(self.asking, timestamps_ms, is_committed=is_committed)
+
+    async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Delete the records below these offsets; -1 stands for the high watermark. Returns the log start offsets.
+        Raises ClientError (OFFSET_OUT_OF_RANGE …); records of other partitions may be deleted by then."""
+        return await records.delete_records(self.asking, before)
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """The brokers with their advertised addresses, the controller, and the finalized features."""
+        return await cluster.describe_cluster(self.asking)
 
     # Transactions.
 
@@ -364,33 +439,3 @@ class Admin:
             self._cluster.forget_coordinator(transactional_id, CoordinatorType.TRANSACTION)
         if code is not ErrorCode.NONE:
             raise refusal(code, f"the transactional id {transactional_id!r}")
-
-    async def _patiently(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Retries transient errors until the time is over."""
-        ends_at, failures = time.monotonic() + self._timeout_s, 0
-        while True:
-            try:
-                return await ask()
-            except RetriableError:
-                if time.monotonic() > ends_at:
-                    raise
-            failures += 1
-            await self._cluster.pause(failures)
-
-
-def _description(told: MetadataResponseTopic) -> TopicDescription:
-    return TopicDescription(
-        told.name or "",
-        told.topic_id,
-        told.is_internal,
-        tuple(
-            PartitionDescription(
-                each.partition_index,
-                each.leader_id if each.leader_id >= 0 else None,
-                each.leader_epoch if each.leader_epoch >= 0 else None,
-                tuple(each.replica_nodes),
-                tuple(each.isr_nodes),
-            )
-            for each in sorted(told.partitions, key=lambda partition: partition.partition_index)
-        ),
-    )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from odradek.client import Admin, ClientError, Consumer, PreparedTxnState, Producer, RetriableError, TopicPartition
-from odradek.client.admin import NewTopic
+from odradek.client.administration.topics import NewTopic
 from odradek.client.producing.partitioner import partition_for_key
 from odradek.spark.names import Sink
 from protocol.errors import ErrorCode

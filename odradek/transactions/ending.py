@@ -7,8 +7,8 @@ By a marker in one partition, for a transaction that no coordinator knows.
 
 from __future__ import annotations
 
-from odradek.admin.cluster import Cluster
-from odradek.admin.connection import AdminError, check
+from odradek.client.administration.asking import Asking
+from odradek.client.errors import ClientError, check
 from odradek.transactions.hanging import OpenTransaction, owner_of
 from odradek.transactions.listing import ONGOING, Described, describe, ids_by_producer
 from protocol.messages.init_producer_id_request import InitProducerIdRequest
@@ -26,47 +26,48 @@ INIT_PRODUCER_ID = 5  # the newest that does not know of two-phase commit
 TIMEOUT_MS = 30_000  # of the id, after it was ended by force: that of an admin request, as Kafka's tool does it
 
 
-def abort_by_coordinator(cluster: Cluster, transactional_id: str) -> None:
-    """Returns when the abort is complete. Raises AdminError, so also where nothing is open (the producer would be
+async def abort_by_coordinator(asking: Asking, transactional_id: str) -> None:
+    """Returns when the abort is complete. Raises ClientError, so also where nothing is open (the producer would be
     fenced for nothing), and where the transaction is of a two-phase commit."""
-    found = describe(cluster, transactional_id)
+    found = await describe(asking, transactional_id)
     if found.state != ONGOING:
-        raise AdminError(f"{transactional_id!r} has no open transaction: its state is {found.state}")
+        raise ClientError(f"{transactional_id!r} has no open transaction: its state is {found.state}")
     if found.is_two_phase:
-        raise AdminError(
+        raise ClientError(
             f"the transaction of {transactional_id!r} is part of a two-phase commit, whose coordinator may have decided"
             f" to commit it; if nobody can tell: force-terminate --transactional-id {transactional_id}"
         )
-    _take_over(cluster, found, found.timeout_ms)
+    await _take_over(asking, found, found.timeout_ms)
 
 
-def force_terminate(cluster: Cluster, transactional_id: str) -> Described:
+async def force_terminate(asking: Asking, transactional_id: str) -> Described:
     """Aborts what is open, fences the owner, and makes the id an ordinary one from now on.
 
-    Returns what there was before, when that is complete. Raises AdminError, so also where nothing is known of the id.
+    Returns what there was before, when that is complete. Raises ClientError, so also where nothing is known of the id.
     """
-    found = describe(cluster, transactional_id)
-    _take_over(cluster, found, TIMEOUT_MS)
+    found = await describe(asking, transactional_id)
+    await _take_over(asking, found, TIMEOUT_MS)
     return found
 
 
-def _take_over(cluster: Cluster, found: Described, timeout_ms: int) -> None:
-    broker = cluster.broker(found.coordinator)
+async def _take_over(asking: Asking, found: Described, timeout_ms: int) -> None:
     request = InitProducerIdRequest(transactional_id=found.transactional_id, transaction_timeout_ms=timeout_ms)
 
-    def fence() -> None:
+    async def fence() -> None:
         # While the abort is under way the answer is CONCURRENT_TRANSACTIONS.
-        answer = broker.ask(request, InitProducerIdResponse, highest=INIT_PRODUCER_ID)
+        answer = await asking.cluster.ask(
+            request, InitProducerIdResponse, node_id=found.coordinator, max_version=INIT_PRODUCER_ID
+        )
         check(answer.error_code, f"to end the transaction of {found.transactional_id!r}")
 
-    cluster.patiently(fence)
+    await asking.patiently(fence)
 
 
-def abort_by_marker(cluster: Cluster, transaction: OpenTransaction) -> None:
-    """Raises AdminError, so also where a coordinator knows the transaction: a marker behind its back would tear it."""
-    owner = owner_of(cluster, transaction, ids_by_producer(cluster, [transaction.producer_id]))
+async def abort_by_marker(asking: Asking, transaction: OpenTransaction) -> None:
+    """Raises ClientError, so also where a coordinator knows the transaction: a marker behind its back would tear it."""
+    owner = await owner_of(asking, transaction, await ids_by_producer(asking, [transaction.producer_id]))
     if owner is not None:
-        raise AdminError(
+        raise ClientError(
             f"it belongs to the transactional id {owner.transactional_id!r} ({owner.state}), whose coordinator ends it"
             f" {owner.timeout_ms} ms after its start; to end it now: abort --transactional-id {owner.transactional_id}"
         )
@@ -78,8 +79,11 @@ def abort_by_marker(cluster: Cluster, transaction: OpenTransaction) -> None:
         topics=[topic],
         coordinator_epoch=transaction.coordinator_epoch or FIRST_COORDINATOR_EPOCH,
     )
-    answer = cluster.broker(transaction.leader_id).ask(
-        WriteTxnMarkersRequest(markers=[marker]), WriteTxnMarkersResponse, highest=WITHOUT_TRANSACTION_VERSION
+    answer = await asking.broker(
+        transaction.leader_id,
+        WriteTxnMarkersRequest(markers=[marker]),
+        WriteTxnMarkersResponse,
+        max_version=WITHOUT_TRANSACTION_VERSION,
     )
     for of_producer in answer.markers:
         for of_topic in of_producer.topics:

@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from odradek.admin.cluster import Cluster, PartitionOf, by_topic
-from odradek.admin.connection import AdminError, Refused, check
+from odradek.client.administration.asking import Asking, by_topic
+from odradek.client.errors import ClientError, check
 from odradek.transactions.listing import Described, describe, ids_by_producer
+from odradek.transactions.partitions import PartitionOf
 from protocol.errors import ErrorCode
 from protocol.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
 from protocol.messages.describe_producers_response import DescribeProducersResponse
@@ -32,8 +33,8 @@ class OpenTransaction:
         return max(0, now_ms - self.last_timestamp_ms)
 
 
-def open_transactions(cluster: Cluster, partitions: Iterable[PartitionOf]) -> list[OpenTransaction]:
-    """Of every partition that has a leader. Raises AdminError."""
+async def open_transactions(asking: Asking, partitions: Iterable[PartitionOf]) -> list[OpenTransaction]:
+    """Of every partition that has a leader. Raises ClientError."""
     found: list[OpenTransaction] = []
     by_leader: dict[int, list[tuple[str, int]]] = {}
     for each in partitions:
@@ -41,7 +42,7 @@ def open_transactions(cluster: Cluster, partitions: Iterable[PartitionOf]) -> li
             by_leader.setdefault(each.leader_id, []).append((each.topic, each.partition))
     for leader_id, members in by_leader.items():
         topics = [TopicRequest(name=name, partition_indexes=indexes) for name, indexes in by_topic(members).items()]
-        answer = cluster.broker(leader_id).ask(DescribeProducersRequest(topics=topics), DescribeProducersResponse)
+        answer = await asking.broker(leader_id, DescribeProducersRequest(topics=topics), DescribeProducersResponse)
         for topic in answer.topics:
             for partition in topic.partitions:
                 name = f"the producers of {topic.name}-{partition.partition_index}"
@@ -63,7 +64,7 @@ def open_transactions(cluster: Cluster, partitions: Iterable[PartitionOf]) -> li
     return found
 
 
-def owner_of(cluster: Cluster, transaction: OpenTransaction, ids: dict[int, str]) -> Described | None:
+async def owner_of(asking: Asking, transaction: OpenTransaction, ids: dict[int, str]) -> Described | None:
     """The transaction of a coordinator that this one is part of, and that will end it; None if there is none.
 
     ids  from `ids_by_producer`
@@ -72,8 +73,8 @@ def owner_of(cluster: Cluster, transaction: OpenTransaction, ids: dict[int, str]
     if transactional_id is None:
         return None
     try:
-        found = describe(cluster, transactional_id)
-    except Refused as refusal:
+        found = await describe(asking, transactional_id)
+    except ClientError as refusal:
         if refusal.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:  # forgotten meanwhile
             return None
         raise
@@ -81,19 +82,19 @@ def owner_of(cluster: Cluster, transaction: OpenTransaction, ids: dict[int, str]
     return found if found.producer_id == transaction.producer_id and is_part else None
 
 
-def find_hanging(cluster: Cluster, partitions: Sequence[PartitionOf], before_ms: int) -> list[OpenTransaction]:
-    """Those whose last record is older than `before_ms`. Raises AdminError."""
-    candidates = [each for each in open_transactions(cluster, partitions) if each.last_timestamp_ms < before_ms]
-    ids = ids_by_producer(cluster, (each.producer_id for each in candidates))
-    return [each for each in candidates if owner_of(cluster, each, ids) is None]
+async def find_hanging(asking: Asking, partitions: Sequence[PartitionOf], before_ms: int) -> list[OpenTransaction]:
+    """Those whose last record is older than `before_ms`. Raises ClientError."""
+    candidates = [each for each in await open_transactions(asking, partitions) if each.last_timestamp_ms < before_ms]
+    ids = await ids_by_producer(asking, (each.producer_id for each in candidates))
+    return [each for each in candidates if await owner_of(asking, each, ids) is None]
 
 
-def transaction_at(cluster: Cluster, partition: PartitionOf, start_offset: int) -> OpenTransaction:
-    """Raises AdminError where none begins at that offset."""
-    found = open_transactions(cluster, [partition])
+async def transaction_at(asking: Asking, partition: PartitionOf, start_offset: int) -> OpenTransaction:
+    """Raises ClientError where none begins at that offset."""
+    found = await open_transactions(asking, [partition])
     for each in found:
         if each.start_offset == start_offset:
             return each
     others = ", ".join(str(each.start_offset) for each in found) or "none is open there"
     name = f"{partition.topic}-{partition.partition}"
-    raise AdminError(f"no open transaction of {name} begins at offset {start_offset}; those open begin at: {others}")
+    raise ClientError(f"no open transaction of {name} begins at offset {start_offset}; those open begin at: {others}")

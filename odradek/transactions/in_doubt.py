@@ -7,10 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from odradek.admin.cluster import Cluster, PartitionOf, by_topic
-from odradek.admin.connection import check
+from odradek.client.administration.asking import Asking, by_topic
+from odradek.client.errors import check
 from odradek.transactions.hanging import OpenTransaction, open_transactions
 from odradek.transactions.listing import ONGOING, Described, Wanted, describe_listed, list_transactions
+from odradek.transactions.partitions import PartitionOf, list_partitions
 from protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.list_offsets_response import ListOffsetsResponse
 from protocol.topic_partition import TopicPartition
@@ -37,21 +38,22 @@ class InDoubt:
     holds: tuple[Held, ...]
 
 
-def find_in_doubt(
-    cluster: Cluster, now_ms: int, *, longer_than_ms: int, two_phase_longer_than_ms: int
+async def find_in_doubt(
+    asking: Asking, now_ms: int, *, longer_than_ms: int, two_phase_longer_than_ms: int
 ) -> list[InDoubt]:
-    """The open transactions that are older than that, oldest first. Raises AdminError."""
+    """The open transactions that are older than that, oldest first. Raises ClientError."""
     found = [
         each
-        for each in describe_listed(cluster, list_transactions(cluster, Wanted(states=(ONGOING,))))
+        for each in await describe_listed(asking, await list_transactions(asking, Wanted(states=(ONGOING,))))
         if each.state == ONGOING
         and (each.open_for_ms(now_ms) or 0) >= (two_phase_longer_than_ms if each.is_two_phase else longer_than_ms)
     ]
     wanted = {topic_partition for each in found for topic_partition in each.partitions}
     # All topics are asked for: one of these may have been deleted.
-    partitions = [each for each in cluster.partitions() if (each.topic, each.partition) in wanted] if wanted else []
-    oldest = oldest_in(open_transactions(cluster, partitions))
-    ends = end_offsets(cluster, partitions)
+    all_partitions = await list_partitions(asking) if wanted else []
+    partitions = [each for each in all_partitions if (each.topic, each.partition) in wanted]
+    oldest = oldest_in(await open_transactions(asking, partitions))
+    ends = await end_offsets(asking, partitions)
     return [
         InDoubt(each, tuple(held(each, oldest, ends)))
         for each in sorted(found, key=lambda each: (each.started_ms or 0, each.transactional_id))
@@ -76,8 +78,8 @@ def held(
             yield Held(*topic_partition, first.start_offset, ends[topic_partition] - first.start_offset)
 
 
-def end_offsets(cluster: Cluster, partitions: Iterable[PartitionOf]) -> dict[TopicPartition, int]:
-    """One past the last record, of every partition that has a leader. Raises AdminError."""
+async def end_offsets(asking: Asking, partitions: Iterable[PartitionOf]) -> dict[TopicPartition, int]:
+    """One past the last record, of every partition that has a leader. Raises ClientError."""
     by_leader: dict[int, list[TopicPartition]] = {}
     for each in partitions:
         if each.leader_id is not None:
@@ -92,7 +94,7 @@ def end_offsets(cluster: Cluster, partitions: Iterable[PartitionOf]) -> dict[Top
             for name, indexes in by_topic(members).items()
         ]
         request = ListOffsetsRequest(replica_id=A_CONSUMER, topics=topics)
-        for topic in cluster.broker(leader_id).ask(request, ListOffsetsResponse).topics:
+        for topic in (await asking.broker(leader_id, request, ListOffsetsResponse)).topics:
             for partition in topic.partitions:
                 check(partition.error_code, f"the end of {topic.name}-{partition.partition_index}")
                 ends[topic.name, partition.partition_index] = partition.offset

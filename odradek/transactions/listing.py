@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from odradek.admin.cluster import Cluster
-from odradek.admin.connection import AdminError, Connection, check
+from odradek.client.administration.asking import Asking
+from odradek.client.errors import STALE_COORDINATOR, ClientError, check, code_of
+from odradek.client.network.cluster import CoordinatorType
 from protocol.errors import ErrorCode
 from protocol.messages.describe_transactions_request import DescribeTransactionsRequest
 from protocol.messages.describe_transactions_response import DescribeTransactionsResponse, TransactionState
@@ -58,78 +59,72 @@ class Wanted:
     pattern: str | None = None
 
 
-def list_transactions(cluster: Cluster, wanted: Wanted) -> list[Listed]:
-    """Of all brokers. Raises AdminError.
+async def list_transactions(asking: Asking, wanted: Wanted) -> list[Listed]:
+    """Of all brokers. Raises ClientError.
 
     longer_than_ms counts from the start of the last transaction. Ids that never had one pass it, in Kafka as here: ask
     for the state Ongoing with it.
     """
     return sorted(
-        (found for node_id in cluster.node_ids for found in _list_of(cluster, node_id, wanted)),
+        [found for node_id in await asking.node_ids() for found in await _list_of(asking, node_id, wanted)],
         key=lambda each: each.transactional_id,
     )
 
 
-def _list_of(cluster: Cluster, node_id: int, wanted: Wanted) -> list[Listed]:
-    broker = cluster.broker(node_id)
-    _refuse_what_is_too_new(broker, wanted)
+async def _list_of(asking: Asking, node_id: int, wanted: Wanted) -> list[Listed]:
     request = ListTransactionsRequest(
         state_filters=list(wanted.states),
         producer_id_filters=list(wanted.producer_ids),
         duration_filter=-1 if wanted.longer_than_ms is None else wanted.longer_than_ms,
         transactional_id_pattern=wanted.pattern,
     )
+    since = PATTERN_SINCE if wanted.pattern else DURATION_SINCE if wanted.longer_than_ms is not None else 0
 
-    def ask() -> ListTransactionsResponse:
-        answer = broker.ask(request, ListTransactionsResponse)
+    async def ask() -> ListTransactionsResponse:
+        answer = await asking.cluster.ask(request, ListTransactionsResponse, node_id=node_id, min_version=since)
         check(answer.error_code, f"the transactions of broker {node_id}")
         return answer
 
-    answer = cluster.patiently(ask)
+    answer = await asking.patiently(ask)
     if answer.unknown_state_filters:
-        raise AdminError(f"broker {node_id} knows no state {', '.join(answer.unknown_state_filters)}")
+        raise ClientError(f"broker {node_id} knows no state {', '.join(answer.unknown_state_filters)}")
     return [
         Listed(each.transactional_id, node_id, each.producer_id, each.transaction_state)
         for each in answer.transaction_states
     ]
 
 
-def _refuse_what_is_too_new(broker: Connection, wanted: Wanted) -> None:
-    version = broker.version_for(ListTransactionsRequest)
-    if wanted.longer_than_ms is not None and version < DURATION_SINCE:
-        raise AdminError("this broker cannot select transactions by their age")
-    if wanted.pattern and version < PATTERN_SINCE:
-        raise AdminError("this broker cannot select transactional ids by a pattern")
+async def describe(asking: Asking, transactional_id: str) -> Described:
+    """Raises ClientError, so also where nothing is known of it."""
 
-
-def describe(cluster: Cluster, transactional_id: str) -> Described:
-    """Raises AdminError, so also where nothing is known of it."""
-    node_id = cluster.coordinator(transactional_id)
-
-    def ask() -> Described:
-        (found,) = _describe_at(cluster, node_id, [transactional_id])
+    async def ask() -> Described:
+        node_id = await asking.cluster.coordinator(transactional_id, CoordinatorType.TRANSACTION)
+        (found,) = await _describe_at(asking, node_id, [transactional_id])
+        if code_of(found.error_code) in STALE_COORDINATOR:
+            asking.cluster.forget_coordinator(transactional_id, CoordinatorType.TRANSACTION)
         check(found.error_code, f"the transactional id {transactional_id!r}")
         return _described(found, node_id)
 
-    return cluster.patiently(ask)
+    return await asking.patiently(ask)
 
 
-def describe_listed(cluster: Cluster, listed: Iterable[Listed]) -> list[Described]:
-    """Those that their coordinators still know. Raises AdminError."""
+async def describe_listed(asking: Asking, listed: Iterable[Listed]) -> list[Described]:
+    """Those that their coordinators still know. Raises ClientError."""
     by_coordinator: dict[int, list[str]] = {}
     for each in listed:
         by_coordinator.setdefault(each.coordinator, []).append(each.transactional_id)
     return [
         _described(found, node_id)
         for node_id, transactional_ids in by_coordinator.items()
-        for found in _describe_at(cluster, node_id, transactional_ids)
+        for found in await _describe_at(asking, node_id, transactional_ids)
         if found.error_code == ErrorCode.NONE.value
     ]
 
 
-def _describe_at(cluster: Cluster, node_id: int, transactional_ids: list[str]) -> list[TransactionState]:
+async def _describe_at(asking: Asking, node_id: int, transactional_ids: list[str]) -> list[TransactionState]:
     request = DescribeTransactionsRequest(transactional_ids=transactional_ids)
-    return cluster.broker(node_id).ask(request, DescribeTransactionsResponse).transaction_states
+    answer = await asking.cluster.ask(request, DescribeTransactionsResponse, node_id=node_id)
+    return answer.transaction_states
 
 
 def _described(found: TransactionState, node_id: int) -> Described:
@@ -145,9 +140,10 @@ def _described(found: TransactionState, node_id: int) -> Described:
     )
 
 
-def ids_by_producer(cluster: Cluster, producer_ids: Iterable[int]) -> dict[int, str]:
+async def ids_by_producer(asking: Asking, producer_ids: Iterable[int]) -> dict[int, str]:
     """Which transactional id a producer id belongs to; those that no coordinator knows are missing."""
     wanted = sorted(set(producer_ids))
     if not wanted:
         return {}
-    return {each.producer_id: each.transactional_id for each in list_transactions(cluster, Wanted(producer_ids=wanted))}
+    found = await list_transactions(asking, Wanted(producer_ids=wanted))
+    return {each.producer_id: each.transactional_id for each in found}

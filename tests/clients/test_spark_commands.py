@@ -64,7 +64,7 @@ async def test_what_a_query_left_open_is_told_and_ended_as_its_ledger_says(broke
 
 
 async def test_a_sink_that_nobody_knows_is_refused(broker: Broker) -> None:
-    text = await asyncio.to_thread(odradek, "spark", "recover", "spark.none", "-b", broker.bootstrap, status=1)
+    text = await asyncio.to_thread(odradek, "spark", "recover", "spark.none", "-b", broker.bootstrap, status=4)
     assert "there is no sink 'spark.none'" in text
 
 

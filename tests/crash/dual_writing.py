@@ -20,9 +20,8 @@ import psycopg
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.cimpl import TopicPartition as Assigned
 
-from odradek.admin.cluster import Cluster
+from odradek.client.sync import Admin
 from odradek.dualwrite import DualWrite
-from odradek.transactions.listing import describe
 from tests.checker.dual_writes import Began, Event, Looked, Prepared, Recovered, RecoveryBegan, Told
 from tests.checker.history import Answer
 from tests.crash.dual_writer import PARTITIONS, POSTGRESQL, SQLITE, TOPIC, TRANSACTIONAL_ID, Job
@@ -201,8 +200,8 @@ def look(database: Database, bootstrap: str) -> Looked:
 
 def is_open(bootstrap: str) -> bool:
     """Whether the coordinator has a transaction that nobody has decided."""
-    with Cluster(bootstrap) as cluster:
-        return describe(cluster, TRANSACTIONAL_ID).state == "Ongoing"
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        return admin.describe_transactions([TRANSACTIONAL_ID])[TRANSACTIONAL_ID].state == "Ongoing"
 
 
 def committed_messages(bootstrap: str) -> Iterator[tuple[int, int, str]]:

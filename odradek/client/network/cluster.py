@@ -330,20 +330,28 @@ class Cluster:
         node = self._nodes.get(node_id)
         if node is None:
             raise RetriableError(f"nothing is known of a broker {node_id}", ErrorCode.BROKER_NOT_AVAILABLE)
-        return await self._connect(node.host, node.port, channel)
+        try:
+            return await self._connect(node.host, node.port, channel)
+        except RetriableError as error:
+            if (node.host, node.port) in self._bootstrap or self._is_closed:
+                raise
+            where = f"{error}; that is what broker {node_id} advertises to clients (advertised.listeners)"
+            raise RetriableError(where, error.code) from None
 
     async def _any(self) -> Connection:
         for (_, _, channel), connection in self._connections.items():
             if channel == MAIN and connection.is_open:
                 return connection
-        failures: list[str] = []
+        failures: list[RetriableError] = []
         addresses = dict.fromkeys([*((node.host, node.port) for node in self._nodes.values()), *self._bootstrap])
         for host, port in addresses:
             try:
                 return await self._connect(host, port)
             except RetriableError as error:
-                failures.append(str(error))
-        raise RetriableError("; ".join(failures), ErrorCode.BROKER_NOT_AVAILABLE)
+                failures.append(error)
+        codes = {error.code for error in failures}
+        code = codes.pop() if len(codes) == 1 else None
+        raise RetriableError("; ".join(map(str, failures)), code or ErrorCode.BROKER_NOT_AVAILABLE)
 
     async def _connect(self, host: str, port: int, channel: str = MAIN) -> Connection:
         """One attempt at a time for each address, shared by its callers; cancelling a caller does not cancel it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
@@ -22,6 +23,8 @@ M = TypeVar("M", bound=Message)
 
 MAX_RESPONSE_BYTES = 1 << 30  # less than what a web server that says "HTTP" seems to announce
 SHARED_BUFFER_BYTES = 1 << 16
+TLS_RECORDS = frozenset({0x1503, 0x1603})  # an alert or a handshake where the length of an answer should be
+HTTP = int.from_bytes(b"HTTP", "big")
 LARGEST_CORRELATION_ID = 2**31 - 1
 ERROR_CODE_AT = 4  # in an answer to ApiVersions, behind the correlation id, in all versions
 VERSION_OF_THE_FIRST_CLIENTS = 0
@@ -98,7 +101,8 @@ class Connection(asyncio.BufferedProtocol):
         except TimeoutError:
             raise RetriableError(f"no connection to {name} in {request_timeout_ms:g} ms") from None
         except OSError as error:
-            raise RetriableError(f"no broker can be reached at {name}: {error.strerror or error}") from None
+            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
+            raise RetriableError(f"no broker can be reached at {name}: {reason}") from None
         try:
             await connection._agree()
         except BaseException:
@@ -236,6 +240,10 @@ class Connection(asyncio.BufferedProtocol):
         shared, position, filled = self._shared, 0, self._filled
         while filled - position >= LENGTH_BYTES:
             (size,) = LENGTH.unpack_from(shared, position)
+            if size >> 16 in TLS_RECORDS and not self.versions.served:
+                raise MalformedMessage("it answers with TLS, and was asked in plain text")
+            if size == HTTP and not self.versions.served:
+                raise MalformedMessage("it answers with HTTP")
             if not LENGTH_BYTES <= size <= MAX_RESPONSE_BYTES:
                 raise MalformedMessage(f"it announced an answer of {size} bytes")
             start = position + LENGTH_BYTES

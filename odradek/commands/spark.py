@@ -1,40 +1,55 @@
-"""The commands `odradek spark …`. None of them needs Spark."""
+"""`odradek spark`: what queries that write exactly once have decided, and have left open. Needs no Spark."""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import sys
 import time
 from collections.abc import Coroutine
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-import typer
+from odradek.commands.errors import DONE, NOT_FOUND, CommandError
+from odradek.commands.options import add_connection, add_json
+from odradek.commands.output import duration, print_rows
 
 T = TypeVar("T")
 
-app = typer.Typer(
-    name="spark",
-    help="Queries of Spark that write exactly once: what they have decided, and what they have left open.",
-    no_args_is_help=True,
-)
 
-BootstrapServer = Annotated[
-    str, typer.Option("--bootstrap-server", "-b", help="A broker of the cluster.", metavar="HOST:PORT")
-]
-Json = Annotated[bool, typer.Option("--json", help="As a JSON array.")]
-LOCAL = "localhost:9092"
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+
+    listing = actions.add_parser(
+        "sinks", help="the last batch that each sink has decided, and transactions that readers of its output wait for"
+    )
+    add_json(listing)
+    add_connection(listing)
+    listing.set_defaults(run=sinks_)
+
+    recovering = actions.add_parser(
+        "recover",
+        help="end what a query has left open, so that readers go on",
+        description="Commit what a query had decided, and abort the rest, so that readers go on. For queries that will"
+        " not be started again; those that are do it by themselves. A query that runs meanwhile fails once, and writes"
+        " its batch again.",
+    )
+    recovering.add_argument("sink", metavar="SINK", help="the name of the sink, from `odradek spark sinks`")
+    recovering.add_argument(
+        "--run",
+        metavar="ID",
+        dest="run_id",
+        help="abort only what this run has left open (its id)",
+    )
+    add_connection(recovering)
+    recovering.set_defaults(run=recover)
 
 
-@app.command("sinks")
-def sinks_(bootstrap_server: BootstrapServer = LOCAL, json: Json = False) -> None:
-    """All sinks: the last batch that was decided, and transactions that readers of the output wait for."""
+def sinks_(options: argparse.Namespace) -> int:
     from odradek.spark.ledger import Brokers
     from odradek.spark.sinks import COMMIT, sinks
-    from odradek.transactions.printing import duration, print_rows
 
     now_ms = time.time_ns() // 1_000_000
     rows = []
-    for state in _run(sinks(Brokers(bootstrap_server, bootstrap_timeout_ms=0))):
+    for state in _run(sinks(Brokers(options.bootstrap_server, bootstrap_timeout_ms=0))):
         entry = state.entry
         verdicts = [state.verdict(each.transactional_id) for each in state.open]
         since_ms = state.since_ms
@@ -50,7 +65,7 @@ def sinks_(bootstrap_server: BootstrapServer = LOCAL, json: Json = False) -> Non
                     for each, verdict in zip(state.open, verdicts, strict=True)
                 ],
             }
-            if json
+            if options.json
             else {
                 "sink": state.name,
                 "batch": None if entry is None or entry.batch < 0 else entry.batch,
@@ -72,33 +87,23 @@ def sinks_(bootstrap_server: BootstrapServer = LOCAL, json: Json = False) -> Non
         "since": "FOR",
         "recover": "RECOVER WOULD FIND",
     }
-    print_rows(rows, columns, as_json=json, empty="No query has written exactly once to this cluster.")
+    print_rows(rows, columns, as_json=options.json, empty="No query has written exactly once to this cluster.")
+    return DONE
 
 
-@app.command()
-def recover(
-    sink: Annotated[str, typer.Argument(help="The name of the sink, from `odradek spark sinks`.", metavar="SINK")],
-    bootstrap_server: BootstrapServer = LOCAL,
-    run: Annotated[
-        str | None, typer.Option(help="Abort only what this run has left open (its id, or the first 8 characters).")
-    ] = None,
-) -> None:
-    """End what a query has left open: commit what it had decided, abort the rest, so that readers go on.
-
-    For queries that will not be started again; those that are do it by themselves. A query that runs meanwhile fails
-    once, and writes its batch again.
-    """
+def recover(options: argparse.Namespace) -> int:
     from odradek.spark.ledger import Brokers
     from odradek.spark.names import sink_of
     from odradek.spark.sinks import COMMIT, sinks
     from odradek.spark.two_phase import TwoPhaseSink
 
-    brokers = Brokers(bootstrap_server, bootstrap_timeout_ms=0)
+    sink, run = options.sink, options.run_id
+    brokers = Brokers(options.bootstrap_server, bootstrap_timeout_ms=0)
 
     async def work() -> tuple[int, int]:
         state = next((each for each in await sinks(brokers) if each.name == sink), None)
         if state is None:
-            raise ValueError(f"there is no sink {sink!r}; `odradek spark sinks` lists them")
+            raise CommandError(f"there is no sink {sink!r}; `odradek spark sinks` lists them", NOT_FOUND)
         two_phase = TwoPhaseSink(brokers, sink_of(sink))
         try:
             await two_phase.recover(run)
@@ -115,14 +120,13 @@ def recover(
 
     committed, aborted = _run(work())
     print(f"{sink}: committed {committed}, aborted {aborted}; readers of its output wait for nothing of it.")
+    return DONE
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    from odradek.client import ClientError
     from odradek.spark.two_phase import SinkError
 
     try:
         return asyncio.run(work)
-    except (ClientError, SinkError, ValueError) as error:
-        print(f"odradek spark: {error}", file=sys.stderr)
-        raise typer.Exit(1) from None
+    except SinkError as error:
+        raise CommandError(str(error)) from None

@@ -1,0 +1,145 @@
+"""Settings of topics, brokers and groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from odradek.client.administration.asking import Asking
+from odradek.client.errors import check
+from protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
+from protocol.messages.describe_configs_response import DescribeConfigsResponse
+from protocol.messages.incremental_alter_configs_request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
+
+
+class ConfigType(Enum):
+    """The kinds of things that have settings; the values are those of the wire."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigResource(NamedTuple):
+    """`name`: of the topic or group, the id of a broker; "" are the settings that all brokers share."""
+
+    type: ConfigType
+    name: str
+
+
+class AlterOperation(Enum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigChange(NamedTuple):
+    """`value` is None for DELETE, which brings back what holds without the setting."""
+
+    operation: AlterOperation
+    name: str
+    value: str | None = None
+
+
+# Where a value comes from, by the number of the wire.
+SOURCES = {
+    1: "DYNAMIC_TOPIC_CONFIG",
+    2: "DYNAMIC_BROKER_CONFIG",
+    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    4: "STATIC_BROKER_CONFIG",
+    5: "DEFAULT_CONFIG",
+    6: "DYNAMIC_BROKER_LOGGER_CONFIG",
+    7: "CLIENT_METRICS_CONFIG",
+    8: "GROUP_CONFIG",
+}
+DEFAULTS = frozenset({"DEFAULT_CONFIG", "STATIC_BROKER_CONFIG"})  # not set for the resource itself, nor at run time
+ASKED_OF_THE_BROKER = frozenset({ConfigType.BROKER, ConfigType.BROKER_LOGGER})
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """`value` is None where it is sensitive, or not set. `source` is named as in Kafka: DEFAULT_CONFIG …"""
+
+    name: str
+    value: str | None
+    source: str
+    is_read_only: bool
+    is_sensitive: bool
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether it was set at run time, which `alter_configs` takes back."""
+        return self.source not in DEFAULTS
+
+
+async def describe_configs(asking: Asking, resource: ConfigResource) -> list[ConfigEntry]:
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(
+                resource_type=resource.type.value, resource_name=resource.name, configuration_keys=None
+            )
+        ]
+    )
+    node_id = _asked(resource)
+    if node_id is None:
+        answer = await asking.any_broker(request, DescribeConfigsResponse)
+    else:
+        answer = await asking.broker(node_id, request, DescribeConfigsResponse)
+    (told,) = answer.results
+    check(told.error_code, _named(resource), told.error_message)
+    return [
+        ConfigEntry(
+            each.name,
+            each.value,
+            SOURCES.get(each.config_source, f"UNKNOWN_{each.config_source}"),
+            each.read_only,
+            each.is_sensitive,
+        )
+        for each in sorted(told.configs, key=lambda config: config.name)
+    ]
+
+
+async def alter_configs(
+    asking: Asking, changes: Mapping[ConfigResource, Iterable[ConfigChange]], *, validate_only: bool
+) -> None:
+    for resource, wanted in changes.items():
+        request = IncrementalAlterConfigsRequest(
+            resources=[
+                AlterConfigsResource(
+                    resource_type=resource.type.value,
+                    resource_name=resource.name,
+                    configs=[
+                        AlterableConfig(name=name, config_operation=operation.value, value=value)
+                        for operation, name, value in wanted
+                    ],
+                )
+            ],
+            validate_only=validate_only,
+        )
+        node_id = _asked(resource)
+        if node_id is None:
+            answer = await asking.any_broker(request, IncrementalAlterConfigsResponse)
+        else:
+            answer = await asking.broker(node_id, request, IncrementalAlterConfigsResponse)
+        for told in answer.responses:
+            check(told.error_code, _named(resource), told.error_message)
+
+
+def _asked(resource: ConfigResource) -> int | None:
+    """A broker tells and changes its own settings only."""
+    return int(resource.name) if resource.type in ASKED_OF_THE_BROKER and resource.name else None
+
+
+def _named(resource: ConfigResource) -> str:
+    kind = resource.type.name.lower().replace("_", " ")
+    return f"the settings of the {kind} {resource.name!r}" if resource.name else "the settings that all brokers share"

@@ -1,0 +1,272 @@
+"""Groups of every type, and the offsets that consumer groups have committed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from odradek.client.administration.asking import Asking, by_topic
+from odradek.client.consuming.assignors import assigned_partitions
+from odradek.client.consuming.group_offsets import GroupOffsets
+from odradek.client.errors import ClientError, check
+from odradek.client.network.cluster import CoordinatorType
+from odradek.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from protocol.errors import ErrorCode
+from protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
+from protocol.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse
+from protocol.messages.delete_groups_request import DeleteGroupsRequest
+from protocol.messages.delete_groups_response import DeleteGroupsResponse
+from protocol.messages.describe_groups_request import DescribeGroupsRequest
+from protocol.messages.describe_groups_response import DescribeGroupsResponse
+from protocol.messages.list_groups_request import ListGroupsRequest
+from protocol.messages.list_groups_response import ListGroupsResponse
+from protocol.messages.offset_delete_request import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from protocol.messages.offset_delete_response import OffsetDeleteResponse
+from protocol.messages.offset_fetch_request import OffsetFetchRequest
+from protocol.messages.offset_fetch_response import OffsetFetchResponse
+from protocol.messages.share_group_describe_request import ShareGroupDescribeRequest
+from protocol.messages.share_group_describe_response import ShareGroupDescribeResponse
+
+CONSUMER_PROTOCOL = "consumer"  # the protocol type of classic groups whose members are consumers
+FETCH_OF_ONE_GROUP = 7
+DEAD = "Dead"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """`type`: Classic, Consumer, Share or Streams; "" where the broker does not say. `state` as brokers spell it."""
+
+    group_id: str
+    type: str
+    protocol_type: str
+    state: str
+    coordinator: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    host: str
+    assignment: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """`epoch` is None for classic groups, which have no group epoch."""
+
+    group_id: str
+    type: str
+    state: str
+    assignor: str
+    coordinator: int
+    epoch: int | None
+    members: tuple[MemberDescription, ...]
+
+
+async def list_groups(asking: Asking, *, states: Iterable[str], types: Iterable[str]) -> list[GroupListing]:
+    request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
+
+    async def ask(node_id: int) -> list[GroupListing]:
+        async def once() -> ListGroupsResponse:
+            answer = await asking.cluster.ask(request, ListGroupsResponse, node_id=node_id)
+            check(answer.error_code, f"the groups of broker {node_id}")
+            return answer
+
+        return [
+            GroupListing(each.group_id, each.group_type, each.protocol_type, each.group_state, node_id)
+            for each in (await asking.patiently(once)).groups
+        ]
+
+    found = await asyncio.gather(*(ask(node_id) for node_id in await asking.node_ids()))
+    return sorted((each for listed in found for each in listed), key=lambda listing: listing.group_id)
+
+
+async def describe_group(asking: Asking, group_id: str) -> GroupDescription:
+    """Whatever its type is. A group that does not exist is GROUP_ID_NOT_FOUND."""
+    for describe in (_describe_consumer_group, _describe_classic_group):
+        try:
+            return await describe(asking, group_id)
+        except ClientError as error:
+            if error.code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+                raise
+            missing = error
+    raise missing
+
+
+async def _describe_consumer_group(asking: Asking, group_id: str) -> GroupDescription:
+    request = ConsumerGroupDescribeRequest(group_ids=[group_id])
+
+    async def ask() -> ConsumerGroupDescribeResponse:
+        answer = await asking.group_coordinator(group_id, request, ConsumerGroupDescribeResponse)
+        asking.check_group(group_id, answer.groups[0].error_code, answer.groups[0].error_message)
+        return answer
+
+    (told,) = (await asking.patiently(ask)).groups
+    return GroupDescription(
+        group_id,
+        "Consumer",
+        told.group_state,
+        told.assignor_name,
+        await _coordinator(asking, group_id),
+        told.group_epoch,
+        tuple(
+            MemberDescription(
+                each.member_id,
+                each.instance_id,
+                each.client_id,
+                each.client_host,
+                tuple(
+                    TopicPartition(topic.topic_name, index)
+                    for topic in each.assignment.topic_partitions
+                    for index in topic.partitions
+                ),
+            )
+            for each in told.members
+        ),
+    )
+
+
+async def describe_share_group(asking: Asking, group_id: str) -> GroupDescription:
+    request = ShareGroupDescribeRequest(group_ids=[group_id])
+
+    async def ask() -> ShareGroupDescribeResponse:
+        answer = await asking.group_coordinator(group_id, request, ShareGroupDescribeResponse)
+        asking.check_group(group_id, answer.groups[0].error_code, answer.groups[0].error_message)
+        return answer
+
+    (told,) = (await asking.patiently(ask)).groups
+    return GroupDescription(
+        group_id,
+        "Share",
+        told.group_state,
+        told.assignor_name,
+        await _coordinator(asking, group_id),
+        told.group_epoch,
+        tuple(
+            MemberDescription(
+                each.member_id,
+                None,
+                each.client_id,
+                each.client_host,
+                tuple(
+                    TopicPartition(topic.topic_name, index)
+                    for topic in each.assignment.topic_partitions
+                    for index in topic.partitions
+                ),
+            )
+            for each in told.members
+        ),
+    )
+
+
+async def _describe_classic_group(asking: Asking, group_id: str) -> GroupDescription:
+    request = DescribeGroupsRequest(groups=[group_id])
+
+    async def ask() -> DescribeGroupsResponse:
+        answer = await asking.group_coordinator(group_id, request, DescribeGroupsResponse)
+        asking.check_group(group_id, answer.groups[0].error_code, answer.groups[0].error_message)
+        return answer
+
+    (told,) = (await asking.patiently(ask)).groups
+    if told.group_state == DEAD:  # before version 6 that is said of a group that does not exist
+        raise ClientError(f"the group {group_id!r} does not exist", ErrorCode.GROUP_ID_NOT_FOUND)
+    is_of_consumers = told.protocol_type == CONSUMER_PROTOCOL
+    return GroupDescription(
+        group_id,
+        "Classic",
+        told.group_state,
+        told.protocol_data,
+        await _coordinator(asking, group_id),
+        None,
+        tuple(
+            MemberDescription(
+                each.member_id,
+                each.group_instance_id,
+                each.client_id,
+                each.client_host,
+                tuple(assigned_partitions(each.member_assignment))
+                if is_of_consumers and each.member_assignment
+                else (),
+            )
+            for each in told.members
+        ),
+    )
+
+
+def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
+    return tuple(assigned_partitions(assignment)) if assignment else ()
+
+
+async def _coordinator(asking: Asking, group_id: str) -> int:
+    return await asking.cluster.coordinator(group_id, CoordinatorType.GROUP)
+
+
+async def delete_group(asking: Asking, group_id: str) -> None:
+    request = DeleteGroupsRequest(groups_names=[group_id])
+
+    async def ask() -> None:
+        answer = await asking.group_coordinator(group_id, request, DeleteGroupsResponse)
+        asking.check_group(group_id, answer.results[0].error_code)
+
+    await asking.patiently(ask)
+
+
+# Committed offsets.
+
+
+async def list_group_offsets(asking: Asking, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
+    request = OffsetFetchRequest(group_id=group_id, topics=None)
+
+    async def ask() -> dict[TopicPartition, OffsetAndMetadata]:
+        answer = await asking.group_coordinator(group_id, request, OffsetFetchResponse, max_version=FETCH_OF_ONE_GROUP)
+        asking.check_group(group_id, answer.error_code)
+        found = {}
+        for topic in answer.topics:
+            for each in topic.partitions:
+                asking.check_group(group_id, each.error_code)
+                if each.committed_offset >= 0:
+                    epoch = each.committed_leader_epoch if each.committed_leader_epoch >= 0 else None
+                    committed = OffsetAndMetadata(each.committed_offset, each.metadata or "", epoch)
+                    found[TopicPartition(topic.name, each.partition_index)] = committed
+        return dict(sorted(found.items()))
+
+    return await asking.patiently(ask)
+
+
+async def alter_group_offsets(
+    asking: Asking, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]
+) -> None:
+    committed = GroupOffsets(asking.cluster, group_id, timeout_ms=asking.timeout_s * 1000)
+    wanted = {
+        partition: OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+        for partition, offset in offsets.items()
+    }
+    await committed.commit(wanted, lambda: ConsumerGroupMetadata(group_id))
+
+
+async def delete_group_offsets(asking: Asking, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+    request = OffsetDeleteRequest(
+        group_id=group_id,
+        topics=[
+            OffsetDeleteRequestTopic(
+                name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in indexes]
+            )
+            for topic, indexes in by_topic(partitions).items()
+        ],
+    )
+
+    async def ask() -> None:
+        answer = await asking.group_coordinator(group_id, request, OffsetDeleteResponse)
+        asking.check_group(group_id, answer.error_code)
+        for topic in answer.topics:
+            for each in topic.partitions:
+                check(each.error_code, f"the offset of {group_id!r} in {topic.name}-{each.partition_index}")
+
+    await asking.patiently(ask)

@@ -1,0 +1,86 @@
+"""The bounds of partitions, and the deletion of records at their start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from odradek.client.administration.asking import Asking
+from odradek.client.consuming.offset_lookup import OffsetAndTimestamp, leaders_of, list_offsets
+from odradek.client.errors import ClientError, RetriableError, code_of, refusal
+from odradek.client.values import TopicPartition
+from protocol.errors import ErrorCode
+from protocol.messages.delete_records_request import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from protocol.messages.delete_records_response import DeleteRecordsResponse
+
+EARLIEST = -2  # in place of a timestamp
+LATEST = -1
+MAX_TIMESTAMP = -3
+TO_THE_HIGH_WATERMARK = -1  # in place of an offset
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+
+
+async def offsets(
+    asking: Asking, timestamps_ms: Mapping[TopicPartition, int], *, is_committed: bool
+) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+    return await list_offsets(
+        asking.cluster,
+        timestamps_ms,
+        isolation_level=READ_COMMITTED if is_committed else READ_UNCOMMITTED,
+        timeout_ms=asking.timeout_s * 1000,
+    )
+
+
+async def delete_records(asking: Asking, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    left = dict(before)
+    found: dict[TopicPartition, int] = {}
+
+    async def ask() -> None:
+        leaders = await leaders_of(asking.cluster, left)
+        led = {partition: node_id for node_id, each in leaders.items() for partition, _ in each}
+        for partition in left:
+            if partition not in led:
+                await asking.cluster.refresh({partition.topic})
+                raise RetriableError(f"{_named(partition)} has no leader", ErrorCode.LEADER_NOT_AVAILABLE)
+        for node_id, each in leaders.items():
+            await _delete_at(asking, node_id, [partition for partition, _ in each], left, found)
+
+    await asking.patiently(ask)
+    return found
+
+
+async def _delete_at(
+    asking: Asking,
+    node_id: int,
+    partitions: list[TopicPartition],
+    left: dict[TopicPartition, int],
+    found: dict[TopicPartition, int],
+) -> None:
+    topics: dict[str, list[DeleteRecordsPartition]] = {}
+    for partition in partitions:
+        topics.setdefault(partition.topic, []).append(
+            DeleteRecordsPartition(partition_index=partition.partition, offset=left[partition])
+        )
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name=name, partitions=each) for name, each in topics.items()],
+        timeout_ms=asking.request_timeout_ms,
+    )
+    error: ClientError | None = None
+    for topic in (await asking.cluster.ask(request, DeleteRecordsResponse, node_id=node_id)).topics:
+        for each in topic.partitions:
+            partition = TopicPartition(topic.name, each.partition_index)
+            if each.error_code == 0:
+                found[partition] = each.low_watermark
+                del left[partition]
+            else:
+                error = refusal(code_of(each.error_code), f"the records of {_named(partition)}")
+    if error is not None:
+        await asking.cluster.refresh({partition.topic for partition in left})
+        raise error
+
+
+def _named(partition: TopicPartition) -> str:
+    return f"{partition.topic}-{partition.partition}"

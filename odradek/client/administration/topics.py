@@ -1,0 +1,53 @@
+"""Topics as applications give and receive them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from protocol.messages.metadata_response import MetadataResponseTopic
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create. None means the broker's default. `configs` by Kafka's names."""
+
+    topic: str
+    partitions: int | None = None
+    replication_factor: int | None = None
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    partition: int
+    leader: int | None
+    leader_epoch: int | None
+    replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    topic: str
+    topic_id: bytes
+    is_internal: bool
+    partitions: tuple[PartitionDescription, ...]
+
+
+def topic_description(told: MetadataResponseTopic) -> TopicDescription:
+    return TopicDescription(
+        told.name or "",
+        told.topic_id,
+        told.is_internal,
+        tuple(
+            PartitionDescription(
+                each.partition_index,
+                each.leader_id if each.leader_id >= 0 else None,
+                each.leader_epoch if each.leader_epoch >= 0 else None,
+                tuple(each.replica_nodes),
+                tuple(each.isr_nodes),
+            )
+            for each in sorted(told.partitions, key=lambda partition: partition.partition_index)
+        ),
+    )

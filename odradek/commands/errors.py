@@ -1,0 +1,81 @@
+"""From an error to what a person is told and to the exit status of the command.
+
+| status | meaning |
+|---|---|
+| 0 | done |
+| 1 | the broker refused it, or it failed in another way |
+| 2 | the command line is wrong; nothing was asked |
+| 3 | no broker could be reached, or it did not answer in time |
+| 4 | a topic, partition, group or transactional id that was named does not exist |
+| 5 | not permitted |
+| 130 | interrupted by Ctrl-C |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from odradek.client.errors import ClientError
+from protocol.errors import ErrorCode
+
+DONE, REFUSED, MISUNDERSTOOD, UNREACHABLE, NOT_FOUND, NOT_PERMITTED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+
+
+class CommandError(Exception):
+    """What cannot be done, in words for the person who asked."""
+
+    def __init__(self, message: str, status: int = REFUSED) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+STATUS: Mapping[ErrorCode, int] = {
+    ErrorCode.NETWORK_EXCEPTION: UNREACHABLE,
+    ErrorCode.REQUEST_TIMED_OUT: UNREACHABLE,
+    ErrorCode.BROKER_NOT_AVAILABLE: UNREACHABLE,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: UNREACHABLE,
+    ErrorCode.LEADER_NOT_AVAILABLE: UNREACHABLE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: NOT_FOUND,
+    ErrorCode.UNKNOWN_TOPIC_ID: NOT_FOUND,
+    ErrorCode.GROUP_ID_NOT_FOUND: NOT_FOUND,
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: NOT_FOUND,
+    ErrorCode.RESOURCE_NOT_FOUND: NOT_FOUND,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: NOT_PERMITTED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: NOT_PERMITTED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: NOT_PERMITTED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: NOT_PERMITTED,
+    ErrorCode.SASL_AUTHENTICATION_FAILED: NOT_PERMITTED,
+}
+ADVICE: Mapping[ErrorCode, str] = {
+    ErrorCode.NETWORK_EXCEPTION: "The broker hung up: its listener may require TLS or SASL.",
+    ErrorCode.REQUEST_TIMED_OUT: "A port that accepts connections and stays silent is often not a Kafka listener, or"
+    " one behind a firewall.",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`odradek topics list` shows the topics; names are case-sensitive.",
+    ErrorCode.GROUP_ID_NOT_FOUND: "`odradek groups list` shows the groups; `odradek share-groups list` share groups.",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "The principal needs an ACL for the topic.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "The principal needs an ACL for the group.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "The principal needs an ACL for the cluster.",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "With --if-not-exists that is no error.",
+    ErrorCode.NON_EMPTY_GROUP: "Stop its members first: only a group without members can be changed.",
+    ErrorCode.UNKNOWN_MEMBER_ID: "Stop the group's members first: only a group without members can be changed.",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "Stop the members that read the topic first.",
+    ErrorCode.UNSUPPORTED_VERSION: "The broker is older than this request.",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "There are fewer brokers than replicas: `odradek cluster describe`.",
+    ErrorCode.INVALID_PARTITIONS: "Partitions can be added, not removed.",
+}
+
+
+def explained(error: Exception) -> tuple[int, str]:
+    """The exit status, and what to say."""
+    if isinstance(error, CommandError):
+        return error.status, str(error)
+    if isinstance(error, ClientError):
+        return _explained(error)
+    return (MISUNDERSTOOD if isinstance(error, ValueError) else REFUSED), str(error)
+
+
+def _explained(error: ClientError) -> tuple[int, str]:
+    if error.code is None:  # no broker said anything
+        return (UNREACHABLE if error.is_retriable else REFUSED), str(error)
+    advice = ADVICE.get(error.code)
+    return STATUS.get(error.code, REFUSED), f"{error}\n{advice}" if advice else str(error)

@@ -1,0 +1,114 @@
+"""The options that commands share, and the client that they are for."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any
+
+from odradek.commands.errors import DONE
+
+if TYPE_CHECKING:
+    from odradek.client.admin import Admin
+
+DEFAULT_BOOTSTRAP = "localhost:9092"
+DEFAULT_TIMEOUT_S = 15.0
+CLIENT_ID = "odradek-cli"
+
+Run = Callable[[argparse.Namespace], int]
+Check = Callable[[argparse.Namespace], object]
+Act = Callable[["Admin", argparse.Namespace], Coroutine[Any, Any, None]]
+
+
+def add_connection(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-b",
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        default=DEFAULT_BOOTSTRAP,
+        help="a broker of the cluster, several with commas; default: %(default)s",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="S",
+        type=float,
+        default=DEFAULT_TIMEOUT_S,
+        help="seconds for which what fails in passing is tried again; default: %(default)g",
+    )
+
+
+def add_json(parser: argparse.ArgumentParser, help: str = "print JSON") -> None:
+    parser.add_argument("--json", action="store_true", help=help)
+
+
+def add_names(parser: argparse.ArgumentParser, kind: str, short: str | None, *, is_needed: bool) -> None:
+    """Names as arguments, or by the option that Kafka's tools have: `--topic NAME`, which may be repeated."""
+    taking = parser.add_argument("names", nargs="*", metavar=kind.upper(), help=f"names of {kind}s")
+    words = [f"--{kind}"] if short is None else [short, f"--{kind}"]
+    option = parser.add_argument(*words, dest="more_names", action="append", metavar="NAME", help=argparse.SUPPRESS)
+    if kind == "topic":
+        complete_topics(taking)
+        complete_topics(option)
+    parser.set_defaults(needed=kind if is_needed else None)
+
+
+def names(options: argparse.Namespace) -> list[str]:
+    """Those of `add_names`, each once. Raises ValueError where one is needed and none is given."""
+    found = list(dict.fromkeys([*options.names, *(options.more_names or ())]))
+    if not found and options.needed:
+        raise ValueError(f"name a {options.needed}")
+    return found
+
+
+def add_topic(parser: argparse.ArgumentParser, *, is_required: bool = True) -> None:
+    complete_topics(parser.add_argument("-t", "--topic", metavar="TOPIC", required=is_required, help="the topic"))
+
+
+def complete_topics(action: argparse.Action) -> None:
+    """A shell that completes this argument asks the broker for its topics."""
+
+    def topics(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
+        from odradek.client.sync import Admin
+
+        bootstrap = getattr(parsed_args, "bootstrap_server", None) or DEFAULT_BOOTSTRAP
+        with Admin(bootstrap_servers=bootstrap, request_timeout_ms=1_000, default_api_timeout_ms=1_000) as admin:
+            return admin.list_topics()
+
+    action.completer = topics  # type: ignore[attr-defined]  # what argcomplete looks for
+
+
+def client_settings(options: argparse.Namespace) -> dict[str, Any]:
+    return {"bootstrap_servers": options.bootstrap_server, "client_id": CLIENT_ID}
+
+
+def with_admin(act: Act, check: Check | None = None) -> Run:
+    """A command that talks to a cluster.
+
+    check   raises ValueError for options that contradict one another, before anything is asked
+    """
+
+    async def connected(options: argparse.Namespace) -> None:
+        from odradek.client.admin import Admin
+
+        timeout_ms = options.timeout * 1000
+        async with Admin(
+            **client_settings(options), default_api_timeout_ms=timeout_ms, request_timeout_ms=timeout_ms
+        ) as admin:
+            await act(admin, options)
+
+    def run(options: argparse.Namespace) -> int:
+        if check is not None:
+            check(options)
+        asyncio.run(connected(options))
+        return DONE
+
+    return run
+
+
+def setting(text: str) -> tuple[str, str]:
+    """For `type=`: NAME=VALUE."""
+    name, separator, value = text.partition("=")
+    if not separator or not name.strip():
+        raise argparse.ArgumentTypeError(f"{text!r}: it takes NAME=VALUE")
+    return name.strip(), value.strip()

@@ -1,0 +1,61 @@
+"""Rows as a table for people, or as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+
+Row = Mapping[str, object]
+
+GAP = "  "
+
+
+def print_rows(rows: Sequence[Row], columns: Mapping[str, str], *, as_json: bool, empty: str) -> None:
+    """columns: key of a row → heading. empty: said to people in place of a table without rows."""
+    if as_json:
+        print(json.dumps([dict(row) for row in rows], indent=2))
+    elif not rows:
+        print(empty)
+    else:
+        for line in table(rows, columns):
+            print(line)
+
+
+def print_object(value: object) -> None:
+    print(json.dumps(value, indent=2))
+
+
+def table(rows: Sequence[Row], columns: Mapping[str, str]) -> Iterable[str]:
+    """Columns as wide as their content, numbers to the right. Terminals wrap what is wider than they are."""
+    cells = [[shown(row[key]) for key in columns] for row in rows]
+    is_number = [{type(row[key]) for row in rows} - {type(None)} == {int} for key in columns]
+    widths = [max(map(len, column)) for column in zip(columns.values(), *cells, strict=True)]
+    for line in [list(columns.values()), *cells]:
+        placed = (
+            cell.rjust(width) if number else cell.ljust(width)
+            for cell, width, number in zip(line, widths, is_number, strict=True)
+        )
+        yield GAP.join(placed).rstrip()
+
+
+def shown(value: object) -> str:
+    if value is None:
+        return "-"
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def duration(ms: int) -> str:
+    """In its two largest units, as in `3 d 4 h`."""
+    units = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1))
+    for (name, unit_ms), (smaller, smaller_ms) in pairwise(units):
+        if ms >= unit_ms:
+            return f"{ms // unit_ms} {name} {ms % unit_ms // smaller_ms} {smaller}"
+    return f"{ms} ms"
+
+
+def complain(command: str, text: str) -> None:
+    """Each line on stderr, behind the name of the command."""
+    for line in text.splitlines():
+        print(f"{command}: {line}", file=sys.stderr)

@@ -1,0 +1,103 @@
+"""Formats of records on a line: kcat's `-f`, JSON as kcat's `-J`, and its delimiters."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+
+from odradek.client.values import ConsumerRecord
+
+Render = Callable[[ConsumerRecord], bytes]
+
+ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
+NULL = "NULL"
+
+
+def _size(content: bytes | None) -> int:
+    return -1 if content is None else len(content)
+
+
+def _packed_size(content: bytes | None) -> bytes:
+    return struct.pack(">i", _size(content))
+
+
+def _headers(record: ConsumerRecord) -> bytes:
+    return b",".join(name.encode() + b"=" + (value or NULL.encode()) for name, value in record.headers)
+
+
+def _fields(null: bytes) -> dict[str, Render]:
+    return {
+        "s": lambda record: null if record.value is None else record.value,
+        "S": lambda record: str(_size(record.value)).encode(),
+        "R": lambda record: _packed_size(record.value),
+        "k": lambda record: null if record.key is None else record.key,
+        "K": lambda record: str(_size(record.key)).encode(),
+        "t": lambda record: record.topic.encode(),
+        "p": lambda record: str(record.partition).encode(),
+        "o": lambda record: str(record.offset).encode(),
+        "T": lambda record: str(record.timestamp_ms).encode(),
+        "h": _headers,
+        "%": lambda _: b"%",
+    }
+
+
+def formatted(text: str, *, null: bytes = NULL.encode()) -> Render:
+    """Raises ValueError for a field that does not exist."""
+    fields = _fields(null)
+    parts: list[Render] = []
+    literal = bytearray()
+
+    def flush() -> None:
+        if literal:
+            content = bytes(literal)
+            parts.append(lambda _: content)
+            literal.clear()
+
+    position = 0
+    while position < len(text):
+        character, following = text[position], text[position + 1 : position + 2]
+        if character == "%":
+            if following not in fields or not following:
+                raise ValueError(f"the format has no %{following}; there are {' '.join(f'%{name}' for name in fields)}")
+            flush()
+            parts.append(fields[following])
+            position += 2
+        elif character == "\\" and following == "x":
+            literal += bytes.fromhex(text[position + 2 : position + 4])
+            position += 4
+        elif character == "\\" and following in ESCAPES and following:
+            literal += ESCAPES[following]
+            position += 2
+        else:
+            literal += character.encode()
+            position += 1
+    flush()
+    return lambda record: b"".join(part(record) for part in parts)
+
+
+def as_json(record: ConsumerRecord) -> bytes:
+    """One object on one line. What is not UTF-8 is replaced there; `-f` gives the bytes."""
+    return (
+        json.dumps(
+            {
+                "topic": record.topic,
+                "partition": record.partition,
+                "offset": record.offset,
+                "ts": record.timestamp_ms,
+                "headers": [[name, _text(value)] for name, value in record.headers],
+                "key": _text(record.key),
+                "payload": _text(record.value),
+            }
+        ).encode()
+        + b"\n"
+    )
+
+
+def _text(content: bytes | None) -> str | None:
+    return None if content is None else content.decode("utf-8", "replace")
+
+
+def delimiter(text: str) -> bytes:
+    r"""With \n, \t, \r, \0, \\ and \x41."""
+    return formatted(text.replace("%", "%%"))(ConsumerRecord("", 0, 0, 0, None, None, ()))

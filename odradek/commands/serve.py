@@ -1,0 +1,25 @@
+"""The help of `odradek serve`, whose options `odradek.serve` reads itself to start without this package."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", metavar="FILE", help="a server.properties file")
+    parser.add_argument("--override", action="append", metavar="NAME=VALUE", help="one setting; may be repeated")
+    parser.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        help="the data directory; created if missing. Default: log.dirs if set, else ~/.local/share/odradek",
+    )
+    parser.add_argument("--port", metavar="N", help="the port of the first listener; 0 takes a free one")
+    parser.add_argument(
+        "--ready-file",
+        metavar="FILE",
+        help="written atomically when connections are accepted: JSON with host, port, http_port, node_id, cluster_id,"
+        " data_dir, pid, start_ms",
+    )
+    parser.add_argument(
+        "--ephemeral", action="store_true", help="use a fresh data directory that is removed with the process"
+    )

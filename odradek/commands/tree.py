@@ -1,0 +1,172 @@
+"""The commands: their names, what each is for, and how one is run. Only the module of that one is imported."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+
+from odradek.commands.errors import INTERRUPTED, explained
+from odradek.commands.output import complain
+
+COMPLETING = "_ARGCOMPLETE"  # set by the script of `odradek completion`
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    summary: str
+    more: str = ""
+    examples: tuple[str, ...] = ()
+
+
+COMMANDS = {
+    "serve": Command(
+        "start the broker and serve until SIGTERM or Ctrl-C",
+        "Kafka clients connect to the port of the first listener (9092 unless configured); one line is printed when"
+        " they can. Settings carry Kafka's property names. The later of these wins: --config file, KAFKA_* environment"
+        " variables (as the apache/kafka image reads them: KAFKA_LOG_RETENTION_MS is log.retention.ms), --override, and"
+        " --port and --data-dir.",
+        (
+            "serve",
+            "serve --port 0 --ephemeral --ready-file ready.json",
+            "serve --config server.properties --override num.partitions=3",
+        ),
+    ),
+    "topics": Command(
+        "list, describe, create, alter and delete topics",
+        examples=("topics create orders --partitions 3 --config retention.ms=-1", "topics describe orders --json"),
+    ),
+    "produce": Command(
+        "send records from standard input or files",
+        examples=(
+            "produce -t orders",
+            "produce -t orders -K : < lines-with-key:value",
+            "produce -t orders -k 7 -H source=shop order.json",
+        ),
+    ),
+    "consume": Command(
+        "print the records of a topic",
+        examples=(
+            "consume -t orders -e",
+            "consume -t orders -o -10 -c 10 -f '%p %o %k %s\\n'",
+            "consume -t orders -G billing --json",
+        ),
+    ),
+    "records": Command(
+        "the offsets of partitions; delete records before an offset",
+        examples=("records offsets -t orders", "records delete -t orders -p 0 --before-offset 1000"),
+    ),
+    "groups": Command(
+        "list, describe, delete groups; reset their offsets",
+        examples=("groups describe billing", "groups reset-offsets billing -t orders --to-earliest --execute"),
+    ),
+    "share-groups": Command(
+        "the same for share groups",
+        examples=(
+            "share-groups describe workers",
+            "share-groups reset-offsets workers -t jobs --to-earliest --execute",
+        ),
+    ),
+    "configs": Command(
+        "describe and alter the settings of topics, brokers and groups",
+        examples=("configs describe --topic orders --all", "configs alter --topic orders --add-config retention.ms=-1"),
+    ),
+    "cluster": Command("the brokers, their advertised addresses, the features", examples=("cluster describe",)),
+    "transactions": Command(
+        "list transactions, and end those that keep readers waiting",
+        examples=("transactions list --in-doubt", "transactions find-hanging --topic orders"),
+    ),
+    "spark": Command(
+        "what queries of Spark have decided, and have left open",
+        examples=("spark sinks", "spark recover spark.orders"),
+    ),
+    "wait": Command(
+        "return when the broker serves, and the topics that are named exist",
+        examples=("wait --timeout 30 -t orders && ./start-consumers",),
+    ),
+    "inspect": Command(
+        "print files of a data directory as text",
+        "Logs (records of internal topics and control records decoded), indexes, producer snapshots, checkpoints,"
+        " metadata snapshots, and requests and responses. Every line begins with its position in bytes. The exit status"
+        " is 1 if anything could not be read.",
+        (
+            "inspect data/payments-0/00000000000000000000.log",
+            "inspect --json data/__transaction_state-7/*.log | jq .state",
+            "inspect --as response:Fetch:12 answer.bin",
+        ),
+    ),
+    "completion": Command(
+        "print the completion script of a shell",
+        'bash: eval "$(odradek completion bash)" in ~/.bashrc. zsh: the same in ~/.zshrc, after compinit. fish:'
+        " odradek completion fish > ~/.config/fish/completions/odradek.fish",
+    ),
+    "version": Command("print the version"),
+}
+STATUSES = (
+    "exit status: 0 done, 1 refused or failed, 2 wrong command line, 3 no broker reached or no answer in time, 4 what"
+    " was named does not exist, 5 not permitted"
+)
+DESCRIPTION = "A Kafka broker in one Python process, and commands for any Kafka cluster."
+
+
+def parser(wanted: str | None = None) -> argparse.ArgumentParser:
+    """wanted   the only command whose options are needed; None for all of them"""
+    top = argparse.ArgumentParser("odradek", description=DESCRIPTION, epilog=STATUSES)
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    for name, command in COMMANDS.items():
+        text = f"{command.summary[0].upper()}{command.summary[1:]}. {command.more}".rstrip()
+        examples = "\n".join(f"  odradek {example}" for example in command.examples)
+        one = commands.add_parser(
+            name,
+            help=command.summary,
+            description=text,
+            epilog=f"examples:\n{examples}" if examples else None,
+            formatter_class=_Help,
+        )
+        if wanted in (None, name):
+            import_module(f"odradek.commands.{name.replace('-', '_')}").configure(one)
+    return top
+
+
+class _Help(argparse.HelpFormatter):
+    """Wraps prose, and leaves the lines of examples as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n" in text:
+            return text
+        return super()._fill_text(text, width, indent)
+
+
+def run(words: Sequence[str]) -> int:
+    """Returns the exit status; what is wrong is said on stderr."""
+    if COMPLETING in os.environ:
+        import argcomplete
+
+        argcomplete.autocomplete(parser())
+    name = words[0] if words and words[0] in COMMANDS else ""
+    try:
+        options = parser(name).parse_args(words)
+        status: int = options.run(options)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output, as `head`, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return INTERRUPTED
+    except Exception as error:
+        if not _is_expected(error):
+            raise
+        status, text = explained(error)
+        complain(f"odradek {name}", text)
+    return status
+
+
+def _is_expected(error: Exception) -> bool:
+    from odradek.client.errors import ClientError
+    from odradek.commands.errors import CommandError
+
+    return isinstance(error, ClientError | CommandError | OSError | ValueError)

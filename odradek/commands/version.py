@@ -1,0 +1,17 @@
+"""`odradek version`."""
+
+from __future__ import annotations
+
+import argparse
+
+from odradek import __version__
+from odradek.commands.errors import DONE
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=run)
+
+
+def run(_options: argparse.Namespace) -> int:
+    print(f"odradek {__version__}")
+    return DONE

@@ -1,0 +1,268 @@
+"""The everyday commands against a running broker; BROKER=kafka runs the same against Apache Kafka."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.client.sync import Consumer
+from tests.clients.admin import create_topic
+from tests.support.broker_process import Broker, new_broker
+from tests.support.oracle import REPOSITORY
+
+SETTINGS: dict[str, object] = {"offsets.topic.num.partitions": 4, "transaction.state.log.num.partitions": 4}
+TIMEOUT_S = 60
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with new_broker(tmp_path_factory.mktemp("broker") / "data", SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture
+def bootstrap(broker: Broker) -> str:
+    return broker.bootstrap
+
+
+def odradek(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "odradek", *words],
+        cwd=REPOSITORY,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+
+
+@pytest.fixture
+def at(bootstrap: str) -> Run:
+    """A command at the broker, which has to succeed unless another status is given."""
+
+    def run(*words: str, stdin: str = "", status: int = 0) -> subprocess.CompletedProcess[str]:
+        done = odradek(*words, "-b", bootstrap, stdin=stdin)
+        assert done.returncode == status, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return done
+
+    return run
+
+
+def parsed(done: subprocess.CompletedProcess[str]) -> Any:
+    return json.loads(done.stdout)
+
+
+def test_topics_are_created_extended_described_and_deleted(at: Run) -> None:
+    at("topics", "create", "by-command", "--partitions", "2", "--config", "retention.ms=-1")
+    again = at("topics", "create", "by-command", status=1)
+    assert "TOPIC_ALREADY_EXISTS" in again.stderr
+    at("topics", "create", "by-command", "--if-not-exists")
+    at("wait", "-t", "by-command")
+    at("topics", "alter", "--topic", "by-command", "--partitions", "3")
+    assert "INVALID_PARTITIONS" in at("topics", "alter", "by-command", "--partitions", "1", status=1).stderr
+    at("wait", "-t", "by-command")
+    (topic,) = parsed(at("topics", "describe", "by-command", "--json"))
+    assert (topic["topic"], len(topic["topic_id"]), topic["configs"]) == ("by-command", 22, {"retention.ms": "-1"})
+    assert [each["partition"] for each in topic["partitions"]] == [0, 1, 2]
+    assert "by-command" in at("topics", "list").stdout.splitlines()
+    at("topics", "delete", "by-command")
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in at("topics", "delete", "by-command", status=4).stderr
+    at("topics", "delete", "by-command", "--if-exists")
+
+
+def test_lines_are_produced_and_consumed_with_keys_headers_and_formats(at: Run, bootstrap: str) -> None:
+    topic = create_topic(bootstrap, "lines")
+    report = at("produce", "-t", topic, "-K", ":", "-H", "from=shop", "--report", stdin="a:1\nb:2\n:\nno key\n").stdout
+    assert report.splitlines() == [f"{topic} 0 {offset}" for offset in range(4)]
+    read = at("consume", "-t", topic, "-e", "-f", r"%o %k %s %h\n").stdout
+    assert read == "0 a 1 from=shop\n1 b 2 from=shop\n2   from=shop\n3 NULL no key from=shop\n"
+    assert at("consume", "-t", topic, "-o", "-2", "-c", "1", "-f", "%o").stdout == "2"
+    assert at("consume", "-t", topic, "-o", "1", "-c", "1").stdout == "2\n"
+    assert at("consume", "-t", topic, "-o", "end", "-e").stdout == ""
+    first, *_ = at("consume", "-t", topic, "-e", "--json").stdout.splitlines()
+    assert json.loads(first) | {"ts": 0} == {
+        "topic": topic,
+        "partition": 0,
+        "offset": 0,
+        "ts": 0,
+        "headers": [["from", "shop"]],
+        "key": "a",
+        "payload": "1",
+    }
+    since = json.loads(first)["ts"]
+    assert at("consume", "-t", topic, "-o", f"s@{since}", "-c", "1").stdout == "1\n"
+
+
+def test_a_file_is_one_record_and_empty_is_null_if_asked(at: Run, bootstrap: str, tmp_path: Path) -> None:
+    topic = create_topic(bootstrap, "files")
+    (tmp_path / "one").write_text("two\nlines")
+    at("produce", "-t", topic, str(tmp_path / "one"))
+    at("produce", "-t", topic, "-K", ":", "-Z", "-z", "gzip", stdin="gone:\n")
+    assert at("consume", "-t", topic, "-e", "-f", "[%k %s]").stdout == "[NULL two\nlines][gone NULL]"
+
+
+def test_a_transaction_is_seen_when_it_is_committed(at: Run, bootstrap: str) -> None:
+    topic = create_topic(bootstrap, "in-one")
+    at("produce", "-t", topic, "--transactional-id", "by-command", stdin="1\n2\n")
+    assert at("consume", "-t", topic, "-c", "2").stdout == "1\n2\n"
+    (row,) = parsed(at("records", "offsets", "-t", topic, "--json"))
+    assert (row["last_stable_offset"], row["high_watermark"]) == (3, 3)
+
+
+def test_a_group_reads_is_described_reset_and_deleted(at: Run, bootstrap: str) -> None:
+    topic = create_topic(bootstrap, "read", partitions=2)
+    at("produce", "-t", topic, "-p", "0", stdin="1\n2\n3\n")
+    assert at("consume", "-t", topic, "-G", "readers", "-c", "3").stdout == "1\n2\n3\n"
+    listed = [row for row in parsed(at("groups", "list", "--json")) if row["group"] == "readers"]
+    assert [(row["type"].lower(), row["state"]) for row in listed] == [("classic", "Empty")]
+
+    def offsets() -> list[tuple[int, int, int]]:
+        rows = parsed(at("groups", "describe", "readers", "--json"))
+        return [(row["partition"], row["current_offset"], row["lag"]) for row in rows]
+
+    assert offsets()[0] == (0, 3, 0)
+    shown = at("groups", "reset-offsets", "readers", "-t", f"{topic}:0", "--to-earliest")
+    assert "--execute" in shown.stdout
+    assert offsets()[0] == (0, 3, 0), "it was only shown"
+    at("groups", "reset-offsets", "readers", "-t", f"{topic}:0", "--shift-by", "-1", "--execute")
+    assert offsets()[0] == (0, 2, 1)
+    at("groups", "reset-offsets", "readers", "--all-topics", "--to-offset", "99", "--execute")
+    assert offsets()[0] == (0, 3, 0), "no further than the end"
+    at("groups", "delete-offsets", "readers", "-t", f"{topic}:0")
+    assert 0 not in [partition for partition, _, _ in offsets()]
+    at("groups", "delete", "readers")
+    assert "GROUP_ID_NOT_FOUND" in at("groups", "describe", "readers", status=4).stderr
+
+
+def test_a_group_with_members_shows_them_and_keeps_its_offsets(at: Run, bootstrap: str) -> None:
+    topic = create_topic(bootstrap, "busy")
+    at("produce", "-t", topic, stdin="1\n")
+    for protocol in ("classic", "consumer"):
+        group = f"busy-{protocol}"
+        settings = {"group_id": group, "group_protocol": protocol}
+        with Consumer(topic, bootstrap_servers=bootstrap, **settings) as consumer:  # type: ignore[arg-type]
+            assert consumer.getone().value == b"1"
+            consumer.commit()
+            (member,) = parsed(at("groups", "describe", group, "--members", "--json"))
+            assert (member["client"], member["partitions"]) == ("odradek", [f"{topic}-0"])
+            (state,) = parsed(at("groups", "describe", group, "--state", "--json"))
+            assert (state["type"].lower(), state["state"]) == (protocol, "Stable")
+            refused = at("groups", "delete", group, status=1)
+            assert "NON_EMPTY_GROUP" in refused.stderr
+            assert "Stop its members first" in refused.stderr
+            at("groups", "reset-offsets", group, "-t", topic, "--to-earliest", "--execute", status=1)
+
+
+def test_settings_are_shown_with_their_sources_and_changed_one_by_one(at: Run, bootstrap: str) -> None:
+    topic = create_topic(bootstrap, "set")
+
+    def dynamic() -> dict[str, str]:
+        rows = parsed(at("configs", "describe", "--topic", topic, "--json"))
+        return {row["name"]: row["value"] for row in rows if row["source"] == "DYNAMIC_TOPIC_CONFIG"}
+
+    at("configs", "alter", "-t", topic, "--add-config", "cleanup.policy=[compact,delete],retention.ms=5000")
+    assert dynamic() == {"cleanup.policy": "compact,delete", "retention.ms": "5000"}
+    at("configs", "alter", "-t", topic, "--delete-config", "retention.ms")
+    assert dynamic() == {"cleanup.policy": "compact,delete"}
+    assert "INVALID_CONFIG" in at("configs", "alter", "-t", topic, "--add-config", "retention.ms=x", status=1).stderr
+    assert "num.partitions" in at("configs", "describe", "--broker", "1", "--all").stdout
+    at("configs", "describe", "--entity-type", "topics", "--entity-name", topic)
+
+
+def test_records_are_deleted_and_offsets_told(at: Run, bootstrap: str) -> None:
+    topic = create_topic(bootstrap, "cut")
+    at("produce", "-t", topic, stdin="1\n2\n3\n")
+    (cut,) = parsed(at("records", "delete", "-t", topic, "-p", "0", "--before-offset", "2", "--json"))
+    assert cut["log_start_offset"] == 2
+    (row,) = parsed(at("records", "offsets", "-t", topic, "--json"))
+    assert (row["log_start_offset"], row["high_watermark"]) == (2, 3)
+    assert "OFFSET_OUT_OF_RANGE" in at("records", "delete", "-t", topic, "--before-offset", "9", status=1).stderr
+
+
+def test_the_cluster_is_described_with_the_address_that_clients_are_given(at: Run, broker: Broker) -> None:
+    found = parsed(at("cluster", "describe", "--json"))
+    assert [(row["id"], row["port"]) for row in found["brokers"]] == [(1, broker.port)]
+    assert "transaction.version" in found["features"]
+    assert at("cluster", "cluster-id").stdout.strip() == found["cluster_id"]
+
+
+# --- the usual mistakes
+
+
+@contextmanager
+def answering(content: bytes) -> Iterator[str]:
+    """A port that answers the first bytes with these, and hangs up."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def run() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(content)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        thread.join(10)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"\x15\x03\x03\x00\x02\x02\x46", "it answers with TLS, and was asked in plain text"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "it answers with HTTP"),
+        (b"", "may require TLS or SASL"),
+    ],
+)
+def test_a_port_that_speaks_something_else_is_recognised(content: bytes, complaint: str) -> None:
+    with answering(content) as bootstrap:
+        done = odradek("topics", "list", "-b", bootstrap)
+    assert done.returncode == 3
+    assert complaint in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("bootstrap", "complaint", "status"),
+    [
+        ("127.0.0.1:1", "no broker can be reached at 127.0.0.1:1: Connection refused", 3),
+        ("no-such-host.invalid:9092", "no broker can be reached at no-such-host.invalid:9092", 3),
+        ("localhost:kafka", "it takes host:port", 2),
+    ],
+)
+def test_an_address_that_leads_nowhere_is_named(bootstrap: str, complaint: str, status: int) -> None:
+    done = odradek("topics", "list", "-b", bootstrap)
+    assert done.returncode == status
+    assert complaint in done.stderr
+
+
+def test_a_port_that_is_silent_is_given_up_in_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        done = odradek("topics", "list", "-b", f"127.0.0.1:{server.getsockname()[1]}", "--timeout", "0.3")
+    assert done.returncode == 3
+    assert "did not answer" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint", "status"),
+    [
+        (["topics", "describe", "nowhere"], "the topic 'nowhere': UNKNOWN_TOPIC_OR_PARTITION", 4),
+        (["consume", "-t", "nowhere", "-e"], "the topic 'nowhere': UNKNOWN_TOPIC_OR_PARTITION", 4),
+        (["topics", "create", "no such name!"], "INVALID_TOPIC_EXCEPTION", 1),
+        (["topics", "create", "many", "--replication-factor", "7"], "fewer brokers than replicas", 1),
+        (["groups", "delete", "nobody"], "GROUP_ID_NOT_FOUND", 4),
+    ],
+)
+def test_what_is_refused_is_explained(at: Run, words: list[str], complaint: str, status: int) -> None:
+    assert complaint in at(*words, status=status).stderr
