@@ -25,10 +25,18 @@ from odradek.client.producing.partitioner import Partitioner, StickyChoice, part
 from odradek.client.producing.plain_identity import PlainIdentity
 from odradek.client.producing.producer_batch import Acknowledgement
 from odradek.client.producing.sender import ALL, Sender, SendingRules
+from odradek.client.producing.share_acknowledgements import ToAcknowledge, acknowledgements
 from odradek.client.producing.transaction import ABORTED_BY_CLOSE, Call, Completion, completion
 from odradek.client.producing.transaction_session import TransactionSession
 from odradek.client.producing.verdicts import Verdict
-from odradek.client.values import ConsumerGroupMetadata, Headers, OffsetAndMetadata, RecordMetadata, TopicPartition
+from odradek.client.values import (
+    ConsumerGroupMetadata,
+    Headers,
+    OffsetAndMetadata,
+    RecordMetadata,
+    ShareGroupMetadata,
+    TopicPartition,
+)
 from protocol.compression import Compression
 from protocol.errors import ErrorCode
 
@@ -323,6 +331,20 @@ class Producer:
             },
             ConsumerGroupMetadata(group) if isinstance(group, str) else group,
         )
+
+    async def send_share_acknowledgements_to_transaction(
+        self, records: ToAcknowledge, group: ShareGroupMetadata
+    ) -> None:
+        """Acknowledge records of a share group with the transaction (KIP-1289), which an abort undoes.
+
+        records   that are accepted; or ranges of offsets, each with ACCEPT or REJECT
+        group     the `share_group_metadata()` of the consumer that has acquired them
+
+        Raises AbortableError when one is not the consumer's any more (INVALID_RECORD_STATE), and, before anything is
+        sent, where a broker does not serve it (UNSUPPORTED_VERSION)."""
+        session = self._transactional()
+        session.enter(Call.SEND_ACKNOWLEDGEMENTS)
+        await session.send_acknowledgements(acknowledgements(records), group)
 
     async def prepare_transaction(self) -> PreparedTxnState:
         """Flush; from then on only commit, abort and complete are allowed, now and after any crash.

@@ -6,9 +6,10 @@ from contextlib import contextmanager
 
 from odradek.client.errors import ProducerFenced
 from odradek.client.prepared import PreparedTxnState
+from odradek.client.producing.share_acknowledgements import ToAcknowledge
 from odradek.client.sync import Producer
-from odradek.client.values import RecordMetadata
-from odradek.dualwrite.participant import Message, ParticipantFenced
+from odradek.client.values import ConsumerGroupMetadata, RecordMetadata, ShareGroupMetadata
+from odradek.dualwrite.participant import Message, Offsets, ParticipantFenced
 
 CLOSE_TIMEOUT_MS = 1_000
 
@@ -40,6 +41,14 @@ class KafkaParticipant:
             timestamp_ms=message.timestamp_ms,
             headers=message.headers,
         )
+
+    def send_offsets(self, offsets: Offsets, group: str | ConsumerGroupMetadata) -> None:
+        with _fencing():
+            self._of().send_offsets_to_transaction(offsets, group)
+
+    def acknowledge(self, records: ToAcknowledge, group: ShareGroupMetadata) -> None:
+        with _fencing():
+            self._of().send_share_acknowledgements_to_transaction(records, group)
 
     def prepare(self) -> str:
         with _fencing():

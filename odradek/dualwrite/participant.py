@@ -1,12 +1,20 @@
 """Kafka's side of a dual write: the interface of a participant in two-phase commit, as KIP-939 defines it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
-from odradek.client.values import RecordMetadata
+from odradek.client.producing.share_acknowledgements import ToAcknowledge
+from odradek.client.values import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    RecordMetadata,
+    ShareGroupMetadata,
+    TopicPartition,
+)
 
+Offsets = Mapping[TopicPartition, OffsetAndMetadata | int]
 Headers = Sequence[tuple[str, bytes | None]]
 
 
@@ -38,6 +46,12 @@ class Participant(Protocol):
 
     def send(self, message: Message) -> "Future[RecordMetadata]":
         """Into the producer's buffer. `prepare` is what tells of failures."""
+
+    def send_offsets(self, offsets: Offsets, group: str | ConsumerGroupMetadata) -> None:
+        """Into the transaction; returns when it has them, and raises if it has not."""
+
+    def acknowledge(self, records: ToAcknowledge, group: ShareGroupMetadata) -> None:
+        """As `send_offsets`, for records of a share group."""
 
     def prepare(self) -> str:
         """Wait until every message is acknowledged; raises if one is not. Gives the state of the transaction."""

@@ -13,12 +13,13 @@ from enum import Enum, auto
 class Step(Enum):
     # One transaction.
     BEGIN_DATABASE = "begin the database transaction"
-    APPLICATION = "the block writes rows and sends messages"
+    APPLICATION = "the block writes rows, sends messages, and acknowledges what it has consumed"
     PREPARE_KAFKA = "prepare the Kafka transaction: every message is acknowledged"
     WRITE_STATE = "write the prepared state into the row of the transactional id, if that row is still ours"
     COMMIT_DATABASE = "commit the database transaction"
     COMMIT_KAFKA = "commit the Kafka transaction"
-    # A block that sent nothing. Kafka gives the next transaction the same state as this one, so it must not be stored.
+    # A block that sent nothing, neither messages nor offsets nor acknowledgements. Kafka gives the next transaction the
+    # same state as this one, so it must not be stored.
     CHECK_OWNER = "see that the row is still ours, and lock it"
     COMMIT_ROWS = "commit the database transaction of a block without messages"
     # When something fails.

@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from odradek.client.sync import Producer
+from odradek.client import AbortableError, AcknowledgedRange, ConsumerRecord, ShareGroupMetadata, TopicPartition
+from odradek.client.sync import Consumer, Producer
 from odradek.dualwrite import DualWrite, Fate, Fenced, InDoubt, NotCommitted, NotRecovered, Observer, Result, Step
 from odradek.dualwrite.kafka import KafkaParticipant
+from protocol.errors import ErrorCode
 from tests.clients.admin import create_topic
 from tests.clients.conftest import StartBroker
+from tests.clients.own_consumers import produce
 from tests.clients.transactions import READERS
 from tests.support.broker_process import IS_KAFKA, Broker
 
@@ -195,3 +198,44 @@ def test_without_permission_for_two_phase_commit_it_says_so(start_broker: StartB
     with pytest.raises(NotRecovered) as caught:
         orders.dual().recover()
     assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" in str(caught.value.__cause__)
+
+
+def test_offsets_of_consumed_records_are_committed_with_the_rows(orders: Orders) -> None:
+    jobs = TopicPartition(create_topic(orders.broker.bootstrap, "jobs"), 0)
+    produce(orders.broker.bootstrap, jobs.topic, b"tea", b"milk", b"sugar")
+    with (
+        orders.dual() as dual,
+        Consumer(jobs.topic, bootstrap_servers=orders.broker.bootstrap, group_id="kitchen") as consumer,
+    ):
+
+        def take(record: ConsumerRecord, *, fails: bool = False) -> None:
+            with dual.transaction() as transaction:
+                transaction.send_offsets({jobs: record.offset + 1}, consumer.group_metadata())
+                transaction.execute("INSERT INTO orders VALUES (?)", (None if fails else record.value,))
+                assert not fails
+
+        first, second, third = (consumer.getone() for _ in range(3))
+        take(first)
+        take(second)
+        with pytest.raises(AssertionError):
+            take(third, fails=True)
+        committed = consumer.committed([jobs])[jobs]
+        assert committed is not None
+        assert committed.offset == 2
+    assert orders.rows == [b"tea", b"milk"]
+
+
+def test_a_broker_without_kip_1289_is_noticed_and_the_block_rolled_back(orders: Orders) -> None:
+    group = ShareGroupMetadata("workers", "member", 1)
+    with orders.dual() as dual:
+
+        def acknowledge() -> None:
+            with dual.transaction() as transaction:
+                transaction.execute("INSERT INTO orders VALUES (?)", (b"tea",))
+                transaction.acknowledge({TopicPartition(TOPIC, 0): [AcknowledgedRange(0, 1)]}, group)
+
+        with pytest.raises(AbortableError, match="KIP-1289") as refused:
+            acknowledge()
+        assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
+        write(dual, b"milk")
+    assert orders.rows == orders.messages == [b"milk"]

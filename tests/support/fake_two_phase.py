@@ -4,8 +4,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from odradek.client.values import RecordMetadata
-from odradek.dualwrite.participant import Message, ParticipantFenced
+from odradek.client.producing.share_acknowledgements import ToAcknowledge, acknowledgements
+from odradek.client.values import ConsumerGroupMetadata, RecordMetadata, ShareGroupMetadata, TopicPartition
+from odradek.dualwrite.participant import Message, Offsets, ParticipantFenced
 
 PRODUCER_ID = 1000
 
@@ -87,6 +88,22 @@ class FakeParticipant:
         self._buffer.append(message.value)
         return Future()
 
+    def send_offsets(self, offsets: Offsets, group: str | ConsumerGroupMetadata) -> None:
+        with _Call(self._kafka, "send_offsets"):
+            self._kafka.write(self._epoch, [b"%s-%d at %d" % (t.encode(), p, o) for (t, p), o in _plain(offsets)])
+
+    def acknowledge(self, records: ToAcknowledge, group: ShareGroupMetadata) -> None:
+        with _Call(self._kafka, "acknowledge"):
+            given = acknowledgements(records)
+            self._kafka.write(
+                self._epoch,
+                [
+                    b"%s %d to %d" % (each.type.name.encode(), each.first_offset, each.last_offset)
+                    for ranges in given.values()
+                    for each in ranges
+                ],
+            )
+
     def prepare(self) -> str:
         with _Call(self._kafka, "prepare"):
             self._kafka.write(self._epoch, self._buffer)
@@ -107,6 +124,10 @@ class FakeParticipant:
 
     def close(self) -> None:
         pass
+
+
+def _plain(offsets: Offsets) -> list[tuple[TopicPartition, int]]:
+    return [(partition, each if isinstance(each, int) else each.offset) for partition, each in offsets.items()]
 
 
 class _Call:

@@ -177,6 +177,10 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.writelines(chunks)
         return correlation_id
 
+    async def refresh_versions(self) -> None:
+        """Ask again: raising a feature may add APIs while the broker runs. Raises RetriableError."""
+        await self._agree()
+
     async def _agree(self) -> None:
         """Ask for the versions, in an older version when the broker does not know ours."""
         request = ApiVersionsRequest(client_software_name="odradek", client_software_version=odradek.__version__)

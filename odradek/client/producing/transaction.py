@@ -34,6 +34,7 @@ class Call(Enum):
     BEGIN = "begin_transaction"
     SEND = "send"
     SEND_OFFSETS = "send_offsets_to_transaction"
+    SEND_ACKNOWLEDGEMENTS = "send_share_acknowledgements_to_transaction"
     FLUSH = "flush"
     PREPARE = "prepare_transaction"
     COMMIT = "commit_transaction"
@@ -52,6 +53,7 @@ NEXT: Mapping[TxnState, Mapping[Call, TxnState]] = {
     S.IN_TRANSACTION: {
         C.SEND: S.IN_TRANSACTION,
         C.SEND_OFFSETS: S.IN_TRANSACTION,
+        C.SEND_ACKNOWLEDGEMENTS: S.IN_TRANSACTION,
         C.FLUSH: S.IN_TRANSACTION,
         C.PREPARE: S.PREPARING,
         C.COMMIT: S.COMMITTING,

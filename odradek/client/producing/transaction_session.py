@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
 from odradek.client.errors import (
@@ -21,6 +21,12 @@ from odradek.client.network.backoff import Backoff
 from odradek.client.network.cluster import Cluster, CoordinatorType
 from odradek.client.prepared import PreparedTxnState
 from odradek.client.producing.producer_batch import Identity
+from odradek.client.producing.share_acknowledgements import (
+    Acknowledgements,
+    Staging,
+    not_served,
+    staging_verdict,
+)
 from odradek.client.producing.transaction import Call, TxnState, after_error, next_state
 from odradek.client.producing.transaction_requests import (
     add_partitions,
@@ -29,7 +35,7 @@ from odradek.client.producing.transaction_requests import (
     error_of_partitions,
 )
 from odradek.client.producing.verdicts import Verdict, as_exception, verdict
-from odradek.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from odradek.client.values import ConsumerGroupMetadata, OffsetAndMetadata, ShareGroupMetadata, TopicPartition
 from protocol.api_keys import ApiKey
 from protocol.batch_header import NO_PRODUCER_ID
 from protocol.errors import ErrorCode
@@ -233,18 +239,62 @@ class TransactionSession:
         it is when the call is cancelled, and the transaction has to be aborted."""
         if not offsets:
             return
+        async with self._adding_to_the_transaction("offsets"):
+            if not self.is_transaction_v2:
+                await self._add_offsets(group.group_id)
+            await self._commit_offsets(offsets, group)
+
+    async def send_acknowledgements(self, given: Acknowledgements, group: ShareGroupMetadata) -> None:
+        """As `send_offsets`. Nothing is sent unless every broker serves the request; the transaction has to be aborted
+        all the same, since it would be committed without the acknowledgements."""
+        if not given:
+            return
+        async with self._adding_to_the_transaction("acknowledgements"):
+            assert self.identity is not None
+            await self._stage(Staging(self._cluster, self._transactional_id, self.identity, group, given))
+
+    async def _stage(self, staging: Staging) -> None:
+        """Until it is done; raises as `_ask`."""
+        ends_at = time.monotonic() + self._max_block_s
+        failures = 0
+        while True:
+            left_ms = max(1.0, (ends_at - time.monotonic()) * 1000)
+            error: ClientError
+            try:
+                if not self.is_transaction_v2:
+                    raise not_served("the cluster")
+                await staging.check_served()
+                code = await staging.send(min(self._request_timeout_ms, left_ms))
+                if code is ErrorCode.NONE:
+                    return
+                decided = staging_verdict(code)
+                error = as_exception(decided, code, f"acknowledgements in {self._transactional_id!r}: {code.name}")
+            except RetriableError as lost:
+                decided, error = Verdict.RETRY, lost
+            except ClientError as refused:
+                decided, error = Verdict.ABORT, AbortableError(str(refused), refused.code)
+            if decided is not Verdict.RETRY:
+                self.failed(decided, error)
+                raise error
+            if time.monotonic() >= ends_at:
+                raise error
+            failures += 1
+            backoff = self._concurrent if error.code is ErrorCode.CONCURRENT_TRANSACTIONS else self._cluster.backoff
+            await asyncio.sleep(backoff.delay_s(failures))
+
+    @asynccontextmanager
+    async def _adding_to_the_transaction(self, what: str) -> AsyncIterator[None]:
+        """Of what is asked here one request waits for the other, and the end of the transaction for both."""
         self.sends()
         try:
             async with self._asking:
-                if not self.is_transaction_v2:
-                    await self._add_offsets(group.group_id)
-                await self._commit_offsets(offsets, group)
+                yield
         except RetriableError as error:
             lost = AbortableError(str(error), error.code)
             self.failed(Verdict.ABORT, lost)
             raise lost from error
         except asyncio.CancelledError:
-            self.failed(Verdict.ABORT, AbortableError("sending offsets to the transaction was cancelled"))
+            self.failed(Verdict.ABORT, AbortableError(f"sending {what} to the transaction was cancelled"))
             raise
 
     async def _add_offsets(self, group_id: str) -> None:

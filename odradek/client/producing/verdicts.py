@@ -1,4 +1,4 @@
-"""What each error code means for a producer, by request: the table of Kafka's Java client."""
+"""What each error code means for a producer, by request: the table of Kafka's Java client, and of KIP-1289."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Codes that are named nowhere get `otherwise`; RETRIABLE is retried unless it stands elsewhere."""
+    """Codes that are named nowhere get `otherwise`; those of `retry` are retried unless they stand elsewhere."""
 
     abort: frozenset[E] = frozenset()
     fatal: frozenset[E] = frozenset()
     otherwise: Verdict = Verdict.FATAL
+    retry: frozenset[E] = RETRIABLE
 
 
 FENCED = frozenset({E.PRODUCER_FENCED, E.INVALID_PRODUCER_EPOCH})
@@ -62,6 +63,20 @@ TRANSACTIONAL: Mapping[ApiKey, Rules] = {
                 E.STALE_MEMBER_EPOCH,
             }
         )
+    ),
+    # docs/spec/share-groups.md#s5-3, T5.
+    ApiKey.TXN_SHARE_ACKNOWLEDGE: Rules(
+        fatal=FENCED | {E.UNSUPPORTED_VERSION, E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED},
+        otherwise=Verdict.ABORT,
+        retry=frozenset(
+            {
+                E.CONCURRENT_TRANSACTIONS,
+                E.COORDINATOR_LOAD_IN_PROGRESS,
+                E.COORDINATOR_NOT_AVAILABLE,
+                E.NOT_COORDINATOR,
+                E.NOT_LEADER_OR_FOLLOWER,
+            }
+        ),
     ),
     ApiKey.END_TXN: Rules(abort=frozenset({E.TRANSACTION_ABORTABLE})),
     ApiKey.PRODUCE: Rules(
@@ -96,7 +111,7 @@ def verdict(api: ApiKey, code: E, *, is_transactional: bool, is_aborting: bool =
         return Verdict.FATAL if is_aborting else Verdict.ABORT
     if code in rules.fatal:
         return Verdict.FATAL
-    return Verdict.RETRY if code in RETRIABLE else rules.otherwise
+    return Verdict.RETRY if code in rules.retry else rules.otherwise
 
 
 def as_exception(verdict: Verdict, code: E, text: str) -> ClientError:

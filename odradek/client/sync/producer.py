@@ -128,6 +128,7 @@ class Producer(Blocking[producer.Producer]):
     init_transactions = blocking(producer.Producer.init_transactions)
     begin_transaction = blocking(producer.Producer.begin_transaction)
     send_offsets_to_transaction = blocking(producer.Producer.send_offsets_to_transaction)
+    send_share_acknowledgements_to_transaction = blocking(producer.Producer.send_share_acknowledgements_to_transaction)
     prepare_transaction = blocking(producer.Producer.prepare_transaction)
     complete_transaction = blocking(producer.Producer.complete_transaction)
     commit_transaction = blocking(producer.Producer.commit_transaction)

@@ -1,0 +1,193 @@
+"""Acknowledgements of a share group within a transaction (KIP-1289): their requests, and what the answers mean.
+
+They go to the brokers that lead the partitions, since the acquired records are there. All of one request are staged, or
+none. Source: docs/spec/share-groups.md#s1-9, #s5-3, #s5-9.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+
+from odradek.client.errors import ClientError, IllegalState, RetriableError, code_of
+from odradek.client.network.cluster import Cluster
+from odradek.client.producing.producer_batch import Identity
+from odradek.client.producing.verdicts import Verdict, verdict
+from odradek.client.sharing.acquired import ranges_of
+from odradek.client.values import (
+    AcknowledgedRange,
+    AcknowledgeType,
+    ShareGroupMetadata,
+    ShareRecord,
+    TopicPartition,
+)
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.txn_share_acknowledge_request import (
+    TxnShareAcknowledgeBatch,
+    TxnShareAcknowledgePartition,
+    TxnShareAcknowledgeRequest,
+    TxnShareAcknowledgeTopic,
+)
+from protocol.messages.txn_share_acknowledge_response import TxnShareAcknowledgeResponse
+from protocol.struct import ZERO_UUID
+
+# What an application gives: records, all accepted, or ranges of offsets with their types.
+ToAcknowledge = Iterable[ShareRecord] | Mapping[TopicPartition, Iterable[AcknowledgedRange]]
+Acknowledgements = Mapping[TopicPartition, Sequence[AcknowledgedRange]]
+
+STAGED_TYPES = frozenset({AcknowledgeType.ACCEPT, AcknowledgeType.REJECT})
+
+
+def acknowledgements(given: ToAcknowledge) -> Acknowledgements:
+    """Ascending in each partition. Raises IllegalState for what no transaction can acknowledge."""
+    if not isinstance(given, Mapping):
+        offsets: dict[TopicPartition, list[int]] = {}
+        for record in given:
+            offsets.setdefault(TopicPartition(record.topic, record.partition), []).append(record.offset)
+        return {
+            partition: [AcknowledgedRange(first, last) for first, last in ranges_of(each)]
+            for partition, each in offsets.items()
+        }
+    found: dict[TopicPartition, list[AcknowledgedRange]] = {}
+    for partition, ranges in given.items():
+        last_offset = -1
+        for each in sorted((AcknowledgedRange(*each) for each in ranges), key=attrgetter("first_offset")):
+            if each.type not in STAGED_TYPES:
+                raise IllegalState(f"a transaction takes ACCEPT and REJECT, not {each.type.name}")
+            if not last_offset < each.first_offset <= each.last_offset:
+                raise IllegalState(f"{each.first_offset} to {each.last_offset} is no range, or overlaps another one")
+            last_offset = each.last_offset
+            found.setdefault(TopicPartition(*partition), []).append(each)
+    return found
+
+
+def request(
+    transactional_id: str,
+    identity: Identity,
+    group: ShareGroupMetadata,
+    topic_ids: Mapping[str, bytes],
+    given: Acknowledgements,
+) -> TxnShareAcknowledgeRequest:
+    topics: dict[str, TxnShareAcknowledgeTopic] = {}
+    for (topic, index), ranges in sorted(given.items()):
+        if topic not in topics:
+            topics[topic] = TxnShareAcknowledgeTopic(topic_id=topic_ids[topic], partitions=[])
+        batches = [
+            TxnShareAcknowledgeBatch(
+                first_offset=each.first_offset, last_offset=each.last_offset, acknowledge_types=[each.type.value]
+            )
+            for each in ranges
+        ]
+        topics[topic].partitions.append(
+            TxnShareAcknowledgePartition(partition_index=index, acknowledgement_batches=batches)
+        )
+    return TxnShareAcknowledgeRequest(
+        transactional_id=transactional_id,
+        group_id=group.group_id,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        member_id=group.member_id,
+        member_epoch=group.member_epoch,
+        topics=list(topics.values()),
+    )
+
+
+def error_of(asked: TxnShareAcknowledgeRequest, answer: TxnShareAcknowledgeResponse) -> ErrorCode:
+    """The one that decides: what does not pass by itself before what does, and both before "another one failed"."""
+    if answer.error_code != 0:
+        return code_of(answer.error_code)
+    told = {
+        (topic.topic_id, partition.partition_index): code_of(partition.error_code)
+        for topic in answer.responses
+        for partition in topic.partitions
+    }
+    codes = [
+        told.get((topic.topic_id, partition.partition_index), ErrorCode.INVALID_RECORD_STATE)
+        for topic in asked.topics
+        for partition in topic.partitions
+    ]
+    return min((code for code in codes if code is not ErrorCode.NONE), key=_order, default=ErrorCode.NONE)
+
+
+def _order(code: ErrorCode) -> int:
+    if code is ErrorCode.OPERATION_NOT_ATTEMPTED:
+        return 2
+    return 1 if staging_verdict(code) is Verdict.RETRY else 0
+
+
+def staging_verdict(code: ErrorCode) -> Verdict:
+    return verdict(ApiKey.TXN_SHARE_ACKNOWLEDGE, code, is_transactional=True)
+
+
+def not_served(who: str) -> ClientError:
+    text = f"{who} does not serve TxnShareAcknowledge (KIP-1289), which takes share.version 2 and transaction.version 2"
+    return ClientError(text, ErrorCode.UNSUPPORTED_VERSION)
+
+
+class Staging:
+    """Sends what one call acknowledges, to each leader at once; `send` is one attempt."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        transactional_id: str,
+        identity: Identity,
+        group: ShareGroupMetadata,
+        given: Acknowledgements,
+    ) -> None:
+        self._cluster = cluster
+        self._transactional_id = transactional_id
+        self._identity = identity
+        self._group = group
+        self._left = dict(given)
+
+    async def check_served(self) -> None:
+        """Raises ClientError (UNSUPPORTED_VERSION), before anything is sent, unless every broker serves the request."""
+        for node_id in self._cluster.node_ids:
+            connection = await self._cluster.connection(node_id)
+            if connection.versions.newest(TxnShareAcknowledgeRequest) is None:
+                await connection.refresh_versions()  # the features may have been raised since it was opened
+            if connection.versions.newest(TxnShareAcknowledgeRequest) is None:
+                raise not_served(connection.name)
+
+    async def send(self, timeout_ms: float) -> ErrorCode:
+        """NONE when all is staged; else the error that decides. It may be called again after one that passes: what is
+        staged already stays so, and is not sent again. Raises RetriableError for a lost connection."""
+        topics = {partition.topic for partition in self._left}
+        for topic in topics:
+            await self._cluster.topic(topic, timeout_ms=timeout_ms)
+        by_leader: dict[int, dict[TopicPartition, Sequence[AcknowledgedRange]]] = {}
+        for partition, ranges in self._left.items():
+            leader = self._cluster.leader(partition)
+            if leader is None or leader.node_id is None:
+                await self._cluster.refresh(topics)
+                return ErrorCode.NOT_LEADER_OR_FOLLOWER
+            by_leader.setdefault(leader.node_id, {})[partition] = ranges
+        found = await asyncio.gather(
+            *(self._send_to(node_id, ranges, timeout_ms) for node_id, ranges in by_leader.items()),
+            return_exceptions=True,
+        )
+        errors = [each for each in found if isinstance(each, BaseException)]
+        final = [each for each in errors if not isinstance(each, RetriableError)]
+        if errors:
+            raise (final or errors)[0]
+        codes = [each for each in found if isinstance(each, ErrorCode) and each is not ErrorCode.NONE]
+        code = min(codes, key=_order, default=ErrorCode.NONE)
+        if ErrorCode.NOT_LEADER_OR_FOLLOWER in codes:
+            await self._cluster.refresh(topics)
+        return code
+
+    async def _send_to(self, node_id: int, given: Acknowledgements, timeout_ms: float) -> ErrorCode:
+        topic_ids = {}
+        for partition in given:
+            known = self._cluster.known_topic(partition.topic)
+            topic_ids[partition.topic] = ZERO_UUID if known is None else known.topic_id
+        asked = request(self._transactional_id, self._identity, self._group, topic_ids, given)
+        answer = await self._cluster.ask(asked, TxnShareAcknowledgeResponse, node_id=node_id, timeout_ms=timeout_ms)
+        code = error_of(asked, answer)
+        if code is ErrorCode.NONE:
+            for partition in given:
+                del self._left[partition]
+        return code
