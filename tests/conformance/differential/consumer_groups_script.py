@@ -10,13 +10,12 @@ from typing import Any
 
 from protocol.codec import encode
 from protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
-from protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest, TopicPartitions
-from protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription, TopicPartition
+from protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from protocol.messages.delete_groups_request import DeleteGroupsRequest
 from protocol.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.describe_groups_request import DescribeGroupsRequest
-from protocol.messages.heartbeat_request import HeartbeatRequest
 from protocol.messages.incremental_alter_configs_request import (
     AlterableConfig,
     AlterConfigsResource,
@@ -36,126 +35,11 @@ from protocol.messages.offset_delete_request import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from protocol.messages.offset_fetch_request import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-)
-from protocol.messages.sync_group_request import SyncGroupRequest
+from tests.conformance.differential.consumer_group_scene import Scene
 from tests.conformance.differential.conversation import Talk
-from tests.conformance.differential.groups_script import wait_for_coordinator
 
 HEARTBEAT, DESCRIBE = 68, 69
 GROUP_RESOURCE = 32
-Partitions = dict[bytes, list[int]]
-
-
-class Scene:
-    """A group of its own. Members are named in the requests; `epochs` are what they were told last."""
-
-    def __init__(self, talk: Talk, version: int, name: str) -> None:
-        wait_for_coordinator(talk)
-        self.talk, self.version = talk, version
-        self.group = f"kip848-{name}-{version}"
-        self.epochs: dict[str, int] = {}
-        self.topic_id = talk.make_topic(f"{self.group}-t6", 6)
-        self.topic = f"{self.group}-t6"
-        self._wait_until_assignable()
-
-    def _wait_until_assignable(self) -> None:
-        """Kafka's coordinator learns of a topic a moment after it is made."""
-        probe = ConsumerGroupHeartbeatRequest(
-            group_id=f"{self.group}-probe",
-            member_id="probe",
-            rebalance_timeout_ms=60_000,
-            subscribed_topic_names=[self.topic],
-            topic_partitions=[],
-        )
-        while not self.talk.quietly(probe, self.version).assignment.topic_partitions:
-            time.sleep(0.02)
-
-    def beat(self, label: str, member: str, epoch: int | None = None, **fields: Any) -> Any:
-        owned = fields.pop("owned", None)
-        if owned is not None:
-            fields["topic_partitions"] = [
-                TopicPartitions(topic_id=topic_id, partitions=indexes) for topic_id, indexes in owned.items()
-            ]
-        request = ConsumerGroupHeartbeatRequest(
-            group_id=fields.pop("group", self.group),
-            member_id=member,
-            member_epoch=self.epochs.get(member, 0) if epoch is None else epoch,
-            **fields,
-        )
-        answer = self.talk.ask(label, request, self.version)
-        if answer is not None and answer.error_code == 0 and answer.member_epoch >= 0:
-            self.epochs[answer.member_id] = answer.member_epoch
-        return answer
-
-    def join(self, label: str, member: str, *topics: str, **fields: Any) -> Any:
-        wanted = {"subscribed_topic_names": list(topics or [self.topic]), "rebalance_timeout_ms": 60_000, "owned": {}}
-        return self.beat(label, member, 0, **(wanted | fields))
-
-    def owns(self, *indexes: int) -> Partitions:
-        return {self.topic_id: list(indexes)}
-
-    def describe(self, label: str, version: int = 1) -> None:
-        self.talk.ask(label, ConsumerGroupDescribeRequest(group_ids=[self.group]), version)
-
-    def classic_join(self, label: str, member: str = "", owned: Partitions | None = None, **fields: Any) -> Any:
-        subscription = ConsumerProtocolSubscription(
-            topics=[self.topic],
-            owned_partitions=[
-                TopicPartition(topic=self.topic, partitions=indexes) for indexes in (owned or {}).values()
-            ],
-        )
-        metadata = (3).to_bytes(2, "big") + encode(subscription, 3)
-        wanted: dict[str, Any] = {
-            "group_id": self.group,
-            "member_id": member,
-            "session_timeout_ms": 30_000,
-            "rebalance_timeout_ms": 30_000,
-            "protocol_type": "consumer",
-            "protocols": [JoinGroupRequestProtocol(name="range", metadata=metadata)],
-        }
-        return self.talk.ask(label, JoinGroupRequest(**(wanted | fields)), 9)
-
-    def classic_sync(self, label: str, member: str, generation: int, **fields: Any) -> Any:
-        wanted = {"protocol_type": "consumer", "protocol_name": "range", "assignments": []} | fields
-        request = SyncGroupRequest(group_id=self.group, member_id=member, generation_id=generation, **wanted)
-        return self.talk.ask(label, request, 5)
-
-    def classic_heartbeat(self, label: str, member: str, generation: int, instance: str | None = None) -> Any:
-        request = HeartbeatRequest(
-            group_id=self.group, member_id=member, generation_id=generation, group_instance_id=instance
-        )
-        return self.talk.ask(label, request, 4)
-
-    def commit(
-        self, label: str, member: str, epoch: int, version: int = 9, partitions: tuple[int, ...] = (0,), **more: Any
-    ) -> None:
-        topic = OffsetCommitRequestTopic(
-            name=more.pop("topic", self.topic),
-            partitions=[
-                OffsetCommitRequestPartition(partition_index=index, committed_offset=index + 1) for index in partitions
-            ],
-        )
-        request = OffsetCommitRequest(
-            group_id=self.group, member_id=member, generation_id_or_member_epoch=epoch, topics=[topic], **more
-        )
-        self.talk.ask(label, request, version)
-
-    def fetch(self, label: str, member: str | None, epoch: int) -> None:
-        wanted = [OffsetFetchRequestTopics(name=self.topic, partition_indexes=[0, 5])]
-        group = OffsetFetchRequestGroup(group_id=self.group, member_id=member, member_epoch=epoch, topics=wanted)
-        self.talk.ask(label, OffsetFetchRequest(groups=[group]), 9)
-
-    def two_members(self) -> None:
-        """A owns 0 to 2, C owns 3 to 5; both at epoch 3."""
-        self.join("A joins", "A")
-        self.join("C joins", "C")
-        self.beat("A is told", "A")
-        self.beat("A has given up", "A", owned=self.owns(0, 1, 2))
-        self.beat("C gets", "C")
 
 
 def shapes(talk: Talk, version: int) -> None:
@@ -438,7 +322,7 @@ def topics_change(talk: Talk, version: int) -> None:
     scene.join("A joins", "A")
     talk.quietly(DeleteTopicsRequest(topics=[DeleteTopicState(name=scene.topic)], timeout_ms=20_000), 6)
     talk.wait_until_gone(scene.topic)
-    time.sleep(0.3)
+    scene.wait_until_coordinator_knows(is_there=False)
     scene.beat("the topic is gone", "A")
     scene.beat("given up", "A", owned={})
     scene.describe("the topic is gone")
@@ -456,11 +340,19 @@ def group_settings(talk: Talk, version: int) -> None:
         ("consumer.assignment.interval.ms", "15001"),
         ("consumer.unknown", "1"),
     )
-    for name, value in (*wrong, ("consumer.heartbeat.interval.ms", "7777"), ("consumer.session.timeout.ms", "50000")):
+    for name, value in (*wrong, ("consumer.session.timeout.ms", "50000"), ("consumer.heartbeat.interval.ms", "7777")):
         talk.ask(f"{name}={value}", _altered(scene.group, name, value), 1)
     talk.ask("nobody", _altered("", "consumer.session.timeout.ms", "50000"), 1)
     talk.ask("append", _altered(scene.group, "consumer.session.timeout.ms", "50000", operation=2), 1)
-    time.sleep(1)  # Kafka's coordinator learns of it after the answer
+    # Kafka's coordinator learns of settings after the answer. To join again with the same subscription changes nothing.
+    join = ConsumerGroupHeartbeatRequest(
+        group_id=scene.group,
+        member_id="A",
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=[scene.topic],
+        topic_partitions=[],
+    )
+    scene.beat_until(join, lambda answer: answer.heartbeat_interval_ms == 7777)
     scene.join("A joins", "A")
     asked = DescribeConfigsResource(
         resource_type=GROUP_RESOURCE,
@@ -471,7 +363,8 @@ def group_settings(talk: Talk, version: int) -> None:
     listed = talk.quietly(ListConfigResourcesRequest(resource_types=[GROUP_RESOURCE]), 1)
     talk.note("listed", scene.group in {each.resource_name for each in listed.config_resources})
     talk.ask("deleted", _altered(scene.group, "consumer.heartbeat.interval.ms", None, operation=1), 1)
-    time.sleep(1)  # Kafka's coordinator learns of it after the answer
+    beat = ConsumerGroupHeartbeatRequest(group_id=scene.group, member_id="A", member_epoch=scene.epochs["A"])
+    scene.beat_until(beat, lambda answer: answer.heartbeat_interval_ms != 7777)
     scene.beat("A", "A")
 
 

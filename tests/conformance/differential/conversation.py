@@ -39,6 +39,7 @@ SORTED_BY = (  # lists whose order says nothing: by the first of these fields th
     "broker_id",
     "member_id",
 )
+SETS_OF_NAMES = {"subscribed_topic_names"}  # in Kafka a set, whose order is another one in each process
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,7 @@ class Namer:
                 self._walk(f"{path}.{name}" if path else name, name, getattr(value, name), found)
         elif isinstance(value, list):
             found[f"{path}.#"] = len(value)
-            for place, element in enumerate(sorted(value, key=_order)):
+            for place, element in enumerate(sorted(value, key=str if field in SETS_OF_NAMES else _order)):
                 self._walk(f"{path}[{_key(element, place)}]", field, element, found)
         elif field == "records" and isinstance(value, (bytes, bytearray, memoryview)):
             self._walk_records(path, bytes(value), found)

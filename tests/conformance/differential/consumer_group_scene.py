@@ -1,0 +1,148 @@
+"""A consumer group (KIP-848) of a script's own, with its topic, and the requests of its members."""
+
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any
+
+from broker.coordinators.group_coordinator import java_hash
+from protocol.codec import encode
+from protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
+from protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest, TopicPartitions
+from protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription, TopicPartition
+from protocol.messages.heartbeat_request import HeartbeatRequest
+from protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
+from protocol.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from protocol.messages.offset_fetch_request import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from protocol.messages.sync_group_request import SyncGroupRequest
+from tests.conformance.differential.conversation import Talk
+from tests.conformance.differential.groups_script import wait_for_coordinator
+
+OFFSETS_PARTITIONS = 4  # of __consumer_offsets, at both brokers
+PATIENCE_S = 20
+Partitions = dict[bytes, list[int]]
+
+
+class Scene:
+    """A group of its own. Members are named in the requests; `epochs` are what they were told last."""
+
+    def __init__(self, talk: Talk, version: int, name: str) -> None:
+        wait_for_coordinator(talk)
+        self.talk, self.version = talk, version
+        self.group = f"kip848-{name}-{version}"
+        self.epochs: dict[str, int] = {}
+        self.topic_id = talk.make_topic(f"{self.group}-t6", 6)
+        self.topic = f"{self.group}-t6"
+        self.wait_until_coordinator_knows(is_there=True)
+
+    def wait_until_coordinator_knows(self, *, is_there: bool) -> None:
+        """Kafka's coordinator learns of topics a moment after they are made or deleted, and each partition of
+        __consumer_offsets by itself: what a group in the same partition is given says that this group's knows too."""
+        names = (f"{self.group}-probe{number}" for number in itertools.count())
+        home = java_hash(self.group) % OFFSETS_PARTITIONS
+        probe = ConsumerGroupHeartbeatRequest(
+            group_id=next(name for name in names if java_hash(name) % OFFSETS_PARTITIONS == home),
+            member_id="probe",
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=[self.topic],
+            topic_partitions=[],
+        )
+        self.beat_until(probe, lambda answer: bool(answer.assignment.topic_partitions) == is_there)
+
+    def beat_until(self, request: ConsumerGroupHeartbeatRequest, is_met: Callable[[Any], bool]) -> None:
+        """Repeat a heartbeat that changes nothing, quietly, until its answer shows what is awaited."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not is_met(answer := self.talk.quietly(request, self.version)):
+            assert time.monotonic() < deadline, answer
+            time.sleep(0.02)
+
+    def beat(self, label: str, member: str, epoch: int | None = None, **fields: Any) -> Any:
+        owned = fields.pop("owned", None)
+        if owned is not None:
+            fields["topic_partitions"] = [
+                TopicPartitions(topic_id=topic_id, partitions=indexes) for topic_id, indexes in owned.items()
+            ]
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=fields.pop("group", self.group),
+            member_id=member,
+            member_epoch=self.epochs.get(member, 0) if epoch is None else epoch,
+            **fields,
+        )
+        answer = self.talk.ask(label, request, self.version)
+        if answer is not None and answer.error_code == 0 and answer.member_epoch >= 0:
+            self.epochs[answer.member_id] = answer.member_epoch
+        return answer
+
+    def join(self, label: str, member: str, *topics: str, **fields: Any) -> Any:
+        wanted = {"subscribed_topic_names": list(topics or [self.topic]), "rebalance_timeout_ms": 60_000, "owned": {}}
+        return self.beat(label, member, 0, **(wanted | fields))
+
+    def owns(self, *indexes: int) -> Partitions:
+        return {self.topic_id: list(indexes)}
+
+    def describe(self, label: str, version: int = 1) -> None:
+        self.talk.ask(label, ConsumerGroupDescribeRequest(group_ids=[self.group]), version)
+
+    def classic_join(self, label: str, member: str = "", owned: Partitions | None = None, **fields: Any) -> Any:
+        subscription = ConsumerProtocolSubscription(
+            topics=[self.topic],
+            owned_partitions=[
+                TopicPartition(topic=self.topic, partitions=indexes) for indexes in (owned or {}).values()
+            ],
+        )
+        metadata = (3).to_bytes(2, "big") + encode(subscription, 3)
+        wanted: dict[str, Any] = {
+            "group_id": self.group,
+            "member_id": member,
+            "session_timeout_ms": 30_000,
+            "rebalance_timeout_ms": 30_000,
+            "protocol_type": "consumer",
+            "protocols": [JoinGroupRequestProtocol(name="range", metadata=metadata)],
+        }
+        return self.talk.ask(label, JoinGroupRequest(**(wanted | fields)), 9)
+
+    def classic_sync(self, label: str, member: str, generation: int, **fields: Any) -> Any:
+        wanted = {"protocol_type": "consumer", "protocol_name": "range", "assignments": []} | fields
+        request = SyncGroupRequest(group_id=self.group, member_id=member, generation_id=generation, **wanted)
+        return self.talk.ask(label, request, 5)
+
+    def classic_heartbeat(self, label: str, member: str, generation: int, instance: str | None = None) -> Any:
+        request = HeartbeatRequest(
+            group_id=self.group, member_id=member, generation_id=generation, group_instance_id=instance
+        )
+        return self.talk.ask(label, request, 4)
+
+    def commit(
+        self, label: str, member: str, epoch: int, version: int = 9, partitions: tuple[int, ...] = (0,), **more: Any
+    ) -> None:
+        topic = OffsetCommitRequestTopic(
+            name=more.pop("topic", self.topic),
+            partitions=[
+                OffsetCommitRequestPartition(partition_index=index, committed_offset=index + 1) for index in partitions
+            ],
+        )
+        request = OffsetCommitRequest(
+            group_id=self.group, member_id=member, generation_id_or_member_epoch=epoch, topics=[topic], **more
+        )
+        self.talk.ask(label, request, version)
+
+    def fetch(self, label: str, member: str | None, epoch: int) -> None:
+        wanted = [OffsetFetchRequestTopics(name=self.topic, partition_indexes=[0, 5])]
+        group = OffsetFetchRequestGroup(group_id=self.group, member_id=member, member_epoch=epoch, topics=wanted)
+        self.talk.ask(label, OffsetFetchRequest(groups=[group]), 9)
+
+    def two_members(self) -> None:
+        """A owns 0 to 2, C owns 3 to 5; both at epoch 3."""
+        self.join("A joins", "A")
+        self.join("C joins", "C")
+        self.beat("A is told", "A")
+        self.beat("A has given up", "A", owned=self.owns(0, 1, 2))
+        self.beat("C gets", "C")
