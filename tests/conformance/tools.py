@@ -29,6 +29,7 @@ MAIN_CLASSES = {
     "e2e-latency": TOOLS + "EndToEndLatency",
     "features": TOOLS + "FeatureCommand",
     "get-offsets": TOOLS + "GetOffsetShell",
+    "grouped": "Grouped",  # ours: java/Grouped.java
     "groups": TOOLS + "GroupsCommand",
     "log-dirs": TOOLS + "LogDirsCommand",
     "console-share-consumer": TOOLS + "consumer.ConsoleShareConsumer",
@@ -65,7 +66,7 @@ class Tools:
     def __init__(self, classes: Path) -> None:
         """`classes`: an empty directory for the compiled driver."""
         classpath = run_kafka("classpath").strip()
-        sources = [str(JAVA_SOURCES / f"{name}.java") for name in ("Tools", "Transactional")]
+        sources = [str(JAVA_SOURCES / f"{name}.java") for name in ("Tools", "Transactional", "Grouped")]
         subprocess.run(["javac", "-nowarn", "-cp", classpath, "-d", str(classes), *sources], check=True)
         config = Path(classpath).parent.parent / "log4j2-tools.yaml"
         self._process = subprocess.Popen(

@@ -1,0 +1,122 @@
+"""The consumers of kafka-clients 4.3.1 in groups of KIP-848: they rebalance, migrate and commit as with Kafka.
+
+Run with BROKER=kafka, the same is expected of Kafka.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.clients.admin import create_topic
+from tests.clients.speakers import SPEAKERS, Message
+from tests.conformance.tools import Tools
+from tests.support.broker_process import Broker, new_broker
+from tests.support.oracle import needs_kafka
+
+pytestmark = needs_kafka
+
+PARTITIONS = 6
+SETTINGS: dict[str, object] = {
+    "offsets.topic.num.partitions": 4,
+    "group.initial.rebalance.delay.ms": 0,
+    "group.consumer.assignment.interval.ms": 0,
+    "group.consumer.min.heartbeat.interval.ms": 100,
+    "group.consumer.heartbeat.interval.ms": 100,
+}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with new_broker(tmp_path_factory.mktemp("broker") / "data", SETTINGS) as running:
+        yield running
+
+
+def story(tools: Tools, broker: Broker, name: str) -> list[str]:
+    """On a topic with a record in each partition, and another one."""
+    topic = create_topic(broker.bootstrap, name, PARTITIONS)
+    more = create_topic(broker.bootstrap, f"{topic}-more", 2)
+    SPEAKERS["confluent-kafka"].produce(
+        broker.bootstrap, topic, [Message(b"%d" % index, partition=index) for index in range(PARTITIONS)]
+    )
+    return tools.run("grouped", broker.bootstrap, name, topic, more).lines
+
+
+ALL = "{0=1, 1=1, 2=1, 3=1, 4=1, 5=1}"
+
+
+def test_members_come_and_go(tools: Tools, broker: Broker) -> None:
+    assert story(tools, broker, "rebalance") == [
+        "alone: 6",
+        "all records: 6",
+        f"committed: {ALL}",
+        "two: 3+3",
+        "both commit: done",
+        "alone again: 6",
+        "range: 3+3",
+        "records: 6",
+    ]
+
+
+def test_a_pattern_is_resolved_by_the_broker(tools: Tools, broker: Broker) -> None:
+    assert story(tools, broker, "pattern") == [
+        "both topics: 8",
+        "the other topic: 2",
+        "a wrong pattern: InvalidRegularExpression",
+    ]
+
+
+def test_a_static_member_comes_back_to_its_partitions(tools: Tools, broker: Broker) -> None:
+    assert story(tools, broker, "statics") == [
+        "two: 3+3",
+        "an instance that is in use: UnreleasedInstanceIdException",
+        "its partitions are kept: 3",
+        "it is back: 3+3",
+        "the same partitions: true",
+        "it has left: 6",
+    ]
+
+
+def test_a_member_that_does_not_poll_loses_its_partitions_and_comes_back(tools: Tools, broker: Broker) -> None:
+    assert story(tools, broker, "pause") == [
+        "alone: 6",
+        "two: 3+3",
+        "it is away: 6",
+        "it commits: CommitFailedException",
+        "it is back: 3+3",
+        "lost: 3",
+        "it commits: done",
+    ]
+
+
+def test_a_classic_group_is_upgraded_while_it_works(tools: Tools, broker: Broker) -> None:
+    assert story(tools, broker, "upgrade") == [
+        "classic: 3+3",
+        "mixed: 2+2+2",
+        "all commit: done",
+        "one classic is left: 3+3",
+        "upgraded: 6",
+        f"committed: {ALL}",
+    ]
+
+
+def test_a_consumer_group_is_downgraded_while_it_works(tools: Tools, broker: Broker) -> None:
+    assert story(tools, broker, "downgrade") == [
+        "consumer: 6",
+        "mixed: 3+3",
+        "downgraded: 6",
+        "two: 3+3",
+    ]
+
+
+def test_a_transaction_commits_the_offsets_of_a_member_at_its_epoch(tools: Tools, broker: Broker) -> None:
+    assert story(tools, broker, "transactions") == [
+        "all records: 6",
+        "aborted: {}",
+        f"committed: {ALL}",
+        "two: 3+3",
+        "at an epoch before that of its partitions: CommitFailedException",
+        "at an epoch to come: CommitFailedException",
+        "of an unknown member: CommitFailedException",
+        "of nobody: done",
+        "at the epoch: done",
+    ]
