@@ -2,6 +2,8 @@
 
 from enum import Enum
 
+from protocol import kip_1289
+
 
 class ApiKey(Enum):
     """The value is the int16 at the head of every request; names follow Kafka's message names."""
@@ -99,4 +101,4 @@ class ApiKey(Enum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
-    TXN_SHARE_ACKNOWLEDGE = 93  # KIP-1289; in no released Kafka
+    TXN_SHARE_ACKNOWLEDGE = kip_1289.API_KEY

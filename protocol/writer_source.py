@@ -135,7 +135,8 @@ class WriterSource(Source):
             self.line(f"out.append({' + '.join(f'bool({test})' for test in tests)})")
             for field, test in zip(tagged, tests, strict=True):
                 with self.block(f"if {test}:"):
-                    self.line(f"out.append({field.tag})")
+                    assert field.tag is not None
+                    self.line(f"out += {primitives.varint(field.tag)!r}")
                     outer = self.name("outer")
                     self.line(f"{outer} = out")
                     self.line("out = bytearray()")

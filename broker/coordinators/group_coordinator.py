@@ -191,12 +191,12 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         shard.look(lambda _: None)
 
-    def complete_transaction(self, partition: int, producer_id: int, *, committed: bool) -> None:
+    def complete_transaction(self, partition: int, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
         """A marker was appended to this partition of `__consumer_offsets`. Raises KafkaError if it is not loaded."""
         shard = self._shards.get(partition)
         if shard is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        shard.complete_transaction(producer_id, committed=committed)
+        shard.complete_transaction(producer_id, producer_epoch, committed=committed)
 
     @property
     def shards(self) -> list[Shard[GroupCore]]:

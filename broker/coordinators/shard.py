@@ -104,7 +104,7 @@ class Core(Protocol):
     """Plain decisions over replayed state. The tokens that it keeps are `Deferred`s here."""
 
     def replay(self, record: Any, record_offset: int, producer_id: int) -> None: ...
-    def replay_marker(self, producer_id: int, *, committed: bool) -> None: ...
+    def replay_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None: ...
     def settle(self, outcome: Any) -> None: ...
     def on_loaded(self, now_ms: int) -> OutcomeLike[None]: ...
     def on_timer(self, key: Any, now_ms: int) -> OutcomeLike[None]: ...
@@ -252,9 +252,9 @@ class Shard(Generic[C]):
         is carried out at once, or not at all."""
         return read(self._require_core())
 
-    def complete_transaction(self, producer_id: int, *, committed: bool) -> None:
+    def complete_transaction(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
         """A marker was appended to this partition: the producer's records in it now count, or never did."""
-        self._require_core().replay_marker(producer_id, committed=committed)
+        self._require_core().replay_marker(producer_id, producer_epoch, committed=committed)
 
     # Loading and letting go.
 
@@ -422,7 +422,7 @@ class Shard(Generic[C]):
         if header.is_control:
             marker = read_marker(data, position, header)
             if marker is not None:
-                core.replay_marker(marker.producer_id, committed=marker.is_commit)
+                core.replay_marker(marker.producer_id, marker.producer_epoch, committed=marker.is_commit)
             return 1
         for stored in records_of(data, position):
             record = self._format.decode(stored.key, stored.value)

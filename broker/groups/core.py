@@ -97,7 +97,7 @@ class GroupCore:
             case _:
                 REPLAYS[record.key.API_KEY](self.registry, record)
 
-    def replay_marker(self, producer_id: int, *, committed: bool) -> None:
+    def replay_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
         self.registry.offsets.replay_marker(producer_id, committed=committed)
 
     def settle(self, outcome: Outcome[object]) -> None:

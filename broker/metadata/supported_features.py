@@ -5,12 +5,14 @@ A feature is listed once everything it promises is served. Source: the feature e
 
 from collections.abc import Mapping
 
+from protocol import kip_1289
+
 METADATA_VERSION = "metadata.version"
 TRANSACTION_VERSION = "transaction.version"
 GROUP_VERSION = "group.version"
 SHARE_VERSION = "share.version"
 SHARE_VERSION_GROUPS = 1  # KIP-932
-SHARE_VERSION_TRANSACTIONS = 2  # KIP-1289; of a later Kafka: dead-letter queues (KIP-1191)
+SHARE_VERSION_TRANSACTIONS = kip_1289.SHARE_VERSION
 ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
 
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {

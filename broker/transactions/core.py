@@ -95,7 +95,7 @@ class TransactionCore:
         elif record.state is TxnState.ONGOING:
             self._ongoing[transactional_id] = None
 
-    def replay_marker(self, producer_id: int, *, committed: bool) -> None:
+    def replay_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
         """A marker in our own partition says nothing of what we keep. Kafka could be made to write one."""
 
     def settle(self, outcome: Outcome[object]) -> None:

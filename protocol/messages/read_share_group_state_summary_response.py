@@ -44,6 +44,7 @@ class PartitionResult(Struct):
         "leader_epoch",
         "start_offset",
         "delivery_complete_count",
+        "txn_staged_count",
     )
 
     def __init__(
@@ -56,6 +57,7 @@ class PartitionResult(Struct):
         leader_epoch: int = 0,
         start_offset: int = 0,
         delivery_complete_count: int = -1,
+        txn_staged_count: int = 0,
     ) -> None:
         self.partition = partition
         self.error_code = error_code
@@ -64,3 +66,4 @@ class PartitionResult(Struct):
         self.leader_epoch = leader_epoch
         self.start_offset = start_offset
         self.delivery_complete_count = delivery_complete_count
+        self.txn_staged_count = txn_staged_count

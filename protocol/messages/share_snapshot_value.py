@@ -17,6 +17,7 @@ class ShareSnapshotValue(Message):
         "create_timestamp",
         "write_timestamp",
         "state_batches",
+        "txn_staged",
     )
     API_KEY = 0
     MIN_VERSION = 0
@@ -34,6 +35,7 @@ class ShareSnapshotValue(Message):
         create_timestamp: int = 0,
         write_timestamp: int = 0,
         state_batches: list[StateBatch] = UNSET,
+        txn_staged: list[TxnStagedRange] = UNSET,
     ) -> None:
         self.snapshot_epoch = snapshot_epoch
         self.state_epoch = state_epoch
@@ -43,6 +45,7 @@ class ShareSnapshotValue(Message):
         self.create_timestamp = create_timestamp
         self.write_timestamp = write_timestamp
         self.state_batches = [] if state_batches is UNSET else state_batches
+        self.txn_staged = [] if txn_staged is UNSET else txn_staged
 
 
 class StateBatch(Struct):
@@ -60,3 +63,43 @@ class StateBatch(Struct):
         self.last_offset = last_offset
         self.delivery_state = delivery_state
         self.delivery_count = delivery_count
+
+
+class TxnStagedRange(Struct):
+    __slots__ = (
+        "first_offset",
+        "last_offset",
+        "producer_id",
+        "producer_epoch",
+        "ack_type",
+        "delivery_count",
+        "owner_member_id",
+        "owner_member_epoch",
+        "lock_deadline_ms",
+        "transactional_id",
+    )
+
+    def __init__(
+        self,
+        *,
+        first_offset: int = 0,
+        last_offset: int = 0,
+        producer_id: int = 0,
+        producer_epoch: int = 0,
+        ack_type: int = 0,
+        delivery_count: int = 0,
+        owner_member_id: str = "",
+        owner_member_epoch: int = 0,
+        lock_deadline_ms: int = 0,
+        transactional_id: str | None = None,
+    ) -> None:
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.ack_type = ack_type
+        self.delivery_count = delivery_count
+        self.owner_member_id = owner_member_id
+        self.owner_member_epoch = owner_member_epoch
+        self.lock_deadline_ms = lock_deadline_ms
+        self.transactional_id = transactional_id

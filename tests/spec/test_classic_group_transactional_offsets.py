@@ -18,7 +18,7 @@ class TransactionScene(Scene):
 
     def end_transaction(self, producer_id: int = PRODUCER, *, committed: bool) -> None:
         self.log.append((b"", None))
-        self.core.replay_marker(producer_id, committed=committed)
+        self.core.replay_marker(producer_id, 0, committed=committed)
 
 
 def test_a_pending_offset_is_not_seen() -> None:

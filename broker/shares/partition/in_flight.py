@@ -13,20 +13,32 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from operator import attrgetter
+from typing import NamedTuple
 
 from broker.shares.partition.tables import TERMINAL, RecordState
+from broker.shares.staging import StagedTransaction
 
 NOBODY = ""
 NO_DEADLINE = 0
 
 
+class Staging(NamedTuple):
+    """How offsets were acknowledged in a transaction. ack_type: ACCEPT or REJECT; who did it, at which epoch."""
+
+    transaction: StagedTransaction
+    ack_type: int
+    member_id: str
+    member_epoch: int
+
+
 class Span:
     """Neighbouring offsets, both ends included, that are alike in every respect.
 
-    member_id         who has acquired them; NOBODY unless they are ACQUIRED
+    member_id         who has acquired them; NOBODY unless they are ACQUIRED or TX_PENDING
     lock_deadline_ms  when they are taken away from that member
     in_transition     a state write that will change them has not been answered; until then nothing else may
-    is_overdue        the lock ran out during that write
+    is_overdue        the lock ran out during that write, or during the transaction in which they are staged
+    staging           the transaction; only while they are TX_PENDING, or on their way there
     """
 
     __slots__ = (
@@ -37,6 +49,7 @@ class Span:
         "last_offset",
         "lock_deadline_ms",
         "member_id",
+        "staging",
         "state",
     )
 
@@ -57,6 +70,7 @@ class Span:
         self.lock_deadline_ms = lock_deadline_ms
         self.in_transition = False
         self.is_overdue = False
+        self.staging: Staging | None = None
 
     def __len__(self) -> int:
         return self.last_offset - self.first_offset + 1
@@ -74,6 +88,7 @@ class Span:
         rest = Span(offset, self.last_offset, self.state, self.delivery_count, self.member_id, self.lock_deadline_ms)
         rest.in_transition = self.in_transition
         rest.is_overdue = self.is_overdue
+        rest.staging = self.staging
         self.last_offset = offset - 1
         return rest
 
@@ -193,10 +208,21 @@ class InFlight:
         span.in_transition = span.is_overdue = False
         span.member_id = NOBODY
         span.lock_deadline_ms = NO_DEADLINE
+        span.staging = None
         if state in TERMINAL:
             self.complete_count += self._length_from_start(span)
         else:
             self._maybe_available = True
+
+    def become_staged(self, span: Span) -> None:
+        """Member and lock stay, for the case that the transaction is aborted."""
+        span.state = RecordState.TX_PENDING
+        span.in_transition = span.is_overdue = False
+
+    def become_acquired_again(self, span: Span) -> None:
+        span.state = RecordState.ACQUIRED
+        span.in_transition = span.is_overdue = False
+        span.staging = None
 
     def move_start_to(self, log_start_offset: int) -> None:
         """Retention went past the start offset. Nothing is read below it any more; what members hold there is left to

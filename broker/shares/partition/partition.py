@@ -9,14 +9,15 @@ Source: docs/spec/share-groups.md#s3.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from broker.shares.acknowledgements import Acknowledgement
 from broker.shares.partition.acquisition import Acquired, Acquisition, LogBatches, acquire, archive_aborted
 from broker.shares.partition.in_flight import InFlight, Span, TrackedBatch
 from broker.shares.partition.limits import Limits
-from broker.shares.partition.tables import GRID, LOADED_STATES, TERMINAL, Event, RecordState, Result
+from broker.shares.partition.staged import StagedRecords, given_back
+from broker.shares.partition.tables import GRID, LOADED_STATES, Event, RecordState, Result
+from broker.shares.partition.writes import Change, StateWrite, complete_count, stored
+from broker.shares.staging import StagedRange
 from broker.shares.state_batch import StateBatch
 from protocol.errors import ErrorCode, KafkaError
 
@@ -28,26 +29,12 @@ LAST_TOO_HIGH = "The last offset in request is past acquired records."
 RENEW_DISABLED = "Renewing acquisition locks is disabled for this group."
 
 
-class Change(NamedTuple):
-    span: Span
-    state: RecordState
-
-
-@dataclass(frozen=True, slots=True)
-class StateWrite:
-    """What the share coordinator is to store.
-
-    changes  become true with its answer; empty where they have already happened (a lock ran out)
-    """
-
-    start_offset: int
-    delivery_complete_count: int
-    batches: tuple[StateBatch, ...]
-    changes: tuple[Change, ...] = ()
-
-
 class SharePartition:
-    def __init__(self, start_offset: int, batches: Iterable[StateBatch] = ()) -> None:
+    """`staged`: what waits for the end of a transaction (KIP-1289)."""
+
+    def __init__(
+        self, start_offset: int, batches: Iterable[StateBatch] = (), staged: Iterable[StagedRange] = ()
+    ) -> None:
         """As it was stored; the start offset has been decided.
 
         raises  KafkaError UNKNOWN_SERVER_ERROR if that is nothing that a leader has written
@@ -55,7 +42,9 @@ class SharePartition:
         self._flight = InFlight(start_offset)
         self._completing_count = 0  # offsets that are finished once a write is answered
         self.earliest_deadline_ms: int | None = None  # when a lock may have run out; looked at by `expire_locks`
+        self.staged = StagedRecords(self._flight, self._note_deadline)
         self._load(sorted(batches))
+        self.staged.load(staged)
 
     def _load(self, batches: Sequence[StateBatch]) -> None:
         flight = self._flight
@@ -164,22 +153,28 @@ class SharePartition:
     def release(self, member_id: str, limits: Limits) -> StateWrite | None:
         """The member's share session ended: all that it holds goes back, once that is stored."""
         changes = []
+        self.staged.owner_is_gone(member_id)
         for span in self._held(lambda span: span.member_id == member_id):
             assert GRID[span.state][Event.SESSION_ENDED] is Result.RETRY
             changes.append(self._in_transition(span, self._given_back(span, limits)))
         return self._write(changes)
 
     def written(self, write: StateWrite) -> None:
-        self._completing_count -= _complete_count(write.changes)
+        self._completing_count -= complete_count(write.changes)
         for span, state in write.changes:
-            self._flight.become(span, state)
+            if state is RecordState.TX_PENDING:
+                self._flight.become_staged(span)
+                self._note_deadline(span.lock_deadline_ms)
+            else:
+                self._flight.become(span, state)
         self._flight.advance()
 
     def write_failed(self, write: StateWrite, limits: Limits) -> None:
         """The records are where they were; those whose locks ran out meanwhile are given back."""
-        self._completing_count -= _complete_count(write.changes)
+        self._completing_count -= complete_count(write.changes)
         for span, _ in write.changes:
             span.in_transition = False
+            span.staging = None
             if span.is_overdue:
                 self._flight.become(span, self._given_back(span, limits))
         self._flight.advance()
@@ -198,17 +193,18 @@ class SharePartition:
                     span.is_overdue = True
                 else:
                     overdue.append(span)
+        self.staged.find_overdue(now_ms)
         if not overdue:
             return None
         ended = self._held(lambda span: span.lock_deadline_ms <= now_ms)
         for span in ended:
             assert GRID[span.state][Event.LOCK_EXPIRED] is Result.RETRY
             self._flight.become(span, self._given_back(span, limits))
-        batches = _stored((span, span.state) for span in ended)
+        batches = stored((span, span.state) for span in ended)
         start_offset = self._flight.start_offset
-        complete_count = self._flight.complete_count + self._completing_count
+        all_complete = self._flight.complete_count + self._completing_count
         self._flight.advance()
-        return StateWrite(start_offset, complete_count, batches)
+        return StateWrite(start_offset, all_complete, batches)
 
     # Within.
 
@@ -276,9 +272,7 @@ class SharePartition:
 
     def _given_back(self, span: Span, limits: Limits) -> RecordState:
         """To be delivered again, unless it was often enough, or is below what is read."""
-        if span.delivery_count >= limits.delivery_count_limit or span.last_offset < self._flight.start_offset:
-            return RecordState.ARCHIVED
-        return RecordState.AVAILABLE
+        return given_back(self._flight, span, limits)
 
     def _held(self, is_meant: Callable[[Span], bool]) -> list[Span]:
         """What members hold and no write is about to change; cut at the start offset, below which nothing goes back."""
@@ -302,23 +296,7 @@ class SharePartition:
         if not changes:
             return None
         flight = self._flight
-        self._completing_count += _complete_count(changes)
-        complete_count = flight.complete_count + self._completing_count
-        return StateWrite(flight.start_offset, complete_count, _stored(changes), tuple(changes))
+        self._completing_count += complete_count(changes)
+        all_complete = flight.complete_count + self._completing_count
+        return StateWrite(flight.start_offset, all_complete, stored(changes), tuple(changes))
 
-
-def _complete_count(changes: Iterable[Change]) -> int:
-    return sum(len(span) for span, state in changes if state in TERMINAL)
-
-
-def _stored(changes: Iterable[tuple[Span, RecordState]]) -> tuple[StateBatch, ...]:
-    """Joined where neighbours are alike."""
-    joined: list[StateBatch] = []
-    for span, state in changes:
-        if joined:
-            first, last, stored_state, count = joined[-1]
-            if last + 1 == span.first_offset and stored_state == state.value and count == span.delivery_count:
-                joined[-1] = StateBatch(first, span.last_offset, stored_state, count)
-                continue
-        joined.append(StateBatch(span.first_offset, span.last_offset, state.value, span.delivery_count))
-    return tuple(joined)

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from broker.shares.key import SharePartitionKey
+from broker.shares.state.staged_forms import resolved_form, resolved_of, staged_form, staged_of
 from broker.shares.state.turn import Deletion, Snapshot, StateRecord, Update
 from broker.shares.state_batch import StateBatch
 from protocol.codec import decode, encode
@@ -40,6 +41,7 @@ def encode_record(record: StateRecord) -> tuple[bytes, bytes | None]:
                 create_timestamp=record.created_ms,
                 write_timestamp=record.written_ms,
                 state_batches=[_stored(share_snapshot_value.StateBatch, each) for each in record.batches],
+                txn_staged=[staged_form(share_snapshot_value.TxnStagedRange, each) for each in record.staged],
             )
             return _key(SNAPSHOT, record.key), VALUE_PREFIX + encode(snapshot, VALUE_VERSION)
         case Update():
@@ -49,6 +51,8 @@ def encode_record(record: StateRecord) -> tuple[bytes, bytes | None]:
                 start_offset=record.start_offset,
                 delivery_complete_count=record.delivery_complete_count,
                 state_batches=[_stored(share_update_value.StateBatch, each) for each in record.batches],
+                txn_staged=[staged_form(share_update_value.TxnStagedRange, each) for each in record.staged],
+                txn_resolved=[resolved_form(share_update_value.TxnResolvedRange, each) for each in record.resolved],
             )
             return _key(UPDATE, record.key), VALUE_PREFIX + encode(update, VALUE_VERSION)
 
@@ -84,6 +88,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> StateRecord | None:
             snapshot.create_timestamp,
             snapshot.write_timestamp,
             _loaded(snapshot.state_batches),
+            staged_of(snapshot.txn_staged),
         )
     update = decode(ShareUpdateValue, version, value, VERSION_BYTES)
     return Update(
@@ -93,6 +98,8 @@ def decode_record(key: bytes | None, value: bytes | None) -> StateRecord | None:
         update.start_offset,
         update.delivery_complete_count,
         _loaded(update.state_batches),
+        staged=staged_of(update.txn_staged),
+        resolved=resolved_of(update.txn_resolved),
     )
 
 

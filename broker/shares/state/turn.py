@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from broker.shares.key import SharePartitionKey
+from broker.shares.staging import ResolvedRange, StagedRange
 from broker.shares.state_batch import UNDECIDED_START_OFFSET, UNKNOWN_COUNT, StateBatch
 
 R_co = TypeVar("R_co", covariant=True)
 
 
 class Snapshot(NamedTuple):
-    """All that is known of a share partition. Replaces what was known before."""
+    """All that is known of a share partition, everything staged included. Replaces what was known before."""
 
     key: SharePartitionKey
     snapshot_epoch: int
@@ -26,6 +27,7 @@ class Snapshot(NamedTuple):
     created_ms: int
     written_ms: int
     batches: Sequence[StateBatch] = ()
+    staged: Sequence[StagedRange] = ()
 
 
 class Update(NamedTuple):
@@ -38,6 +40,8 @@ class Update(NamedTuple):
     delivery_complete_count: int
     batches: Sequence[StateBatch] = ()
     written_ms: int = 0
+    staged: Sequence[StagedRange] = ()
+    resolved: Sequence[ResolvedRange] = ()
 
 
 class Deletion(NamedTuple):
@@ -53,6 +57,7 @@ class StoredState(NamedTuple):
     state_epoch: int
     start_offset: int
     batches: Sequence[StateBatch]
+    staged: Sequence[StagedRange] = ()
 
 
 class StateSummary(NamedTuple):
@@ -62,6 +67,7 @@ class StateSummary(NamedTuple):
     leader_epoch: int = 0
     start_offset: int = UNDECIDED_START_OFFSET
     delivery_complete_count: int = UNKNOWN_COUNT
+    staged_count: int = 0  # offsets whose acknowledgement is staged in a transaction
 
 
 class Outcome(NamedTuple, Generic[R_co]):

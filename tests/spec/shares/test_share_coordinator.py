@@ -218,7 +218,7 @@ def test_scenario_078_unknown_tags_are_passed_over() -> None:
     key, value = encode_record(Update(KEY, 0, 0, 5, -1, (StateBatch(5, 6, 2, 1),)))
     assert value is not None
     assert value[-1] == 0  # no tags
-    tagged = value[:-1] + bytes([1, 0x90, 0x4E, 2, 0xAB, 0xCD])
+    tagged = value[:-1] + bytes([1, 0xA0, 0x4E, 2, 0xAB, 0xCD])
     assert decode_record(key, tagged) == Update(KEY, 0, 0, 5, -1, (StateBatch(5, 6, 2, 1),))
 
 

@@ -101,7 +101,7 @@ class Core:
             raise RuntimeError("a bug")
         self.words.append((record, record_offset, producer_id))
 
-    def replay_marker(self, producer_id: int, *, committed: bool) -> None:
+    def replay_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
         self.markers.append((producer_id, committed))
 
     def settle(self, outcome: object) -> None:
@@ -458,5 +458,5 @@ def test_a_core_that_cannot_replay_what_it_decided_is_not_asked_again() -> None:
 
 def test_a_marker_that_is_appended_while_it_serves_is_replayed() -> None:
     stage = Stage()
-    stage.shard.complete_transaction(7, committed=False)
+    stage.shard.complete_transaction(7, 0, committed=False)
     assert stage.core.markers == [(7, False)]

@@ -66,7 +66,7 @@ def loaded(directory: Path) -> list[GroupCore]:
         if header.is_control:
             marker = read_marker(batch)
             assert marker is not None
-            core.replay_marker(marker.producer_id, committed=marker.is_commit)
+            core.replay_marker(marker.producer_id, marker.producer_epoch, committed=marker.is_commit)
             continue
         for stored in records_of(batch):
             record = decode_record(stored.key, stored.value)
