@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from broker.fetch.sessions import FetchSessions
     from broker.metadata.image import TopicImage
     from broker.partitions.housekeeping import Housekeeping
+    from broker.sharing.markers import ShareMarkers
     from broker.sharing.shares import Shares
 
 WORKER_THREADS = 4
@@ -170,6 +171,12 @@ class Broker:
         from broker.sharing.on_demand import make_shares
 
         return make_shares(self)
+
+    @cached_property
+    def share_markers(self) -> ShareMarkers:
+        from broker.sharing.markers import ShareMarkers
+
+        return ShareMarkers(lambda: self.share_coordinator, lambda: self.shares if self.has_started("shares") else None)
 
     def has_started(self, coordinator: str) -> bool:
         """Whether there is one yet, of those above: asking for it by its name would make it."""

@@ -6,6 +6,5 @@ repeat the API key and the tags; a test compares them.
 
 API_KEY = 93  # TxnShareAcknowledge, request and response. Kafka 4.4: StreamsGroupTopologyDescriptionUpdate
 SHARE_VERSION = 2  # level of share.version. Kafka 4.4: dead-letter queues (KIP-1191)
-TRANSACTION_VERSION = 2  # level of transaction.version: a marker's epoch tells which transaction it ends (KIP-890)
 
 PRIVATE_TAGS = 10_000  # tags from here on are ours: acknowledgements staged in a transaction, stored durably

@@ -81,4 +81,5 @@ SERVED: Mapping[ApiKey, Served] = {
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Served(0, 1),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: Served(0, 0),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: Served(0, 0),
+    ApiKey.TXN_SHARE_ACKNOWLEDGE: Served(0, 0),  # while it is gated in: `broker.handlers.api_versions`
 }

@@ -50,6 +50,7 @@ class Collected(Collector):
         yield from topics(self._measures)
         yield from groups(self._measures)
         yield from transactions(self._measures)
+        yield from shares(self._measures)
 
 
 def requests(measures: Measures) -> Families:
@@ -170,6 +171,11 @@ def transactions(measures: Measures) -> Families:
             "Open transactions that are kept for a recovery to decide",
             measures.transactions.kept,
         )
+        yield gauge(
+            f"{prefix}_transactionpartitionscount",
+            "Partitions that take part in open transactions",
+            measures.transactions.partitions,
+        )
     prefix = "kafka_server_addpartitionstotxnmanager"
     answered, answered_ms, failed = measures.verification
     time_ms = SummaryMetricFamily(f"{prefix}_verificationtimems", "Until the coordinator had answered, ms")
@@ -178,6 +184,20 @@ def transactions(measures: Measures) -> Families:
     failures = CounterMetricFamily(f"{prefix}_verificationfailure", "Partitions that were refused")
     failures.add_metric((), failed)
     yield failures
+
+
+def shares(measures: Measures) -> Families:
+    prefix = "kafka_server_sharepartitionmanager"
+    yield gauge(
+        f"{prefix}_txnpendingrecordscount",
+        "Records whose acknowledgement waits for the end of a transaction",
+        measures.shares.txn_pending,
+    )
+    expired = CounterMetricFamily(
+        f"{prefix}_txnpendinglockexpiredcount", "Those that were given back because their lock ran out"
+    )
+    expired.add_metric((), measures.shares.txn_lock_expired)
+    yield expired
 
 
 def gauge(name: str, help_: str, value: float) -> Metric:

@@ -88,12 +88,21 @@ class GroupMeasure(NamedTuple):
 
 
 class TransactionMeasure(NamedTuple):
-    """Transactional ids by state, for how long the oldest open transaction has been open, and how many are kept for
-    their recovery to decide (KIP-939)."""
+    """Transactional ids by state, for how long the oldest open transaction has been open, how many are kept for their
+    recovery to decide (KIP-939), and how many partitions take part in open ones (KIP-1289)."""
 
     ids_by_state: Mapping[str, int]
     open_time_max_ms: int
     kept: int
+    partitions: int
+
+
+class ShareMeasure(NamedTuple):
+    """Records whose acknowledgement waits for the end of a transaction, and how many of those were given back since
+    this process began, because their lock ran out (KIP-1289)."""
+
+    txn_pending: int
+    txn_lock_expired: int
 
 
 class VerificationMeasure(NamedTuple):
@@ -113,6 +122,7 @@ class Measures:
     groups: GroupMeasure | None  # None: no coordinator, or it is loading
     transactions: TransactionMeasure | None  # None: no coordinator, or it is loading
     verification: VerificationMeasure
+    shares: ShareMeasure
 
 
 def measure(broker: Broker, traffic: Traffic) -> Measures:
@@ -137,6 +147,9 @@ def measure(broker: Broker, traffic: Traffic) -> Measures:
         verification=VerificationMeasure(0, 0, 0)
         if verifier is None
         else VerificationMeasure(verifier.answered, verifier.answered_ms, verifier.failed),
+        shares=ShareMeasure(broker.shares.pending_record_count, broker.shares.lock_expired_count)
+        if broker.has_started("shares")
+        else ShareMeasure(0, 0),
     )
 
 
@@ -187,12 +200,13 @@ def group_measure(groups: GroupCoordinator) -> GroupMeasure | None:
 
 
 def transaction_measure(transactions: TransactionCoordinator, now_ms: int) -> TransactionMeasure | None:
-    open_time_max_ms = kept = 0
+    open_time_max_ms = kept = partitions = 0
     try:
         found = transactions.list_transactions(Filter())
         for shard in transactions.shards:
             open_time_max_ms = max(open_time_max_ms, shard.look(lambda core: core.open_time_max_ms(now_ms)))
             kept += shard.look(lambda core: core.kept_count)
+            partitions += shard.look(lambda core: core.open_partition_count)
     except KafkaError:  # loading
         return None
-    return TransactionMeasure(Counter(each.transaction_state for each in found), open_time_max_ms, kept)
+    return TransactionMeasure(Counter(each.transaction_state for each in found), open_time_max_ms, kept, partitions)

@@ -13,7 +13,7 @@ from broker.coordinators.partition_sync import LocalPartitionSync
 from broker.coordinators.shard_log import PartitionLog
 from broker.coordinators.share_coordinator import ShareCoordinator, ShareCoordinatorSettings
 from broker.coordinators.transaction_coordinator import TransactionCoordinator, TransactionSettings
-from broker.coordinators.transaction_markers import LocalMarkerWriter
+from broker.coordinators.transaction_markers import LocalMarkerWriter, ShareGroupMarkers
 from broker.coordinators.verification import Verifier
 from broker.metadata.supported_features import TRANSACTION_VERSION
 from broker.partitions.broker_parts import BrokerParts
@@ -40,6 +40,8 @@ class CoordinatedBroker(BrokerParts, Protocol):
     def transactions(self) -> TransactionCoordinator: ...
     @property
     def markers(self) -> LocalMarkerWriter: ...
+    @property
+    def share_markers(self) -> ShareGroupMarkers: ...
     def spawn(self, coroutine: Coroutine[None, None, None]) -> None:
         """Runs beside what the loop is doing."""
 
@@ -59,7 +61,7 @@ def start_groups(broker: CoordinatedBroker) -> GroupCoordinator:
 
 
 def make_markers(broker: CoordinatedBroker) -> LocalMarkerWriter:
-    return LocalMarkerWriter(broker.partitions, broker.groups, broker.clock)
+    return LocalMarkerWriter(broker.partitions, broker.groups, broker.clock, broker.share_markers)
 
 
 def start_transactions(broker: CoordinatedBroker) -> TransactionCoordinator:

@@ -54,6 +54,7 @@ class ShareCoordinatorSettings:
             core=ShareCoordinatorConfig(
                 updates_per_snapshot=config.share_coordinator_snapshot_update_records_per_snapshot,
                 cold_snapshot_interval_ms=config.share_coordinator_cold_partition_snapshot_interval_ms,
+                marker_memory_ms=config.transaction_max_timeout_ms,
             ),
             partition_count=config.share_coordinator_state_topic_num_partitions,
             compression=Compression(config.share_coordinator_state_topic_compression_codec),
@@ -155,10 +156,19 @@ class ShareCoordinator:
 
     def shard_for(self, key: SharePartitionKey) -> Shard[StateCore]:
         """Raises NOT_COORDINATOR where there is no such partition, which is so before the topic is created."""
-        shard = self._shards.get(self.partition_for(key.coordinator_key))
+        return self.shard_of(self.partition_for(key.coordinator_key))
+
+    def shard_of(self, index: int) -> Shard[StateCore]:
+        """Raises NOT_COORDINATOR where there is no such partition."""
+        shard = self._shards.get(index)
         if shard is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         return shard
+
+    def staged_count(self) -> int:
+        """Offsets whose acknowledgement is staged in a transaction. Raises KafkaError while any partition is not
+        loaded."""
+        return sum(shard.look(lambda core: core.staged_count) for shard in self._shards.values())
 
     # What happens by itself.
 
@@ -170,6 +180,7 @@ class ShareCoordinator:
                 self._prune(shard, self._logs[index])
 
     def _prune(self, shard: Shard[StateCore], log: StateLog) -> None:
+        shard.look(lambda core: core.forget_old_markers(self._clock.now_ms()))
         shard.tidy(lambda core, now_ms: core.snapshot_cold(log.end_offset, now_ms))
         needed_from = shard.look(lambda core: core.needed_from(log.end_offset))
         if needed_from <= log.start_offset:

@@ -23,10 +23,10 @@ from broker.runtime.gather import gather
 from broker.transactions.core import TransactionCore
 from broker.transactions.init_producer_id import check_request
 from broker.transactions.records import decode_record, encode_record, record_headers, revive
-from broker.transactions.turn import MarkersOwed, Moment, Outcome, TransactionConfig
+from broker.transactions.turn import MarkersOwed, Moment, Outcome, OverdueFate, TransactionConfig
 from protocol.batch_header import NO_SEQUENCE
 from protocol.errors import ErrorCode, KafkaError
-from protocol.internal_topics import SHARE_GROUP_STATE, TRANSACTION_STATE
+from protocol.internal_topics import TRANSACTION_STATE
 from protocol.topic_partition import PartitionCodes
 
 if TYPE_CHECKING:
@@ -48,8 +48,9 @@ logger = logging.getLogger("odradek.transactions")
 R = TypeVar("R")
 TransactionShard = Shard[TransactionCore]
 
-# Nobody but the broker writes there. The third internal topic is added by groups that commit in a transaction.
-NOT_TO_BE_ADDED = frozenset({TRANSACTION_STATE, SHARE_GROUP_STATE})
+# Nobody but the broker writes there. The other internal topics take part in transactions that commit offsets or
+# acknowledge records of share groups; those are added by brokers only, since clients need rights on the topic.
+NOT_TO_BE_ADDED = frozenset({TRANSACTION_STATE})
 SHORTEST_SCAN_MS = 1_000  # of transactional ids, for those that a rule lets expire
 
 
@@ -371,6 +372,15 @@ class TransactionCoordinator:
             return
         if isinstance(answer, Deferred):
             answer.when_done(ended)
+
+    def abort_overdue(
+        self, transactional_id: str, producer_id: int, producer_epoch: int
+    ) -> OverdueFate | Deferred[OverdueFate]:
+        """For the leader of a share partition; see `TransactionCore.abort_overdue`. Raises KafkaError."""
+        return self._turn(
+            self.shard_for(transactional_id),
+            lambda core, moment: core.abort_overdue(transactional_id, producer_id, producer_epoch, moment),
+        )
 
     def expire(self) -> None:
         for shard in self._shards.values():

@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from broker.shares.staging import Ending
 from broker.transactions.tables import MarkerResult, marker_result
 from protocol.control_records import marker_batch
 from protocol.errors import ErrorCode, KafkaError
-from protocol.internal_topics import GROUP_OFFSETS
+from protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE
 from protocol.topic_partition import PartitionCodes, TopicPartition
 from storage.log import Origin
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("odradek.transactions")
 
 OnWritten = Callable[[Sequence[PartitionCodes]], None]
-NOT_HERE = frozenset(  # of the group coordinator: as any leader says it
+NOT_HERE = frozenset(  # of the group or share coordinator: as any leader says it
     {
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -58,20 +59,37 @@ class MarkerWriter(Protocol):
         """Calls `then`, maybe at once, with one code per partition for each marker, when all are durable or refused."""
 
 
+class ShareGroupMarkers(Protocol):
+    """What markers do to acknowledgements that are staged; see `broker.sharing.markers.ShareMarkers`."""
+
+    def require_loaded(self, index: int) -> None: ...
+    def end(self, index: int, ending: Ending) -> None: ...
+    def check(self, ending: Ending) -> None: ...
+
+
+def ending_of(marker: TxnMarker) -> Ending:
+    return Ending(marker.producer_id, marker.producer_epoch, marker.is_commit, marker.transaction_version)
+
+
 class LocalMarkerWriter:
     """The partitions of this broker: what the leader does with WriteTxnMarkers.
 
     Source: docs/spec/transactions.md#s2-6.
     """
 
-    def __init__(self, partitions: Partitions, groups: GroupCoordinator, clock: Clock) -> None:
+    def __init__(
+        self, partitions: Partitions, groups: GroupCoordinator, clock: Clock, share_groups: ShareGroupMarkers
+    ) -> None:
         self._partitions = partitions
         self._groups = groups
         self._clock = clock
+        self._share_groups = share_groups
 
     def write(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
         writing = Writing(markers, then)
         for number, marker in enumerate(markers):
+            if not marker.partitions:  # from a coordinator elsewhere: to those who lead share partitions
+                self._share_groups.check(ending_of(marker))
             for topic_partition in marker.partitions:
                 done = partial(writing.done, number, topic_partition)
                 try:
@@ -93,7 +111,9 @@ class LocalMarkerWriter:
                 ErrorCode.UNKNOWN_SERVER_ERROR
             )  # as in Kafka: a marker without a producer cannot be written
         if topic == GROUP_OFFSETS:
-            self._require_group_coordinator(index)
+            self._require_coordinator(self._groups.require_loaded, index)
+        elif topic == SHARE_GROUP_STATE:
+            self._require_coordinator(self._share_groups.require_loaded, index)
         now_ms = self._clock.now_ms()
         batch = marker_batch(
             producer_id=marker.producer_id,
@@ -106,13 +126,17 @@ class LocalMarkerWriter:
             batch, origin=Origin.COORDINATOR, now_ms=now_ms, transaction_version=marker.transaction_version
         )
         if topic == GROUP_OFFSETS:
-            self._groups.complete_transaction(index, marker.producer_id, committed=marker.is_commit)
+            self._groups.complete_transaction(
+                index, marker.producer_id, marker.producer_epoch, committed=marker.is_commit
+            )
+        elif topic == SHARE_GROUP_STATE:
+            self._share_groups.end(index, ending_of(marker))
         partition.when_durable(partition.log.log_end_offset, done, must_sync=marker.must_sync)
 
-    def _require_group_coordinator(self, index: int) -> None:
+    def _require_coordinator(self, require_loaded: Callable[[int], None], index: int) -> None:
         """Before the marker is in the log: what it commits must take effect with it."""
         try:
-            self._groups.require_loaded(index)
+            require_loaded(index)
         except KafkaError as error:
             if error.code in NOT_HERE:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER) from error

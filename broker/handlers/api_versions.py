@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from broker.api.context import RequestContext
 from broker.api.served import SERVED
-from broker.metadata.supported_features import SUPPORTED_FEATURES
+from broker.metadata.supported_features import SUPPORTED_FEATURES, acknowledges_in_transactions
+from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.api_versions_request import ApiVersionsRequest
 from protocol.messages.api_versions_response import (
@@ -40,6 +41,7 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext, broker: B
         api_keys=[
             ApiVersion(api_key=key.value, min_version=served.min_version, max_version=served.max_version)
             for key, served in sorted(SERVED.items(), key=lambda row: row[0].value)
+            if key is not ApiKey.TXN_SHARE_ACKNOWLEDGE or acknowledges_in_transactions(image.features)
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)

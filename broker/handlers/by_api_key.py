@@ -231,5 +231,9 @@ def handler_of(api_key: ApiKey) -> HandlerCall[Broker]:
             from broker.handlers.delete_share_group_offsets import delete_share_group_offsets
 
             return delete_share_group_offsets
+        case ApiKey.TXN_SHARE_ACKNOWLEDGE:
+            from broker.handlers.txn_share_acknowledge import txn_share_acknowledge
+
+            return txn_share_acknowledge
         case _:
             raise KeyError(f"nothing answers {api_key.name}")

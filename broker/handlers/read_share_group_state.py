@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.shares.state.staged_forms import staged_form
 from broker.shares.state.turn import Outcome
 from broker.sharing.state_requests import ask_each
 from protocol.messages.read_share_group_state_response import (
@@ -15,6 +16,7 @@ from protocol.messages.read_share_group_state_response import (
     ReadShareGroupStateResponse,
     ReadStateResult,
     StateBatch,
+    TxnStagedRange,
 )
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ def decide(core: StateCore, key: SharePartitionKey, partition: PartitionData, no
             )
             for each in stored.batches
         ],
+        txn_staged=[staged_form(TxnStagedRange, each) for each in stored.staged],
     )
     return Outcome(result, outcome.records)
 

@@ -52,6 +52,7 @@ def decide(core: StateCore, key: SharePartitionKey, partition: PartitionData, no
             leader_epoch=summary.leader_epoch,
             start_offset=summary.start_offset,
             delivery_complete_count=summary.delivery_complete_count,
+            txn_staged_count=summary.staged_count,
         )
     )
 

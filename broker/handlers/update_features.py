@@ -13,6 +13,8 @@ from broker.metadata.decision import Decision
 from broker.metadata.features import FeatureUpdate
 from broker.metadata.features import update_features as decide
 from broker.runtime.delayed import Deferred
+from protocol.errors import KafkaError
+from protocol.internal_topics import SHARE_GROUP_STATE
 from protocol.messages.update_features_response import UpdatableFeatureResult, UpdateFeaturesResponse
 
 if TYPE_CHECKING:
@@ -43,7 +45,19 @@ def update_features(
             updates,
             node_id=broker.metadata.node.node_id,
             min_insync_replicas=str(broker.config.min_insync_replicas),
+            staged_count=lambda: staged_count(broker),
         )
         return Decision(response, () if request.validate_only else made.records)
 
     return broker.metadata.submit(decision)
+
+
+def staged_count(broker: Broker) -> int | None:
+    """Of all share partitions: stored, or on their way to being stored. None while their coordinator loads."""
+    if SHARE_GROUP_STATE not in broker.metadata.image.topics:
+        return 0
+    try:
+        stored = broker.share_coordinator.staged_count()
+    except KafkaError:
+        return None
+    return max(stored, broker.shares.staged_count) if broker.has_started("shares") else stored

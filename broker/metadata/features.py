@@ -1,12 +1,18 @@
 """UpdateFeatures: changing the finalised level of a feature. Source: Kafka 4.3.1; refusals are in its words."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from broker.metadata.decision import Decision
 from broker.metadata.image import DEFAULT_BROKER, MetadataImage
-from broker.metadata.supported_features import ELIGIBLE_LEADER_REPLICAS, METADATA_VERSION, SUPPORTED_FEATURES
+from broker.metadata.supported_features import (
+    ELIGIBLE_LEADER_REPLICAS,
+    METADATA_VERSION,
+    SHARE_VERSION,
+    SHARE_VERSION_TRANSACTIONS,
+    SUPPORTED_FEATURES,
+)
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.config_record import ConfigRecord
 from protocol.messages.feature_level_record import FeatureLevelRecord
@@ -32,16 +38,24 @@ class FeatureUpdate:
 
 
 def update_features(
-    image: MetadataImage, updates: Sequence[FeatureUpdate], *, node_id: int, min_insync_replicas: str
+    image: MetadataImage,
+    updates: Sequence[FeatureUpdate],
+    *,
+    node_id: int,
+    min_insync_replicas: str,
+    staged_count: Callable[[], int | None] = lambda: 0,
 ) -> Decision[None]:
     """All or none.
 
     min_insync_replicas  what is recorded for the cluster when eligible leader replicas come in (KIP-966)
-    raises               KafkaError INVALID_UPDATE_VERSION
+    staged_count         how many acknowledgements of share groups wait for the end of a transaction (KIP-1289); None:
+                         not known now. Asked only where that matters
+    raises               KafkaError INVALID_UPDATE_VERSION, FEATURE_UPDATE_FAILED
     """
     records: list[Message] = []
     for update in {each.feature: each for each in updates}.values():
         _check(image, update, node_id)
+        _check_nothing_staged(image, update, staged_count)
         if update.level != _level(image, update.feature):
             records.append(FeatureLevelRecord(name=update.feature, feature_level=update.level))
             if update.feature == ELIGIBLE_LEADER_REPLICAS and MIN_ISR not in image.configs.get(DEFAULT_BROKER, {}):
@@ -88,6 +102,22 @@ def _check(image: MetadataImage, update: FeatureUpdate, node_id: int) -> None:
             else "Unsafe metadata downgrade is not supported in this version."
         )
         raise _refused(f"Unsupported metadata.version downgrade from {current} to {level}. {why}")
+
+
+def _check_nothing_staged(image: MetadataImage, update: FeatureUpdate, staged_count: Callable[[], int | None]) -> None:
+    """Below level 2 nobody would end what is staged (docs/spec/share-groups.md#s5-10)."""
+    current = _level(image, update.feature)
+    if update.feature != SHARE_VERSION or not update.level < SHARE_VERSION_TRANSACTIONS <= current:
+        return
+    count = staged_count()
+    if count == 0:
+        return
+    how_many = "an unknown number of" if count is None else count
+    raise KafkaError(
+        ErrorCode.FEATURE_UPDATE_FAILED,
+        f"Cannot downgrade {SHARE_VERSION} from {current} to {update.level}: {how_many} acknowledgements of share"
+        " groups are staged in open transactions. Commit or abort these, and try again.",
+    )
 
 
 def _upgrade_type(update: FeatureUpdate) -> UpgradeType | None:

@@ -10,9 +10,11 @@ from itertools import groupby
 from typing import NamedTuple
 
 from broker.shares.partition.tables import Event
+from broker.shares.staging import ACCEPT, REJECT
 from protocol.errors import ErrorCode, KafkaError
 
 RENEW = 4
+STAGED_TYPES = frozenset({ACCEPT, REJECT})
 
 EVENTS: Mapping[int, Event] = {
     0: Event.GAP,
@@ -58,3 +60,19 @@ def check(acknowledgements: Sequence[Acknowledgement], *, may_renew: bool) -> No
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         if any(kind not in EVENTS or (kind == RENEW and not may_renew) for kind in each.types):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
+
+
+def check_staged(acknowledgements: Sequence[Acknowledgement]) -> None:
+    """Raises INVALID_REQUEST for batches that no partition could make sense of, INVALID_RECORD_STATE for types that
+    cannot wait for a transaction (docs/spec/share-groups.md#s5-3, rows 8 and 9)."""
+    reached = -1
+    for each in acknowledgements:
+        if each.first_offset <= reached or each.first_offset > each.last_offset:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "The batches are not in ascending order, or overlap.")
+        reached = each.last_offset
+        if len(each.types) != 1 and len(each.types) != each.last_offset - each.first_offset + 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "There is neither one type nor one for each offset.")
+        if any(kind not in EVENTS for kind in each.types):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "There is no such acknowledgement type.")
+    if any(kind not in STAGED_TYPES for each in acknowledgements for kind in each.types):
+        raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "Only ACCEPT and REJECT are possible inside a transaction.")

@@ -129,6 +129,11 @@ class ShareSessions:
     def of_connection(self, connection: Hashable) -> list[ShareSession]:
         return [session for session in self._sessions.values() if session.connection == connection]
 
+    def fetches(self, key: SessionKey, partition: TopicIdPartition) -> bool:
+        """Whether this member has a session with this partition in it."""
+        session = self._sessions.get(key)
+        return session is not None and partition in session.partitions
+
     def has_group(self, group_id: str) -> bool:
         return any(key.group_id == group_id for key in self._sessions)
 

@@ -10,6 +10,8 @@ from broker.partitions.broker_parts import BrokerParts
 if TYPE_CHECKING:
     from broker.coordinators.group_coordinator import GroupCoordinator
     from broker.coordinators.share_coordinator import ShareCoordinator
+    from broker.coordinators.transaction_coordinator import TransactionCoordinator
+    from broker.coordinators.two_phase import TwoPhaseProducers
     from broker.metadata.topic_creation import TopicCreation
     from broker.sharing.shares import Shares
 
@@ -23,5 +25,9 @@ class ShareBroker(BrokerParts, Protocol):
     def share_coordinator(self) -> ShareCoordinator: ...
     @property
     def shares(self) -> Shares: ...
+    @property
+    def transactions(self) -> TransactionCoordinator: ...
+    @property
+    def two_phase(self) -> TwoPhaseProducers: ...
     @property
     def groups(self) -> GroupCoordinator: ...

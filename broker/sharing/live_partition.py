@@ -11,10 +11,11 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from broker.runtime.delayed import Deferred
-from broker.shares.partition.partition import SharePartition, StateWrite
+from broker.shares.partition.partition import SharePartition
+from broker.shares.partition.writes import StateWrite
 from broker.shares.state_batch import UNDECIDED_START_OFFSET
 from broker.sharing.group_settings import EARLIEST, LATEST, duration_ms
 from protocol.errors import ErrorCode, KafkaError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from broker.shares.acknowledgements import Acknowledgement
     from broker.shares.key import SharePartitionKey
     from broker.shares.partition.limits import Limits
+    from broker.shares.staging import Ending, StagedTransaction
     from broker.shares.state.turn import StoredState
     from broker.sharing.group_settings import ShareGroupSettings
     from broker.sharing.persister import Persister
@@ -44,6 +46,7 @@ CODES: Mapping[ErrorCode, ErrorCode] = {
     ErrorCode.FENCED_LEADER_EPOCH: NOT_LEADER,
     ErrorCode.FENCED_STATE_EPOCH: NOT_LEADER,
     ErrorCode.OFFSET_NOT_AVAILABLE: ErrorCode.OFFSET_NOT_AVAILABLE,
+    ErrorCode.INVALID_TXN_STATE: ErrorCode.INVALID_TXN_STATE,
 }
 # Whoever is told so has lost the right to write.
 FENCING = frozenset(
@@ -66,6 +69,17 @@ class Waiter(Protocol):
     def wake(self) -> None: ...
 
 
+class PendingStaging(NamedTuple):
+    """Acknowledgements of one request in one share partition on their way to being staged.
+
+    write, stored  None where all of it was staged before
+    """
+
+    live: LiveSharePartition
+    write: StateWrite | None
+    stored: Deferred[bool] | None
+
+
 class LiveSharePartition:
     """
     failure     why it could not be loaded; None for one that was active, or is
@@ -84,7 +98,13 @@ class LiveSharePartition:
         workers: Workers,
         call_soon: Callable[[Callable[[], None]], object],
         on_gone: Callable[[LiveSharePartition], None],
+        has_session: Callable[[SharePartitionKey, str], bool],
+        on_overdue: Callable[[LiveSharePartition, StagedTransaction], None],
     ) -> None:
+        """
+        has_session  whether a member still fetches this share partition here
+        on_overdue   the locks of records ran out whose acknowledgement is staged in this transaction
+        """
         self.key = key
         self.partition = partition
         self.phase = Phase.LOADING
@@ -100,6 +120,9 @@ class LiveSharePartition:
         self._workers = workers
         self._call_soon = call_soon
         self._on_gone = on_gone
+        self._has_session = has_session
+        self._on_overdue = on_overdue
+        self._ended_meanwhile: list[Ending] = []  # markers that came while the state was read
         self._timer: TimerHandle | None = None
         self._timer_due_ms = 0
         self._waiting: dict[Waiter, None] = {}
@@ -108,6 +131,10 @@ class LiveSharePartition:
     def core(self) -> SharePartition:
         assert self._core is not None
         return self._core
+
+    @property
+    def lock_expired_count(self) -> int:
+        return 0 if self._core is None else self._core.staged.lock_expired_count
 
     @property
     def limits(self) -> Limits:
@@ -145,7 +172,7 @@ class LiveSharePartition:
             if stored.start_offset == UNDECIDED_START_OFFSET:
                 self._decide_start()
             else:
-                self._begin(SharePartition(stored.start_offset, stored.batches))
+                self._begin(SharePartition(stored.start_offset, stored.batches, stored.staged))
         except KafkaError as error:
             self._cannot_load(error)
 
@@ -174,6 +201,9 @@ class LiveSharePartition:
     def _begin(self, core: SharePartition) -> None:
         self._core = core
         self.phase = Phase.ACTIVE
+        for ending in self._ended_meanwhile:
+            self.end_transaction(ending)
+        self.arm()
         self.wake()
 
     def _cannot_load(self, error: KafkaError) -> None:
@@ -219,6 +249,108 @@ class LiveSharePartition:
             if write is not None:
                 self._store(write, None)
 
+    # Acknowledging in a transaction.
+
+    def check_staging(
+        self, member_id: str, acknowledgements: Sequence[Acknowledgement], transaction: StagedTransaction
+    ) -> None:
+        """Raises KafkaError unless all of it can be staged, by `stage` in the same turn."""
+        if self.phase is not Phase.ACTIVE:
+            raise KafkaError(NOT_LEADER)
+        self.core.staged.check(member_id, acknowledgements, transaction, self._clock.now_ms())
+
+    def stage(
+        self,
+        member_id: str,
+        member_epoch: int,
+        acknowledgements: Sequence[Acknowledgement],
+        transaction: StagedTransaction,
+        *,
+        must_sync: bool,
+    ) -> PendingStaging:
+        """must_sync: its producer takes part in a two-phase commit"""
+        write = self.core.staged.stage(member_id, member_epoch, acknowledgements, transaction)
+        stored = None if write is None else self._written(write, must_sync=must_sync)
+        return PendingStaging(self, write, stored)
+
+    def staged(self, write: StateWrite) -> None:
+        """It is stored, and so is the rest of its request."""
+        self.core.written(write)
+        now_ms = self._clock.now_ms()
+        for further in self.core.staged.end_missed(self._has_its_session, self.limits, now_ms):
+            self._store(further, None)
+        self.arm()
+        self.wake()
+
+    def not_staged(self, write: StateWrite, error: KafkaError) -> None:
+        """It could not be stored."""
+        log.warning("the state of share partition %s could not be stored: %s", self.key, error)
+        self.core.write_failed(write, self.limits)
+        if error.code in FENCING:
+            self.drop()
+        self.arm()
+        self.wake()
+
+    def undo_staging(self, write: StateWrite) -> None:
+        """It is stored, but not the rest of its request."""
+        self._store(self.core.staged.undo(write, self.limits, self._clock.now_ms()), None)
+        self.arm()
+        self.wake()
+
+    def end_transaction(self, ending: Ending) -> None:
+        """A marker ended a transaction, and what it does to what is stored has been appended."""
+        if self.phase is Phase.LOADING:
+            self._ended_meanwhile.append(ending)
+        if self.phase is not Phase.ACTIVE:
+            return
+        write = self.core.staged.end(ending, self._has_its_session, self.limits, self._clock.now_ms())
+        if write is not None:
+            self._store(write, None)
+        self.arm()
+        self.wake()
+
+    def holds_staged(self, transaction: StagedTransaction) -> bool:
+        return self.phase is Phase.ACTIVE and self.core.staged.holds(transaction)
+
+    def release_staged(self, transaction: StagedTransaction) -> None:
+        """What is overdue goes back: nobody can say what has become of the transaction."""
+        if self.phase is Phase.ACTIVE:
+            write = self.core.staged.release(transaction, self.limits, self._clock.now_ms())
+            if write is not None:
+                self._store(write, None)
+            self.wake()
+
+    def reread_ended(self, ending: Ending) -> None:
+        """A marker ended a transaction in state that another broker stores."""
+        if self.phase is Phase.ACTIVE:
+            for transaction in self.core.staged.ended_by(ending):
+                self._reread(transaction, lambda: None)
+
+    def reread_staged(self, transaction: StagedTransaction) -> None:
+        """The transaction is over: what is stored of its records counts. What is staged even there, nobody will end."""
+        self._reread(transaction, lambda: self.release_staged(transaction))
+
+    def _reread(self, transaction: StagedTransaction, then: Callable[[], None]) -> None:
+        def told(answer: Deferred[StoredState]) -> None:
+            if self.phase is not Phase.ACTIVE:
+                return
+            try:
+                stored = answer.outcome()
+            except KafkaError as error:
+                log.warning("the state of share partition %s cannot be read again: %s", self.key, error)
+                return
+            assert not isinstance(stored, Enum)
+            self.core.staged.adopt(transaction, stored.batches, stored.staged, self.limits)
+            then()
+            self.arm()
+            self.wake()
+
+        if self.phase is Phase.ACTIVE:
+            self._persister.read(self.key, self._leader_epoch).when_done(told)
+
+    def _has_its_session(self, member_id: str) -> bool:
+        return self._has_session(self.key, member_id)
+
     def arm(self) -> None:
         """Have the timer fire when the first lock may run out."""
         if self.phase is not Phase.ACTIVE:
@@ -240,16 +372,25 @@ class LiveSharePartition:
         if write is not None:
             self._store(write, None)
             self.wake()
+        overdue = self.core.staged.overdue
+        while overdue:
+            self._on_overdue(self, overdue.pop())
 
     def _store(self, write: StateWrite, answer: Deferred[bool] | None) -> None:
-        self._persister.write(
+        self._written(write).when_done(partial(self._stored, write, answer))
+
+    def _written(self, write: StateWrite, *, must_sync: bool = False) -> Deferred[bool]:
+        return self._persister.write(
             self.key,
             state_epoch=self._state_epoch,
             leader_epoch=self._leader_epoch,
             start_offset=write.start_offset,
             delivery_complete_count=write.delivery_complete_count,
             batches=write.batches,
-        ).when_done(partial(self._stored, write, answer))
+            staged=write.staged,
+            resolved=write.resolved,
+            must_sync=must_sync,
+        )
 
     def _stored(self, write: StateWrite, answer: Deferred[bool] | None, told: Deferred[bool]) -> None:
         try:

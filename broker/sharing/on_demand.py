@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.sharing.group_settings import ShareGroupSettings
+from broker.sharing.overdue import OverdueTransactions
 from broker.sharing.persister import LocalPersister
 from broker.sharing.shares import Shares
 from protocol.internal_topics import SHARE_GROUP_STATE
@@ -32,4 +33,7 @@ def make_shares(broker: ShareBroker) -> Shares:
         broker.workers,
         broker.loop.call_soon,
         max_sessions=config.group_share_max_share_sessions,
+        overdue=OverdueTransactions(
+            lambda: broker.transactions, broker.clock, broker.timers, broker.two_phase.__contains__
+        ),
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from broker.runtime.delayed import Deferred
 from broker.shares.key import SharePartitionKey
+from broker.shares.staging import ResolvedRange, StagedRange
 from broker.shares.state.turn import Outcome, StateSummary, StoredState
 from broker.shares.state_batch import StateBatch
 from protocol.errors import ErrorCode, KafkaError
@@ -47,7 +48,11 @@ class Persister(Protocol):
         start_offset: int,
         delivery_complete_count: int,
         batches: Sequence[StateBatch],
-    ) -> Deferred[bool]: ...
+        staged: Sequence[StagedRange] = (),
+        resolved: Sequence[ResolvedRange] = (),
+        must_sync: bool = False,
+    ) -> Deferred[bool]:
+        """`must_sync`: staged in a two-phase commit. A request has no field for it: its receiver asks the same set."""
 
     def delete(self, key: SharePartitionKey) -> Deferred[bool]: ...
 
@@ -92,6 +97,9 @@ class LocalPersister:
         start_offset: int,
         delivery_complete_count: int,
         batches: Sequence[StateBatch],
+        staged: Sequence[StagedRange] = (),
+        resolved: Sequence[ResolvedRange] = (),
+        must_sync: bool = False,
     ) -> Deferred[bool]:
         return self._ask(
             key,
@@ -102,6 +110,9 @@ class LocalPersister:
                 start_offset=start_offset,
                 delivery_complete_count=delivery_complete_count,
                 batches=batches,
+                staged=staged,
+                resolved=resolved,
+                must_sync=must_sync,
                 now_ms=now_ms,
             ),
         )

@@ -1,11 +1,11 @@
-"""Parts of the responses of ShareFetch and ShareAcknowledge."""
+"""Parts of the responses of ShareFetch, ShareAcknowledge and TxnShareAcknowledge."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from protocol.messages import share_acknowledge_response, share_fetch_response
+from protocol.messages import share_acknowledge_response, share_fetch_response, txn_share_acknowledge_response
 
 if TYPE_CHECKING:
     from broker.sharing.broker_view import ShareBroker
@@ -30,6 +30,15 @@ def share_acknowledge_node_endpoints(
 ) -> list[share_acknowledge_response.NodeEndpoint]:
     return [
         share_acknowledge_response.NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
+        for node_id, host, port, rack in _endpoints(broker, leaders, listener)
+    ]
+
+
+def txn_share_acknowledge_node_endpoints(
+    broker: ShareBroker, leaders: Iterable[int], listener: str
+) -> list[txn_share_acknowledge_response.NodeEndpoint]:
+    return [
+        txn_share_acknowledge_response.NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
         for node_id, host, port, rack in _endpoints(broker, leaders, listener)
     ]
 

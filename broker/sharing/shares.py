@@ -6,10 +6,14 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.metadata.supported_features import SHARE_VERSION, SHARE_VERSION_GROUPS
+from broker.metadata.supported_features import (
+    SHARE_VERSION,
+    SHARE_VERSION_GROUPS,
+    acknowledges_in_transactions,
+)
 from broker.shares.key import SharePartitionKey
-from broker.shares.sessions import ShareSession, ShareSessions
-from broker.sharing.live_partition import LiveSharePartition
+from broker.shares.sessions import SessionKey, ShareSession, ShareSessions, TopicIdPartition
+from broker.sharing.live_partition import LiveSharePartition, Phase
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -18,7 +22,9 @@ if TYPE_CHECKING:
     from broker.partitions.partition import Partition
     from broker.runtime.clock import Clock, Timers
     from broker.runtime.workers import Workers
+    from broker.shares.staging import Ending
     from broker.sharing.group_settings import ShareGroupSettings
+    from broker.sharing.overdue import OverdueTransactions
     from broker.sharing.persister import Persister
 
 
@@ -38,6 +44,7 @@ class Shares:
         call_soon: Callable[[Callable[[], None]], object],
         *,
         max_sessions: int,
+        overdue: OverdueTransactions,
     ) -> None:
         self.image = image
         self.persister = persister
@@ -47,6 +54,8 @@ class Shares:
         self._timers = timers
         self._workers = workers
         self._call_soon = call_soon
+        self._overdue = overdue
+        self._expired_in_dropped = 0
         self._live: dict[SharePartitionKey, LiveSharePartition] = {}
         self._groups_of: dict[tuple[str, int], set[str]] = {}  # whose sessions a connection has opened
 
@@ -57,6 +66,11 @@ class Shares:
     def require_enabled(self) -> None:
         """Raises UNSUPPORTED_VERSION while the feature is off."""
         if not share_groups_are_on(self.image):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+
+    def require_transactions(self) -> None:
+        """Raises UNSUPPORTED_VERSION while acknowledgements cannot be part of transactions."""
+        if not acknowledges_in_transactions(self.image.features):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
     def find(self, key: SharePartitionKey) -> LiveSharePartition | None:
@@ -75,6 +89,8 @@ class Shares:
                 workers=self._workers,
                 call_soon=self._call_soon,
                 on_gone=self._gone,
+                has_session=self._has_session,
+                on_overdue=self._overdue.found,
             )
             live.load()
         return live
@@ -96,6 +112,38 @@ class Shares:
             live = self._live.get(SharePartitionKey(group_id, topic_id, index))
             if live is not None:
                 live.release(member_id)
+
+    # Transactions.
+
+    def end_transaction(self, ending: Ending) -> None:
+        """A marker ended a transaction: its acknowledgements count now, or never did."""
+        for live in list(self._live.values()):
+            live.end_transaction(ending)
+
+    def reread_staged(self, ending: Ending) -> None:
+        """The state of some share partitions is stored elsewhere, and a marker has ended a transaction there."""
+        for live in list(self._live.values()):
+            live.reread_ended(ending)
+
+    @property
+    def pending_record_count(self) -> int:
+        """Records whose acknowledgement waits for the end of a transaction."""
+        return sum(live.core.staged.record_count for live in self._live.values() if live.phase is Phase.ACTIVE)
+
+    @property
+    def staged_count(self) -> int:
+        """Those, and the ones that are about to become so."""
+        return sum(live.core.staged.staged_count for live in self._live.values() if live.phase is Phase.ACTIVE)
+
+    @property
+    def lock_expired_count(self) -> int:
+        """How many of those were given back since their lock ran out."""
+        return self._expired_in_dropped + sum(live.lock_expired_count for live in self._live.values())
+
+    def _has_session(self, key: SharePartitionKey, member_id: str) -> bool:
+        return self.sessions.fetches(SessionKey(key.group_id, member_id), TopicIdPartition(key.topic_id, key.partition))
+
+    # What happens to them.
 
     def drop(self, keys: Iterable[SharePartitionKey]) -> None:
         """Their state was altered or deleted: what is in memory counts no more."""
@@ -126,3 +174,4 @@ class Shares:
     def _gone(self, live: LiveSharePartition) -> None:
         if self._live.get(live.key) is live:
             del self._live[live.key]
+            self._expired_in_dropped += live.lock_expired_count

@@ -22,12 +22,13 @@ from broker.transactions.entry import Forgotten, Txn, TxnRecord
 from broker.transactions.init_producer_id import init_producer_id, timeout_ms
 from broker.transactions.listing import Filter, described, listed
 from broker.transactions.tables import EXPIRABLE, TxnState
-from broker.transactions.transitions import answered_pair, completed, fenced, without_topic
+from broker.transactions.transitions import answered_pair, bumped, completed, fenced, without_topic
 from broker.transactions.turn import (
     PRODUCER_ID_NEEDED,
     MarkersOwed,
     Moment,
     Outcome,
+    OverdueFate,
     ProducerIdNeeded,
     Reply,
     Timer,
@@ -248,6 +249,24 @@ class TransactionCore:
             return Outcome(False)
         return self._decided(self._fenced(txn, moment), True)
 
+    def abort_overdue(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, moment: Moment
+    ) -> Outcome[OverdueFate]:
+        """Abort it as if it had timed out: locks on records of a share group that it acknowledges have run out.
+
+        producer_epoch  that of its records
+        """
+        txn = self._txns.get(transactional_id)
+        if txn is None or txn.producer_id != producer_id:
+            return Outcome(OverdueFate.OVER)
+        if txn.is_prepared and txn.producer_epoch in (producer_epoch, bumped(producer_epoch)):
+            return Outcome(OverdueFate.ENDING, must_sync=txn.is_two_phase)
+        if txn.state is not TxnState.ONGOING or txn.producer_epoch != producer_epoch:
+            return Outcome(OverdueFate.OVER)
+        if txn.is_two_phase:
+            return Outcome(OverdueFate.PENDING)
+        return self._decided(self._fenced(txn, moment), OverdueFate.ENDING)
+
     def expire(self, now_ms: int) -> Outcome[None]:
         """Forget the ids that were unused for `transactional.id.expiration.ms`, or for as long as their rule says."""
         expiration_ms = self._config.expiration_ms
@@ -290,6 +309,11 @@ class TransactionCore:
     def open_count(self) -> int:
         """How many transactions are open, or decided and not complete."""
         return len(self._ongoing) + len(self._remaining)
+
+    @property
+    def open_partition_count(self) -> int:
+        """How many partitions take part in open transactions, each counted once for each of them (KIP-1289)."""
+        return sum(len(self._txns[each].partitions) for each in self._ongoing)
 
     def txn(self, transactional_id: str) -> Txn | None:
         return self._txns.get(transactional_id)

@@ -55,6 +55,14 @@ class ProducerIdNeeded(Enum):
 PRODUCER_ID_NEEDED = ProducerIdNeeded.PRODUCER_ID_NEEDED
 
 
+class OverdueFate(Enum):
+    """What becomes of a transaction after locks on what it acknowledges ran out (KIP-1289)."""
+
+    ENDING = auto()  # decided, now or before: its markers are on their way
+    PENDING = auto()  # a two-phase commit: nobody but its owner ends it
+    OVER = auto()  # complete, or never heard of
+
+
 class MarkersOwed(NamedTuple):
     """The markers that a decided transaction still waits for.
 

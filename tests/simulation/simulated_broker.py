@@ -44,6 +44,7 @@ from storage.log_config import LogConfig
 from storage.log_directory import Identity, LogDirectory
 from tests.simulation.virtual_time import Life, VirtualTime, VirtualTimers, VirtualWorkers
 from tests.support.fake_disk import FakeDisk
+from tests.support.transaction_broker import NoShareGroups
 
 DATA = "/data"
 LENGTH_BYTES = 4
@@ -149,7 +150,7 @@ class SimulatedBroker:
             new_uuid=self.new_uuid,
             cluster=ImageView(image, config.current_text),
         )
-        self.markers = LocalMarkerWriter(self.partitions, self.groups, time)
+        self.markers = LocalMarkerWriter(self.partitions, self.groups, time, NoShareGroups())
         self.transactions = parts.coordinator(
             TransactionSettings.of(config),
             time,

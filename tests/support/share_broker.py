@@ -16,10 +16,13 @@ from broker.configuration.resources import ConfigResourceType
 from broker.coordinators.share_coordinator import ShareCoordinator, ShareCoordinatorSettings
 from broker.runtime.delayed import Deferred
 from broker.shares.key import SharePartitionKey
+from broker.shares.staging import ResolvedRange, StagedRange
 from broker.shares.state.core import ShareCoordinatorConfig
 from broker.shares.state.turn import StateSummary, StoredState
 from broker.shares.state_batch import StateBatch
 from broker.sharing.group_settings import ShareGroupSettings
+from broker.sharing.markers import ShareMarkers
+from broker.sharing.overdue import OverdueTransactions
 from broker.sharing.persister import LocalPersister
 from broker.sharing.shares import Shares
 from protocol.api_keys import ApiKey
@@ -89,6 +92,9 @@ class FlakyPersister:
         start_offset: int,
         delivery_complete_count: int,
         batches: Sequence[StateBatch],
+        staged: Sequence[StagedRange] = (),
+        resolved: Sequence[ResolvedRange] = (),
+        must_sync: bool = False,
     ) -> Deferred[bool]:
         answer: Deferred[bool] = Deferred()
 
@@ -103,6 +109,9 @@ class FlakyPersister:
                 start_offset=start_offset,
                 delivery_complete_count=delivery_complete_count,
                 batches=batches,
+                staged=staged,
+                resolved=resolved,
+                must_sync=must_sync,
             ).when_done(told)
 
         def told(real: Deferred[bool]) -> None:
@@ -140,6 +149,9 @@ class ShareBroker(TransactionBroker):
         self.start_shares()
         self.connections = 10
 
+    def make_share_markers(self) -> ShareMarkers:
+        return ShareMarkers(lambda: self.share_coordinator, lambda: self.shares)
+
     def start_share_coordinator(self) -> None:
         self.share_coordinator = ShareCoordinator(
             ShareCoordinatorSettings(ShareCoordinatorConfig(), STATE_PARTITIONS, Compression.NONE, 300_000),
@@ -173,6 +185,9 @@ class ShareBroker(TransactionBroker):
             self.workers,
             self.tick,
             max_sessions=self.max_sessions,
+            overdue=OverdueTransactions(
+                lambda: self.transactions, self.clock, self.timers, self.two_phase.__contains__
+            ),
         )
         self.broker.shares = self.shares
 

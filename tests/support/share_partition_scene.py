@@ -9,7 +9,8 @@ from itertools import pairwise
 from broker.shares.acknowledgements import Acknowledgement
 from broker.shares.partition.acquisition import AcquireMode, Acquisition
 from broker.shares.partition.limits import Limits
-from broker.shares.partition.partition import SharePartition, StateWrite
+from broker.shares.partition.partition import SharePartition
+from broker.shares.partition.writes import StateWrite
 from broker.shares.state_batch import StateBatch
 from protocol.errors import ErrorCode, KafkaError
 

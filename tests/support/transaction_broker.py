@@ -19,7 +19,13 @@ from broker.coordinators.partition_sync import LocalPartitionSync
 from broker.coordinators.producer_ids import OnProducerId, ProducerIds
 from broker.coordinators.shard_log import PartitionLog
 from broker.coordinators.transaction_coordinator import TransactionCoordinator, TransactionSettings
-from broker.coordinators.transaction_markers import LocalMarkerWriter, MarkerWriter, OnWritten, TxnMarker
+from broker.coordinators.transaction_markers import (
+    LocalMarkerWriter,
+    MarkerWriter,
+    OnWritten,
+    ShareGroupMarkers,
+    TxnMarker,
+)
 from broker.groups.outcome import GroupConfig
 from broker.handlers.add_offsets_to_txn import add_offsets_to_txn
 from broker.handlers.add_partitions_to_txn import add_partitions_to_txn
@@ -30,6 +36,7 @@ from broker.handlers.list_transactions import list_transactions
 from broker.handlers.write_txn_markers import write_txn_markers
 from broker.metadata.image import TopicImage
 from broker.runtime.delayed import Deferred
+from broker.shares.staging import Ending
 from broker.transactions.turn import TransactionConfig
 from protocol.api_keys import ApiKey
 from protocol.codec import decode, encode
@@ -140,6 +147,17 @@ class MarkersThatMeet:
         self._writer.write([allowed], answered)
 
 
+class NoShareGroups:
+    def require_loaded(self, index: int) -> None:
+        raise KafkaError(ErrorCode.NOT_COORDINATOR)
+
+    def end(self, index: int, ending: Ending) -> None:
+        raise KafkaError(ErrorCode.NOT_COORDINATOR)
+
+    def check(self, ending: Ending) -> None:
+        pass
+
+
 class TransactionBroker(BrokerScene):
     def __init__(
         self,
@@ -157,9 +175,10 @@ class TransactionBroker(BrokerScene):
         self.config = decisions or TransactionConfig()
         self.spawn: Callable[[Coroutine[Any, Any, None]], None] = run  # what loading is left to
         self.start_groups()
-        self.markers = MarkersThatMeet(LocalMarkerWriter(self.partitions, self.groups, self.clock))
+        self.share_markers = self.make_share_markers()
+        self.markers = MarkersThatMeet(LocalMarkerWriter(self.partitions, self.groups, self.clock, self.share_markers))
         self.broker.groups = self.groups
-        self.broker.markers = LocalMarkerWriter(self.partitions, self.groups, self.clock)
+        self.broker.markers = LocalMarkerWriter(self.partitions, self.groups, self.clock, self.share_markers)
         self.broker.producer_ids = ProducerIds(self.blocks, self.timers)
         self.start_coordinator()
 
@@ -177,6 +196,10 @@ class TransactionBroker(BrokerScene):
         topic = self.image.topics.get(GROUP_OFFSETS)
         self.groups.start(None if topic is None else len(topic.partitions))
         self.broker.groups = self.groups
+
+    def make_share_markers(self) -> ShareGroupMarkers:
+        """Scenes without share groups have no markers for them."""
+        return NoShareGroups()
 
     def start_coordinator(self) -> None:
         """A new one, which loads what is there: as a restart of the process, the partitions excepted."""

@@ -299,4 +299,3 @@ class SharePartition:
         self._completing_count += complete_count(changes)
         all_complete = flight.complete_count + self._completing_count
         return StateWrite(flight.start_offset, all_complete, stored(changes), tuple(changes))
-

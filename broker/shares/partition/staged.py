@@ -1,7 +1,8 @@
 """The records of a share partition whose acknowledgement is staged in a transaction: TX_PENDING (KIP-1289).
 
 A request is checked in every partition that it names before anything changes in any (`check`, then `stage`). A marker
-ends them (`end`). Their locks go on: one that runs out makes its transaction overdue, which the shell has aborted first.
+ends them (`end`). Their locks go on: one that runs out makes its transaction overdue, and the shell has that aborted
+first.
 Source: docs/spec/share-groups.md#s5-5, #s5-6, #s5-8.
 """
 
@@ -60,6 +61,10 @@ class StagedRecords:
     @property
     def record_count(self) -> int:
         return sum(len(span) for span in self._flight.spans() if span.state is RecordState.TX_PENDING)
+
+    @property
+    def staged_count(self) -> int:
+        return sum(len(span) for span in self._flight.spans() if span.staging is not None)
 
     def load(self, ranges: Iterable[StagedRange]) -> None:
         """As they were stored; what a marker has ended is not among them."""
@@ -188,6 +193,15 @@ class StagedRecords:
             else:
                 span.is_overdue = True
                 self.overdue.add(span.staging.transaction)
+
+    def ended_by(self, ending: Ending) -> set[StagedTransaction]:
+        return {
+            span.staging.transaction
+            for span in self._flight.spans()
+            if span.state is RecordState.TX_PENDING
+            and span.staging is not None
+            and resolution_by(ending, span.staging.transaction.producer_id, span.staging.transaction.producer_epoch)
+        }
 
     def holds(self, transaction: StagedTransaction) -> bool:
         return any(True for _ in self._of(transaction))

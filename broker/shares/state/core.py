@@ -237,7 +237,7 @@ class StateCore:
         if 0 <= state_epoch < entry.state_epoch:
             raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
         self._require_partition(key)
-        if any(self._has_ended(each) for each in staged):
+        if any(self.has_ended(each.producer_id, each.producer_epoch) for each in staged):
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, ALREADY_ENDED)
         if start_offset != UNDECIDED_START_OFFSET:
             start_offset = max(start_offset, entry.start_offset)
@@ -278,6 +278,11 @@ class StateCore:
             entry.delivery_complete_count,
             entry.overlay.record_count,
         )
+
+    def has_ended(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a marker has passed that ends the transaction of this epoch, or a later one."""
+        marker_epoch, _ = self._marker_epochs.get(producer_id, (-1, None))
+        return marker_epoch > producer_epoch
 
     @property
     def staged_count(self) -> int:
@@ -387,10 +392,6 @@ class StateCore:
             now_ms,
             resolved=[ResolvedRange.of(staged, resolution, now_ms) for staged, resolution in ended],
         )
-
-    def _has_ended(self, staged: StagedRange) -> bool:
-        marker_epoch, _ = self._marker_epochs.get(staged.producer_id, (-1, None))
-        return marker_epoch > staged.producer_epoch
 
     def _entries_with_keys_of(self, producer_id: int) -> list[tuple[SharePartitionKey, Entry]]:
         """Where this producer has something staged, or decided and not repeated. Forgets where it has not."""

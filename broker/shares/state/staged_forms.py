@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol, TypeVar
 
-from broker.shares.staging import ACCEPT, REJECT, ResolvedRange, Resolution, StagedRange
+from broker.shares.staging import ACCEPT, REJECT, Resolution, ResolvedRange, StagedRange
 from protocol.errors import MalformedMessage
 from protocol.messages import (
     read_share_group_state_response,

@@ -23,7 +23,7 @@ class Scene(TransactionBroker):
     def __init__(self) -> None:
         super().__init__()
         self.topic("orders", 1, flush_messages=2**63 - 1)
-        self.writer = LocalMarkerWriter(self.partitions, self.groups, self.clock)
+        self.writer = LocalMarkerWriter(self.partitions, self.groups, self.clock, self.share_markers)
 
     def mark(self, epoch: int, *, commit: bool = True, version: int = 2, coordinator_epoch: int = 0) -> ErrorCode:
         results: list[PartitionCodes] = []

@@ -18,6 +18,7 @@ from broker.control.measures import (
     Measures,
     PartitionMeasure,
     RequestMeasure,
+    ShareMeasure,
     TopicMeasure,
     TransactionMeasure,
     VerificationMeasure,
@@ -56,8 +57,9 @@ MEASURES = Measures(
     offline_partitions=1,
     topics=[TopicMeasure("ledger", 40, 9_000, 700)],
     groups=GroupMeasure({"Stable": 2, "Empty": 1}, 12),
-    transactions=TransactionMeasure({"Ongoing": 1, "CompleteCommit": 4}, 1_234, 1),
+    transactions=TransactionMeasure({"Ongoing": 1, "CompleteCommit": 4}, 1_234, 1, 7),
     verification=VerificationMeasure(5, 20, 2),
+    shares=ShareMeasure(12, 3),
 )
 
 
