@@ -17,7 +17,6 @@ RULE_BOOK = TESTS.parent / "docs" / "spec"
 CHAPTERS = {"transactions": 8, "consumer-groups": 15, "share-groups": 7}
 # The pages that have a test for every scenario. The others list the tests they have so far.
 COMPLETE = ("transactions", "consumer-groups", "share-groups")
-NOT_SERVED_YET = {("share-groups", number) for number in range(79, 106)}  # KIP-1289
 
 CITED_PAGE = re.compile(r"docs/spec/([\w-]+)\.md")
 NUMBERED = re.compile(r"^ *(?:async )?def (test_scenarios?_((?:\d{3}_(?:and_)?)+)\w+)", re.MULTILINE)
@@ -99,7 +98,7 @@ def sentence(name: str) -> str:
 def test_every_scenario_of_a_complete_chapter_has_a_test() -> None:
     wanted = {(page, number) for page in COMPLETE for section in sections(page) for number in section.numbers}
     assert len(wanted) >= 140
-    assert sorted(wanted - numbered_tests().keys() - NOT_SERVED_YET) == []
+    assert sorted(wanted - numbered_tests().keys()) == []
 
 
 def test_no_test_carries_the_number_of_a_scenario_that_does_not_exist() -> None:
