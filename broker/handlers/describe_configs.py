@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
 
 UNKNOWN_KIND = 0
-KINDS_SINCE = 3
 NOT_TOLD = ""  # what the documentation is where nobody may ask for it
 
 

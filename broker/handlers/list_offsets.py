@@ -56,11 +56,11 @@ NEVER_THERE = frozenset({LATEST_TIERED, EARLIEST_PENDING_UPLOAD})  # without rem
 def list_offsets(
     request: ListOffsetsRequest, context: RequestContext, broker: Broker
 ) -> ListOffsetsResponse | Deferred[ListOffsetsResponse]:
-    pending = ListOffsetsInHand(request, context, broker)
+    pending = PendingListOffsets(request, context, broker)
     return pending.response if pending.reply is None else pending.reply
 
 
-class ListOffsetsInHand:
+class PendingListOffsets:
     """One ListOffsets: what needs only the log's own numbers is answered at once, what needs records in a thread."""
 
     def __init__(self, request: ListOffsetsRequest, context: RequestContext, broker: Broker) -> None:

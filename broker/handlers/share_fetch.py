@@ -15,7 +15,7 @@ from broker.runtime.delayed import Deferred
 from broker.shares.partition.acquisition import AcquireMode
 from broker.shares.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, TopicIdPartition
 from broker.sharing.acknowledging import AcknowledgedPartition, acknowledge
-from broker.sharing.share_fetch import ShareFetchInHand
+from broker.sharing.share_fetch import PendingShareFetch
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.share_fetch_response import ShareFetchResponse
 
@@ -64,11 +64,11 @@ def share_fetch(request: ShareFetchRequest, context: RequestContext, broker: Bro
     if request.share_session_epoch == INITIAL_EPOCH:
         shares.watch(context.connection, key.group_id)
     acknowledged = acknowledge(named, key, may_renew=request.is_renew_ack, context=context, broker=broker)
-    in_hand = ShareFetchInHand(request, context, broker, session, acknowledged, is_final=is_final)
+    pending = PendingShareFetch(request, context, broker, session, acknowledged, is_final=is_final)
     if is_final:
         shares.end_session(session)
-    in_hand.begin()
-    return in_hand.reply
+    pending.begin()
+    return pending.reply
 
 
 def session_key(group_id: str | None, member_id: str | None, context: RequestContext) -> SessionKey:

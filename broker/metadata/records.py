@@ -16,7 +16,6 @@ from protocol.struct import Message
 
 FRAME_VERSION = 1
 METADATA_VERSION_4_3 = 30  # what this broker writes in a new directory, and the newest it knows
-METADATA_VERSION_3_3_IV3 = 7  # the oldest a Kafka 4 reads
 
 # Type -> module below protocol.messages. Only what the image heeds is decoded; see KNOWN_TYPES for the rest.
 DECODED: Mapping[int, str] = {

@@ -48,7 +48,7 @@ READ_AHEAD_FACTOR = 2  # bytes are read for so many times the records wanted, by
 LEAST_READ_BYTES = 64 * 1024
 
 
-class ShareFetchInHand:
+class PendingShareFetch:
     def __init__(
         self,
         request: ShareFetchRequest,

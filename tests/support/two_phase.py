@@ -73,7 +73,7 @@ class TwoPhaseClient:
         data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])
         produce = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=30_000, topic_data=[data])
         answer = self._wire.ask(produce, 12, ProduceResponse)
-        assert answer.responses[0].partition_responses[0].error_code == 0
+        assert answer.responses[0].partition_responses[0].error_code == 0, answer
 
     def keep(self, transactional_id: str) -> Pair:
         """As a recovery does it; the pair that may end the transaction from now on."""

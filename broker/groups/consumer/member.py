@@ -52,9 +52,6 @@ class ConsumerMember:
     assigned: Assigned = field(default_factory=dict)
     revoking: Assigned = field(default_factory=dict)
 
-    def is_subscribed_alike(self, other: ConsumerMember) -> bool:
-        return self.topics == other.topics and self.regex == other.regex
-
     def holds(self, topic_id: bytes, partition: int) -> bool:
         """It may be at work with this partition, or has not said that it stopped."""
         return partition in self.assigned.get(topic_id, ()) or partition in self.revoking.get(topic_id, ())

@@ -69,13 +69,13 @@ def acquire(
             return []
         budget = min(wanted.max_records, flight.next_offset - wanted.fetch_offset)
         last_offset = min(last_offset, flight.next_offset - 1)
-    turn = _Turn(flight, wanted, log_batches, limits, deadline_ms, budget)
+    turn = _Acquiring(flight, wanted, log_batches, limits, deadline_ms, budget)
     turn.archive_vanished(log_batches[0][0] - 1)
     turn.run(max(log_batches[0][0], flight.start_offset), last_offset)
     return turn.acquired
 
 
-class _Turn:
+class _Acquiring:
     """One acquisition; `budget` is how many more records it may take."""
 
     def __init__(

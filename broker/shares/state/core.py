@@ -43,7 +43,6 @@ from protocol.errors import ErrorCode, KafkaError
 
 NOT_INITIALIZED = "Share group state has not been initialized for this partition."
 ALREADY_ENDED = "The transaction has already ended."
-NEGATIVE_PARTITION = "Partition numbers cannot be negative."
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from broker.groups.consumer.assignors.group_view import (
 )
 from broker.groups.consumer.assignors.uniform_mixed import assign_mixed
 
-TopicPartition = tuple[bytes, int]
+TopicIdPartition = tuple[bytes, int]
 
 
 def assign_uniformly(group: GroupView) -> TargetAssignment:
@@ -29,7 +29,7 @@ def assign_uniformly(group: GroupView) -> TargetAssignment:
     pool = _unassigned(members, topic_ids, group)
     total = sum(group.partition_counts[topic_id] for topic_id in topic_ids)
     quota, extra = divmod(total, len(members))
-    shares: dict[str, list[TopicPartition]] = {}
+    shares: dict[str, list[TopicIdPartition]] = {}
     open_quotas: list[tuple[str, int]] = []
     for place, member in enumerate(members):
         left = quota + (extra > 0)
@@ -54,7 +54,7 @@ def assign_uniformly(group: GroupView) -> TargetAssignment:
     return {member_id: _by_topic(share) for member_id, share in shares.items()}
 
 
-def _unassigned(members: list[Subscriber], topic_ids: frozenset[bytes], group: GroupView) -> deque[TopicPartition]:
+def _unassigned(members: list[Subscriber], topic_ids: frozenset[bytes], group: GroupView) -> deque[TopicIdPartition]:
     """In nobody's old target; topic by topic, ascending."""
     taken: dict[bytes, set[int]] = {topic_id: set() for topic_id in topic_ids}
     for member in members:
@@ -69,7 +69,7 @@ def _unassigned(members: list[Subscriber], topic_ids: frozenset[bytes], group: G
     )
 
 
-def _old_target(member: Subscriber, topic_ids: frozenset[bytes]) -> list[TopicPartition]:
+def _old_target(member: Subscriber, topic_ids: frozenset[bytes]) -> list[TopicIdPartition]:
     return [
         (topic_id, partition)
         for topic_id in topics_in_hash_order(frozenset(member.target))
@@ -78,7 +78,7 @@ def _old_target(member: Subscriber, topic_ids: frozenset[bytes]) -> list[TopicPa
     ]
 
 
-def _by_topic(share: list[TopicPartition]) -> dict[bytes, frozenset[int]]:
+def _by_topic(share: list[TopicIdPartition]) -> dict[bytes, frozenset[int]]:
     by_topic: dict[bytes, set[int]] = {}
     for topic_id, partition in share:
         by_topic.setdefault(topic_id, set()).add(partition)
