@@ -22,6 +22,9 @@ CITED_PAGE = re.compile(r"docs/spec/([\w-]+)\.md")
 NUMBERED = re.compile(r"^ *(?:async )?def (test_scenarios?_((?:\d{3}_(?:and_)?)+)\w+)", re.MULTILINE)
 SUBSECTION = re.compile(r'### (\d+)\.(\d+) (.*) <a id="(.*)"></a>')
 SCENARIO = re.compile(r"(?:(\d+)\. |\| (\d+) \|)")  # an item of a list, or a row of a table
+CASES = "### 5.14 "  # corner cases of KIP-1289, numbered by themselves: docs/spec/share-groups.md#s5-14
+CASE = re.compile(r"^def test_(?:scenario_\d{3}_)?case_(\d{2})_(\w+)", re.MULTILINE)
+CASES_FILE = "spec/shares/test_txn_share_corner_cases.py"
 HOW_TO_RENEW = "python -m tests.unit.test_scenarios_page writes the page anew"
 HEAD = """# Scenarios and their tests
 
@@ -88,7 +91,12 @@ def page() -> str:
             chapter = section.page.replace("-", " ").capitalize()
             parts.append(f"\n## {chapter}: [{section.title}](spec/{section.page}.md#{section.anchor})\n\n")
             parts += ["| no. | test | file |\n|---|---|---|\n", *rows]
-    return "".join(parts)
+    cases = "".join(f"- {number}: {name.replace('_', ' ')}\n" for number, name in tested_cases())
+    return "".join([*parts, "\n## Corner cases of KIP-1289 ([5.14](spec/share-groups.md#s5-14))\n\n", cases])
+
+
+def tested_cases() -> list[tuple[int, str]]:
+    return [(int(number), name) for number, name in CASE.findall((TESTS / CASES_FILE).read_text())]
 
 
 def sentence(name: str) -> str:
@@ -99,6 +107,14 @@ def test_every_scenario_of_a_complete_chapter_has_a_test() -> None:
     wanted = {(page, number) for page in COMPLETE for section in sections(page) for number in section.numbers}
     assert len(wanted) >= 140
     assert sorted(wanted - numbered_tests().keys()) == []
+
+
+def test_every_corner_case_of_transactional_acknowledgements_has_a_test() -> None:
+    text = (RULE_BOOK / "share-groups.md").read_text()
+    section = text[text.index(CASES) :].split("\n## ")[0]
+    known = {int(match[2]) for line in section.splitlines() if (match := SCENARIO.match(line))}
+    assert len(known) >= 14
+    assert {number for number, _ in tested_cases()} == known
 
 
 def test_no_test_carries_the_number_of_a_scenario_that_does_not_exist() -> None:

@@ -147,7 +147,7 @@ def test_case_08_the_member_is_not_who_it_was(broker: TxnShareBroker) -> None:
 
 
 @pytest.mark.parametrize(("share", "transaction"), [(1, 2), (2, 1), (0, 2)])
-def test_case_09_and_scenario_079_without_both_features(broker: TxnShareBroker, share: int, transaction: int) -> None:
+def test_scenario_079_case_09_without_both_features(broker: TxnShareBroker, share: int, transaction: int) -> None:
     topic = broker.shared_topic("T", 10)
     a, producer = broker.joined("A"), broker.producer()
     a.acquire(topic)
