@@ -93,7 +93,7 @@ def produce(talk: Talk, version: int) -> None:
 def produce_several_wrong(talk: Talk, version: int) -> None:
     wait_for_coordinator(talk)
     to, ask = Producer(talk, version), Asker(talk, version)
-    name = to.make_topic(f"produce-wrong-{version}")
+    name = to.make_topic(f"produce-several-wrong-{version}")
     compacted = to.make_topic(f"produce-compacted-{version}", cleanup_policy="compact")
     batches = {label: each for label, each in WRONG_BATCHES.items() if label not in {"null", "too large"}}
     batches |= {"good": GOOD, "without key": batch(b"v", key=None)}
