@@ -4,7 +4,7 @@
 PYTHON ?= $(firstword $(shell .ci/pythons))
 VENV := .venv
 RUN := $(VENV)/bin/python
-PACKAGES := schemas protocol storage broker odradek
+PACKAGES := schemas protocol storage broker odradek pyspark_odradek
 ARGS ?=
 SEED ?=
 SEEDS ?=
@@ -22,6 +22,7 @@ help:
 	@echo 'make damage        flip each byte and cut at each length of every file of stopped data directories'
 	@echo 'make soak          copy 100,000 records in transactions while brokers and copiers are killed'
 	@echo 'make example-dual-write   a database and Kafka that agree, although processes are killed'
+	@echo 'make test-spark    format("odradek") in one session of Spark (Java 17; installs 460 MB)'
 	@echo 'make conformance   Kafka'"'"'s own tools, clients and message definitions against this broker (Java, Maven)'
 	@echo 'make setup         make .venv with all that the above need; they do it themselves'
 
@@ -63,6 +64,9 @@ bench-kafka: .make/dev
 example-dual-write: .make/run
 	@$(RUN) examples/dual_write.py
 
+test-spark: .make/spark
+	$(RUN) -m pytest --timeout 120 tests/spark $(ARGS)
+
 conformance: .make/dev
 	$(RUN) -m pytest tests/conformance $(ARGS)
 
@@ -81,8 +85,14 @@ clean:
 	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@mkdir -p .make && touch $@ .make/run
 
+# Spark is large, and only its own tests need it.
+.make/spark: pyproject.toml | .make/dev
+	@echo 'Installing Spark into $(VENV) ...'
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
+	@touch $@
+
 $(RUN):
 	@test -n '$(PYTHON)' || { echo 'No Python 3.11 or later with venv was found: install one (Debian: apt install python3-venv), or say make PYTHON=/path/to/python3.12' >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-.PHONY: help run setup test fuzz check sim damage soak bench bench-kafka example-dual-write conformance clean
+.PHONY: help run setup test fuzz check sim damage soak bench bench-kafka example-dual-write test-spark conformance clean

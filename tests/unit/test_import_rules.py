@@ -96,7 +96,12 @@ LIBRARIES = {
     "prometheus_client",
     "xxhash",
 }
-OPTIONAL = {"psycopg", "numpy", "pyarrow"}  # comes with an extra; what needs it is imported only when it is used
+OPTIONAL = {
+    "psycopg",
+    "numpy",
+    "pyarrow",
+    "pyspark",
+}  # comes with an extra; what needs it is imported only when it is used
 
 
 def modules(*folders: str) -> Iterator[Path]:
@@ -140,6 +145,17 @@ def test_nothing_that_ships_imports_the_tests_or_a_library_that_is_not_a_depende
         for path in modules(*PACKAGES)
         for name, line in imports(path)
         if name.partition(".")[0] not in known
+    ]
+    assert breaches == []
+
+
+def test_spark_is_known_only_to_what_it_calls() -> None:
+    know_it = {"odradek/spark/sink.py", "odradek/spark/source.py"}
+    breaches = [
+        f"{named(path)}:{line}: {name}"
+        for path in modules(*PACKAGES)
+        for name, line in imports(path)
+        if name.partition(".")[0] == "pyspark" and named(path) not in know_it
     ]
     assert breaches == []
 

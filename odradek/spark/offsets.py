@@ -1,0 +1,159 @@
+"""Which offsets a query reads: its options, resolved by the cluster. Knows nothing of Spark."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from odradek.client.sync import Admin, Consumer
+from odradek.client.values import TopicPartition
+from odradek.spark.options import EARLIEST, LATEST, Bound, OptionError, SourceOptions
+
+Offsets = dict[TopicPartition, int]
+
+
+class DataLost(Exception):
+    """Records that were to be read are in the log no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """One task's share: start_offset <= offset < end_offset."""
+
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+
+    @property
+    def size(self) -> int:
+        return self.end_offset - self.start_offset
+
+
+class OffsetReader:
+    """Asks the cluster; started when it is first needed, and closed by its owner."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._consumer: Consumer | None = None
+
+    def close(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def partitions(self) -> list[TopicPartition]:
+        """Those that the options name, as they are now. Raises ClientError for a topic that does not exist."""
+        options = self._options
+        if options.partitions:
+            return list(options.partitions)
+        brokers = options.brokers
+        with Admin(
+            bootstrap_servers=brokers.bootstrap_servers, bootstrap_timeout_ms=brokers.bootstrap_timeout_ms
+        ) as admin:
+            topics = options.topics
+            if options.pattern is not None:
+                topics = tuple(each for each in admin.list_topics() if re.fullmatch(options.pattern, each))
+            return [
+                TopicPartition(topic, each.partition)
+                for topic, description in admin.describe_topics(topics).items()
+                for each in description.partitions
+            ]
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        return self._opened().beginning_offsets(list(partitions))
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        """The last stable offsets, or with read_uncommitted the ends."""
+        return self._opened().end_offsets(list(partitions))
+
+    def resolve(self, bound: Bound, partitions: list[TopicPartition]) -> Offsets:
+        """An offset for each partition. Where there is no record as late as a timestamp it is the end."""
+        times = dict.fromkeys(partitions, bound.timestamp_ms) if bound.timestamp_ms is not None else bound.timestamps_ms
+        unknown = (set(bound.offsets) | set(times)) - set(partitions)
+        if unknown:
+            raise OptionError(f"offsets for partitions that are not read: {sorted(unknown)}")
+        asked = {each: bound.offsets.get(each, bound.everywhere) for each in partitions if each not in times}
+        found = {each: offset for each, offset in asked.items() if offset >= 0}
+        if early := [each for each, offset in asked.items() if offset == EARLIEST]:
+            found |= self.earliest(early)
+        if late := [each for each, offset in asked.items() if offset == LATEST]:
+            found |= self.latest(late)
+        if times:
+            by_time = self._opened().offsets_for_times({each: ms for each, ms in times.items() if ms is not None})
+            ends = self.latest(each for each, place in by_time.items() if place is None)
+            found |= {each: ends[each] if place is None else place.offset for each, place in by_time.items()}
+        return found
+
+    def _opened(self) -> Consumer:
+        if self._consumer is None:
+            self._consumer = consumer(self._options)
+        return self._consumer
+
+
+def consumer(options: SourceOptions) -> Consumer:
+    """Started. It tells when an offset is in the log no more."""
+    made = Consumer(
+        bootstrap_servers=options.brokers.bootstrap_servers,
+        bootstrap_timeout_ms=options.brokers.bootstrap_timeout_ms,
+        isolation_level=options.isolation_level,
+        auto_offset_reset="none",
+        allow_auto_create_topics=False,
+        **options.consumer,
+    )
+    made.start()
+    return made
+
+
+def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
+    """No more than `most` records in all; each partition gets a share by the size of its backlog, as in Spark."""
+    sizes = {each: max(0, offset - start[each]) for each, offset in end.items()}
+    total = sum(sizes.values())
+    if total <= most:
+        return end
+    return {each: start[each] + min(size, -(-size * most // total)) for each, size in sizes.items()}
+
+
+def ranges(start: Offsets, end: Offsets, earliest: Offsets, options: SourceOptions) -> list[Range]:
+    """What the tasks read: one each, or more with minPartitions. Raises DataLost."""
+    found = []
+    for each in sorted(end):
+        first, last = start[each], end[each]
+        if first < earliest.get(each, first):
+            if options.fail_on_data_loss:
+                raise DataLost(
+                    f"the offsets {first} to {earliest[each]} of {each.topic}-{each.partition} are in the log no more;"
+                    " set failOnDataLoss to false to go on without them"
+                )
+            first = min(earliest[each], last)
+        if last < first and options.fail_on_data_loss:
+            raise DataLost(
+                f"{each.topic}-{each.partition} ends at {last}, before the offset {first}: was it made anew?"
+            )
+        if first < last:
+            found.append(Range(*each, first, last))
+    total = sum(each.size for each in found)
+    if options.min_partitions is None or len(found) >= options.min_partitions:
+        return found
+    return [part for each in found for part in _split(each, max(1, round(options.min_partitions * each.size / total)))]
+
+
+def _split(whole: Range, count: int) -> list[Range]:
+    count = min(count, whole.size)
+    cuts = [whole.start_offset + whole.size * index // count for index in range(count + 1)]
+    return [Range(whole.topic, whole.partition, cuts[index], cuts[index + 1]) for index in range(count)]
+
+
+def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """As Spark's Kafka source writes them into checkpoints: {"topic": {"0": 23}}."""
+    found: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        found.setdefault(topic, {})[str(partition)] = offset
+    return found
+
+
+def from_json(offsets: Mapping[str, Mapping[str, int]] | str) -> Offsets:
+    read = json.loads(offsets) if isinstance(offsets, str) else offsets
+    return {TopicPartition(topic, int(each)): offset for topic, part in read.items() for each, offset in part.items()}

@@ -1,0 +1,224 @@
+"""`format("odradek")`: topics over the network as batches and streams, and the sink.
+
+Committed records only, unless `kafka.isolation.level` says otherwise.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from odradek.client import OffsetOutOfRange, RawBatches, TopicPartition
+from odradek.columns import read_records
+from odradek.columns.records import HEADERS_TYPE
+from odradek.spark.offsets import DataLost, OffsetReader, Offsets, Range, consumer, from_json, limited, ranges, to_json
+from odradek.spark.options import OptionError, SinkOptions, SourceOptions, flag
+from odradek.spark.sink import BatchWriter, StreamWriter
+
+COLUMNS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+HEADERS = ", headers array<struct<key: string, value: binary>>"
+ARROW = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestampType", pa.int32()),
+        ("headers", HEADERS_TYPE),
+    ]
+)
+POLL_MS = 1_000
+_DECODED = {"timestampType": "timestamp_type"}
+
+
+class OdradekSource(DataSource):  # type: ignore[misc]
+    """Found by Spark under the name `odradek`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "odradek"
+
+    def schema(self) -> str:
+        return COLUMNS + (HEADERS if flag("includeHeaders", self.options.get("includeHeaders", "false")) else "")
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BatchReader(SourceOptions.read(self.options, is_stream=False), _wanted(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return StreamReader(SourceOptions.read(self.options, is_stream=True), _wanted(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        if overwrite:
+            raise OptionError('a topic cannot be overwritten: use mode("append")')
+        return BatchWriter(SinkOptions.read(self.options))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        return StreamWriter(SinkOptions.read(self.options))
+
+
+class BatchReader(DataSourceReader):  # type: ignore[misc]
+    def __init__(self, options: SourceOptions, wanted: pa.Schema) -> None:
+        self._options = options
+        self._wanted = wanted
+
+    def partitions(self) -> Sequence[InputPartition]:
+        asked = OffsetReader(self._options)
+        try:
+            partitions = asked.partitions()
+            start = asked.resolve(self._options.starting, partitions)
+            end = asked.resolve(self._options.ending, partitions)
+            return _tasks(start, end, asked.earliest(partitions), self._options)
+        finally:
+            asked.close()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_range(self._options, partition.value, self._wanted)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """Offsets in checkpoints are written as Spark's Kafka source writes them."""
+
+    def __init__(self, options: SourceOptions, wanted: pa.Schema) -> None:
+        self._options = options
+        self._wanted = wanted
+        self._offsets = OffsetReader(options)
+        self._target: Offsets | None = None  # of Trigger.AvailableNow
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Executors only read."""
+        return {"_options": self._options, "_wanted": self._wanted, "_target": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._offsets = OffsetReader(self._options)
+
+    def initialOffset(self) -> dict[str, Any]:
+        return to_json(self._offsets.resolve(self._options.starting, self._offsets.partitions()))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        most = self._options.max_offsets_per_trigger
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        begun = from_json(start)
+        end = self._latest() if self._target is None else self._target
+        new = [each for each in end if each not in begun]
+        begun |= self._offsets.earliest(new) if new else {}
+        end = {each: max(offset, begun[each]) for each, offset in end.items()}
+        if isinstance(limit, ReadMaxRows):
+            end = limited(begun, end, limit.max_rows)
+        return to_json(end)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return to_json(self._latest())
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._latest()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        begun, ended = from_json(start), from_json(end)
+        earliest = self._offsets.earliest(list(ended))
+        return _tasks({each: begun.get(each, earliest[each]) for each in ended}, ended, earliest, self._options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_range(self._options, partition.value, self._wanted)
+
+    def stop(self) -> None:
+        self._offsets.close()
+
+    def _latest(self) -> Offsets:
+        return self._offsets.latest(self._offsets.partitions())
+
+
+def read_range(options: SourceOptions, asked: Range, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The visible records of a range, as columns. Raises DataLost, and TimeoutError when the broker brings nothing."""
+    partition = TopicPartition(asked.topic, asked.partition)
+    columns = {_DECODED.get(name, name) for name in wanted.names} - {"topic", "partition"} | {"offset"}
+    at = asked.start_offset
+    reader = consumer(options)
+    try:
+        reader.assign([partition])
+        reader.seek(partition, at)
+        last_heard = time.monotonic()
+        while at < asked.end_offset:
+            try:
+                brought = reader.getbatches(timeout_ms=POLL_MS)
+            except OffsetOutOfRange:
+                if options.fail_on_data_loss:
+                    raise DataLost(
+                        f"the offset {at} of {asked.topic}-{asked.partition} is in the log no more;"
+                        " set failOnDataLoss to false to go on without it"
+                    ) from None
+                at = max(at, reader.beginning_offsets([partition])[partition])
+                reader.seek(partition, at)
+                continue
+            raw = brought.get(partition)
+            if raw is None:
+                if time.monotonic() - last_heard > options.poll_timeout_ms / 1000:
+                    raise TimeoutError(
+                        f"nothing of {asked.topic}-{asked.partition} from {at} to {asked.end_offset} came within"
+                        f" {options.poll_timeout_ms} ms (kafkaConsumer.pollTimeoutMs)"
+                    )
+                continue
+            last_heard = time.monotonic()
+            yield from _columns(raw, asked, columns, wanted)
+            at = raw.end_offset
+    finally:
+        reader.close()
+
+
+def _columns(raw: RawBatches, asked: Range, columns: set[str], wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    table = read_records(
+        raw.data,
+        aborted=raw.aborted,
+        start_offset=max(raw.start_offset, asked.start_offset),
+        end_offset=asked.end_offset,
+        columns=columns,
+    )
+    for batch in table.to_batches():
+        if len(batch):
+            yield pa.RecordBatch.from_arrays([_column(batch, each, asked) for each in wanted], schema=wanted)
+
+
+def _column(batch: pa.RecordBatch, wanted: pa.Field, asked: Range) -> pa.Array:
+    match wanted.name:
+        case "topic":
+            return pa.repeat(pa.scalar(asked.topic), len(batch))
+        case "partition":
+            return pa.repeat(pa.scalar(asked.partition, pa.int32()), len(batch))
+        case "timestamp":
+            return batch.column("timestamp").cast(pa.timestamp("ms", tz="UTC")).cast(wanted.type)
+        case name:
+            return batch.column(_DECODED.get(name, name)).cast(wanted.type)
+
+
+def _tasks(start: Offsets, end: Offsets, earliest: Offsets, options: SourceOptions) -> list[InputPartition]:
+    return [InputPartition(each) for each in ranges(start, end, earliest, options)]
+
+
+def _wanted(schema: StructType) -> pa.Schema:
+    """The columns that are asked for, by `.schema(…)` or all."""
+    unknown = [name for name in schema.names if name not in ARROW.names]
+    if unknown:
+        raise OptionError(f"no such column: {', '.join(unknown)}; there are {', '.join(ARROW.names)}")
+    return pa.schema([ARROW.field(name) for name in schema.names])

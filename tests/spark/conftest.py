@@ -1,0 +1,62 @@
+"""One session of Spark and one broker for all tests, a topic of its own for each."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark comes with odradek[spark]")
+
+from tests.clients.admin import create_topic
+from tests.clients.own_producers import TWO_PHASE
+from tests.support.broker_process import Broker, new_broker
+from tests.support.oracle import REPOSITORY
+
+PARTITIONS = 2
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with new_broker(tmp_path_factory.mktemp("broker") / "data", TWO_PHASE) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """`local[2,4]` since plain `local[2]` never tries a task again."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    from pyspark.sql import SparkSession
+
+    session = (
+        SparkSession.builder.master("local[2,4]")
+        .config("spark.driver.memory", "512m")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def topic(broker: Broker, request: pytest.FixtureRequest) -> str:
+    return create_topic(broker.bootstrap, request.node.name, partitions=PARTITIONS)
+
+
+@pytest.fixture
+def output(broker: Broker, request: pytest.FixtureRequest) -> str:
+    return create_topic(broker.bootstrap, f"{request.node.name}-out", partitions=PARTITIONS)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    return str(tmp_path / "checkpoint")

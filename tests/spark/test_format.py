@@ -1,0 +1,192 @@
+"""`format("odradek")` within one session of Spark: sources and sinks, batch and streaming, and commits that fail."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.client import PreparedTxnState
+from odradek.client.sync import Admin, Producer
+from odradek.spark.ledger import Brokers, read_entries
+from odradek.spark.names import Sink
+from tests.support.broker_process import Broker
+from tests.support.spark_queries import committed_values
+
+ROWS = 300
+BEGUN_MS = time.time_ns() // 1_000_000  # retention deletes what is old
+
+
+def written(broker: Broker, topic: str, *, rows: int = ROWS, start: int = 0) -> list[bytes]:
+    """Committed rows; half as many again are in a transaction that was aborted."""
+    with Producer(bootstrap_servers=broker.bootstrap, transactional_id=f"writer-{topic}") as producer:
+        producer.init_transactions()
+        for commit in (True, False):
+            producer.begin_transaction()
+            for number in range(start, start + rows):
+                producer.send(
+                    topic,
+                    b"%s%d" % (b"v" if commit else b"aborted", number),
+                    key=b"k%d" % number,
+                    timestamp_ms=BEGUN_MS + number,
+                    headers=[("h", b"%d" % number)],
+                )
+            producer.flush()
+            if commit:
+                producer.commit_transaction()
+            else:
+                producer.abort_transaction()
+    return [b"v%d" % number for number in range(start, start + rows)]
+
+
+def reader(spark: Any, broker: Broker, topic: str, **options: str) -> Any:
+    chosen = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic} | options
+    return spark.read.format("odradek").options(**chosen)
+
+
+def committed(broker: Broker, topic: str) -> Counter[bytes]:
+    return Counter(asyncio.run(committed_values(broker.bootstrap, topic)))
+
+
+def test_a_batch_has_sparks_columns_and_committed_records_only(spark: Any, broker: Broker, topic: str) -> None:
+    values = written(broker, topic)
+    frame = reader(spark, broker, topic, includeHeaders="true").load()
+    assert frame.columns == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
+    rows = frame.collect()
+    assert Counter(bytes(row.value) for row in rows) == Counter(values)
+    row = next(row for row in rows if row.value == b"v7")
+    assert (bytes(row.key), row.topic, row.timestampType) == (b"k7", topic, 0)
+    assert round(row.timestamp.timestamp() * 1_000) == BEGUN_MS + 7
+    assert [(header.key, bytes(header.value)) for header in row.headers] == [("h", b"7")]
+    everything = reader(spark, broker, topic, **{"kafka.isolation.level": "read_uncommitted"}).load().count()
+    assert everything > ROWS
+    assert reader(spark, broker, topic).schema("value binary").load().columns == ["value"]
+
+
+def test_a_batch_ends_where_it_is_told(spark: Any, broker: Broker, topic: str) -> None:
+    written(broker, topic, rows=100)
+    bounds = {
+        "startingOffsets": f'{{"{topic}": {{"0": 5, "1": -2}}}}',
+        "endingOffsets": f'{{"{topic}": {{"0": 9, "1": 3}}}}',
+        "minPartitions": "4",
+    }
+    frame = reader(spark, broker, topic, **bounds).load()
+    assert Counter(row.partition for row in frame.collect()) == {0: 4, 1: 3}
+    assert frame.rdd.getNumPartitions() == 4
+    late = reader(spark, broker, topic, startingTimestamp=str(BEGUN_MS + 90)).load()
+    assert late.count() == 10
+
+
+def test_an_unknown_option_of_kafka_is_refused_by_name(spark: Any, broker: Broker, topic: str) -> None:
+    with pytest.raises(Exception, match=r"kafka\.ssl\.keystore\.location"):
+        reader(spark, broker, topic, **{"kafka.ssl.keystore.location": "x"}).load().collect()
+
+
+def test_a_batch_write_with_a_key_of_its_own_is_written_once(spark: Any, broker: Broker, output: str) -> None:
+    frame = spark.range(ROWS).selectExpr("cast(id as string) key", "concat('v', id) value")
+    for _ in range(2):
+        (
+            frame.write.format("odradek")
+            .options(**{"kafka.bootstrap.servers": broker.bootstrap, "topic": output, "idempotencyKey": output})
+            .mode("append")
+            .save()
+        )
+    assert committed(broker, output) == Counter(b"v%d" % number for number in range(ROWS))
+
+
+def stream(spark: Any, broker: Broker, topic: str, output: str, checkpoint: str, **options: str) -> Any:
+    """From topic to topic, until everything that is there is read."""
+    source = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+    return (
+        spark.readStream.format("odradek")
+        .options(**source, maxOffsetsPerTrigger="200")
+        .load()
+        .selectExpr("key", "concat('out-', cast(value as string)) value")
+        .writeStream.format("odradek")
+        .options(**{"kafka.bootstrap.servers": broker.bootstrap, "topic": output, "checkpointLocation": checkpoint})
+        .options(**options)
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+def test_a_stream_is_written_exactly_once_over_restarts(
+    spark: Any, broker: Broker, topic: str, output: str, checkpoint: str
+) -> None:
+    expected: Counter[bytes] = Counter()
+    for start in (0, ROWS):
+        expected += Counter(b"out-" + value for value in written(broker, topic, start=start))
+        query = stream(spark, broker, topic, output, checkpoint)
+        assert query.awaitTermination(120)
+        assert query.exception() is None
+        assert committed(broker, output) == expected
+    entry = asyncio.run(read_entries(Brokers(broker.bootstrap)))[Sink("spark", query.id).name]
+    assert entry.batch >= 2
+    assert nothing_is_open(broker, query.id)
+
+
+def test_a_batch_that_was_decided_before_spark_noted_it_is_not_written_twice(
+    spark: Any, broker: Broker, topic: str, output: str, checkpoint: str
+) -> None:
+    """As after a crash between the decision and commits/N: the batch runs again, with new tasks."""
+    expected = Counter(b"out-" + value for value in written(broker, topic))
+    first = stream(spark, broker, topic, output, checkpoint)
+    assert first.awaitTermination(120)
+    for noted in sorted(Path(checkpoint, "commits").glob("*"), key=lambda path: path.name)[-1:]:
+        noted.unlink()
+        Path(checkpoint, "commits", f".{noted.name}.crc").unlink(missing_ok=True)
+    again = stream(spark, broker, topic, output, checkpoint)
+    assert again.awaitTermination(120)
+    assert again.exception() is None
+    assert again.id == first.id
+    assert committed(broker, output) == expected
+    assert nothing_is_open(broker, again.id)
+
+
+def test_a_task_that_fails_is_tried_again_and_its_rows_are_there_once(
+    spark: Any, broker: Broker, output: str, tmp_path: Path
+) -> None:
+    marks = str(tmp_path)
+
+    def fails_once(number: int) -> str:
+        if number % 100 == 99 and not os.path.exists(f"{marks}/failed"):
+            os.mkdir(f"{marks}/failed")
+            raise RuntimeError("once")
+        return f"v{number}"
+
+    from pyspark.sql.functions import udf
+
+    frame = spark.range(ROWS, numPartitions=2).select(udf(fails_once, "string")("id").alias("value"))
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "topic": output, "idempotencyKey": f"fails-{output}"}
+    frame.write.format("odradek").options(**options).mode("append").save()
+    assert (tmp_path / "failed").exists()
+    assert committed(broker, output) == Counter(b"v%d" % number for number in range(ROWS))
+
+
+def nothing_is_open(broker: Broker, query: str) -> bool:
+    with Admin(bootstrap_servers=broker.bootstrap) as admin:
+        pattern = Sink("spark", query).pattern()
+        return admin.list_transactions(states=["Ongoing"], transactional_id_pattern=pattern) == []
+
+
+def test_what_a_stopped_driver_left_prepared_is_aborted_by_the_next_batch(
+    spark: Any, broker: Broker, topic: str, output: str, checkpoint: str
+) -> None:
+    expected = Counter(b"out-" + value for value in written(broker, topic))
+    query = stream(spark, broker, topic, output, checkpoint)
+    assert query.awaitTermination(120)
+    left = Sink("spark", query.id).task_id("deadbeef", 99, 0, 0, "x")
+    with Producer(bootstrap_servers=broker.bootstrap, transactional_id=left, two_phase_commit=True) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(output, b"never", partition=0)
+        assert producer.prepare_transaction() != PreparedTxnState()
+    expected += Counter(b"out-" + value for value in written(broker, topic, start=ROWS))
+    assert stream(spark, broker, topic, output, checkpoint).awaitTermination(120)
+    assert nothing_is_open(broker, query.id)
+    assert committed(broker, output) == expected

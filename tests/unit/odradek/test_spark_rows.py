@@ -1,0 +1,154 @@
+"""Rows of a Spark task: the partition of each, and a digest that does not depend on their order."""
+
+import random
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.client import TopicPartition
+from odradek.client.producing.partitioner import partition_for_key
+from odradek.spark.offsets import DataLost, Range, from_json, limited, ranges, to_json
+from odradek.spark.options import EARLIEST, LATEST, OptionError, SinkOptions, SourceOptions
+from odradek.spark.rows import groups, partitions_for_keys
+
+SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
+
+
+def grouped(
+    columns: Mapping[str, Sequence[object]], topic: str | None = "t"
+) -> list[tuple[str, int, list[bytes], list[bytes]]]:
+    batch = pa.RecordBatch.from_pydict(dict(columns))
+    return [
+        (each.topic, each.partition, [] if each.keys is None else each.keys.to_pylist(), each.values.to_pylist())
+        for each in groups(batch, topic, lambda name: 3, random.Random(1))
+    ]
+
+
+@given(st.lists(st.binary(max_size=40), min_size=1), st.integers(1, 50))
+def test_keys_go_where_every_kafka_client_sends_them(keys: list[bytes], count: int) -> None:
+    found = partitions_for_keys(pa.array(keys, pa.binary()), count)
+    assert found.tolist() == [partition_for_key(key, count) for key in keys]
+
+
+def test_a_slice_of_keys_is_hashed_as_the_keys_are() -> None:
+    keys = pa.array([b"%d" % number for number in range(100)])
+    assert np.array_equal(partitions_for_keys(keys[7:], 10), partitions_for_keys(keys, 10)[7:])
+
+
+def test_rows_of_a_partition_keep_their_order() -> None:
+    keys = [b"a", b"b", b"c", b"a", b"b", b"c"] * 5
+    values = [b"%d" % number for number in range(30)]
+    for _, partition, own_keys, own_values in grouped({"key": keys, "value": values}):
+        assert own_values == sorted(own_values, key=int)
+        assert {partition_for_key(key, 3) for key in own_keys} == {partition}
+
+
+def test_the_columns_topic_and_partition_decide_where_they_are_set() -> None:
+    found = grouped({"value": ["x", "y", "z"], "topic": ["a", "b", "a"], "partition": [2, 1, 0]}, None)
+    assert found == [("a", 0, [], [b"z"]), ("a", 2, [], [b"x"]), ("b", 1, [], [b"y"])]
+    assert {topic for topic, *_ in grouped({"value": ["x"], "topic": ["column"]}, "option")} == {"option"}
+
+
+@pytest.mark.parametrize("columns", [{"key": ["x"]}, {"value": [1]}], ids=["no value", "a number"])
+def test_columns_that_cannot_be_written_are_refused(columns: dict[str, list[object]]) -> None:
+    with pytest.raises(OptionError, match="value"):
+        grouped(columns)
+
+
+def digest(rows: list[tuple[bytes | None, bytes | None]]) -> int:
+    keys = pa.array([key for key, _ in rows], pa.binary())
+    batch = pa.RecordBatch.from_arrays([keys, pa.array([value for _, value in rows], pa.binary())], ["key", "value"])
+    found = groups(batch, "t", lambda name: 1, random.Random(1))
+    return sum(each.digest() for each in found)
+
+
+ROWS = st.lists(st.tuples(st.none() | st.binary(max_size=4), st.none() | st.binary(max_size=4)), min_size=1)
+
+
+@given(ROWS, st.randoms(use_true_random=False))
+def test_the_digest_does_not_depend_on_the_order(
+    rows: list[tuple[bytes | None, bytes | None]], rng: random.Random
+) -> None:
+    assert digest(rows) == digest(rng.sample(rows, len(rows)))
+
+
+def test_the_digest_tells_rows_apart() -> None:
+    different: list[list[tuple[bytes | None, bytes | None]]] = [
+        [(b"a", b"b"), (b"c", b"d")],
+        [(b"a", b"d"), (b"c", b"b")],
+        [(b"a", b"b"), (b"a", b"b")],
+        [(None, b"b"), (b"c", b"d")],
+        [(b"", b"b"), (b"c", b"d")],
+        [(b"a", None), (b"c", b"d")],
+        [(b"a", b""), (b"c", b"d")],
+    ]
+    assert len({digest(rows) for rows in different}) == len(different)
+
+
+# Options and offsets.
+
+
+def test_defaults_are_those_of_sparks_kafka_source_but_for_the_isolation() -> None:
+    batch = SourceOptions.read(SERVERS | {"subscribe": "a, b"}, is_stream=False)
+    stream = SourceOptions.read(SERVERS | {"subscribePattern": "a.*"}, is_stream=True)
+    assert (batch.topics, batch.starting.everywhere, batch.ending.everywhere) == (("a", "b"), EARLIEST, LATEST)
+    assert (stream.pattern, stream.starting.everywhere) == ("a.*", LATEST)
+    assert batch.isolation_level == "read_committed"
+    assert batch.fail_on_data_loss
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({}, "subscribe"),
+        ({"subscribe": "a", "assign": "{}"}, "one of the options"),
+        ({"subscribe": "a", "startingOffsets": "latest"}, "latest"),
+        ({"subscribe": "a", "startingOffsets": "{"}, "offsets of the form"),
+        ({"subscribe": "a", "endingOffsets": "earliest"}, "earliest"),
+        ({"assign": "[1]"}, "assign has the form"),
+        ({"subscribe": "a", "maxOffsetsPerTrigger": "many"}, "maxOffsetsPerTrigger"),
+        ({"subscribe": "a", "kafka.group.id": "g"}, r"kafka\.group\.id"),
+        ({"subscribe": "a", "kafka.security.protocol": "SSL"}, r"kafka\.security\.protocol"),
+        ({"subscribe": "a", "kafka.isolation.level": "serializable"}, "read_uncommitted"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused_by_name(options: dict[str, str], told: str) -> None:
+    with pytest.raises(OptionError, match=told):
+        SourceOptions.read(SERVERS | options, is_stream=False)
+    with pytest.raises(OptionError, match="delivery"):
+        SinkOptions.read(SERVERS | {"delivery": "atMostOnce"})
+
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def test_offsets_are_written_as_sparks_kafka_source_writes_them() -> None:
+    assert to_json({B: 0, A: 200}) == {"t": {"0": 200, "1": 0}}
+    assert from_json({"t": {"0": 200, "1": 0}}) == {A: 200, B: 0}
+
+
+def test_a_limit_is_shared_by_the_size_of_the_backlogs() -> None:
+    assert limited({A: 0, B: 0}, {A: 300, B: 100}, 40) == {A: 30, B: 10}
+    assert limited({A: 0, B: 0}, {A: 30, B: 10}, 40) == {A: 30, B: 10}
+    assert limited({A: 5, B: 0}, {A: 6, B: 1000}, 10)[A] == 6, "no partition starves"
+
+
+def test_ranges_are_split_for_more_tasks_and_lost_records_are_told() -> None:
+    options = SourceOptions.read(SERVERS | {"subscribe": "t", "minPartitions": "4"}, is_stream=False)
+    found = ranges({A: 0, B: 0}, {A: 30, B: 10}, {A: 0, B: 0}, options)
+    assert found == [Range("t", 0, 0, 10), Range("t", 0, 10, 20), Range("t", 0, 20, 30), Range("t", 1, 0, 10)]
+    with pytest.raises(DataLost, match="0 to 5 of t-0"):
+        ranges({A: 0}, {A: 30}, {A: 5}, options)
+    lenient = SourceOptions.read(SERVERS | {"subscribe": "t", "failOnDataLoss": "false"}, is_stream=False)
+    assert ranges({A: 0}, {A: 30}, {A: 5}, lenient) == [Range("t", 0, 5, 30)]
+
+
+def test_a_batch_may_begin_at_a_timestamp() -> None:
+    options = SourceOptions.read(SERVERS | {"subscribe": "t", "startingTimestamp": "1000"}, is_stream=False)
+    assert options.starting.timestamp_ms == 1_000
+    by_partition = {"subscribe": "t", "startingOffsetsByTimestamp": '{"t": {"0": 7}}'}
+    assert SourceOptions.read(SERVERS | by_partition, is_stream=False).starting.timestamps_ms == {A: 7}
