@@ -59,6 +59,9 @@ class Member:
     def __init__(self, talk: Talk, group: str, instance: str | None = None) -> None:
         self.talk, self.group, self.instance = talk, group, instance
         answer = talk.quietly(join_request(group, group_instance_id=instance), JOIN)
+        while answer.error_code in (14, 15, 16):  # its partition of __consumer_offsets is not loaded yet
+            time.sleep(0.05)
+            answer = talk.quietly(join_request(group, group_instance_id=instance), JOIN)
         if answer.error_code == 79:  # MEMBER_ID_REQUIRED
             answer = talk.quietly(join_request(group, answer.member_id), JOIN)
         assert answer.error_code == 0, answer
