@@ -6,6 +6,7 @@ Requests and answers go through their bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -222,8 +223,9 @@ class Producer:
         return codes_of(self.stage(member, acks, **how))
 
     def begin_end(self, *, commit: bool) -> None:
-        """EndTxn, whose answer nobody waits for."""
-        self.scene.ask(self._end_request(self.pair, commit=commit), 5)
+        """EndTxn, whose answer nobody waits for, refusals included."""
+        with suppress(KafkaError):
+            self.scene.ask(self._end_request(self.pair, commit=commit), 5)
         self.scene.settle()
 
     def end(self, *, commit: bool, pair: tuple[int, int] | None = None) -> ErrorCode:
