@@ -48,6 +48,7 @@ from storage.log_config import LogConfig
 from storage.log_sync import run_together
 from storage.manifest import IF_CHANGED_BY_HAND, MANIFEST, ManifestMaker, encode_manifest, read_manifest
 from storage.recovery import Checkpointed, CorruptLog, load_log, new_log_state
+from storage.refused_log import remember_refusal, remembered_refusal
 from storage.tail_cache import TailCache
 
 logger = logging.getLogger(__name__)
@@ -180,6 +181,10 @@ class LogDirectory:
             self.was_clean,
             self._left_in(topic, partition),
         )
+        refused = remembered_refusal(self._disk, path)
+        if refused is not None:
+            self.failed[key] = refused
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, refused)
         try:
             state = load_log(self._disk, path, checkpointed, config, now_ms=now_ms)
             stored_id = self.topic_id_of(topic, partition)
@@ -188,6 +193,8 @@ class LogDirectory:
                 state.noted.pop(PARTITION_METADATA, None)
                 state.is_new = True
         except (CorruptLog, OSError) as error:
+            if isinstance(error, CorruptLog):
+                remember_refusal(self._disk, path, str(error))
             self.failed[key] = str(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         log = Log(
