@@ -1,5 +1,5 @@
 # Everything starts from here; `make` alone says what there is. Python 3.11 or later is all that it needs beforehand
-# (and Java 17 and Maven for what compares with Apache Kafka).
+# (and Java 17 and Maven for what compares with Apache Kafka, Go for franz-go).
 
 PYTHON ?= $(firstword $(shell .ci/pythons))
 VENV := .venv
@@ -23,7 +23,7 @@ help:
 	@echo 'make soak          copy 100,000 records in transactions while brokers and copiers are killed'
 	@echo 'make example-dual-write   a database and Kafka that agree, although processes are killed'
 	@echo 'make test-spark    format("odradek") in one session of Spark (Java 17; installs 460 MB)'
-	@echo 'make conformance   Kafka'"'"'s own tools, clients and message definitions against this broker (Java, Maven)'
+	@echo 'make conformance   Kafka'"'"'s own tools, clients and message definitions against this broker (Java, Maven; Go if there)'
 	@echo 'make setup         make .venv with all that the above need; they do it themselves'
 
 run: .make/run
