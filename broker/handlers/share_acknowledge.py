@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from broker.handlers.share_fetch import session_key
 from broker.runtime.delayed import Deferred
 from broker.runtime.gather import gather
-from broker.shares.sessions import FINAL_EPOCH, TopicIdPartition
+from broker.shares.sessions import FINAL_EPOCH
 from broker.sharing.acknowledging import AcknowledgedPartition, Result, acknowledge
 from broker.sharing.responses import lock_timeout_of, share_acknowledge_node_endpoints
 from protocol.errors import KafkaError
@@ -21,6 +21,7 @@ from protocol.messages.share_acknowledge_response import (
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,
 )
+from protocol.topic_partition import TopicIdPartition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

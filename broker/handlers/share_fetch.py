@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 from broker.api.authorization import Operation, ResourceType
 from broker.runtime.delayed import Deferred
 from broker.shares.partition.acquisition import AcquireMode
-from broker.shares.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, TopicIdPartition
+from broker.shares.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey
 from broker.sharing.acknowledging import AcknowledgedPartition, acknowledge
 from broker.sharing.share_fetch import PendingShareFetch
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.share_fetch_response import ShareFetchResponse
+from protocol.topic_partition import TopicIdPartition
 
 if TYPE_CHECKING:
     from broker.api.context import RequestContext

@@ -14,7 +14,6 @@ from broker.api.authorization import Operation, ResourceType
 from broker.runtime.delayed import Deferred
 from broker.shares.acknowledgements import Acknowledgement, check_staged
 from broker.shares.key import SharePartitionKey
-from broker.shares.sessions import TopicIdPartition
 from broker.shares.staging import StagedTransaction
 from broker.sharing.acknowledging import DONE, Result
 from broker.sharing.responses import txn_share_acknowledge_node_endpoints
@@ -26,6 +25,7 @@ from protocol.messages.txn_share_acknowledge_response import (
     TxnShareAcknowledgeResponse,
     TxnShareAcknowledgeTopicResponse,
 )
+from protocol.topic_partition import TopicIdPartition
 
 if TYPE_CHECKING:
     from broker.api.context import RequestContext

@@ -15,15 +15,11 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from protocol.errors import ErrorCode, KafkaError
+from protocol.topic_partition import TopicIdPartition
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 MAX_EPOCH = 2**31 - 1
-
-
-class TopicIdPartition(NamedTuple):
-    topic_id: bytes
-    partition: int
 
 
 class SessionKey(NamedTuple):

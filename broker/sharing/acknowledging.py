@@ -13,8 +13,9 @@ from broker.api.authorization import Operation, ResourceType
 from broker.runtime.delayed import Deferred
 from broker.shares.acknowledgements import Acknowledgement, check
 from broker.shares.key import SharePartitionKey
-from broker.shares.sessions import SessionKey, TopicIdPartition
+from broker.shares.sessions import SessionKey
 from protocol.errors import ErrorCode, KafkaError
+from protocol.topic_partition import TopicIdPartition
 
 if TYPE_CHECKING:
     from broker.api.context import RequestContext

@@ -18,7 +18,7 @@ from broker.fetch.wait import FetchWait
 from broker.runtime.delayed import Deferred
 from broker.shares.key import SharePartitionKey
 from broker.shares.partition.acquisition import AcquireMode, Acquisition
-from broker.shares.sessions import ShareSession, TopicIdPartition
+from broker.shares.sessions import ShareSession
 from broker.sharing.acknowledging import Result
 from broker.sharing.live_partition import LiveSharePartition, Phase
 from broker.sharing.log_batches import LogBatches
@@ -31,6 +31,7 @@ from protocol.messages.share_fetch_response import (
     ShareFetchableTopicResponse,
     ShareFetchResponse,
 )
+from protocol.topic_partition import TopicIdPartition
 from storage.disk import WouldBlock
 
 if TYPE_CHECKING:

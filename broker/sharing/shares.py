@@ -12,9 +12,10 @@ from broker.metadata.supported_features import (
     acknowledges_in_transactions,
 )
 from broker.shares.key import SharePartitionKey
-from broker.shares.sessions import SessionKey, ShareSession, ShareSessions, TopicIdPartition
+from broker.shares.sessions import SessionKey, ShareSession, ShareSessions
 from broker.sharing.live_partition import LiveSharePartition, Phase
 from protocol.errors import ErrorCode, KafkaError
+from protocol.topic_partition import TopicIdPartition
 
 if TYPE_CHECKING:
     from broker.api.context import ConnectionInfo

@@ -22,11 +22,10 @@ from protocol.internal_topics import SHARE_GROUP_STATE
 
 if TYPE_CHECKING:
     from broker.shares.acknowledgements import Acknowledgement
-    from broker.shares.sessions import TopicIdPartition
     from broker.shares.staging import StagedTransaction
     from broker.sharing.broker_view import ShareBroker
     from broker.sharing.live_partition import PendingStaging
-    from protocol.topic_partition import PartitionCodes
+    from protocol.topic_partition import PartitionCodes, TopicIdPartition
 
 NOT_ATTEMPTED = Result(ErrorCode.OPERATION_NOT_ATTEMPTED, "Nothing was staged: another partition was refused.")
 REGISTRATION_RETRY_MS = 20

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 
-from odradek.client.sharing.share_session import TopicIdPartition
 from odradek.client.values import AcknowledgeType, TopicPartition
+from protocol.topic_partition import TopicIdPartition
 
 GAP = 0  # an offset without a record for the application
 ACCEPT, RELEASE, REJECT, RENEW = (kind.value for kind in AcknowledgeType)

@@ -12,9 +12,9 @@ from odradek.client.errors import STALE_METADATA, ClientError, RetriableError
 from odradek.client.network.cluster import Cluster
 from odradek.client.sharing.share_leader import Acknowledged, Delivery, ShareLeader
 from odradek.client.sharing.share_requests import AcquireMode, ShareSettings
-from odradek.client.sharing.share_session import TopicIdPartition
 from odradek.client.values import ShareRecord, TopicPartition
 from protocol.errors import ErrorCode
+from protocol.topic_partition import TopicIdPartition
 
 Assigned = Mapping[TopicIdPartition, TopicPartition]
 Records = dict[TopicPartition, list[ShareRecord]]

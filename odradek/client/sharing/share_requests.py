@@ -9,7 +9,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from odradek.client.sharing.acquired import Sending
-from odradek.client.sharing.share_session import Named, TopicIdPartition
+from odradek.client.sharing.share_session import Named
 from protocol.messages import share_acknowledge_request, share_fetch_request
 from protocol.messages.share_acknowledge_request import (
     AcknowledgePartition,
@@ -17,6 +17,7 @@ from protocol.messages.share_acknowledge_request import (
     ShareAcknowledgeRequest,
 )
 from protocol.messages.share_fetch_request import FetchPartition, FetchTopic, ForgottenTopic, ShareFetchRequest
+from protocol.topic_partition import TopicIdPartition
 
 Sendings = Mapping[TopicIdPartition, Sending]
 

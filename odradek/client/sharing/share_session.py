@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from protocol.errors import ErrorCode
+from protocol.topic_partition import TopicIdPartition
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
@@ -24,11 +25,6 @@ SESSION_IS_GONE = frozenset(
         ErrorCode.SHARE_SESSION_LIMIT_REACHED,
     }
 )
-
-
-class TopicIdPartition(NamedTuple):
-    topic_id: bytes
-    partition: int
 
 
 class Named(NamedTuple):

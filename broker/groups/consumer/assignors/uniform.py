@@ -15,8 +15,7 @@ from broker.groups.consumer.assignors.group_view import (
     topics_in_hash_order,
 )
 from broker.groups.consumer.assignors.uniform_mixed import assign_mixed
-
-TopicIdPartition = tuple[bytes, int]
+from protocol.topic_partition import TopicIdPartition
 
 
 def assign_uniformly(group: GroupView) -> TargetAssignment:
@@ -62,7 +61,7 @@ def _unassigned(members: list[Subscriber], topic_ids: frozenset[bytes], group: G
             if topic_id in taken:
                 taken[topic_id] |= partitions
     return deque(
-        (topic_id, partition)
+        TopicIdPartition(topic_id, partition)
         for topic_id in topics_in_hash_order(topic_ids)
         for partition in range(group.partition_counts[topic_id])
         if partition not in taken[topic_id]
@@ -71,7 +70,7 @@ def _unassigned(members: list[Subscriber], topic_ids: frozenset[bytes], group: G
 
 def _old_target(member: Subscriber, topic_ids: frozenset[bytes]) -> list[TopicIdPartition]:
     return [
-        (topic_id, partition)
+        TopicIdPartition(topic_id, partition)
         for topic_id in topics_in_hash_order(frozenset(member.target))
         if topic_id in topic_ids
         for partition in partitions_in_hash_order(member.target[topic_id])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from odradek.client.sharing.acquired import GAP, OPEN, AcquiredRange, AcquiredRecords, Sending, ranges_of
-from odradek.client.sharing.share_session import TopicIdPartition
 from odradek.client.values import AcknowledgeType, TopicPartition
+from protocol.topic_partition import TopicIdPartition
 
 TOPIC, OTHER = bytes(15) + b"\1", bytes(15) + b"\2"
 P = TopicPartition("t", 0)

@@ -15,7 +15,6 @@ from odradek.client.errors import RetriableError
 from odradek.client.network.cluster import Cluster
 from odradek.client.sharing.share_leader import Fetched, ShareLeader
 from odradek.client.sharing.share_requests import AcquireMode, ShareSettings
-from odradek.client.sharing.share_session import TopicIdPartition
 from odradek.client.values import AcknowledgeType, ShareRecord, TopicPartition
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
@@ -33,6 +32,7 @@ from protocol.messages.share_fetch_response import (
 )
 from protocol.records import NewRecord, build_batch
 from protocol.struct import Message
+from protocol.topic_partition import TopicIdPartition
 from tests.unit.odradek.client.scripted_broker import Request, ScriptedBroker, scripted
 
 E = ErrorCode
