@@ -5,8 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from odradek.client import AbortableError, AcknowledgedRange, ConsumerRecord, ShareGroupMetadata, TopicPartition
-from odradek.client.sync import Consumer, Producer
+from odradek.client import (
+    AbortableError,
+    AcknowledgedRange,
+    ConsumerRecord,
+    FatalError,
+    ShareGroupMetadata,
+    TopicPartition,
+)
+from odradek.client.sync import Admin, Consumer, Producer
 from odradek.dualwrite import DualWrite, Fate, Fenced, InDoubt, NotCommitted, NotRecovered, Observer, Result, Step
 from odradek.dualwrite.kafka import KafkaParticipant
 from protocol.errors import ErrorCode
@@ -239,3 +246,28 @@ def test_a_broker_without_kip_1289_is_noticed_and_the_block_rolled_back(orders: 
         assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
         write(dual, b"milk")
     assert orders.rows == orders.messages == [b"milk"]
+
+
+@pytest.mark.parametrize("restart", ["no restart", "restart"])
+def test_an_ordinary_transaction_that_was_left_open_passes_no_timeout_on(orders: Orders, restart: str) -> None:
+    """Of the same transactional id, as an application leaves it that only now begins to write to a database, too."""
+    before = Producer(
+        bootstrap_servers=orders.broker.bootstrap, transactional_id=TRANSACTIONAL_ID, transaction_timeout_ms=3_000
+    )
+    before.start()
+    before.init_transactions()
+    before.begin_transaction()
+    before.send(TOPIC, b"never committed").result()
+    if restart == "restart":
+        orders.broker.restart()
+    with orders.dual() as dual, Admin(bootstrap_servers=orders.broker.bootstrap) as admin:
+        with dual.transaction() as transaction:
+            transaction.execute("INSERT INTO orders VALUES (?)", (b"tea",))
+            transaction.send(TOPIC, b"tea").result()
+            (told,) = admin.describe_transactions([TRANSACTIONAL_ID]).values()
+            assert (told.state, told.timeout_ms) == ("Ongoing", None)
+        write(dual, b"scones")
+    assert orders.rows == orders.messages == [b"tea", b"scones"]
+    with pytest.raises(FatalError):
+        before.commit_transaction()
+    before.close()
