@@ -14,6 +14,7 @@ from broker.coordinators.group_coordinator import CoordinatorSettings, GroupCoor
 from broker.coordinators.shard_log import PartitionLog
 from broker.groups.consumer.config import ConsumerConfig, MigrationPolicy
 from broker.groups.outcome import GroupConfig
+from broker.groups.share.config import ShareConfig
 from broker.handlers.delete_groups import delete_groups
 from broker.handlers.describe_groups import describe_groups
 from broker.handlers.heartbeat import heartbeat
@@ -469,9 +470,18 @@ def test_settings_come_from_the_brokers_configuration() -> None:
         group_consumer_max_size=10,
         group_consumer_migration_policy="UPGRADE",
         group_consumer_regex_refresh_interval_ms=11,
+        group_share_max_size=12,
+        group_share_initialize_retry_interval_ms=13,
     )
     settings = CoordinatorSettings.of(config)
     assert settings.groups == GroupConfig(
-        1, 2, 3, 4, 5, 6 * 60_000, ConsumerConfig(("range",), 10, MigrationPolicy.UPGRADE, 11)
+        1,
+        2,
+        3,
+        4,
+        5,
+        6 * 60_000,
+        ConsumerConfig(("range",), 10, MigrationPolicy.UPGRADE, 11),
+        ShareConfig(max_size=12, initialize_retry_interval_ms=13),
     )
     assert (settings.topic.partition_count, settings.compression) == (7, Compression.LZ4)
