@@ -20,15 +20,21 @@ class KafkaParticipant:
     def __init__(self, new_producer: Callable[[], Producer]) -> None:
         self._new_producer = new_producer
         self._producer: Producer | None = None
+        self._has_kept = False  # a transaction of an earlier process, which is to be completed first
+        self._has_begun = False  # the next one already
 
     def take_over(self) -> str:
         self._producer = self._new_producer()
         self._producer.start()
         with _fencing():
             kept = self._producer.init_transactions(keep_prepared=True)
+        self._has_kept, self._has_begun = kept is not None, False
         return "" if kept is None else str(kept)
 
     def begin(self) -> None:
+        if self._has_begun:
+            self._has_begun = False
+            return
         with _fencing():
             self._of().begin_transaction()
 
@@ -58,6 +64,12 @@ class KafkaParticipant:
         state = PreparedTxnState.parse(stored_state)
         with _fencing():
             self._of().complete_transaction(state)
+        if self._has_kept:
+            # After a recovered transaction the client asks the coordinator for a new epoch. That is part of recovery,
+            # which may fail; the beginning of a block may not.
+            self._has_kept = False
+            self.begin()
+            self._has_begun = True
 
     def abort(self) -> None:
         with _fencing():
