@@ -4,7 +4,7 @@
 PYTHON ?= $(firstword $(shell .ci/pythons))
 VENV := .venv
 RUN := $(VENV)/bin/python
-PACKAGES := schemas protocol storage broker odradek pyspark_odradek
+PACKAGES := odradek pyspark_odradek
 ARGS ?=
 SEED ?=
 SEEDS ?=

@@ -94,8 +94,8 @@ def main(words: Sequence[str]) -> int:
 def run(options: ServeOptions) -> int:
     """Serves until it is told to stop; returns the exit status."""
     gc.disable()  # until the broker serves: nothing that is made on the way there is garbage
-    from broker.configuration.config import BrokerConfig, ConfigError, load_config
-    from broker.process import CannotStart, serve
+    from odradek.broker.configuration.config import BrokerConfig, ConfigError, load_config
+    from odradek.broker.process import CannotStart, serve
 
     _set_up_logging()
     ephemeral: Path | None = None

@@ -34,24 +34,24 @@ from odradek.client.network.cluster import (
 )
 from odradek.client.prepared import PreparedTxnState
 from odradek.client.values import OffsetAndMetadata, TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
-from protocol.messages.create_partitions_response import CreatePartitionsResponse
-from protocol.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from protocol.messages.create_topics_response import CreateTopicsResponse
-from protocol.messages.delete_topics_request import DeleteTopicsRequest
-from protocol.messages.delete_topics_response import DeleteTopicsResponse
-from protocol.messages.describe_transactions_request import DescribeTransactionsRequest
-from protocol.messages.describe_transactions_response import DescribeTransactionsResponse
-from protocol.messages.end_txn_request import EndTxnRequest
-from protocol.messages.end_txn_response import EndTxnResponse
-from protocol.messages.init_producer_id_request import InitProducerIdRequest
-from protocol.messages.init_producer_id_response import InitProducerIdResponse
-from protocol.messages.list_transactions_request import ListTransactionsRequest
-from protocol.messages.list_transactions_response import ListTransactionsResponse
-from protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
-from protocol.messages.metadata_response import MetadataResponse, MetadataResponseTopic
-from protocol.struct import Message
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
+from odradek.protocol.messages.create_partitions_response import CreatePartitionsResponse
+from odradek.protocol.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from odradek.protocol.messages.create_topics_response import CreateTopicsResponse
+from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest
+from odradek.protocol.messages.delete_topics_response import DeleteTopicsResponse
+from odradek.protocol.messages.describe_transactions_request import DescribeTransactionsRequest
+from odradek.protocol.messages.describe_transactions_response import DescribeTransactionsResponse
+from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.messages.end_txn_response import EndTxnResponse
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
+from odradek.protocol.messages.list_transactions_response import ListTransactionsResponse
+from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.metadata_response import MetadataResponse, MetadataResponseTopic
+from odradek.protocol.struct import Message
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 
 class ClientError(Exception):

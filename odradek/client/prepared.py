@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from protocol.batch_header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from odradek.protocol.batch_header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 _TEXT = re.compile(r"(0|[1-9]\d{0,18}):(0|[1-9]\d{0,4})", re.ASCII)
 _LARGEST_ID, _LARGEST_EPOCH = 2**63 - 1, 2**15 - 1

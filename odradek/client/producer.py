@@ -37,8 +37,8 @@ from odradek.client.values import (
     ShareGroupMetadata,
     TopicPartition,
 )
-from protocol.compression import Compression
-from protocol.errors import ErrorCode
+from odradek.protocol.compression import Compression
+from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,7 +8,7 @@ pyarrow (`pip install odradek[columns]`); what uses this package imports it late
 from odradek.columns.encoding import EncodedBatch, encode
 from odradek.columns.headers import HEADER_SCHEMA, read_headers
 from odradek.columns.records import RECORD_SCHEMA, read_records
-from protocol.messages.fetch_response import AbortedTransaction
+from odradek.protocol.messages.fetch_response import AbortedTransaction
 
 __all__ = [
     "HEADER_SCHEMA",

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from odradek.columns.binaries import content_of, from_rows
 from odradek.columns.records import HEADERS_TYPE
 from odradek.columns.varints import Bytes, Int64s, varint_columns, varint_sizes, zigzag
-from protocol.batch_header import (
+from odradek.protocol.batch_header import (
     HEADER_BYTES,
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
@@ -23,7 +23,7 @@ from protocol.batch_header import (
     TRANSACTIONAL,
     seal_batch,
 )
-from protocol.compression import Compression, compress
+from odradek.protocol.compression import Compression, compress
 
 _NO_HEADERS = pa.scalar(bytes(1), pa.binary())
 _NOTHING = pa.scalar(b"", pa.binary())

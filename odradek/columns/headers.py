@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from protocol.batch_header import CONTROL, HEADER_BYTES, LOG_OVERHEAD, TRANSACTIONAL, batches
+from odradek.protocol.batch_header import CONTROL, HEADER_BYTES, LOG_OVERHEAD, TRANSACTIONAL, batches
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 

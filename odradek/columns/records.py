@@ -13,11 +13,11 @@ import pyarrow as pa
 from odradek.columns.binaries import READABLE_BEHIND, gather
 from odradek.columns.varints import VARINT_BYTES, VARLONG_BYTES, Bytes, Int64s, read_varints
 from odradek.columns.visible import Buffer, visible_batches
-from protocol.batch_header import HEADER_BYTES, BatchHeader
-from protocol.compression import DECOMPRESSED_LIMIT_BYTES, decompress
-from protocol.errors import MalformedMessage
-from protocol.messages.fetch_response import AbortedTransaction
-from protocol.varint import read_varint
+from odradek.protocol.batch_header import HEADER_BYTES, BatchHeader
+from odradek.protocol.compression import DECOMPRESSED_LIMIT_BYTES, decompress
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.messages.fetch_response import AbortedTransaction
+from odradek.protocol.varint import read_varint
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 RECORD_SCHEMA = pa.schema(

@@ -1,4 +1,4 @@
-"""Zigzag varints for whole columns at a time; protocol/varint.py has the same rules for one value.
+"""Zigzag varints for whole columns at a time; odradek/protocol/varint.py has the same rules for one value.
 
 Positions are int64 indexes into the bytes. The reader's loops run over the bytes of the longest varint, not over
 records.
@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.errors import MalformedMessage
+from odradek.protocol.errors import MalformedMessage
 
 Bytes: TypeAlias = NDArray[np.uint8]
 Int64s: TypeAlias = NDArray[np.int64]

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from odradek.client.consuming.fetched import AbortedFilter
-from protocol.batch_header import BatchHeader, batches, crc_ok
-from protocol.control_records import ControlType, read_marker
-from protocol.errors import MalformedMessage
-from protocol.messages.fetch_response import AbortedTransaction
+from odradek.protocol.batch_header import BatchHeader, batches, crc_ok
+from odradek.protocol.control_records import ControlType, read_marker
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.messages.fetch_response import AbortedTransaction
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from odradek.client.errors import ClientError
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 DONE, REFUSED, MISUNDERSTOOD, UNREACHABLE, NOT_FOUND, NOT_PERMITTED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 

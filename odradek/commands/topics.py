@@ -128,7 +128,7 @@ def _as_json(topic: TopicDescription, settings: dict[str, str | None]) -> dict[s
 async def create(admin: Admin, options: argparse.Namespace) -> None:
     from odradek.client.administration.topics import NewTopic
     from odradek.client.errors import ClientError
-    from protocol.errors import ErrorCode
+    from odradek.protocol.errors import ErrorCode
 
     for name in names(options):
         new = NewTopic(name, options.partitions, options.replication_factor, dict(options.config))
@@ -150,7 +150,7 @@ async def alter(admin: Admin, options: argparse.Namespace) -> None:
 
 async def delete(admin: Admin, options: argparse.Namespace) -> None:
     from odradek.client.errors import ClientError
-    from protocol.errors import ErrorCode
+    from odradek.protocol.errors import ErrorCode
 
     for name in names(options):
         try:

@@ -29,7 +29,7 @@ async def _wait(options: argparse.Namespace) -> None:
     """Raises CommandError with the last reason when the time is over."""
     from odradek.client.admin import Admin
     from odradek.client.errors import ClientError
-    from protocol.errors import ErrorCode
+    from odradek.protocol.errors import ErrorCode
 
     ends_at = time.monotonic() + options.timeout
     while True:

@@ -20,7 +20,7 @@ from odradek.inspect.text_files import (
     read_partition_metadata,
     read_properties,
 )
-from protocol.internal_topics import CLUSTER_METADATA
+from odradek.protocol.internal_topics import CLUSTER_METADATA
 
 Reader: TypeAlias = Callable[[bytes, int], Iterator[Finding]]
 

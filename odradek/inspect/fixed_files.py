@@ -11,7 +11,7 @@ from typing import Any
 from construct import Int16sb, Int16ub, Int32sb, Int32ub, Int64sb, Struct
 
 from odradek.inspect.entries import Damage, Entry, Finding, Note
-from protocol.checksum import crc32c
+from odradek.protocol.checksum import crc32c
 
 OFFSET_INDEX_ENTRY = Struct(
     "relativeOffset" / Int32sb,  # of the last record of a batch, from the base offset of the segment

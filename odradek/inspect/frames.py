@@ -11,11 +11,11 @@ from typing import Any
 
 from odradek.inspect.entries import Damage, Entry, Finding
 from odradek.inspect.messages import as_tree
-from protocol.api_keys import ApiKey
-from protocol.errors import MalformedMessage
-from protocol.frames import LENGTH, LENGTH_BYTES, read_request_header, response_has_tags
-from protocol.messages import MODULES, REQUESTS, RESPONSES, message_class
-from protocol.primitives import skip_tags
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.frames import LENGTH, LENGTH_BYTES, read_request_header, response_has_tags
+from odradek.protocol.messages import MODULES, REQUESTS, RESPONSES, message_class
+from odradek.protocol.primitives import skip_tags
 
 REQUEST, RESPONSE = "request", "response"
 

@@ -14,14 +14,14 @@ from typing import Any
 from construct import ConstructError, Int16sb, Int32sb, Struct, Tell, VarInt
 
 from odradek.inspect.messages import as_tree
-from protocol.codec import decode
-from protocol.control_records import ControlType, control_type
-from protocol.errors import MalformedMessage, UnsupportedVersion
-from protocol.internal_topics import CLUSTER_METADATA, GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
-from protocol.kafka_json import kafka_json
-from protocol.messages import MODULES, message_class
-from protocol.records import Record
-from protocol.schema import load
+from odradek.protocol.codec import decode
+from odradek.protocol.control_records import ControlType, control_type
+from odradek.protocol.errors import MalformedMessage, UnsupportedVersion
+from odradek.protocol.internal_topics import CLUSTER_METADATA, GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from odradek.protocol.kafka_json import kafka_json
+from odradek.protocol.messages import MODULES, message_class
+from odradek.protocol.records import Record
+from odradek.protocol.schema import load
 
 VERSION = Int16sb
 CONTROL_KEY = Struct("version" / Int16sb, "type" / Int16sb)

@@ -11,7 +11,7 @@ from typing import Any
 
 from odradek.inspect.entries import Damage, Entry, Finding
 from odradek.inspect.internal_records import control_fields, fields_of
-from protocol.batch_header import (
+from odradek.protocol.batch_header import (
     HEADER_BYTES,
     LOG_OVERHEAD,
     MAGIC,
@@ -20,9 +20,9 @@ from protocol.batch_header import (
     computed_crc,
     unpack_batch_header,
 )
-from protocol.errors import MalformedMessage
-from protocol.records import Record, records_of
-from protocol.struct import Buffer
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.records import Record, records_of
+from odradek.protocol.struct import Buffer
 
 OLD_MAGICS = (0, 1)
 

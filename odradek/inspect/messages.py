@@ -8,12 +8,12 @@ from typing import Any
 
 from construct import ConstructError
 
-from protocol.codec import decode_from
-from protocol.errors import MalformedMessage, UnsupportedVersion
-from protocol.kafka_json import kafka_json
-from protocol.messages import message_class
-from protocol.reference import structure
-from protocol.struct import Buffer, Message
+from odradek.protocol.codec import decode_from
+from odradek.protocol.errors import MalformedMessage, UnsupportedVersion
+from odradek.protocol.kafka_json import kafka_json
+from odradek.protocol.messages import message_class
+from odradek.protocol.reference import structure
+from odradek.protocol.struct import Buffer, Message
 
 
 def read_message(module: str, version: int, data: Buffer, position: int) -> Message:

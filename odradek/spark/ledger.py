@@ -16,8 +16,8 @@ from enum import Enum, auto
 from odradek.client import Admin, ClientError, Consumer, PreparedTxnState, Producer, RetriableError, TopicPartition
 from odradek.client.administration.topics import NewTopic
 from odradek.client.producing.partitioner import partition_for_key
+from odradek.protocol.errors import ErrorCode
 from odradek.spark.names import Sink
-from protocol.errors import ErrorCode
 
 LEDGER_TOPIC = "__odradek_spark_ledger"
 PARTITIONS = 8

@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from odradek.client import ClientError
 from odradek.client.sync import Admin, Producer
+from odradek.protocol.errors import ErrorCode
 from odradek.spark.names import Sink
 from odradek.spark.options import Delivery, SinkOptions
 from odradek.spark.rows import groups
 from odradek.spark.two_phase import Vote
-from protocol.errors import ErrorCode
 
 _MASK = 2**64 - 1
 

@@ -22,9 +22,9 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from odradek.client import Admin, ClientError, PreparedTxnState, ProducerFenced
+from odradek.protocol.errors import ErrorCode
 from odradek.spark.ledger import Brokers, Entry, LeaseLost, Ledger, Observe, Part, Step, observe_nothing
 from odradek.spark.names import Sink
-from protocol.errors import ErrorCode
 
 ONGOING = "Ongoing"
 _DIGEST_MASK = 2**64 - 1

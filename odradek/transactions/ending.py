@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from odradek.client.administration.asking import Asking
 from odradek.client.errors import ClientError, check
-from odradek.transactions.hanging import OpenTransaction, owner_of
-from odradek.transactions.listing import ONGOING, Described, describe, ids_by_producer
-from protocol.messages.init_producer_id_request import InitProducerIdRequest
-from protocol.messages.init_producer_id_response import InitProducerIdResponse
-from protocol.messages.write_txn_markers_request import (
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.protocol.messages.write_txn_markers_request import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
+from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
+from odradek.transactions.hanging import OpenTransaction, owner_of
+from odradek.transactions.listing import ONGOING, Described, describe, ids_by_producer
 
 FIRST_COORDINATOR_EPOCH = 0
 WITHOUT_TRANSACTION_VERSION = 1  # of WriteTxnMarkers: a later one would ask for a newer epoch than that of the producer

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from odradek.client.administration.asking import Asking, by_topic
 from odradek.client.errors import ClientError, check
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
+from odradek.protocol.messages.describe_producers_response import DescribeProducersResponse
 from odradek.transactions.listing import Described, describe, ids_by_producer
 from odradek.transactions.partitions import PartitionOf
-from protocol.errors import ErrorCode
-from protocol.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
-from protocol.messages.describe_producers_response import DescribeProducersResponse
 
 
 @dataclass(frozen=True, slots=True)

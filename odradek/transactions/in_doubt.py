@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from odradek.client.administration.asking import Asking, by_topic
 from odradek.client.errors import check
+from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
+from odradek.protocol.topic_partition import TopicPartition
 from odradek.transactions.hanging import OpenTransaction, open_transactions
 from odradek.transactions.listing import ONGOING, Described, Wanted, describe_listed, list_transactions
 from odradek.transactions.partitions import PartitionOf, list_partitions
-from protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.list_offsets_response import ListOffsetsResponse
-from protocol.topic_partition import TopicPartition
 
 LATEST = -1  # the timestamp that asks for the end
 A_CONSUMER = -1  # in place of a replica's id

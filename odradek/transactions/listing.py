@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from odradek.client.administration.asking import Asking
 from odradek.client.errors import STALE_COORDINATOR, ClientError, check, code_of
 from odradek.client.network.cluster import CoordinatorType
-from protocol.errors import ErrorCode
-from protocol.messages.describe_transactions_request import DescribeTransactionsRequest
-from protocol.messages.describe_transactions_response import DescribeTransactionsResponse, TransactionState
-from protocol.messages.list_transactions_request import ListTransactionsRequest
-from protocol.messages.list_transactions_response import ListTransactionsResponse
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.describe_transactions_request import DescribeTransactionsRequest
+from odradek.protocol.messages.describe_transactions_response import DescribeTransactionsResponse, TransactionState
+from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
+from odradek.protocol.messages.list_transactions_response import ListTransactionsResponse
 
 DURATION_SINCE, PATTERN_SINCE = 1, 2  # versions of ListTransactions
 ONGOING = "Ongoing"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from odradek.client.administration.asking import Asking
 from odradek.client.errors import check
-from protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
-from protocol.messages.metadata_response import MetadataResponse
+from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.metadata_response import MetadataResponse
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -12,13 +12,13 @@ from typing import Any
 
 import construct as c
 
-import protocol.codec as codec
-from protocol.codec import decode, encode, encode_chunks
-from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
-from protocol.messages.metadata_response import MetadataResponse
-from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+import odradek.protocol.codec as codec
+from odradek.protocol.codec import decode, encode, encode_chunks
+from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
+from odradek.protocol.messages.metadata_response import MetadataResponse
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 
 GATE = 5.0
 CALLS, ROUNDS = 5_000, 9

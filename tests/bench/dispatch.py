@@ -6,12 +6,12 @@ The handler answers a Heartbeat at once, so that header, body, context, counters
 import asyncio
 import time
 
-from broker.api.context import ConnectionInfo
-from broker.api.dispatch import Dispatcher
-from broker.runtime.clock import SystemClock
-from protocol.frames import request_bytes
-from protocol.messages.heartbeat_request import HeartbeatRequest
-from protocol.messages.heartbeat_response import HeartbeatResponse
+from odradek.broker.api.context import ConnectionInfo
+from odradek.broker.api.dispatch import Dispatcher
+from odradek.broker.runtime.clock import SystemClock
+from odradek.protocol.frames import request_bytes
+from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
+from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
 
 ROUNDS, REQUESTS = 15, 20_000
 VERSION = 4

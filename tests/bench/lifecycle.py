@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from threading import Thread
 
-from protocol.messages.api_versions_request import ApiVersionsRequest
-from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.produce_response import ProduceResponse
-from protocol.records import NewRecord, build_batch
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce_response import ProduceResponse
+from odradek.protocol.records import NewRecord, build_batch
 from tests.bench.process_usage import KIB, MIB
 from tests.bench.subjects import Subject
 from tests.bench.topics import create, wait_until_led

@@ -12,12 +12,12 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from protocol.records import NewRecord, build_batch, read_batch_header
-from storage.disk import RealDisk
-from storage.log import Log
-from storage.log_config import LogConfig
-from storage.log_directory import Identity, LogDirectory
-from storage.tail_cache import TailCache
+from odradek.protocol.records import NewRecord, build_batch, read_batch_header
+from odradek.storage.disk import RealDisk
+from odradek.storage.log import Log
+from odradek.storage.log_config import LogConfig
+from odradek.storage.log_directory import Identity, LogDirectory
+from odradek.storage.tail_cache import TailCache
 
 IDENTITY = Identity(1, None, "bench", "bench")
 TOPIC_ID = b"bench-topic-id-0"

@@ -5,10 +5,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from protocol.frames import request_bytes, response_chunks
-from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
-from protocol.records import NewRecord, build_batch
+from odradek.protocol.frames import request_bytes, response_chunks
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from odradek.protocol.records import NewRecord, build_batch
 from tests.bench.native import run_load, running_sink
 from tests.bench.subjects import Subject
 from tests.bench.topics import topic

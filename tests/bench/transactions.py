@@ -14,16 +14,16 @@ from dataclasses import dataclass
 
 from confluent_kafka import Producer
 
-from protocol.frames import request_bytes
-from protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from protocol.messages.end_txn_request import EndTxnRequest
-from protocol.messages.find_coordinator_request import FindCoordinatorRequest
-from protocol.messages.find_coordinator_response import FindCoordinatorResponse
-from protocol.messages.init_producer_id_request import InitProducerIdRequest
-from protocol.messages.init_producer_id_response import InitProducerIdResponse
-from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.records import NewRecord, build_batch
-from protocol.struct import Message
+from odradek.protocol.frames import request_bytes
+from odradek.protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.find_coordinator_response import FindCoordinatorResponse
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.records import NewRecord, build_batch
+from odradek.protocol.struct import Message
 from tests.bench.clients import CLIENT_TIMEOUT_S, percentiles
 from tests.bench.native import compiled
 from tests.bench.subjects import Subject

@@ -5,10 +5,10 @@ import time
 from collections.abc import Iterator
 from random import Random
 
-from protocol.compression import Compression
-from protocol.records import NewRecord, build_batch
-from storage.log_config import LogConfig
-from storage.validation import BatchRules, check_produced, is_cheap
+from odradek.protocol.compression import Compression
+from odradek.protocol.records import NewRecord, build_batch
+from odradek.storage.log_config import LogConfig
+from odradek.storage.validation import BatchRules, check_produced, is_cheap
 
 ROUNDS = 31
 BATCH_BYTES = 1_000_000

@@ -10,9 +10,9 @@ from typing import Any
 
 from odradek.client import Producer, RetriableError, TopicPartition
 from odradek.client.network.cluster import Cluster
-from protocol.api_keys import ApiKey
-from protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
-from protocol.messages.update_features_response import UpdateFeaturesResponse
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
+from odradek.protocol.messages.update_features_response import UpdateFeaturesResponse
 from tests.clients.admin import create_topic
 from tests.clients.speakers import wait_for
 from tests.clients.test_transactions import is_decided, offset_becomes

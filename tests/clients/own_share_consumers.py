@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from odradek.client import ShareRecord
 from odradek.client.sync import ShareConsumer
-from protocol.api_keys import ApiKey
-from protocol.messages.api_versions_request import ApiVersionsRequest
-from protocol.messages.api_versions_response import ApiVersionsResponse
-from protocol.messages.incremental_alter_configs_request import (
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
+from odradek.protocol.messages.incremental_alter_configs_request import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
+from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
 from tests.clients.speakers import wait_for
 from tests.support.wire import Wire
 

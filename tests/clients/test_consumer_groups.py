@@ -9,20 +9,20 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
-from protocol.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse, DescribedGroup
-from protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
-from protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
-from protocol.messages.find_coordinator_request import FindCoordinatorRequest
-from protocol.messages.find_coordinator_response import FindCoordinatorResponse
-from protocol.messages.incremental_alter_configs_request import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
+from odradek.protocol.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse, DescribedGroup
+from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
+from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.find_coordinator_response import FindCoordinatorResponse
+from odradek.protocol.messages.incremental_alter_configs_request import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
-from protocol.messages.offset_commit_request import (
+from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
+from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -73,7 +73,7 @@ def with_coordinator(broker: Broker) -> Wire:
 
 
 def test_scenario_014_a_version_that_there_is_not_closes_the_connection(broker: Broker) -> None:
-    from protocol.frames import request_bytes
+    from odradek.protocol.frames import request_bytes
 
     frame = bytearray(request_bytes(join("g", "A", "t"), 1, 1, "wire"))
     frame[7] = 2  # the low byte of the version

@@ -16,7 +16,7 @@ from odradek.client import (
 from odradek.client.sync import Admin, Consumer, Producer
 from odradek.dualwrite import DualWrite, Fate, Fenced, InDoubt, NotCommitted, NotRecovered, Observer, Result, Step
 from odradek.dualwrite.kafka import KafkaParticipant
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 from tests.clients.admin import create_topic
 from tests.clients.conftest import StartBroker
 from tests.clients.own_consumers import produce

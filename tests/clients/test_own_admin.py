@@ -6,7 +6,7 @@ import pytest
 
 from odradek.client import ClientError, NewTopic, ProducerFenced, TopicPartition
 from odradek.client.sync import Admin, Consumer, Producer
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 from tests.clients.conftest import StartBroker
 from tests.clients.speakers import wait_for
 from tests.support.broker_process import IS_KAFKA

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from odradek.client import Admin, ClientError, PreparedTxnState, ProducerFenced
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
 from tests.clients.admin import create_topic
 from tests.clients.conftest import StartBroker
 from tests.clients.own_producers import TWO_PHASE, a_producer, a_transactional, committed, set_transaction_version

@@ -16,7 +16,7 @@ import pytest
 import odradek.client
 from odradek.client import AbortableError, ClientError, IllegalState, RecordMetadata, RetriableError, TopicPartition
 from odradek.client.sync import Admin, Consumer, Producer
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 from tests.support.oracle import REPOSITORY
 
 FOR_THEM = {"take_ready", "wait_ready", "make_futures_with"}  # what only the blocking clients call

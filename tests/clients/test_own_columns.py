@@ -19,8 +19,8 @@ from odradek.client import (
 )
 from odradek.client.sync import Producer as BlockingProducer
 from odradek.columns import read_records
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
 from tests.clients.admin import create_topic
 from tests.clients.conftest import SETTINGS, StartBroker
 from tests.clients.own_producers import a_producer, a_transactional, committed, killed_and_started, written

@@ -14,8 +14,8 @@ from odradek.client import (
     TopicPartition,
 )
 from odradek.client.sync import Consumer, Producer
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
 from tests.clients.admin import create_topic
 from tests.clients.conftest import StartBroker
 from tests.clients.own_consumers import QUICK, member, produce, values_of

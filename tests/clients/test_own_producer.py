@@ -9,7 +9,7 @@ import kafka
 import pytest
 
 from odradek.client import ClientError, IllegalState, Producer, RetriableError
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 from tests.clients.admin import create_topic
 from tests.clients.own_producers import a_producer, a_transactional, written
 from tests.clients.speakers import SPEAKERS

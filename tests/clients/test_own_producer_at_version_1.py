@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from odradek.client import AbortableError, FatalError
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
 from tests.clients.admin import create_topic
 from tests.clients.conftest import SETTINGS
 from tests.clients.own_producers import (

@@ -22,8 +22,8 @@ from odradek.client import (
     RetriableError,
     TopicPartition,
 )
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
 from tests.clients.admin import create_topic
 from tests.clients.conftest import SETTINGS, StartBroker
 from tests.clients.own_producers import (

@@ -14,9 +14,9 @@ import pytest
 
 from odradek.client import AcknowledgeType, ClientError, IllegalState, ShareRecord, TopicPartition
 from odradek.client.sync import Consumer
-from protocol.errors import ErrorCode
-from protocol.messages.delete_topics_request import DeleteTopicsRequest
-from protocol.messages.delete_topics_response import DeleteTopicsResponse
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest
+from odradek.protocol.messages.delete_topics_response import DeleteTopicsResponse
 from tests.clients.admin import create_topic
 from tests.clients.own_consumers import produce
 from tests.clients.own_share_consumers import (

@@ -17,8 +17,8 @@ from odradek.client import (
     ProducerFenced,
     TopicPartition,
 )
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
 from tests.clients.admin import create_topic
 from tests.clients.conftest import StartBroker
 from tests.clients.own_producers import (

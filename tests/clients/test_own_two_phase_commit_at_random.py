@@ -15,7 +15,7 @@ from functools import partial
 import pytest
 
 from odradek.client import AbortableError, PreparedTxnState, Producer, RetriableError
-from protocol.api_keys import ApiKey
+from odradek.protocol.api_keys import ApiKey
 from tests.clients.admin import create_topic
 from tests.clients.conftest import StartBroker
 from tests.clients.own_producers import TWO_PHASE, again_and_again, committed, killed_and_started

@@ -17,17 +17,17 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.cimpl import KafkaError, TopicPartition
 
-from protocol.errors import ErrorCode
-from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.fetch_response import FetchResponse
-from protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
-from protocol.messages.metadata_response import MetadataResponse
-from protocol.messages.offset_for_leader_epoch_request import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.fetch_response import FetchResponse
+from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.metadata_response import MetadataResponse
+from odradek.protocol.messages.offset_for_leader_epoch_request import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from protocol.messages.offset_for_leader_epoch_response import EpochEndOffset, OffsetForLeaderEpochResponse
+from odradek.protocol.messages.offset_for_leader_epoch_response import EpochEndOffset, OffsetForLeaderEpochResponse
 from tests.clients.admin import create_topic
 from tests.clients.speakers import wait_for
 from tests.support.broker_process import Broker, new_broker

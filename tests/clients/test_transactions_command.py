@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 from tests.clients.admin import create_topic
 from tests.clients.transactions import READERS
 from tests.support.broker_process import Broker, new_broker

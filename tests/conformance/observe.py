@@ -6,21 +6,21 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from protocol.messages.api_versions_request import ApiVersionsRequest
-from protocol.messages.api_versions_response import ApiVersionsResponse
-from protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.describe_configs_response import DescribeConfigsResponse
-from protocol.messages.describe_producers_request import DescribeProducersRequest
-from protocol.messages.describe_producers_request import TopicRequest as ProducersOf
-from protocol.messages.describe_producers_response import DescribeProducersResponse
-from protocol.messages.list_groups_request import ListGroupsRequest
-from protocol.messages.list_groups_response import ListGroupsResponse
-from protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.list_offsets_response import ListOffsetsResponse
-from protocol.messages.metadata_request import MetadataRequest
-from protocol.messages.metadata_response import MetadataResponse, MetadataResponseTopic
-from protocol.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
-from protocol.messages.offset_fetch_response import OffsetFetchResponse
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
+from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
+from odradek.protocol.messages.describe_configs_response import DescribeConfigsResponse
+from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest
+from odradek.protocol.messages.describe_producers_request import TopicRequest as ProducersOf
+from odradek.protocol.messages.describe_producers_response import DescribeProducersResponse
+from odradek.protocol.messages.list_groups_request import ListGroupsRequest
+from odradek.protocol.messages.list_groups_response import ListGroupsResponse
+from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
+from odradek.protocol.messages.metadata_request import MetadataRequest
+from odradek.protocol.messages.metadata_response import MetadataResponse, MetadataResponseTopic
+from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
+from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponse
 from tests.support.wire import Wire
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
-from protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest, TopicPartitions
-from protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
+from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest, TopicPartitions
+from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from tests.clients.admin import create_topic
 from tests.support.broker_process import Broker, BrokerProcess, KafkaProcess
 from tests.support.oracle import needs_kafka

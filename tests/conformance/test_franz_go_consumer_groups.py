@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.messages.list_groups_request import ListGroupsRequest
-from protocol.messages.list_groups_response import ListGroupsResponse
+from odradek.protocol.messages.list_groups_request import ListGroupsRequest
+from odradek.protocol.messages.list_groups_response import ListGroupsResponse
 from tests.clients.admin import create_topic
 from tests.clients.speakers import SPEAKERS, Message
 from tests.support.broker_process import Broker, new_broker

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from protocol.compression import Compression
-from storage.log import Log
+from odradek.protocol.compression import Compression
+from odradek.storage.log import Log
 from tests.conformance.tools import Tools
 from tests.support.compaction_scene import COMPACT, CompactedLog
 from tests.support.oracle import needs_kafka

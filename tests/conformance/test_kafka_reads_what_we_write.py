@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 from random import Random
 
-from protocol import kip_1289
-from protocol.codec import encode
-from protocol.schema import load
+from odradek.protocol import kip_1289
+from odradek.protocol.codec import encode
+from odradek.protocol.schema import load
 from tests.support.message_values import LargeChoices, RandomChoices, build_message, versions
 from tests.support.oracle import needs_kafka, run_kafka
 

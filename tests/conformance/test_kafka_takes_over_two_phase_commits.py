@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.transactions.entry import LAST_USABLE_EPOCH
-from protocol.errors import ErrorCode
+from odradek.broker.transactions.entry import LAST_USABLE_EPOCH
+from odradek.protocol.errors import ErrorCode
 from tests.clients.admin import create_topic
 from tests.clients.speakers import wait_for
 from tests.clients.transactions import READERS

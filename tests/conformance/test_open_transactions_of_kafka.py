@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.describe_transactions_request import DescribeTransactionsRequest
-from protocol.messages.describe_transactions_response import DescribeTransactionsResponse
-from protocol.messages.end_txn_request import EndTxnRequest
-from protocol.messages.end_txn_response import EndTxnResponse
-from protocol.messages.init_producer_id_request import InitProducerIdRequest
-from protocol.messages.init_producer_id_response import InitProducerIdResponse
-from protocol.messages.list_transactions_request import ListTransactionsRequest
-from protocol.messages.list_transactions_response import ListTransactionsResponse
-from protocol.struct import Message
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.describe_transactions_request import DescribeTransactionsRequest
+from odradek.protocol.messages.describe_transactions_response import DescribeTransactionsResponse
+from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.messages.end_txn_response import EndTxnResponse
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
+from odradek.protocol.messages.list_transactions_response import ListTransactionsResponse
+from odradek.protocol.struct import Message
 from tests.clients.speakers import wait_for
 from tests.conformance.observe import Observer
 from tests.conformance.test_directories_of_kafka import settings

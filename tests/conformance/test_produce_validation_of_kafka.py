@@ -6,16 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from protocol.batch_header import assign, batches
-from protocol.errors import ErrorCode
-from protocol.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from protocol.messages.create_topics_response import CreateTopicsResponse
-from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.fetch_response import FetchResponse
-from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse
-from protocol.records import records_of
-from storage.validation import check_produced
+from odradek.protocol.batch_header import assign, batches
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from odradek.protocol.messages.create_topics_response import CreateTopicsResponse
+from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.fetch_response import FetchResponse
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse
+from odradek.protocol.records import records_of
+from odradek.storage.validation import check_produced
 from tests.spec.test_produce_validation import rules_for
 from tests.support.batches import NOW_MS
 from tests.support.oracle import needs_kafka

@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from protocol.api_keys import ApiKey
-from protocol.messages.api_versions_request import ApiVersionsRequest
-from protocol.messages.api_versions_response import ApiVersionsResponse
-from protocol.messages.describe_cluster_request import DescribeClusterRequest
-from protocol.messages.describe_cluster_response import DescribeClusterResponse
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
+from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest
+from odradek.protocol.messages.describe_cluster_response import DescribeClusterResponse
 from tests.conformance.differential import (
     admin_script,
     consumer_groups_script,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.messages.api_versions_request import ApiVersionsRequest
-from protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.conformance.differential import (
     repeated_transactions_script,
     transactional_partitions_script,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from protocol import kip_1289
-from protocol.schema import INTEGERS, Field, Versions, all_modules, load
+from odradek.protocol import kip_1289
+from odradek.protocol.schema import INTEGERS, Field, Versions, all_modules, load
 from tests.support.oracle import needs_kafka, run_kafka
 
 pytestmark = needs_kafka

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.configuration.config_description import canonical
-from broker.configuration.settings import InvalidSetting, Kind, Setting, Update
-from broker.configuration.settings_table import KAFKA_SETTINGS
-from broker.configuration.topic_settings import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
+from odradek.broker.configuration.config_description import canonical
+from odradek.broker.configuration.settings import InvalidSetting, Kind, Setting, Update
+from odradek.broker.configuration.settings_table import KAFKA_SETTINGS
+from odradek.broker.configuration.topic_settings import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
 from tests.support.oracle import needs_kafka, run_kafka
 
 pytestmark = needs_kafka

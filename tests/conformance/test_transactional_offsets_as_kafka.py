@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.groups.records import decode_record
-from protocol.batch_header import batches
-from protocol.internal_topics import GROUP_OFFSETS
-from protocol.messages.offset_commit_value import OffsetCommitValue
-from protocol.records import records_of
-from protocol.struct import ZERO_UUID
+from odradek.broker.groups.records import decode_record
+from odradek.protocol.batch_header import batches
+from odradek.protocol.internal_topics import GROUP_OFFSETS
+from odradek.protocol.messages.offset_commit_value import OffsetCommitValue
+from odradek.protocol.records import records_of
+from odradek.protocol.struct import ZERO_UUID
 from tests.support.oracle import needs_oracle, unpack
 from tests.support.transactional_clients import Clients
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.init_producer_id_request import InitProducerIdRequest
-from protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from tests.clients.admin import create_topic
 from tests.support.broker_process import BrokerProcess, KafkaProcess
 from tests.support.oracle import needs_kafka

@@ -5,16 +5,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 
-from broker.metadata.records import PassedOver, decode_record
-from broker.metadata.snapshots import bootstrap_snapshot
-from broker.metadata.supported_features import METADATA_VERSION, SUPPORTED_FEATURES
-from broker.transactions.listing import Filter
-from protocol.errors import KafkaError
-from protocol.internal_topics import CLUSTER_METADATA, GROUP_OFFSETS, TRANSACTION_STATE
-from protocol.records import batches, records_of
-from protocol.struct import Message
-from storage.log_config import LogConfig
-from storage.log_directory import LogDirectory
+from odradek.broker.metadata.records import PassedOver, decode_record
+from odradek.broker.metadata.snapshots import bootstrap_snapshot
+from odradek.broker.metadata.supported_features import METADATA_VERSION, SUPPORTED_FEATURES
+from odradek.broker.transactions.listing import Filter
+from odradek.protocol.errors import KafkaError
+from odradek.protocol.internal_topics import CLUSTER_METADATA, GROUP_OFFSETS, TRANSACTION_STATE
+from odradek.protocol.records import batches, records_of
+from odradek.protocol.struct import Message
+from odradek.storage.log_config import LogConfig
+from odradek.storage.log_directory import LogDirectory
 from tests.damage.outcome import Outcome, outcome_of
 from tests.simulation.invariants import ask_for_offset
 from tests.simulation.stage import GROUP, P0, P1, Stage

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from protocol.control_records import read_marker
-from protocol.records import BatchHeader, batches, records_of
-from storage.log import Log
+from odradek.protocol.control_records import read_marker
+from odradek.protocol.records import BatchHeader, batches, records_of
+from odradek.storage.log import Log
 
 Record = tuple[int, bytes | None, bytes | None]  # offset, key, value
 

@@ -12,10 +12,10 @@ from random import Random
 
 import pytest
 
-from broker.metadata.loading import CorruptMetadata
-from protocol.errors import KafkaError
-from protocol.records import batches
-from storage.log_directory import WrongDirectory
+from odradek.broker.metadata.loading import CorruptMetadata
+from odradek.protocol.errors import KafkaError
+from odradek.protocol.records import batches
+from odradek.storage.log_directory import WrongDirectory
 from tests.damage.directories import DIRECTORIES, INTERNAL, Seen, stopped
 from tests.damage.outcome import Outcome
 

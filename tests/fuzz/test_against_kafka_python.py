@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.codec import decode, encode
-from protocol.messages import message_class
-from protocol.messages.api_versions_response import ApiVersionsResponse
-from protocol.schema import load
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.messages import message_class
+from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
+from odradek.protocol.schema import load
 from tests.support.kafka_python import known_classes, shared_versions, to_theirs, values_of_ours, values_of_theirs
 from tests.support.message_values import Choices, DrawnChoices, LargeChoices, RandomChoices, build_message
 

@@ -11,12 +11,12 @@ from random import Random
 
 import pytest
 
-from protocol.codec import decode, decode_from, encode, is_flexible
-from protocol.errors import MalformedMessage
-from protocol.frames import read_request_header
-from protocol.messages import MODULES, message_class, request_class, response_class
-from protocol.schema import load
-from protocol.struct import Message
+from odradek.protocol.codec import decode, decode_from, encode, is_flexible
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.frames import read_request_header
+from odradek.protocol.messages import MODULES, message_class, request_class, response_class
+from odradek.protocol.schema import load
+from odradek.protocol.struct import Message
 from tests.support.message_values import RandomChoices, build_message
 from tests.support.oracle import IS_THERE, Exchange, exchanges
 

@@ -6,14 +6,14 @@ from random import Random
 
 import pytest
 
-from protocol.api_keys import ApiKey
-from protocol.codec import decode, decode_from, encode, is_flexible
-from protocol.errors import MalformedMessage
-from protocol.frames import read_request_header
-from protocol.messages import REQUESTS, message_class, request_class, response_class
-from protocol.primitives import varint
-from protocol.schema import load
-from protocol.struct import Message
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import decode, decode_from, encode, is_flexible
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.frames import read_request_header
+from odradek.protocol.messages import REQUESTS, message_class, request_class, response_class
+from odradek.protocol.primitives import varint
+from odradek.protocol.schema import load
+from odradek.protocol.struct import Message
 from tests.support.length_fields import LengthField, length_fields
 from tests.support.message_values import RandomChoices, build_message, versions
 from tests.support.oracle import IS_THERE, exchanges, needs_oracle

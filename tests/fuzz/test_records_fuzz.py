@@ -10,14 +10,14 @@ from random import Random
 
 import pytest
 
-from protocol.batch_header import HEADER_BYTES, batches, crc_ok, read_batch_header
-from protocol.compression import Compression, compress, decompress
-from protocol.control_records import marker_batch, read_marker
-from protocol.errors import KafkaError, MalformedMessage
-from protocol.record_walk import survey_records
-from protocol.records import NewRecord, build_batch, records_of
-from storage.log_config import LogConfig
-from storage.validation import BatchRules, check_produced, is_cheap, is_first_batch_transactional
+from odradek.protocol.batch_header import HEADER_BYTES, batches, crc_ok, read_batch_header
+from odradek.protocol.compression import Compression, compress, decompress
+from odradek.protocol.control_records import marker_batch, read_marker
+from odradek.protocol.errors import KafkaError, MalformedMessage
+from odradek.protocol.record_walk import survey_records
+from odradek.protocol.records import NewRecord, build_batch, records_of
+from odradek.storage.log_config import LogConfig
+from odradek.storage.validation import BatchRules, check_produced, is_cheap, is_first_batch_transactional
 from tests.support.batches import NOW_MS, batch_of, changed
 
 EXECUTIONS = int(os.environ.get("FUZZ", "200"))

@@ -2,9 +2,9 @@
 
 import pytest
 
-from protocol.errors import ErrorCode
-from storage.log_config import LogConfig
-from storage.validation import BatchRules, RefusedRecords, check_produced
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.log_config import LogConfig
+from odradek.storage.validation import BatchRules, RefusedRecords, check_produced
 from tests.support.batches import NOW_MS, changed, good_batch
 
 TRANSACTIONAL = 0x10

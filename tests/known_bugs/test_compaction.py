@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from protocol.control_records import read_marker
-from storage.key_map import ENTRY_BYTES
+from odradek.protocol.control_records import read_marker
+from odradek.storage.key_map import ENTRY_BYTES
 from tests.support.compaction_scene import COMPACT, CompactedLog
 from tests.support.fake_disk import Fault
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from protocol.errors import ErrorCode
-from storage.log_config import LogConfig
-from storage.log_directory import LogDirectory
-from storage.producer_state import ProducerEntry
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.log_config import LogConfig
+from odradek.storage.log_directory import LogDirectory
+from odradek.storage.producer_state import ProducerEntry
 from tests.support.fake_disk import Crashed, FakeDisk
 from tests.support.log_builder import NODE, LogOnDisk, offsets, refused
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.transactions.tables import TxnState
+from odradek.broker.transactions.tables import TxnState
 from tests.support.transaction_scene import (
     COORDINATOR_EPOCH,
     MAX,

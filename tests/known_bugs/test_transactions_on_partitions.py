@@ -2,16 +2,16 @@
 
 import pytest
 
-from broker.runtime.delayed import Deferred
-from protocol.errors import ErrorCode
-from protocol.internal_topics import GROUP_OFFSETS
-from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.txn_offset_commit_request import (
+from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.internal_topics import GROUP_OFFSETS
+from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from storage.validation import CHEAP_RECORDS
+from odradek.storage.validation import CHEAP_RECORDS
 from tests.support.broker_scene import NOW_MS, answer_of
 from tests.support.transaction_scene import refused
 from tests.support.transactional_clients import GROUP, ID, TIMEOUT_MS, TV1, TV2, Answering, Clients, batch_of, consumed

@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from broker.runtime.delayed import Deferred
-from protocol.errors import ErrorCode
-from protocol.messages.add_partitions_to_txn_request import (
+from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.add_partitions_to_txn_request import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from protocol.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
-from protocol.messages.init_producer_id_request import InitProducerIdRequest
-from protocol.messages.write_txn_markers_request import (
+from odradek.protocol.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.write_txn_markers_request import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
+from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
 from tests.support.broker_scene import answer_of
 from tests.support.fake_disk import Fault
 from tests.support.transaction_broker import TransactionBroker, run

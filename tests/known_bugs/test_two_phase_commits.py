@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.transactions.turn import TransactionConfig
-from protocol.errors import ErrorCode
+from odradek.broker.transactions.turn import TransactionConfig
+from odradek.protocol.errors import ErrorCode
 from tests.support.transactional_clients import ID, TIMEOUT_MS, Clients
 
 E = ErrorCode

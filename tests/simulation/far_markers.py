@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from broker.coordinators.transaction_markers import MarkerWriter, OnWritten, TxnMarker
-from protocol.errors import ErrorCode
+from odradek.broker.coordinators.transaction_markers import MarkerWriter, OnWritten, TxnMarker
+from odradek.protocol.errors import ErrorCode
 from tests.checker.history import TopicPartition
 from tests.simulation.virtual_time import VirtualTimers
 

@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from broker.partitions.partition import Partition
-from broker.transactions.listing import Filter
-from protocol.batch_header import batches
-from protocol.codec import decode
-from protocol.control_records import read_marker
-from protocol.errors import KafkaError
-from protocol.frames import request_bytes
-from protocol.internal_topics import GROUP_OFFSETS
-from protocol.messages.offset_fetch_request import OffsetFetchRequest
-from protocol.messages.offset_fetch_response import OffsetFetchResponse
-from protocol.records import records_of
-from protocol.struct import Buffer
+from odradek.broker.partitions.partition import Partition
+from odradek.broker.transactions.listing import Filter
+from odradek.protocol.batch_header import batches
+from odradek.protocol.codec import decode
+from odradek.protocol.control_records import read_marker
+from odradek.protocol.errors import KafkaError
+from odradek.protocol.frames import request_bytes
+from odradek.protocol.internal_topics import GROUP_OFFSETS
+from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequest
+from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponse
+from odradek.protocol.records import records_of
+from odradek.protocol.struct import Buffer
 from tests.checker.history import TopicPartition
 from tests.simulation.producers import Book
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-from protocol.codec import decode
-from protocol.frames import request_bytes, response_has_tags
-from protocol.messages import response_class
-from protocol.messages.end_txn_request import EndTxnRequest
-from protocol.struct import Message
+from odradek.protocol.codec import decode
+from odradek.protocol.frames import request_bytes, response_has_tags
+from odradek.protocol.messages import response_class
+from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.struct import Message
 from tests.simulation.virtual_time import Life, VirtualTime
 
 if TYPE_CHECKING:

@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from protocol.compression import Compression
-from protocol.errors import ErrorCode
-from protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
-from protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from protocol.messages.end_txn_request import EndTxnRequest
-from protocol.messages.init_producer_id_request import InitProducerIdRequest
-from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.txn_offset_commit_request import (
+from odradek.protocol.compression import Compression
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
+from odradek.protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from protocol.records import NewRecord, build_batch
-from protocol.struct import Message
+from odradek.protocol.records import NewRecord, build_batch
+from odradek.protocol.struct import Message
 from tests.checker.history import Answer, TopicPartition
 
 E = ErrorCode

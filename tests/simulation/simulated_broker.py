@@ -1,5 +1,5 @@
 """A broker process without sockets, threads and a real disk: the dispatcher, the handlers, both coordinators, the
-partitions and the metadata log are the real ones, wired as `broker.broker` does it.
+partitions and the metadata log are the real ones, wired as `odradek.broker.broker` does it.
 
     broker = SimulatedBroker(disk, time, rng, config)      a start, with whatever is on the disk
     broker.receive(frame, answered)                        one request as it comes over the wire
@@ -12,36 +12,36 @@ from itertools import count
 from random import Random
 from typing import Any, cast
 
-from broker.api.context import ConnectionInfo
-from broker.api.dispatch import Dispatcher
-from broker.broker import Broker
-from broker.configuration.config import BrokerConfig
-from broker.configuration.listeners import Listener
-from broker.coordinators.cluster_view import ImageView
-from broker.coordinators.group_coordinator import CoordinatorSettings, GroupCoordinator
-from broker.coordinators.partition_sync import LocalPartitionSync, PartitionSync
-from broker.coordinators.producer_ids import ProducerIds
-from broker.coordinators.shard import ShardLog
-from broker.coordinators.shard_log import PartitionLog
-from broker.coordinators.transaction_coordinator import TransactionCoordinator, TransactionSettings
-from broker.coordinators.transaction_markers import LocalMarkerWriter, MarkerWriter
-from broker.coordinators.two_phase import TwoPhaseProducers
-from broker.coordinators.verification import Verifier
-from broker.fetch.sessions import FetchSessions
-from broker.handlers.by_api_key import fast_path_of, handler_of
-from broker.metadata.cluster_metadata import ClusterMetadata
-from broker.metadata.image import TopicImage
-from broker.metadata.supported_features import TRANSACTION_VERSION
-from broker.metadata.topic_creation import TopicCreation
-from broker.partitions.chores import chores
-from broker.partitions.discards import Discards
-from broker.partitions.group_commit import AppendFlush, SyncRounds
-from broker.partitions.housekeeping import Housekeeping
-from broker.partitions.partition import Partition
-from broker.partitions.registry import Partitions
-from protocol.internal_topics import GROUP_OFFSETS, TRANSACTION_STATE
-from storage.log_config import LogConfig
-from storage.log_directory import Identity, LogDirectory
+from odradek.broker.api.context import ConnectionInfo
+from odradek.broker.api.dispatch import Dispatcher
+from odradek.broker.broker import Broker
+from odradek.broker.configuration.config import BrokerConfig
+from odradek.broker.configuration.listeners import Listener
+from odradek.broker.coordinators.cluster_view import ImageView
+from odradek.broker.coordinators.group_coordinator import CoordinatorSettings, GroupCoordinator
+from odradek.broker.coordinators.partition_sync import LocalPartitionSync, PartitionSync
+from odradek.broker.coordinators.producer_ids import ProducerIds
+from odradek.broker.coordinators.shard import ShardLog
+from odradek.broker.coordinators.shard_log import PartitionLog
+from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator, TransactionSettings
+from odradek.broker.coordinators.transaction_markers import LocalMarkerWriter, MarkerWriter
+from odradek.broker.coordinators.two_phase import TwoPhaseProducers
+from odradek.broker.coordinators.verification import Verifier
+from odradek.broker.fetch.sessions import FetchSessions
+from odradek.broker.handlers.by_api_key import fast_path_of, handler_of
+from odradek.broker.metadata.cluster_metadata import ClusterMetadata
+from odradek.broker.metadata.image import TopicImage
+from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
+from odradek.broker.metadata.topic_creation import TopicCreation
+from odradek.broker.partitions.chores import chores
+from odradek.broker.partitions.discards import Discards
+from odradek.broker.partitions.group_commit import AppendFlush, SyncRounds
+from odradek.broker.partitions.housekeeping import Housekeeping
+from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.registry import Partitions
+from odradek.protocol.internal_topics import GROUP_OFFSETS, TRANSACTION_STATE
+from odradek.storage.log_config import LogConfig
+from odradek.storage.log_directory import Identity, LogDirectory
 from tests.simulation.virtual_time import Life, VirtualTime, VirtualTimers, VirtualWorkers
 from tests.support.fake_disk import FakeDisk
 from tests.support.transaction_broker import NoShareGroups
@@ -221,7 +221,7 @@ class SimulatedBroker:
         topic = self.metadata.image.topics.get(name)
         return None if topic is None else len(topic.partitions)
 
-    # What follows a commit to the metadata log: as in `broker.broker.Broker`.
+    # What follows a commit to the metadata log: as in `odradek.broker.broker.Broker`.
 
     def topic_created(self, topic: TopicImage) -> None:
         self.partitions.topic_created(topic)

@@ -4,26 +4,26 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from broker.metadata.supported_features import TRANSACTION_VERSION
-from broker.metadata.topic_creation import internal_topic
-from broker.metadata.topics import NewTopic
-from broker.transactions.listing import Filter
-from protocol.codec import decode
-from protocol.errors import ErrorCode
-from protocol.frames import request_bytes, response_has_tags
-from protocol.internal_topics import GROUP_OFFSETS, TRANSACTION_STATE
-from protocol.messages import response_class
-from protocol.messages.end_txn_request import EndTxnRequest
-from protocol.messages.feature_level_record import FeatureLevelRecord
-from protocol.messages.init_producer_id_request import InitProducerIdRequest
-from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.txn_offset_commit_request import (
+from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
+from odradek.broker.metadata.topic_creation import internal_topic
+from odradek.broker.metadata.topics import NewTopic
+from odradek.broker.transactions.listing import Filter
+from odradek.protocol.codec import decode
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.frames import request_bytes, response_has_tags
+from odradek.protocol.internal_topics import GROUP_OFFSETS, TRANSACTION_STATE
+from odradek.protocol.messages import response_class
+from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from protocol.records import NewRecord, build_batch
-from protocol.struct import Message
+from odradek.protocol.records import NewRecord, build_batch
+from odradek.protocol.struct import Message
 from tests.simulation.invariants import ask_for_offset, committed_records
 from tests.simulation.simulated_broker import Parts, SimulatedBroker
 from tests.simulation.transaction_world import NOW_MS, broker_config

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from protocol.records import NewRecord, batches, build_batch, crc_ok, records_of
-from protocol.topic_partition import TopicPartition
-from storage.log import Log
-from storage.log_config import LogConfig
-from storage.log_directory import Identity, LogDirectory, remove_directory_tree
+from odradek.protocol.records import NewRecord, batches, build_batch, crc_ok, records_of
+from odradek.protocol.topic_partition import TopicPartition
+from odradek.storage.log import Log
+from odradek.storage.log_config import LogConfig
+from odradek.storage.log_directory import Identity, LogDirectory, remove_directory_tree
 from tests.support.fake_disk import FakeDisk
 
 ROOT = "/data"

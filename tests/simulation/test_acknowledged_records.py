@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from broker.partitions.partition import Partition
-from protocol.errors import KafkaError
-from protocol.records import NewRecord, batches, build_batch, records_of
-from storage.log import Origin
+from odradek.broker.partitions.partition import Partition
+from odradek.protocol.errors import KafkaError
+from odradek.protocol.records import NewRecord, batches, build_batch, records_of
+from odradek.storage.log import Origin
 from tests.simulation.seeds import seeds
 from tests.support.broker_scene import NOW_MS, BrokerScene
 from tests.support.fake_disk import FakeDisk, Fault

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker.coordinators.shard import RECORDS_BETWEEN_BREAKS
-from protocol.errors import ErrorCode, KafkaError
+from odradek.broker.coordinators.shard import RECORDS_BETWEEN_BREAKS
+from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.support.transactional_clients import ID, Clients
 
 

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from broker.metadata.supported_features import GROUP_VERSION
-from broker.metadata.topic_creation import internal_topic
-from broker.metadata.topics import NewTopic
-from protocol.errors import ErrorCode
-from protocol.internal_topics import GROUP_OFFSETS
-from protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
-from protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest, TopicPartitions
-from protocol.messages.feature_level_record import FeatureLevelRecord
-from protocol.messages.offset_commit_request import (
+from odradek.broker.metadata.supported_features import GROUP_VERSION
+from odradek.broker.metadata.topic_creation import internal_topic
+from odradek.broker.metadata.topics import NewTopic
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.internal_topics import GROUP_OFFSETS
+from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
+from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest, TopicPartitions
+from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
+from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 from tests.simulation.seeds import seeds
 from tests.support.consumer_scene import ConsumerScene, Told
 from tests.support.group_scene import NOT_WRITTEN

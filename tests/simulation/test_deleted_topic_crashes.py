@@ -11,9 +11,9 @@ from functools import cache
 
 import pytest
 
-from broker.metadata.topics import NewTopic, delete_topics
-from protocol.batch_header import batches
-from protocol.errors import ErrorCode
+from odradek.broker.metadata.topics import NewTopic, delete_topics
+from odradek.protocol.batch_header import batches
+from odradek.protocol.errors import ErrorCode
 from tests.simulation.stage import P0, P1, Stage
 from tests.simulation.test_transaction_crashes import open_everywhere
 from tests.support.fake_disk import Crashed, FakeDisk

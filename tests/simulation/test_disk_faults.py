@@ -11,9 +11,9 @@ from typing import TypeVar
 
 import pytest
 
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records import NewRecord, build_batch
-from storage.log import Log, LogWriteFailed
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.records import NewRecord, build_batch
+from odradek.storage.log import Log, LogWriteFailed
 from tests.simulation.storage_session import CONFIG, Promises, Session, check_promises, contents
 from tests.support.fake_disk import FakeDisk, Fault
 

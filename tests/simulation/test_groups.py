@@ -8,11 +8,11 @@ from random import Random
 
 import pytest
 
-from broker.groups.outcome import GroupConfig
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.join_group_response import JoinGroupResponse
-from protocol.messages.leave_group_request import MemberIdentity
-from protocol.messages.sync_group_response import SyncGroupResponse
+from odradek.broker.groups.outcome import GroupConfig
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.join_group_response import JoinGroupResponse
+from odradek.protocol.messages.leave_group_request import MemberIdentity
+from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 from tests.simulation.seeds import seeds
 from tests.support.group_scene import Asked, Scene, subscription
 

@@ -6,10 +6,10 @@ from contextlib import suppress
 
 import pytest
 
-from broker.configuration.resources import Change
-from broker.metadata.config_changes import ResourceChanges, alter_configs
-from broker.metadata.image import MetadataImage
-from broker.metadata.topics import delete_topics
+from odradek.broker.configuration.resources import Change
+from odradek.broker.metadata.config_changes import ResourceChanges, alter_configs
+from odradek.broker.metadata.image import MetadataImage
+from odradek.broker.metadata.topics import delete_topics
 from tests.support.fake_disk import Crashed, FakeDisk
 from tests.support.metadata import FEATURES, Running
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from broker.shares.state_batch import UNKNOWN_COUNT
-from protocol.errors import ErrorCode
-from protocol.internal_topics import SHARE_GROUP_STATE
+from odradek.broker.shares.state_batch import UNKNOWN_COUNT
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.internal_topics import SHARE_GROUP_STATE
 from tests.simulation.seeds import seeds
 from tests.support.fake_disk import Crashed, FakeDisk
 from tests.support.share_broker import STATE_PARTITIONS, Member, ShareBroker, partitions_of

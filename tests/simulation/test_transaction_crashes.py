@@ -12,12 +12,12 @@ from enum import Enum
 
 import pytest
 
-from broker.transactions.entry import LAST_USABLE_EPOCH, Txn
-from broker.transactions.records import encode_record
-from protocol.errors import ErrorCode
-from protocol.internal_topics import TRANSACTION_STATE
-from protocol.records import NewRecord, build_batch
-from storage.log import Origin
+from odradek.broker.transactions.entry import LAST_USABLE_EPOCH, Txn
+from odradek.broker.transactions.records import encode_record
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.internal_topics import TRANSACTION_STATE
+from odradek.protocol.records import NewRecord, build_batch
+from odradek.storage.log import Origin
 from tests.simulation.stage import EXPIRATION_MS, ID, P0, P1, TIMEOUT_MS, Stage
 from tests.simulation.transaction_world import NOW_MS
 from tests.support.fake_disk import Crashed, FakeDisk

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from broker.coordinators.transaction_coordinator import TransactionCoordinator
+from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from tests.simulation.seeds import seeds
 from tests.simulation.simulated_broker import Parts
 from tests.simulation.transaction_world import failure_of

@@ -17,17 +17,17 @@ from unittest.mock import patch
 
 import pytest
 
-from broker.shares import staging
-from broker.shares.partition import staged as staged_records
-from broker.shares.staging import Ending, Resolution
-from broker.shares.state.records import decode_record
-from broker.shares.state.turn import Snapshot, Update
-from protocol.batch_header import batches
-from protocol.control_records import read_marker
-from protocol.errors import ErrorCode
-from protocol.internal_topics import SHARE_GROUP_STATE
-from protocol.records import NewRecord, build_batch, records_of
-from storage.log import Origin
+from odradek.broker.shares import staging
+from odradek.broker.shares.partition import staged as staged_records
+from odradek.broker.shares.staging import Ending, Resolution
+from odradek.broker.shares.state.records import decode_record
+from odradek.broker.shares.state.turn import Snapshot, Update
+from odradek.protocol.batch_header import batches
+from odradek.protocol.control_records import read_marker
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.internal_topics import SHARE_GROUP_STATE
+from odradek.protocol.records import NewRecord, build_batch, records_of
+from odradek.storage.log import Origin
 from tests.simulation.seeds import seeds
 from tests.support.share_broker import STATE_PARTITIONS, Batches, Member
 from tests.support.txn_share_broker import ACCEPT, Producer, TxnShareBroker

@@ -7,8 +7,8 @@ v12), and end with EndTxn v4 or v5. Threads are busy, and a producer may give a 
 from dataclasses import replace
 from random import Random
 
-from protocol.compression import Compression
-from storage.validation import CHEAP_COMPRESSED_BYTES
+from odradek.protocol.compression import Compression
+from odradek.storage.validation import CHEAP_COMPRESSED_BYTES
 from tests.simulation.network import Weather
 from tests.simulation.producers import TRIES, Batch, Producer, Script
 from tests.simulation.simulated_broker import Parts

@@ -9,23 +9,23 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
-from broker.configuration.config import BrokerConfig
-from broker.metadata.supported_features import TRANSACTION_VERSION
-from broker.metadata.topic_creation import internal_topic
-from broker.metadata.topics import NewTopic
-from broker.transactions.entry import MAX_EPOCH, Txn
-from broker.transactions.listing import Filter
-from broker.transactions.records import encode_record
-from protocol.codec import decode
-from protocol.errors import ErrorCode
-from protocol.frames import request_bytes
-from protocol.internal_topics import GROUP_OFFSETS, TRANSACTION_STATE
-from protocol.messages.feature_level_record import FeatureLevelRecord
-from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.fetch_response import FetchResponse
-from protocol.records import NewRecord, batches, build_batch
-from protocol.struct import Message
-from storage.log import Origin
+from odradek.broker.configuration.config import BrokerConfig
+from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
+from odradek.broker.metadata.topic_creation import internal_topic
+from odradek.broker.metadata.topics import NewTopic
+from odradek.broker.transactions.entry import MAX_EPOCH, Txn
+from odradek.broker.transactions.listing import Filter
+from odradek.broker.transactions.records import encode_record
+from odradek.protocol.codec import decode
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.frames import request_bytes
+from odradek.protocol.internal_topics import GROUP_OFFSETS, TRANSACTION_STATE
+from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
+from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.fetch_response import FetchResponse
+from odradek.protocol.records import NewRecord, batches, build_batch
+from odradek.protocol.struct import Message
+from odradek.storage.log import Origin
 from tests.checker.anomalies import anomalies
 from tests.checker.history import (
     Answer,

@@ -16,17 +16,17 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from broker.configuration.config import BrokerConfig
-from broker.transactions.entry import MAX_EPOCH, NEVER_MS, Txn
-from broker.transactions.listing import Filter
-from broker.transactions.tables import TxnState
-from protocol.codec import decode
-from protocol.errors import ErrorCode
-from protocol.frames import request_bytes, response_has_tags
-from protocol.messages import response_class
-from protocol.messages.end_txn_request import EndTxnRequest
-from protocol.messages.init_producer_id_request import InitProducerIdRequest
-from protocol.struct import Message
+from odradek.broker.configuration.config import BrokerConfig
+from odradek.broker.transactions.entry import MAX_EPOCH, NEVER_MS, Txn
+from odradek.broker.transactions.listing import Filter
+from odradek.broker.transactions.tables import TxnState
+from odradek.protocol.codec import decode
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.frames import request_bytes, response_has_tags
+from odradek.protocol.messages import response_class
+from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.struct import Message
 from tests.checker.history import Answer
 from tests.simulation.network import Weather
 from tests.simulation.producers import NO_PAIR, RETRIABLE, Ask, Attempt, Over, Producer, Script

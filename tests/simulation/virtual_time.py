@@ -6,7 +6,7 @@ from itertools import count
 from random import Random
 from typing import Any, TypeVar
 
-from broker.runtime.workers import JobResult, outcome_of
+from odradek.broker.runtime.workers import JobResult, outcome_of
 
 T = TypeVar("T")
 Action = Callable[[], None]

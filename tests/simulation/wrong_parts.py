@@ -3,22 +3,22 @@
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from random import Random
 
-from broker.coordinators.shard import ShardLog
-from broker.coordinators.transaction_coordinator import TransactionCoordinator
-from broker.coordinators.transaction_markers import MarkerWriter, OnWritten, TxnMarker
-from broker.runtime.delayed import Deferred
-from broker.transactions.core import TransactionCore
-from broker.transactions.entry import Txn
-from broker.transactions.records import decode_record
-from broker.transactions.tables import TxnState
-from broker.transactions.turn import Moment, Outcome, Reply, Token
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.end_txn_request import EndTxnRequest
-from protocol.messages.end_txn_response import EndTxnResponse
-from protocol.messages.init_producer_id_request import InitProducerIdRequest
-from protocol.messages.init_producer_id_response import InitProducerIdResponse
-from protocol.records import batches, records_of
-from storage.verification import VerificationGuard
+from odradek.broker.coordinators.shard import ShardLog
+from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
+from odradek.broker.coordinators.transaction_markers import MarkerWriter, OnWritten, TxnMarker
+from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.transactions.core import TransactionCore
+from odradek.broker.transactions.entry import Txn
+from odradek.broker.transactions.records import decode_record
+from odradek.broker.transactions.tables import TxnState
+from odradek.broker.transactions.turn import Moment, Outcome, Reply, Token
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.messages.end_txn_response import EndTxnResponse
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.protocol.records import batches, records_of
+from odradek.storage.verification import VerificationGuard
 from tests.checker.history import TopicPartition
 from tests.simulation.far_markers import FarMarkers
 from tests.simulation.virtual_time import VirtualTimers

@@ -2,13 +2,13 @@
 
 import pytest
 
-from broker.configuration.config import BrokerConfig
-from broker.configuration.resources import Change, ConfigOperation, ConfigResourceType
-from broker.metadata.config_changes import ResourceChanges, alter_configs
-from broker.metadata.image import MetadataImage
-from protocol.errors import ErrorCode as E
-from protocol.messages.config_record import ConfigRecord
-from protocol.messages.feature_level_record import FeatureLevelRecord
+from odradek.broker.configuration.config import BrokerConfig
+from odradek.broker.configuration.resources import Change, ConfigOperation, ConfigResourceType
+from odradek.broker.metadata.config_changes import ResourceChanges, alter_configs
+from odradek.broker.metadata.image import MetadataImage
+from odradek.protocol.errors import ErrorCode as E
+from odradek.protocol.messages.config_record import ConfigRecord
+from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from tests.support.metadata import apply, config_with, image_with
 
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32

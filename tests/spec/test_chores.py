@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from broker.partitions.chores import chores
-from broker.partitions.housekeeping import Housekeeping
-from protocol.records import NewRecord, build_batch
-from storage.log import Origin
+from odradek.broker.partitions.chores import chores
+from odradek.broker.partitions.housekeeping import Housekeeping
+from odradek.protocol.records import NewRecord, build_batch
+from odradek.storage.log import Origin
 from tests.support.broker_scene import NOW_MS, BrokerScene
 from tests.support.fake_disk import FakeDisk, Fault
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.groups.effects import TimerKind
-from broker.groups.outcome import GroupConfig
-from protocol.errors import ErrorCode
+from odradek.broker.groups.effects import TimerKind
+from odradek.broker.groups.outcome import GroupConfig
+from odradek.protocol.errors import ErrorCode
 from tests.support.group_scene import GROUP, Scene, subscription
 
 RANGE, STICKY = {"range": subscription("t")}, {"sticky": subscription("t")}

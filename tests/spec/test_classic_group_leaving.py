@@ -1,7 +1,7 @@
 """LeaveGroup: one or several members leave, or are removed by an administrator."""
 
-from protocol.errors import ErrorCode
-from protocol.messages.leave_group_request import MemberIdentity
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.leave_group_request import MemberIdentity
 from tests.support.group_scene import GROUP, Scene
 
 

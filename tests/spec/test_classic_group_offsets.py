@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker.groups.core import GroupCore
-from broker.groups.outcome import GroupConfig
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.offset_commit_request import (
+from odradek.broker.groups.core import GroupCore
+from odradek.broker.groups.outcome import GroupConfig
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

@@ -1,7 +1,7 @@
 """A restart of the broker: members, generation and offsets are as they were; only waiting members must ask again."""
 
-from broker.groups.outcome import GroupConfig
-from protocol.errors import ErrorCode
+from odradek.broker.groups.outcome import GroupConfig
+from odradek.protocol.errors import ErrorCode
 from tests.support.group_scene import GROUP, Scene
 
 

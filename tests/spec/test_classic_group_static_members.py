@@ -2,7 +2,7 @@
 
 import pytest
 
-from protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.support.group_scene import GROUP, Scene, subscription
 
 

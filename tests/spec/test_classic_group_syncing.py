@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.groups.outcome import GroupConfig
-from protocol.errors import ErrorCode, KafkaError
+from odradek.broker.groups.outcome import GroupConfig
+from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.support.group_scene import GROUP, Scene, subscription
 
 

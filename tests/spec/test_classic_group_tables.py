@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from broker.groups.classic.tables import (
+from odradek.broker.groups.classic.tables import (
     DELETE_GROUP,
     HEARTBEAT,
     JOIN_BY_MEMBER,
@@ -19,8 +19,8 @@ from broker.groups.classic.tables import (
     join_verdict,
     offset_commit_verdict,
 )
-from broker.groups.group import GroupType
-from protocol.errors import ErrorCode
+from odradek.broker.groups.group import GroupType
+from odradek.protocol.errors import ErrorCode
 
 GRIDS = [JOIN_BY_MEMBER, SYNC, HEARTBEAT, OFFSET_COMMIT, TXN_OFFSET_COMMIT, OFFSET_DELETE, DELETE_GROUP]
 WITH_MEMBERS = [GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE, GroupState.STABLE]

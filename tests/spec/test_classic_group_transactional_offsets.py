@@ -1,8 +1,8 @@
 """Offsets committed in a transaction: pending until its marker, and then all or none of them."""
 
-from broker.groups.records import offset_commit_record, offset_tombstone
-from protocol.errors import ErrorCode
-from protocol.messages.offset_commit_value import OffsetCommitValue
+from odradek.broker.groups.records import offset_commit_record, offset_tombstone
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.offset_commit_value import OffsetCommitValue
 from tests.support.group_scene import GROUP, Scene
 
 PRODUCER, OTHER_PRODUCER = 7, 8

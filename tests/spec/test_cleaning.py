@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from broker.partitions.cleaning import AGAIN_MS, CleanerServices, LogCleaner
-from broker.partitions.housekeeping import Chore, Housekeeping
-from broker.partitions.partition import Partition
-from protocol.records import NewRecord, batches, build_batch, records_of
-from storage.checkpoints import decode_offsets
-from storage.log import Origin
+from odradek.broker.partitions.cleaning import AGAIN_MS, CleanerServices, LogCleaner
+from odradek.broker.partitions.housekeeping import Chore, Housekeeping
+from odradek.broker.partitions.partition import Partition
+from odradek.protocol.records import NewRecord, batches, build_batch, records_of
+from odradek.storage.checkpoints import decode_offsets
+from odradek.storage.log import Origin
 from tests.support.broker_scene import NOW_MS, BrokerScene
 from tests.support.fake_disk import FakeDisk, Fault
 

@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from broker.configuration.resources import Change
-from broker.metadata.config_changes import ResourceChanges, alter_configs
-from broker.metadata.decision import Decision
-from broker.metadata.image import DEFAULT_BROKER, MetadataImage, TopicImage
-from broker.metadata.loading import CorruptMetadata
-from broker.metadata.snapshots import bootstrap_snapshot
-from broker.metadata.strays import strays
-from broker.metadata.topics import MorePartitions, NewTopic, create_partitions, delete_topics
-from broker.runtime.delayed import Deferred
-from broker.runtime.workers import JobResult
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.feature_level_record import FeatureLevelRecord
-from protocol.messages.partition_change_record import PartitionChangeRecord
-from protocol.messages.partition_record import PartitionRecord
-from protocol.messages.topic_record import TopicRecord
-from storage.disk import Disk
+from odradek.broker.configuration.resources import Change
+from odradek.broker.metadata.config_changes import ResourceChanges, alter_configs
+from odradek.broker.metadata.decision import Decision
+from odradek.broker.metadata.image import DEFAULT_BROKER, MetadataImage, TopicImage
+from odradek.broker.metadata.loading import CorruptMetadata
+from odradek.broker.metadata.snapshots import bootstrap_snapshot
+from odradek.broker.metadata.strays import strays
+from odradek.broker.metadata.topics import MorePartitions, NewTopic, create_partitions, delete_topics
+from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.workers import JobResult
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
+from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
+from odradek.protocol.messages.partition_record import PartitionRecord
+from odradek.protocol.messages.topic_record import TopicRecord
+from odradek.storage.disk import Disk
 from tests.support.fake_disk import FakeDisk, Fault
 from tests.support.metadata import DATA, DIRECTORY_ID, FEATURES, NODE, Running, create, image_with, topic_records
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.batch_header import crc_ok
-from protocol.compression import Compression
-from storage.cleanable import cleanable, filthiest
-from storage.cleaner import UNCLEANABLE
-from storage.key_map import ENTRY_BYTES
+from odradek.protocol.batch_header import crc_ok
+from odradek.protocol.compression import Compression
+from odradek.storage.cleanable import cleanable, filthiest
+from odradek.storage.cleaner import UNCLEANABLE
+from odradek.storage.key_map import ENTRY_BYTES
 from tests.support.compaction_scene import COMPACT, DELETE_RETENTION_MS, CompactedLog
 from tests.support.log_builder import NOW_MS
 

@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from protocol.compression import Compression
-from storage.key_map import ENTRY_BYTES
-from storage.txn_index import AbortedTxn
+from odradek.protocol.compression import Compression
+from odradek.storage.key_map import ENTRY_BYTES
+from odradek.storage.txn_index import AbortedTxn
 from tests.support.compaction_scene import COMPACT, DELETE_RETENTION_MS, CompactedLog
 from tests.support.log_builder import NOW_MS
 

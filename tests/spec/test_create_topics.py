@@ -5,18 +5,18 @@ The expected words are Kafka 4.3.1's answers to the same requests.
 
 import pytest
 
-from broker.configuration.config import configure
-from broker.configuration.state_topics import CREATABLE
-from broker.metadata.image import MetadataImage
-from broker.metadata.topic_creation import TopicCreation, internal_topic
-from broker.metadata.topics import NewTopic, TopicResult
-from broker.runtime.delayed import Deferred
-from protocol.errors import ErrorCode as E
-from protocol.errors import KafkaError
-from protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
-from protocol.messages.config_record import ConfigRecord
-from protocol.messages.partition_record import PartitionRecord
-from protocol.messages.topic_record import TopicRecord
+from odradek.broker.configuration.config import configure
+from odradek.broker.configuration.state_topics import CREATABLE
+from odradek.broker.metadata.image import MetadataImage
+from odradek.broker.metadata.topic_creation import TopicCreation, internal_topic
+from odradek.broker.metadata.topics import NewTopic, TopicResult
+from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.errors import ErrorCode as E
+from odradek.protocol.errors import KafkaError
+from odradek.protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from odradek.protocol.messages.config_record import ConfigRecord
+from odradek.protocol.messages.partition_record import PartitionRecord
+from odradek.protocol.messages.topic_record import TopicRecord
 from tests.support.metadata import NODE, apply, config_with, create, image_with
 
 

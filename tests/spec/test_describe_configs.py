@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from broker.configuration.config_description import (
+from odradek.broker.configuration.config_description import (
     Described,
     Source,
     canonical,
@@ -17,8 +17,8 @@ from broker.configuration.config_description import (
     describe_topic,
     effective_topic_settings,
 )
-from broker.configuration.settings import Kind, java_double
-from broker.configuration.topic_settings import TOPIC_SETTINGS
+from odradek.broker.configuration.settings import Kind, java_double
+from odradek.broker.configuration.topic_settings import TOPIC_SETTINGS
 from tests.support.metadata import config_with
 from tests.support.oracle import exchanges, needs_oracle
 

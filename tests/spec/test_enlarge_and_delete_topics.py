@@ -2,12 +2,12 @@
 
 import pytest
 
-from broker.metadata.image import MetadataImage
-from broker.metadata.topics import DeletedTopic, MorePartitions, create_partitions, delete_topics
-from protocol.errors import ErrorCode as E
-from protocol.errors import KafkaError
-from protocol.messages.partition_record import PartitionRecord
-from protocol.messages.remove_topic_record import RemoveTopicRecord
+from odradek.broker.metadata.image import MetadataImage
+from odradek.broker.metadata.topics import DeletedTopic, MorePartitions, create_partitions, delete_topics
+from odradek.protocol.errors import ErrorCode as E
+from odradek.protocol.errors import KafkaError
+from odradek.protocol.messages.partition_record import PartitionRecord
+from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
 from tests.support.metadata import NODE, apply, image_with
 
 ZERO = bytes(16)

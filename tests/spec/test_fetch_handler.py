@@ -6,17 +6,23 @@ from typing import Any
 
 import pytest
 
-from broker.handlers.fetch import fetch
-from broker.metadata.image import TopicImage
-from broker.runtime.delayed import Deferred
-from protocol.api_keys import ApiKey
-from protocol.codec import decode, encode
-from protocol.control_records import marker_batch
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
-from protocol.messages.fetch_response import AbortedTransaction, FetchResponse, PartitionData
-from protocol.records import NewRecord, batches, build_batch
-from storage.log import Origin
+from odradek.broker.handlers.fetch import fetch
+from odradek.broker.metadata.image import TopicImage
+from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.control_records import marker_batch
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.fetch_request import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+    ReplicaState,
+)
+from odradek.protocol.messages.fetch_response import AbortedTransaction, FetchResponse, PartitionData
+from odradek.protocol.records import NewRecord, batches, build_batch
+from odradek.storage.log import Origin
 from tests.support.broker_scene import NOW_MS, BrokerScene, answer_of
 from tests.support.fake_disk import FakeDisk
 

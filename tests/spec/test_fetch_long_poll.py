@@ -1,6 +1,6 @@
 """A fetch that finds too little waits: for enough bytes, for its time to be over, or for its client to leave."""
 
-from broker.fetch.wait import FetchWait
+from odradek.broker.fetch.wait import FetchWait
 from tests.support.clock import ManualTimers
 
 

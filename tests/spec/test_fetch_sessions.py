@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from broker.fetch.sessions import (
+from odradek.broker.fetch.sessions import (
     EVICTION_MS,
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -18,7 +18,7 @@ from broker.fetch.sessions import (
     NamedBy,
     next_epoch,
 )
-from protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.errors import ErrorCode, KafkaError
 
 
 @dataclass

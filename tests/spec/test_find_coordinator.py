@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from broker.handlers.find_coordinator import find_coordinator
-from broker.runtime.delayed import Deferred
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
-from protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE
-from protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.broker.handlers.find_coordinator import find_coordinator
+from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE
+from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from tests.support.broker_scene import BrokerScene, answer_of
 from tests.support.fake_disk import FakeDisk
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from broker.partitions.partition import Partition
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records import NewRecord, batches, build_batch, read_batch_header
-from storage.log import Origin
+from odradek.broker.partitions.partition import Partition
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.records import NewRecord, batches, build_batch, read_batch_header
+from odradek.storage.log import Origin
 from tests.support.broker_scene import NOW_MS, BrokerScene
 from tests.support.fake_disk import FakeDisk, Fault
 

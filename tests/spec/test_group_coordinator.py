@@ -8,53 +8,53 @@ from typing import Any
 
 import pytest
 
-from broker.configuration.config import BrokerConfig
-from broker.coordinators.cluster_view import ImageView
-from broker.coordinators.group_coordinator import CoordinatorSettings, GroupCoordinator, OffsetsTopic, java_hash
-from broker.coordinators.shard_log import PartitionLog
-from broker.groups.consumer.config import ConsumerConfig, MigrationPolicy
-from broker.groups.outcome import GroupConfig
-from broker.groups.share.config import ShareConfig
-from broker.handlers.delete_groups import delete_groups
-from broker.handlers.describe_groups import describe_groups
-from broker.handlers.heartbeat import heartbeat
-from broker.handlers.join_group import join_group
-from broker.handlers.leave_group import leave_group
-from broker.handlers.list_groups import list_groups
-from broker.handlers.offset_commit import offset_commit
-from broker.handlers.offset_delete import offset_delete
-from broker.handlers.offset_fetch import offset_fetch
-from broker.handlers.sync_group import sync_group
-from broker.metadata.image import MetadataImage
-from broker.runtime.delayed import Deferred
-from protocol.api_keys import ApiKey
-from protocol.compression import Compression
-from protocol.errors import ErrorCode, KafkaError
-from protocol.internal_topics import GROUP_OFFSETS
-from protocol.messages.delete_groups_request import DeleteGroupsRequest
-from protocol.messages.describe_groups_request import DescribeGroupsRequest
-from protocol.messages.heartbeat_request import HeartbeatRequest
-from protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
-from protocol.messages.leave_group_request import LeaveGroupRequest
-from protocol.messages.list_groups_request import ListGroupsRequest
-from protocol.messages.offset_commit_request import (
+from odradek.broker.configuration.config import BrokerConfig
+from odradek.broker.coordinators.cluster_view import ImageView
+from odradek.broker.coordinators.group_coordinator import CoordinatorSettings, GroupCoordinator, OffsetsTopic, java_hash
+from odradek.broker.coordinators.shard_log import PartitionLog
+from odradek.broker.groups.consumer.config import ConsumerConfig, MigrationPolicy
+from odradek.broker.groups.outcome import GroupConfig
+from odradek.broker.groups.share.config import ShareConfig
+from odradek.broker.handlers.delete_groups import delete_groups
+from odradek.broker.handlers.describe_groups import describe_groups
+from odradek.broker.handlers.heartbeat import heartbeat
+from odradek.broker.handlers.join_group import join_group
+from odradek.broker.handlers.leave_group import leave_group
+from odradek.broker.handlers.list_groups import list_groups
+from odradek.broker.handlers.offset_commit import offset_commit
+from odradek.broker.handlers.offset_delete import offset_delete
+from odradek.broker.handlers.offset_fetch import offset_fetch
+from odradek.broker.handlers.sync_group import sync_group
+from odradek.broker.metadata.image import MetadataImage
+from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.compression import Compression
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.internal_topics import GROUP_OFFSETS
+from odradek.protocol.messages.delete_groups_request import DeleteGroupsRequest
+from odradek.protocol.messages.describe_groups_request import DescribeGroupsRequest
+from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
+from odradek.protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek.protocol.messages.leave_group_request import LeaveGroupRequest
+from odradek.protocol.messages.list_groups_request import ListGroupsRequest
+from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.offset_delete_request import (
+from odradek.protocol.messages.offset_delete_request import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from protocol.messages.offset_fetch_request import (
+from odradek.protocol.messages.offset_fetch_request import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
-from protocol.struct import Message
+from odradek.protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
+from odradek.protocol.struct import Message
 from tests.support.broker_scene import BrokerScene, answer_of
 from tests.support.fake_disk import Crashed, FakeDisk, Fault
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from broker.handlers.list_offsets import (
+from odradek.broker.handlers.list_offsets import (
     EARLIEST,
     EARLIEST_LOCAL,
     EARLIEST_PENDING_UPLOAD,
@@ -13,13 +13,13 @@ from broker.handlers.list_offsets import (
     MAX_TIMESTAMP,
     list_offsets,
 )
-from protocol.api_keys import ApiKey
-from protocol.codec import decode, encode
-from protocol.errors import ErrorCode
-from protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.list_offsets_response import ListOffsetsResponse
-from protocol.records import Compression, NewRecord, build_batch
-from storage.log import Origin
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
+from odradek.protocol.records import Compression, NewRecord, build_batch
+from odradek.storage.log import Origin
 from tests.support.broker_scene import NOW_MS, BrokerScene, answer_of
 from tests.support.fake_disk import FakeDisk
 

@@ -4,21 +4,21 @@ from typing import Any
 
 import pytest
 
-from broker.api.authorized_operations import NOT_ASKED_FOR
-from broker.handlers.describe_topic_partitions import describe_topic_partitions
-from broker.handlers.metadata import metadata
-from protocol.api_keys import ApiKey
-from protocol.codec import decode, encode
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.describe_topic_partitions_request import (
+from odradek.broker.api.authorized_operations import NOT_ASKED_FOR
+from odradek.broker.handlers.describe_topic_partitions import describe_topic_partitions
+from odradek.broker.handlers.metadata import metadata
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.describe_topic_partitions_request import (
     Cursor,
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-from protocol.messages.describe_topic_partitions_response import DescribeTopicPartitionsResponse
-from protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
-from protocol.messages.metadata_response import MetadataResponse, MetadataResponseTopic
-from protocol.messages.partition_change_record import PartitionChangeRecord
+from odradek.protocol.messages.describe_topic_partitions_response import DescribeTopicPartitionsResponse
+from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.metadata_response import MetadataResponse, MetadataResponseTopic
+from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
 from tests.support.broker_scene import BrokerScene
 from tests.support.fake_disk import FakeDisk
 

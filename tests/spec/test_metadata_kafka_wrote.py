@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from broker.configuration.resources import ConfigResourceType
-from broker.metadata.image import DEFAULT_BROKER, MetadataImage
-from broker.metadata.loading import Loader
-from broker.metadata.quorum_state import QuorumState, decode_leader_epoch, encode_quorum_state
-from broker.metadata.records import PassedOver, decode_record, encode_record
-from broker.metadata.snapshots import bootstrap_snapshot, is_complete, snapshots_among
-from protocol.batch_header import batches
-from protocol.control_records import leader_change_batch
-from protocol.messages.feature_level_record import FeatureLevelRecord
-from protocol.records import records_of
-from storage.checkpoints import topic_id_text
+from odradek.broker.configuration.resources import ConfigResourceType
+from odradek.broker.metadata.image import DEFAULT_BROKER, MetadataImage
+from odradek.broker.metadata.loading import Loader
+from odradek.broker.metadata.quorum_state import QuorumState, decode_leader_epoch, encode_quorum_state
+from odradek.broker.metadata.records import PassedOver, decode_record, encode_record
+from odradek.broker.metadata.snapshots import bootstrap_snapshot, is_complete, snapshots_among
+from odradek.protocol.batch_header import batches
+from odradek.protocol.control_records import leader_change_batch
+from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
+from odradek.protocol.records import records_of
+from odradek.storage.checkpoints import topic_id_text
 from tests.support.oracle import directories, dump, needs_oracle, served, unpack
 
 pytestmark = needs_oracle

@@ -2,18 +2,18 @@
 
 import pytest
 
-from broker.metadata.image import MetadataImage
-from broker.metadata.loading import CorruptMetadata, Loader
-from broker.metadata.records import FRAME_VERSION, PassedOver, decode_record, encode_record, record_batch
-from protocol.errors import MalformedMessage
-from protocol.messages.abort_transaction_record import AbortTransactionRecord
-from protocol.messages.begin_transaction_record import BeginTransactionRecord
-from protocol.messages.end_transaction_record import EndTransactionRecord
-from protocol.messages.partition_record import PartitionRecord
-from protocol.messages.producer_ids_record import ProducerIdsRecord
-from protocol.messages.register_broker_record import RegisterBrokerRecord
-from protocol.records import NewRecord, build_batch
-from protocol.struct import Message
+from odradek.broker.metadata.image import MetadataImage
+from odradek.broker.metadata.loading import CorruptMetadata, Loader
+from odradek.broker.metadata.records import FRAME_VERSION, PassedOver, decode_record, encode_record, record_batch
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.messages.abort_transaction_record import AbortTransactionRecord
+from odradek.protocol.messages.begin_transaction_record import BeginTransactionRecord
+from odradek.protocol.messages.end_transaction_record import EndTransactionRecord
+from odradek.protocol.messages.partition_record import PartitionRecord
+from odradek.protocol.messages.producer_ids_record import ProducerIdsRecord
+from odradek.protocol.messages.register_broker_record import RegisterBrokerRecord
+from odradek.protocol.records import NewRecord, build_batch
+from odradek.protocol.struct import Message
 from tests.support.metadata import topic_records
 
 

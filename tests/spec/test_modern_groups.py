@@ -2,22 +2,28 @@
 
 import pytest
 
-from broker.groups.effects import CoordinatorRecord
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.consumer_group_current_member_assignment_key import ConsumerGroupCurrentMemberAssignmentKey
-from protocol.messages.consumer_group_current_member_assignment_value import ConsumerGroupCurrentMemberAssignmentValue
-from protocol.messages.consumer_group_member_metadata_key import ConsumerGroupMemberMetadataKey
-from protocol.messages.consumer_group_member_metadata_value import ConsumerGroupMemberMetadataValue
-from protocol.messages.consumer_group_metadata_key import ConsumerGroupMetadataKey
-from protocol.messages.consumer_group_metadata_value import ConsumerGroupMetadataValue
-from protocol.messages.consumer_group_target_assignment_metadata_key import ConsumerGroupTargetAssignmentMetadataKey
-from protocol.messages.consumer_group_target_assignment_metadata_value import (
+from odradek.broker.groups.effects import CoordinatorRecord
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.consumer_group_current_member_assignment_key import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+)
+from odradek.protocol.messages.consumer_group_current_member_assignment_value import (
+    ConsumerGroupCurrentMemberAssignmentValue,
+)
+from odradek.protocol.messages.consumer_group_member_metadata_key import ConsumerGroupMemberMetadataKey
+from odradek.protocol.messages.consumer_group_member_metadata_value import ConsumerGroupMemberMetadataValue
+from odradek.protocol.messages.consumer_group_metadata_key import ConsumerGroupMetadataKey
+from odradek.protocol.messages.consumer_group_metadata_value import ConsumerGroupMetadataValue
+from odradek.protocol.messages.consumer_group_target_assignment_metadata_key import (
+    ConsumerGroupTargetAssignmentMetadataKey,
+)
+from odradek.protocol.messages.consumer_group_target_assignment_metadata_value import (
     ConsumerGroupTargetAssignmentMetadataValue,
 )
-from protocol.messages.offset_fetch_request import OffsetFetchRequestGroup
-from protocol.messages.share_group_metadata_key import ShareGroupMetadataKey
-from protocol.messages.share_group_metadata_value import ShareGroupMetadataValue
-from protocol.struct import Message
+from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup
+from odradek.protocol.messages.share_group_metadata_key import ShareGroupMetadataKey
+from odradek.protocol.messages.share_group_metadata_value import ShareGroupMetadataValue
+from odradek.protocol.struct import Message
 from tests.support.group_scene import GROUP, Scene
 
 

@@ -9,15 +9,15 @@ from contextlib import contextmanager
 
 import pytest
 
-from broker.api.dispatch import Dispatcher
-from broker.handlers.by_api_key import fast_path_of, handler_of
-from broker.network.limits import ConnectionLimits
-from broker.network.server import Server
-from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
-from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.records import Compression, NewRecord, build_batch
+from odradek.broker.api.dispatch import Dispatcher
+from odradek.broker.handlers.by_api_key import fast_path_of, handler_of
+from odradek.broker.network.limits import ConnectionLimits
+from odradek.broker.network.server import Server
+from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.records import Compression, NewRecord, build_batch
 from tests.support.broker_scene import NOW_MS, BrokerScene
 from tests.support.fake_disk import FakeDisk
 from tests.support.peer import Peer

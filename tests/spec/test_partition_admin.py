@@ -5,27 +5,31 @@ from typing import Any
 
 import pytest
 
-from broker.handlers.delete_records import delete_records
-from broker.handlers.describe_log_dirs import describe_log_dirs
-from broker.handlers.describe_producers import describe_producers
-from broker.handlers.init_producer_id import init_producer_id
-from broker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
-from protocol.api_keys import ApiKey
-from protocol.codec import decode, encode
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages import describe_producers_request, describe_producers_response
-from protocol.messages.delete_records_request import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from protocol.messages.describe_log_dirs_request import DescribableLogDirTopic, DescribeLogDirsRequest
-from protocol.messages.describe_log_dirs_response import DescribeLogDirsResponse
-from protocol.messages.init_producer_id_request import InitProducerIdRequest
-from protocol.messages.init_producer_id_response import InitProducerIdResponse
-from protocol.messages.offset_for_leader_epoch_request import (
+from odradek.broker.handlers.delete_records import delete_records
+from odradek.broker.handlers.describe_log_dirs import describe_log_dirs
+from odradek.broker.handlers.describe_producers import describe_producers
+from odradek.broker.handlers.init_producer_id import init_producer_id
+from odradek.broker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages import describe_producers_request, describe_producers_response
+from odradek.protocol.messages.delete_records_request import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from odradek.protocol.messages.describe_log_dirs_request import DescribableLogDirTopic, DescribeLogDirsRequest
+from odradek.protocol.messages.describe_log_dirs_response import DescribeLogDirsResponse
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.protocol.messages.offset_for_leader_epoch_request import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from protocol.records import NewRecord, build_batch
-from storage.log import Origin
+from odradek.protocol.records import NewRecord, build_batch
+from odradek.storage.log import Origin
 from tests.support.broker_scene import NOW_MS, BrokerScene, answer_of
 from tests.support.fake_disk import FakeDisk
 

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from broker.api.dispatch import Dispatcher
-from broker.handlers.by_api_key import fast_path_of, handler_of
-from broker.network.limits import ConnectionLimits
-from broker.network.server import Server
-from broker.produce.fast_path import ProduceFastPath
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.frames import request_bytes
-from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.produce_response import ProduceResponse
-from protocol.records import Compression, NewRecord, build_batch
+from odradek.broker.api.dispatch import Dispatcher
+from odradek.broker.handlers.by_api_key import fast_path_of, handler_of
+from odradek.broker.network.limits import ConnectionLimits
+from odradek.broker.network.server import Server
+from odradek.broker.produce.fast_path import ProduceFastPath
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.frames import request_bytes
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce_response import ProduceResponse
+from odradek.protocol.records import Compression, NewRecord, build_batch
 from tests.support.broker_scene import NOW_MS, BrokerScene
 from tests.support.fake_disk import FakeDisk, Fault
 from tests.support.peer import Peer

@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from broker.handlers.produce import produce
-from broker.produce.request import ADMIN_CLIENT_ID
-from broker.runtime.delayed import NO_RESPONSE, CloseConnection
-from protocol.api_keys import ApiKey
-from protocol.codec import decode, encode
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse
-from protocol.records import Compression, NewRecord, build_batch
-from storage.log import Origin
-from storage.validation import CHEAP_RECORDS
+from odradek.broker.handlers.produce import produce
+from odradek.broker.produce.request import ADMIN_CLIENT_ID
+from odradek.broker.runtime.delayed import NO_RESPONSE, CloseConnection
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse
+from odradek.protocol.records import Compression, NewRecord, build_batch
+from odradek.storage.log import Origin
+from odradek.storage.validation import CHEAP_RECORDS
 from tests.support.broker_scene import NOW_MS, BrokerScene, answer_of
 from tests.support.fake_disk import FakeDisk, Fault
 

@@ -5,11 +5,11 @@ The conformance suite sends the same rows to Apache Kafka and compares what it a
 
 import pytest
 
-from protocol.batch_header import crc_ok, read_batch_header
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records import records_of
-from storage.log_config import LogConfig
-from storage.validation import BatchRules, RefusedRecords, check_produced, is_first_batch_transactional
+from odradek.protocol.batch_header import crc_ok, read_batch_header
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.records import records_of
+from odradek.storage.log_config import LogConfig
+from odradek.storage.validation import BatchRules, RefusedRecords, check_produced, is_first_batch_transactional
 from tests.support.batches import NOW_MS, good_batch
 from tests.support.produced import Produced, everything
 

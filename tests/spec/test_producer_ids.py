@@ -5,8 +5,8 @@ Rules: docs/spec/transactions.md#s6; scenarios: #s8-9.
 
 from collections.abc import Callable
 
-from broker.coordinators.producer_ids import BLOCK_SIZE, PREFETCH_AFTER, ProducerIds
-from protocol.errors import ErrorCode, KafkaError
+from odradek.broker.coordinators.producer_ids import BLOCK_SIZE, PREFETCH_AFTER, ProducerIds
+from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.support.clock import ManualTimers
 
 Answer = int | KafkaError

@@ -5,11 +5,11 @@ Rules: docs/spec/transactions.md#s4-1 to #s4-5, #s4-11, #s4-12; scenarios: #s8-5
 
 import pytest
 
-from protocol.errors import ErrorCode
-from storage.log import Appended, Origin
-from storage.log_config import LogConfig
-from storage.producer_snapshot import decode_snapshot
-from storage.producer_state import decrement_sequence, follows, increment_sequence
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.log import Appended, Origin
+from odradek.storage.log_config import LogConfig
+from odradek.storage.producer_snapshot import decode_snapshot
+from odradek.storage.producer_state import decrement_sequence, follows, increment_sequence
 from tests.support.log_builder import LogOnDisk, refused
 
 INT_MAX = 2**31 - 1

@@ -3,10 +3,10 @@
 import struct
 from collections.abc import Iterable
 
-from protocol.batch_header import MAGIC, BatchHeader, computed_crc, pack_batch
-from protocol.compression import Compression, compress
-from protocol.records import NewRecord, append_record, build_batch
-from protocol.varint import append_varint
+from odradek.protocol.batch_header import MAGIC, BatchHeader, computed_crc, pack_batch
+from odradek.protocol.compression import Compression, compress
+from odradek.protocol.records import NewRecord, append_record, build_batch
+from odradek.protocol.varint import append_varint
 
 NOW_MS = 1_700_000_000_000
 

@@ -9,23 +9,23 @@ from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
-from broker.api.context import AllowAll, ConnectionInfo, RequestContext
-from broker.coordinators.two_phase import TwoPhaseProducers
-from broker.coordinators.verification import AddsPartitions, Verifier
-from broker.fetch.sessions import FetchSessions
-from broker.metadata.image import MetadataImage, TopicImage
-from broker.partitions.group_commit import AppendFlush, SyncRounds
-from broker.partitions.partition import Partition
-from broker.partitions.registry import Partitions
-from broker.runtime.delayed import Deferred
-from protocol.api_keys import ApiKey
-from protocol.messages.partition_record import PartitionRecord
-from protocol.messages.register_broker_record import BrokerEndpoint, RegisterBrokerRecord
-from protocol.messages.remove_topic_record import RemoveTopicRecord
-from protocol.messages.topic_record import TopicRecord
-from storage.disk import Disk
-from storage.log_config import LogConfig
-from storage.log_directory import Identity, LogDirectory
+from odradek.broker.api.context import AllowAll, ConnectionInfo, RequestContext
+from odradek.broker.coordinators.two_phase import TwoPhaseProducers
+from odradek.broker.coordinators.verification import AddsPartitions, Verifier
+from odradek.broker.fetch.sessions import FetchSessions
+from odradek.broker.metadata.image import MetadataImage, TopicImage
+from odradek.broker.partitions.group_commit import AppendFlush, SyncRounds
+from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.registry import Partitions
+from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.messages.partition_record import PartitionRecord
+from odradek.protocol.messages.register_broker_record import BrokerEndpoint, RegisterBrokerRecord
+from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
+from odradek.protocol.messages.topic_record import TopicRecord
+from odradek.storage.disk import Disk
+from odradek.storage.log_config import LogConfig
+from odradek.storage.log_directory import Identity, LogDirectory
 from tests.support.clock import ManualClock, ManualTimers
 from tests.support.manual_loop import ManualTick, ManualWorkers
 

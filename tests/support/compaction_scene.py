@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from protocol.batch_header import BatchHeader
-from protocol.compression import Compression
-from protocol.control_records import marker_batch, read_marker
-from protocol.records import NewRecord, Record, batches, build_batch, records_of
-from storage.cleanable import Cleanable, cleanable
-from storage.cleaner import CleanerPass
-from storage.log import Log, Origin
-from storage.log_config import LogConfig
+from odradek.protocol.batch_header import BatchHeader
+from odradek.protocol.compression import Compression
+from odradek.protocol.control_records import marker_batch, read_marker
+from odradek.protocol.records import NewRecord, Record, batches, build_batch, records_of
+from odradek.storage.cleanable import Cleanable, cleanable
+from odradek.storage.cleaner import CleanerPass
+from odradek.storage.log import Log, Origin
+from odradek.storage.log_config import LogConfig
 from tests.support.fake_disk import FakeDisk
 from tests.support.log_builder import NOW_MS, LogOnDisk
 

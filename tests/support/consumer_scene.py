@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker.groups.consumer.checks import check_heartbeat
-from broker.groups.consumer.config import ConsumerConfig
-from broker.groups.consumer.describe import describe_consumer_group
-from broker.groups.consumer.group import ConsumerGroup
-from broker.groups.consumer.heartbeat import Heartbeat, heartbeat
-from broker.groups.effects import CoordinatorRecord
-from broker.groups.outcome import GroupConfig
-from broker.groups.records import decode_record
-from protocol.codec import encode
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.consumer_group_describe_response import DescribedGroup, Member
-from protocol.messages.consumer_group_describe_response import TopicPartitions as DescribedPartitions
-from protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest, TopicPartitions
-from protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
-from protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription, TopicPartition
+from odradek.broker.groups.consumer.checks import check_heartbeat
+from odradek.broker.groups.consumer.config import ConsumerConfig
+from odradek.broker.groups.consumer.describe import describe_consumer_group
+from odradek.broker.groups.consumer.group import ConsumerGroup
+from odradek.broker.groups.consumer.heartbeat import Heartbeat, heartbeat
+from odradek.broker.groups.effects import CoordinatorRecord
+from odradek.broker.groups.outcome import GroupConfig
+from odradek.broker.groups.records import decode_record
+from odradek.protocol.codec import encode
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.consumer_group_describe_response import DescribedGroup, Member
+from odradek.protocol.messages.consumer_group_describe_response import TopicPartitions as DescribedPartitions
+from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest, TopicPartitions
+from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
+from odradek.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription, TopicPartition
 from tests.support.fake_cluster import FakeCluster
 from tests.support.group_scene import GROUP, Scene
 

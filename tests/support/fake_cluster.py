@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from broker.groups.cluster import TopicView
-from broker.patterns.re2 import InvalidPattern, Pattern
-from protocol.errors import ErrorCode, KafkaError
+from odradek.broker.groups.cluster import TopicView
+from odradek.broker.patterns.re2 import InvalidPattern, Pattern
+from odradek.protocol.errors import ErrorCode, KafkaError
 
 
 class FakeCluster:

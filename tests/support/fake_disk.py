@@ -19,7 +19,7 @@ from enum import Enum
 from random import Random
 from typing import TypeAlias
 
-from storage.disk import REPLACE_SUFFIX, Buffer, DirectoryInUse, WouldBlock
+from odradek.storage.disk import REPLACE_SUFFIX, Buffer, DirectoryInUse, WouldBlock
 
 PAGE_BYTES = 4096
 

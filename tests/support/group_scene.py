@@ -1,7 +1,7 @@
 """Classic groups on a stage: a core, its log in memory, a clock, and clients that ask and wait. No socket, no loop.
 
-`Scene` does what `broker.coordinators.shard.Shard` does, in the open: append, replay, settle, arm timers, release
-replies. Records go through their bytes, so that every scene also rehearses what a restart would read.
+`Scene` does what `odradek.broker.coordinators.shard.Shard` does, in the open: append, replay, settle, arm timers,
+release replies. Records go through their bytes, so that every scene also rehearses what a restart would read.
 """
 
 from __future__ import annotations
@@ -9,33 +9,33 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from broker.groups.classic.join import Joiner, join_refusal
-from broker.groups.core import GroupCore
-from broker.groups.effects import CoordinatorRecord, TimerKey
-from broker.groups.outcome import GroupConfig, Outcome
-from broker.groups.records import decode_record, encode_record
-from protocol.codec import encode
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
-from protocol.messages.describe_groups_response import DescribedGroup
-from protocol.messages.heartbeat_request import HeartbeatRequest
-from protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
-from protocol.messages.join_group_response import JoinGroupResponse
-from protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
-from protocol.messages.offset_commit_request import (
+from odradek.broker.groups.classic.join import Joiner, join_refusal
+from odradek.broker.groups.core import GroupCore
+from odradek.broker.groups.effects import CoordinatorRecord, TimerKey
+from odradek.broker.groups.outcome import GroupConfig, Outcome
+from odradek.broker.groups.records import decode_record, encode_record
+from odradek.protocol.codec import encode
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from odradek.protocol.messages.describe_groups_response import DescribedGroup
+from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
+from odradek.protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek.protocol.messages.join_group_response import JoinGroupResponse
+from odradek.protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
+from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.offset_delete_request import (
+from odradek.protocol.messages.offset_delete_request import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from protocol.messages.offset_fetch_request import OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
-from protocol.messages.sync_group_response import SyncGroupResponse
-from protocol.struct import ZERO_UUID
+from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from odradek.protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
+from odradek.protocol.messages.sync_group_response import SyncGroupResponse
+from odradek.protocol.struct import ZERO_UUID
 from tests.support.fake_cluster import FakeCluster
 
 R = TypeVar("R")

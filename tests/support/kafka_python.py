@@ -4,9 +4,9 @@ import uuid
 from importlib import import_module
 from typing import Any
 
-from protocol.messages import MODULES
-from protocol.schema import Field, Schema, load
-from protocol.struct import ZERO_UUID, Message, Struct
+from odradek.protocol.messages import MODULES
+from odradek.protocol.schema import Field, Schema, load
+from odradek.protocol.struct import ZERO_UUID, Message, Struct
 
 PACKAGES = ("admin", "consumer", "metadata", "producer", "sasl")
 

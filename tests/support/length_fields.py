@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from protocol.schema import FIXED, Field, Schema
+from odradek.protocol.schema import FIXED, Field, Schema
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from protocol.control_records import marker_batch
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records import NewRecord, batches, build_batch, records_of
-from storage.log import Appended, Log, Origin
-from storage.log_config import LogConfig
-from storage.log_directory import Identity, LogDirectory
-from storage.verification import VerificationGuard
+from odradek.protocol.control_records import marker_batch
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.records import NewRecord, batches, build_batch, records_of
+from odradek.storage.log import Appended, Log, Origin
+from odradek.storage.log_config import LogConfig
+from odradek.storage.log_directory import Identity, LogDirectory
+from odradek.storage.verification import VerificationGuard
 from tests.support.fake_disk import FakeDisk
 
 NODE = Identity(1, None, "cluster", "directory")

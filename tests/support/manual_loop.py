@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from broker.runtime.workers import JobResult
+from odradek.broker.runtime.workers import JobResult
 
 T = TypeVar("T")
 

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 from hypothesis import strategies as st
 
-from protocol.messages import MODULES, message_class
-from protocol.schema import INTEGERS, Field, Schema, load
-from protocol.struct import Message, Struct
+from odradek.protocol.messages import MODULES, message_class
+from odradek.protocol.schema import INTEGERS, Field, Schema, load
+from odradek.protocol.struct import Message, Struct
 
 UNSIGNED = frozenset({"uint16", "uint32"})
 WORDS = ("", "a", "orders", "größe", "日本語", "x" * 127, "y" * 128, "z" * 300)

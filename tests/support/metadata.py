@@ -4,19 +4,19 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 
-from broker.configuration.config import BrokerConfig, configure
-from broker.configuration.listeners import Listener
-from broker.metadata.cluster_metadata import ClusterMetadata
-from broker.metadata.decision import Decision
-from broker.metadata.image import MetadataImage, Node
-from broker.metadata.topics import NewTopic, TopicDefaults, TopicResult, create_topics
-from broker.runtime.workers import Workers, WorkersHere
-from protocol.messages.partition_record import PartitionRecord
-from protocol.messages.register_broker_record import RegisterBrokerRecord
-from protocol.messages.topic_record import TopicRecord
-from protocol.struct import Message
-from storage.disk import Disk
-from storage.log_directory import Identity, LogDirectory
+from odradek.broker.configuration.config import BrokerConfig, configure
+from odradek.broker.configuration.listeners import Listener
+from odradek.broker.metadata.cluster_metadata import ClusterMetadata
+from odradek.broker.metadata.decision import Decision
+from odradek.broker.metadata.image import MetadataImage, Node
+from odradek.broker.metadata.topics import NewTopic, TopicDefaults, TopicResult, create_topics
+from odradek.broker.runtime.workers import Workers, WorkersHere
+from odradek.protocol.messages.partition_record import PartitionRecord
+from odradek.protocol.messages.register_broker_record import RegisterBrokerRecord
+from odradek.protocol.messages.topic_record import TopicRecord
+from odradek.protocol.struct import Message
+from odradek.storage.disk import Disk
+from odradek.storage.log_directory import Identity, LogDirectory
 from tests.support.clock import ManualClock
 
 NODE = Node(1, b"directory-of-one")

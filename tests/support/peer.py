@@ -7,22 +7,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from broker.api.dispatch import Dispatcher, HandlerCall
-from broker.api.served import Served
-from broker.handlers.by_api_key import handler_of
-from broker.network.connection import Connection, Requests
-from broker.network.limits import ConnectionLimits
-from broker.network.server import Server
-from broker.runtime.clock import Clock
-from protocol.api_keys import ApiKey
-from protocol.codec import decode
-from protocol.frames import request_bytes
-from protocol.messages import response_class
-from protocol.struct import Message
+from odradek.broker.api.dispatch import Dispatcher, HandlerCall
+from odradek.broker.api.served import Served
+from odradek.broker.handlers.by_api_key import handler_of
+from odradek.broker.network.connection import Connection, Requests
+from odradek.broker.network.limits import ConnectionLimits
+from odradek.broker.network.server import Server
+from odradek.broker.runtime.clock import Clock
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import decode
+from odradek.protocol.frames import request_bytes
+from odradek.protocol.messages import response_class
+from odradek.protocol.struct import Message
 from tests.support.clock import ManualClock, ManualTimers
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
+    from odradek.broker.broker import Broker
 
 
 class FakeTransport(asyncio.Transport):

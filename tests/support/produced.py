@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import cramjam
 
-from protocol.compression import Compression, compress
-from protocol.control_records import marker_batch
-from protocol.errors import ErrorCode as E
-from protocol.records import NewRecord, build_batch
+from odradek.protocol.compression import Compression, compress
+from odradek.protocol.control_records import marker_batch
+from odradek.protocol.errors import ErrorCode as E
+from odradek.protocol.records import NewRecord, build_batch
 from tests.support.batches import batch_of, changed, good_batch, record, record_of
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = Compression

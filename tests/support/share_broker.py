@@ -8,48 +8,48 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from broker.api.authorization import Operation, ResourceType
-from broker.api.context import ConnectionInfo, RequestContext
-from broker.api.error_replies import code_for, error_reply
-from broker.configuration.config import BrokerConfig
-from broker.configuration.resources import ConfigResourceType
-from broker.coordinators.share_coordinator import ShareCoordinator, ShareCoordinatorSettings
-from broker.runtime.delayed import Deferred
-from broker.shares.key import SharePartitionKey
-from broker.shares.staging import ResolvedRange, StagedRange
-from broker.shares.state.core import ShareCoordinatorConfig
-from broker.shares.state.turn import StateSummary, StoredState
-from broker.shares.state_batch import StateBatch
-from broker.sharing.group_settings import ShareGroupSettings
-from broker.sharing.markers import ShareMarkers
-from broker.sharing.overdue import OverdueTransactions
-from broker.sharing.persister import LocalPersister
-from broker.sharing.shares import Shares
-from protocol.api_keys import ApiKey
-from protocol.codec import decode, encode
-from protocol.compression import Compression
-from protocol.errors import ErrorCode, KafkaError
-from protocol.internal_topics import SHARE_GROUP_STATE
-from protocol.messages import response_class
-from protocol.messages.share_acknowledge_request import (
+from odradek.broker.api.authorization import Operation, ResourceType
+from odradek.broker.api.context import ConnectionInfo, RequestContext
+from odradek.broker.api.error_replies import code_for, error_reply
+from odradek.broker.configuration.config import BrokerConfig
+from odradek.broker.configuration.resources import ConfigResourceType
+from odradek.broker.coordinators.share_coordinator import ShareCoordinator, ShareCoordinatorSettings
+from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.staging import ResolvedRange, StagedRange
+from odradek.broker.shares.state.core import ShareCoordinatorConfig
+from odradek.broker.shares.state.turn import StateSummary, StoredState
+from odradek.broker.shares.state_batch import StateBatch
+from odradek.broker.sharing.group_settings import ShareGroupSettings
+from odradek.broker.sharing.markers import ShareMarkers
+from odradek.broker.sharing.overdue import OverdueTransactions
+from odradek.broker.sharing.persister import LocalPersister
+from odradek.broker.sharing.shares import Shares
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.compression import Compression
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.internal_topics import SHARE_GROUP_STATE
+from odradek.protocol.messages import response_class
+from odradek.protocol.messages.share_acknowledge_request import (
     AcknowledgementBatch as AcknowledgeBatch,
 )
-from protocol.messages.share_acknowledge_request import (
+from odradek.protocol.messages.share_acknowledge_request import (
     AcknowledgePartition,
     AcknowledgeTopic,
     ShareAcknowledgeRequest,
 )
-from protocol.messages.share_fetch_request import (
+from odradek.protocol.messages.share_fetch_request import (
     AcknowledgementBatch,
     FetchPartition,
     FetchTopic,
     ForgottenTopic,
     ShareFetchRequest,
 )
-from protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
-from protocol.records import NewRecord, build_batch
-from protocol.struct import Message
-from storage.log import Origin
+from odradek.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
+from odradek.protocol.records import NewRecord, build_batch
+from odradek.protocol.struct import Message
+from odradek.storage.log import Origin
 from tests.support.fake_disk import FakeDisk
 from tests.support.transaction_broker import EagerLog, TransactionBroker, run
 
@@ -464,7 +464,7 @@ def partitions_of(response: Any) -> dict[tuple[bytes, int], PartitionAnswer]:
 
 
 def _handlers() -> dict[ApiKey, Any]:
-    from broker.handlers.by_api_key import handler_of
+    from odradek.broker.handlers.by_api_key import handler_of
 
     keys = (
         ApiKey.SHARE_FETCH,

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from broker.shares.acknowledgements import Acknowledgement
-from broker.shares.partition.acquisition import AcquireMode, Acquisition
-from broker.shares.partition.limits import Limits
-from broker.shares.partition.partition import SharePartition
-from broker.shares.partition.writes import StateWrite
-from broker.shares.state_batch import StateBatch
-from protocol.errors import ErrorCode, KafkaError
+from odradek.broker.shares.acknowledgements import Acknowledgement
+from odradek.broker.shares.partition.acquisition import AcquireMode, Acquisition
+from odradek.broker.shares.partition.limits import Limits
+from odradek.broker.shares.partition.partition import SharePartition
+from odradek.broker.shares.partition.writes import StateWrite
+from odradek.broker.shares.state_batch import StateBatch
+from odradek.protocol.errors import ErrorCode, KafkaError
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 BATCH_OPTIMIZED, RECORD_LIMIT = AcquireMode.BATCH_OPTIMIZED, AcquireMode.RECORD_LIMIT

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from broker.shares.key import SharePartitionKey
-from broker.shares.state.core import ShareCoordinatorConfig, StateCore
-from broker.shares.state.records import decode_record, encode_record
-from broker.shares.state.turn import Outcome, StateRecord, StoredState
-from broker.shares.state_batch import StateBatch
-from protocol.errors import ErrorCode, KafkaError
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.state.core import ShareCoordinatorConfig, StateCore
+from odradek.broker.shares.state.records import decode_record, encode_record
+from odradek.broker.shares.state.turn import Outcome, StateRecord, StoredState
+from odradek.broker.shares.state_batch import StateBatch
+from odradek.protocol.errors import ErrorCode, KafkaError
 
 R = TypeVar("R")
 

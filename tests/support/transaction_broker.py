@@ -9,45 +9,45 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from itertools import count
 from typing import Any, TypeVar
 
-from broker.api.authorization import Operation, ResourceType
-from broker.api.context import ConnectionInfo, RequestContext
-from broker.api.error_replies import code_for, error_reply
-from broker.configuration.config import BrokerConfig
-from broker.coordinators.cluster_view import ImageView
-from broker.coordinators.group_coordinator import CoordinatorSettings, GroupCoordinator, OffsetsTopic
-from broker.coordinators.partition_sync import LocalPartitionSync
-from broker.coordinators.producer_ids import OnProducerId, ProducerIds
-from broker.coordinators.shard_log import PartitionLog
-from broker.coordinators.transaction_coordinator import TransactionCoordinator, TransactionSettings
-from broker.coordinators.transaction_markers import (
+from odradek.broker.api.authorization import Operation, ResourceType
+from odradek.broker.api.context import ConnectionInfo, RequestContext
+from odradek.broker.api.error_replies import code_for, error_reply
+from odradek.broker.configuration.config import BrokerConfig
+from odradek.broker.coordinators.cluster_view import ImageView
+from odradek.broker.coordinators.group_coordinator import CoordinatorSettings, GroupCoordinator, OffsetsTopic
+from odradek.broker.coordinators.partition_sync import LocalPartitionSync
+from odradek.broker.coordinators.producer_ids import OnProducerId, ProducerIds
+from odradek.broker.coordinators.shard_log import PartitionLog
+from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator, TransactionSettings
+from odradek.broker.coordinators.transaction_markers import (
     LocalMarkerWriter,
     MarkerWriter,
     OnWritten,
     ShareGroupMarkers,
     TxnMarker,
 )
-from broker.groups.outcome import GroupConfig
-from broker.handlers.add_offsets_to_txn import add_offsets_to_txn
-from broker.handlers.add_partitions_to_txn import add_partitions_to_txn
-from broker.handlers.describe_transactions import describe_transactions
-from broker.handlers.end_txn import end_txn
-from broker.handlers.init_producer_id import init_producer_id
-from broker.handlers.list_transactions import list_transactions
-from broker.handlers.write_txn_markers import write_txn_markers
-from broker.metadata.image import TopicImage
-from broker.runtime.delayed import Deferred
-from broker.shares.staging import Ending
-from broker.transactions.turn import TransactionConfig
-from protocol.api_keys import ApiKey
-from protocol.codec import decode, encode
-from protocol.compression import Compression
-from protocol.control_records import Marker, read_marker
-from protocol.errors import ErrorCode, KafkaError
-from protocol.internal_topics import GROUP_OFFSETS, TRANSACTION_STATE
-from protocol.messages.partition_change_record import PartitionChangeRecord
-from protocol.records import NewRecord, batches, build_batch
-from protocol.struct import Message
-from storage.log import Origin
+from odradek.broker.groups.outcome import GroupConfig
+from odradek.broker.handlers.add_offsets_to_txn import add_offsets_to_txn
+from odradek.broker.handlers.add_partitions_to_txn import add_partitions_to_txn
+from odradek.broker.handlers.describe_transactions import describe_transactions
+from odradek.broker.handlers.end_txn import end_txn
+from odradek.broker.handlers.init_producer_id import init_producer_id
+from odradek.broker.handlers.list_transactions import list_transactions
+from odradek.broker.handlers.write_txn_markers import write_txn_markers
+from odradek.broker.metadata.image import TopicImage
+from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.shares.staging import Ending
+from odradek.broker.transactions.turn import TransactionConfig
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.compression import Compression
+from odradek.protocol.control_records import Marker, read_marker
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.internal_topics import GROUP_OFFSETS, TRANSACTION_STATE
+from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
+from odradek.protocol.records import NewRecord, batches, build_batch
+from odradek.protocol.struct import Message
+from odradek.storage.log import Origin
 from tests.support.broker_scene import NODE_ID, BrokerScene, answer_of
 from tests.support.fake_disk import FakeDisk
 

@@ -1,9 +1,9 @@
 """Transactional ids on a stage: a core, its log in memory, a clock, and producers that ask. No socket, no loop.
 
-`given(*records)` tells the past in the log's own words. The scene does what `broker.coordinators.shard.Shard` and
-`broker.coordinators.transaction_coordinator` do, in the open: append, replay, settle, arm timers, release replies,
-fetch producer ids. Markers are not written until the test says what became of them. Records go through their bytes
-too, so that `restarted()` is what a restart would find.
+`given(*records)` tells the past in the log's own words. The scene does what `odradek.broker.coordinators.shard.Shard`
+and `odradek.broker.coordinators.transaction_coordinator` do, in the open: append, replay, settle, arm timers, release
+replies, fetch producer ids. Markers are not written until the test says what became of them. Records go through their
+bytes too, so that `restarted()` is what a restart would find.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import TypeVar
 
 import pytest
 
-from broker.transactions.core import TransactionCore
-from broker.transactions.entry import Txn, TxnRecord
-from broker.transactions.init_producer_id import check_request
-from broker.transactions.records import decode_record, encode_record, record_headers, revive
-from broker.transactions.tables import TxnState
-from broker.transactions.turn import MarkersOwed, Moment, Outcome, TransactionConfig
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.describe_transactions_response import TransactionState
-from protocol.messages.end_txn_request import EndTxnRequest
-from protocol.messages.end_txn_response import EndTxnResponse
-from protocol.messages.init_producer_id_request import InitProducerIdRequest
-from protocol.records import Headers
-from protocol.topic_partition import TopicPartition
+from odradek.broker.transactions.core import TransactionCore
+from odradek.broker.transactions.entry import Txn, TxnRecord
+from odradek.broker.transactions.init_producer_id import check_request
+from odradek.broker.transactions.records import decode_record, encode_record, record_headers, revive
+from odradek.broker.transactions.tables import TxnState
+from odradek.broker.transactions.turn import MarkersOwed, Moment, Outcome, TransactionConfig
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.describe_transactions_response import TransactionState
+from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.messages.end_txn_response import EndTxnResponse
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.records import Headers
+from odradek.protocol.topic_partition import TopicPartition
 
 R = TypeVar("R")
 S = TxnState

@@ -10,56 +10,56 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
 
-from broker.api.context import ConnectionInfo, RequestContext
-from broker.runtime.delayed import Deferred
-from protocol.api_keys import ApiKey
-from protocol.codec import decode, encode
-from protocol.control_records import read_marker
-from protocol.errors import ErrorCode, KafkaError
-from protocol.internal_topics import GROUP_OFFSETS, TRANSACTION_STATE
-from protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
-from protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
-from protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from protocol.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
-from protocol.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
-from protocol.messages.describe_producers_response import DescribeProducersResponse, ProducerState
-from protocol.messages.end_txn_request import EndTxnRequest
-from protocol.messages.end_txn_response import EndTxnResponse
-from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.fetch_response import FetchResponse, PartitionData
-from protocol.messages.init_producer_id_request import InitProducerIdRequest
-from protocol.messages.init_producer_id_response import InitProducerIdResponse
-from protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.list_offsets_response import ListOffsetsResponse
-from protocol.messages.offset_commit_request import (
+from odradek.broker.api.context import ConnectionInfo, RequestContext
+from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.control_records import read_marker
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.internal_topics import GROUP_OFFSETS, TRANSACTION_STATE
+from odradek.protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
+from odradek.protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
+from odradek.protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from odradek.protocol.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
+from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
+from odradek.protocol.messages.describe_producers_response import DescribeProducersResponse, ProducerState
+from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.messages.end_txn_response import EndTxnResponse
+from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
+from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.offset_commit_response import OffsetCommitResponse
-from protocol.messages.offset_fetch_request import (
+from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
+from odradek.protocol.messages.offset_fetch_request import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from protocol.messages.offset_fetch_response import OffsetFetchResponse
-from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse
-from protocol.messages.txn_offset_commit_request import (
+from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponse
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse
+from odradek.protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
-from protocol.messages.write_txn_markers_request import (
+from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
+from odradek.protocol.messages.write_txn_markers_request import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
-from protocol.records import NewRecord, batches, build_batch, records_of
-from protocol.struct import Message
-from protocol.topic_partition import PartitionCodes, TopicPartition
+from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
+from odradek.protocol.records import NewRecord, batches, build_batch, records_of
+from odradek.protocol.struct import Message
+from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
 from tests.support.broker_scene import NOW_MS, answer_of
 from tests.support.fake_disk import FakeDisk
 from tests.support.transaction_broker import TransactionBroker
@@ -115,7 +115,7 @@ class Clients(TransactionBroker):
         connection = ConnectionInfo(1, "127.0.0.1", 50_000)
         context = RequestContext(api_key, version, 1, "a-client", self.clock.now_ms(), connection, self.authorizer)
         name = api_key.name.lower()
-        return getattr(import_module(f"broker.handlers.{name}"), name)(sent, context, self.broker)
+        return getattr(import_module(f"odradek.broker.handlers.{name}"), name)(sent, context, self.broker)
 
     # Producers.
 

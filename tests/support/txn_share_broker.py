@@ -10,30 +10,30 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from broker.api.context import ConnectionInfo, RequestContext
-from broker.api.error_replies import code_for, error_reply
-from broker.handlers.txn_share_acknowledge import txn_share_acknowledge
-from broker.handlers.update_features import staged_count
-from broker.metadata.features import FeatureUpdate, update_features
-from broker.runtime.delayed import Deferred
-from protocol.api_keys import ApiKey
-from protocol.codec import decode, encode
-from protocol.control_records import MARKER_BYTES
-from protocol.errors import ErrorCode, KafkaError
-from protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
-from protocol.messages.api_versions_request import ApiVersionsRequest
-from protocol.messages.end_txn_request import EndTxnRequest
-from protocol.messages.end_txn_response import EndTxnResponse
-from protocol.messages.init_producer_id_request import InitProducerIdRequest
-from protocol.messages.init_producer_id_response import InitProducerIdResponse
-from protocol.messages.partition_change_record import PartitionChangeRecord
-from protocol.messages.txn_share_acknowledge_request import (
+from odradek.broker.api.context import ConnectionInfo, RequestContext
+from odradek.broker.api.error_replies import code_for, error_reply
+from odradek.broker.handlers.txn_share_acknowledge import txn_share_acknowledge
+from odradek.broker.handlers.update_features import staged_count
+from odradek.broker.metadata.features import FeatureUpdate, update_features
+from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.control_records import MARKER_BYTES
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.messages.end_txn_response import EndTxnResponse
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
+from odradek.protocol.messages.txn_share_acknowledge_request import (
     TxnShareAcknowledgeBatch,
     TxnShareAcknowledgePartition,
     TxnShareAcknowledgeRequest,
     TxnShareAcknowledgeTopic,
 )
-from protocol.messages.txn_share_acknowledge_response import TxnShareAcknowledgeResponse
+from odradek.protocol.messages.txn_share_acknowledge_response import TxnShareAcknowledgeResponse
 from tests.support.fake_disk import FakeDisk
 from tests.support.share_broker import GROUP, STATE_PARTITIONS, Batches, Member, ShareBroker
 

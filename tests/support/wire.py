@@ -3,10 +3,10 @@
 import socket
 from typing import TypeVar, cast
 
-from protocol.codec import decode, is_flexible
-from protocol.frames import API_VERSIONS_KEY, request_bytes
-from protocol.messages import response_class
-from protocol.struct import Message
+from odradek.protocol.codec import decode, is_flexible
+from odradek.protocol.frames import API_VERSIONS_KEY, request_bytes
+from odradek.protocol.messages import response_class
+from odradek.protocol.struct import Message
 
 M = TypeVar("M", bound=Message)
 

@@ -9,7 +9,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCS = REPOSITORY / "docs"
-CODE = ("schemas", "protocol", "storage", "broker", "odradek", "tests", "examples")
+CODE = ("odradek", "tests", "examples")
 
 CITATION = re.compile(r"docs/spec/[\w-]+\.md(?:#[\w-]*)?")
 CITED_PAGE = re.compile(r"docs/spec/[\w-]+\.md")

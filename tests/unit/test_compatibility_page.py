@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from broker.api.served import SERVED
+from odradek.broker.api.served import SERVED
 from tests.support.oracle import ORACLE, needs_oracle
 
 PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from odradek.client.errors import STALE_COORDINATOR, RetriableError, code_of, refusal
 from odradek.client.network.cluster import Cluster, CoordinatorType
-from protocol.errors import ErrorCode
-from protocol.struct import Message
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.struct import Message
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import odradek
 from odradek.client.administration.asking import Asking
 from odradek.client.errors import check
-from protocol.messages.api_versions_request import ApiVersionsRequest
-from protocol.messages.api_versions_response import ApiVersionsResponse
-from protocol.messages.describe_cluster_request import DescribeClusterRequest
-from protocol.messages.describe_cluster_response import DescribeClusterResponse
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
+from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest
+from odradek.protocol.messages.describe_cluster_response import DescribeClusterResponse
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 from odradek.client.administration.asking import Asking
 from odradek.client.errors import check
-from protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.describe_configs_response import DescribeConfigsResponse
-from protocol.messages.incremental_alter_configs_request import (
+from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
+from odradek.protocol.messages.describe_configs_response import DescribeConfigsResponse
+from odradek.protocol.messages.incremental_alter_configs_request import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
+from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
 
 
 class ConfigType(Enum):

@@ -12,25 +12,25 @@ from odradek.client.consuming.group_offsets import GroupOffsets
 from odradek.client.errors import ClientError, check
 from odradek.client.network.cluster import CoordinatorType
 from odradek.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
-from protocol.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse
-from protocol.messages.delete_groups_request import DeleteGroupsRequest
-from protocol.messages.delete_groups_response import DeleteGroupsResponse
-from protocol.messages.describe_groups_request import DescribeGroupsRequest
-from protocol.messages.describe_groups_response import DescribeGroupsResponse
-from protocol.messages.list_groups_request import ListGroupsRequest
-from protocol.messages.list_groups_response import ListGroupsResponse
-from protocol.messages.offset_delete_request import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
+from odradek.protocol.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse
+from odradek.protocol.messages.delete_groups_request import DeleteGroupsRequest
+from odradek.protocol.messages.delete_groups_response import DeleteGroupsResponse
+from odradek.protocol.messages.describe_groups_request import DescribeGroupsRequest
+from odradek.protocol.messages.describe_groups_response import DescribeGroupsResponse
+from odradek.protocol.messages.list_groups_request import ListGroupsRequest
+from odradek.protocol.messages.list_groups_response import ListGroupsResponse
+from odradek.protocol.messages.offset_delete_request import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from protocol.messages.offset_delete_response import OffsetDeleteResponse
-from protocol.messages.offset_fetch_request import OffsetFetchRequest
-from protocol.messages.offset_fetch_response import OffsetFetchResponse
-from protocol.messages.share_group_describe_request import ShareGroupDescribeRequest
-from protocol.messages.share_group_describe_response import ShareGroupDescribeResponse
+from odradek.protocol.messages.offset_delete_response import OffsetDeleteResponse
+from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequest
+from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponse
+from odradek.protocol.messages.share_group_describe_request import ShareGroupDescribeRequest
+from odradek.protocol.messages.share_group_describe_response import ShareGroupDescribeResponse
 
 CONSUMER_PROTOCOL = "consumer"  # the protocol type of classic groups whose members are consumers
 FETCH_OF_ONE_GROUP = 7

@@ -8,13 +8,13 @@ from odradek.client.administration.asking import Asking
 from odradek.client.consuming.offset_lookup import OffsetAndTimestamp, leaders_of, list_offsets
 from odradek.client.errors import ClientError, RetriableError, code_of, refusal
 from odradek.client.values import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.delete_records_request import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.delete_records_request import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from protocol.messages.delete_records_response import DeleteRecordsResponse
+from odradek.protocol.messages.delete_records_response import DeleteRecordsResponse
 
 EARLIEST = -2  # in place of a timestamp
 LATEST = -1

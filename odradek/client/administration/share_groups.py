@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from odradek.client.administration.asking import Asking
 from odradek.client.errors import check
 from odradek.client.values import TopicPartition
-from protocol.messages.alter_share_group_offsets_request import (
+from odradek.protocol.messages.alter_share_group_offsets_request import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
 )
-from protocol.messages.alter_share_group_offsets_response import AlterShareGroupOffsetsResponse
-from protocol.messages.delete_share_group_offsets_request import (
+from odradek.protocol.messages.alter_share_group_offsets_response import AlterShareGroupOffsetsResponse
+from odradek.protocol.messages.delete_share_group_offsets_request import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsRequestTopic,
 )
-from protocol.messages.delete_share_group_offsets_response import DeleteShareGroupOffsetsResponse
-from protocol.messages.describe_share_group_offsets_request import (
+from odradek.protocol.messages.delete_share_group_offsets_response import DeleteShareGroupOffsetsResponse
+from odradek.protocol.messages.describe_share_group_offsets_request import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
 )
-from protocol.messages.describe_share_group_offsets_response import DescribeShareGroupOffsetsResponse
+from odradek.protocol.messages.describe_share_group_offsets_response import DescribeShareGroupOffsetsResponse
 
 
 @dataclass(frozen=True, slots=True)

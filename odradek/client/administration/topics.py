@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from protocol.messages.metadata_response import MetadataResponseTopic
+from odradek.protocol.messages.metadata_response import MetadataResponseTopic
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from itertools import cycle
 
 from odradek.client.values import TopicPartition
-from protocol.codec import decode, encode
-from protocol.errors import MalformedMessage
-from protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
-from protocol.messages.consumer_protocol_assignment import TopicPartition as AssignedTopic
-from protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
-from protocol.messages.consumer_protocol_subscription import TopicPartition as OwnedTopic
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+from odradek.protocol.messages.consumer_protocol_assignment import TopicPartition as AssignedTopic
+from odradek.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from odradek.protocol.messages.consumer_protocol_subscription import TopicPartition as OwnedTopic
 
 
 @dataclass(frozen=True, slots=True)

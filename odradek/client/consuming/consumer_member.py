@@ -11,8 +11,8 @@ from odradek.client.consuming.handover import Handover
 from odradek.client.consuming.heartbeats import Heartbeats
 from odradek.client.network.cluster import Cluster
 from odradek.client.values import ConsumerGroupMetadata, TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 
 EXPELLED = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH})
 

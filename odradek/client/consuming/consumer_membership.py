@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from odradek.client.consuming.heartbeats import Step
 from odradek.client.errors import code_of
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest, TopicPartitions
-from protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest, TopicPartitions
+from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1

@@ -8,12 +8,12 @@ from heapq import heapify, heappop
 
 from odradek.client.consuming.record_reading import records_in
 from odradek.client.values import ConsumerRecord, TopicPartition
-from protocol.batch_header import HEADER_BYTES, BatchHeader, batch_size_at, crc_ok, read_batch_header
-from protocol.control_records import ControlType, control_type
-from protocol.errors import MalformedMessage
-from protocol.messages.fetch_response import AbortedTransaction
-from protocol.records import records_of
-from protocol.struct import Buffer
+from odradek.protocol.batch_header import HEADER_BYTES, BatchHeader, batch_size_at, crc_ok, read_batch_header
+from odradek.protocol.control_records import ControlType, control_type
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.messages.fetch_response import AbortedTransaction
+from odradek.protocol.records import records_of
+from odradek.protocol.struct import Buffer
 
 
 class AbortedFilter:

@@ -16,10 +16,10 @@ from odradek.client.consuming.positions import Assigned, Positions, Stage
 from odradek.client.errors import RETRIABLE, STALE_METADATA, ClientError, RetriableError, check, code_of, refusal
 from odradek.client.network.cluster import Cluster
 from odradek.client.values import OffsetAndMetadata, TopicPartition
-from protocol.errors import ErrorCode, MalformedMessage
-from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.fetch_response import FetchResponse, PartitionData
-from protocol.struct import ZERO_UUID
+from odradek.protocol.errors import ErrorCode, MalformedMessage
+from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
+from odradek.protocol.struct import ZERO_UUID
 
 # Two, so that a partition that begins to want records need not wait until a Fetch for others comes back.
 CHANNELS = ("fetch", "fetch too")

@@ -23,15 +23,15 @@ from odradek.client.consuming.membership import Asked, Membership, Next
 from odradek.client.errors import ClientError, RetriableError, code_of, refusal
 from odradek.client.network.cluster import Cluster, CoordinatorType
 from odradek.client.values import ConsumerGroupMetadata, TopicPartition
-from protocol.errors import ErrorCode, MalformedMessage
-from protocol.messages.heartbeat_request import HeartbeatRequest
-from protocol.messages.heartbeat_response import HeartbeatResponse
-from protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
-from protocol.messages.join_group_response import JoinGroupResponse
-from protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
-from protocol.messages.leave_group_response import LeaveGroupResponse
-from protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
-from protocol.messages.sync_group_response import SyncGroupResponse
+from odradek.protocol.errors import ErrorCode, MalformedMessage
+from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
+from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
+from odradek.protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek.protocol.messages.join_group_response import JoinGroupResponse
+from odradek.protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
+from odradek.protocol.messages.leave_group_response import LeaveGroupResponse
+from odradek.protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
+from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 
 CHANNEL = "group"  # JoinGroup and SyncGroup wait for the other members
 JOIN_EXTRA_MS = 5_000  # the coordinator answers when the rebalance timeout is over at the latest

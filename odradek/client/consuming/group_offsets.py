@@ -8,15 +8,15 @@ from collections.abc import Callable, Collection, Mapping
 from odradek.client.errors import STALE_COORDINATOR, ClientError, RetriableError, code_of, refusal
 from odradek.client.network.cluster import Cluster, CoordinatorType
 from odradek.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.offset_commit_request import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.offset_commit_response import OffsetCommitResponse
-from protocol.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestTopic
-from protocol.messages.offset_fetch_response import OffsetFetchResponse
+from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
+from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestTopic
+from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponse
 
 COMMIT_NAMES_TOPICS = 9  # later versions give topic ids
 FETCH_OF_ONE_GROUP = 7

@@ -11,9 +11,9 @@ from typing import Generic, Protocol, TypeVar
 from odradek.client.consuming.group_settings import LEAVE_TIMEOUT_MS
 from odradek.client.errors import ClientError, RetriableError, code_of, refusal
 from odradek.client.network.cluster import Cluster, CoordinatorType
-from protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
-from protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
-from protocol.struct import Message
+from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
+from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
+from odradek.protocol.struct import Message
 
 FIRST_VERSION = 1  # of both requests in which members name themselves
 

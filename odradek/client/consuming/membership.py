@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 NO_GENERATION = -1
 NO_MEMBER = ""

@@ -11,15 +11,15 @@ from typing import NamedTuple, TypeVar
 from odradek.client.errors import STALE_METADATA, RetriableError, code_of, refusal
 from odradek.client.network.cluster import Cluster, Leader
 from odradek.client.values import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.list_offsets_response import ListOffsetsResponse
-from protocol.messages.offset_for_leader_epoch_request import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
+from odradek.protocol.messages.offset_for_leader_epoch_request import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from protocol.messages.offset_for_leader_epoch_response import OffsetForLeaderEpochResponse
+from odradek.protocol.messages.offset_for_leader_epoch_response import OffsetForLeaderEpochResponse
 
 T = TypeVar("T")
 CONSUMER = -1  # as a replica id

@@ -15,7 +15,7 @@ from enum import Enum, auto
 from odradek.client.consuming.fetched import FetchedRecords, RawBatches
 from odradek.client.errors import ClientError, IllegalState
 from odradek.client.values import ConsumerRecord, OffsetAndMetadata, TopicPartition
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 EARLIEST_TIMESTAMP = -2  # what ListOffsets takes for the ends of a log
 LATEST_TIMESTAMP = -1

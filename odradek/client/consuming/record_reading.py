@@ -13,11 +13,11 @@ from functools import partial
 from itertools import repeat
 
 from odradek.client.values import ConsumerRecord
-from protocol.batch_header import HEADER_BYTES, BatchHeader
-from protocol.compression import DECOMPRESSED_LIMIT_BYTES, decompress
-from protocol.errors import MalformedMessage
-from protocol.record_walk import Run, find_run, timestamp_delta
-from protocol.varint import read_varint, read_varlong
+from odradek.protocol.batch_header import HEADER_BYTES, BatchHeader
+from odradek.protocol.compression import DECOMPRESSED_LIMIT_BYTES, decompress
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.record_walk import Run, find_run, timestamp_delta
+from odradek.protocol.varint import read_varint, read_varlong
 
 _SMALLEST_RECORD_BYTES = 7
 _PAUSE = 64  # records that are read one by one before a run of alike ones is looked for again

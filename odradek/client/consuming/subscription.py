@@ -11,7 +11,7 @@ from odradek.client.consuming.group_settings import GroupProtocol, GroupSettings
 from odradek.client.consuming.handover import Callbacks, Handover
 from odradek.client.network.cluster import Cluster
 from odradek.client.values import ConsumerGroupMetadata
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 
 class Subscription:

@@ -8,7 +8,7 @@ from odradek.client.consuming.fetcher import Fetcher
 from odradek.client.consuming.positions import Positions
 from odradek.client.errors import ClientError
 from odradek.client.values import ConsumerRecord, TopicPartition
-from protocol.errors import ErrorCode, MalformedMessage
+from odradek.protocol.errors import ErrorCode, MalformedMessage
 
 
 class Taking:

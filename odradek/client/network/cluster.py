@@ -14,14 +14,14 @@ from odradek.client.errors import RETRIABLE, ClientError, RetriableError, check,
 from odradek.client.network.backoff import Backoff
 from odradek.client.network.connection import Connection, Versions
 from odradek.client.values import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions_request import ApiVersionsRequest
-from protocol.messages.api_versions_response import ApiVersionsResponse
-from protocol.messages.find_coordinator_request import FindCoordinatorRequest
-from protocol.messages.find_coordinator_response import FindCoordinatorResponse
-from protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
-from protocol.messages.metadata_response import MetadataResponse, MetadataResponseTopic
-from protocol.struct import Message
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
+from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.find_coordinator_response import FindCoordinatorResponse
+from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.metadata_response import MetadataResponse, MetadataResponseTopic
+from odradek.protocol.struct import Message
 
 M = TypeVar("M", bound=Message)
 

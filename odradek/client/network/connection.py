@@ -10,14 +10,14 @@ from typing import Any, TypeVar, cast
 
 import odradek
 from odradek.client.errors import ClientError, RetriableError
-from protocol.api_keys import ApiKey
-from protocol.codec import decode, encode_chunks, is_flexible
-from protocol.errors import ErrorCode, MalformedMessage
-from protocol.frames import LENGTH, LENGTH_BYTES, REQUEST_START, response_has_tags
-from protocol.messages.api_versions_request import ApiVersionsRequest
-from protocol.messages.api_versions_response import ApiVersionsResponse
-from protocol.primitives import skip_tags
-from protocol.struct import Buffer, Message
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import decode, encode_chunks, is_flexible
+from odradek.protocol.errors import ErrorCode, MalformedMessage
+from odradek.protocol.frames import LENGTH, LENGTH_BYTES, REQUEST_START, response_has_tags
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
+from odradek.protocol.primitives import skip_tags
+from odradek.protocol.struct import Buffer, Message
 
 M = TypeVar("M", bound=Message)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from odradek.client.values import RecordMetadata
-from protocol.compression import Compression
+from odradek.protocol.compression import Compression
 
 if TYPE_CHECKING:
     import pyarrow as pa

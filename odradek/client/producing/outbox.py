@@ -19,7 +19,7 @@ from enum import Enum, auto
 
 from odradek.client.producing.producer_batch import NO_IDENTITY, Identity, ProducerBatch
 from odradek.client.values import TopicPartition
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 NONE = -1
 SEQUENCE_LOST = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})

@@ -10,9 +10,9 @@ from odradek.client.network.cluster import Cluster
 from odradek.client.producing.producer_batch import NO_IDENTITY, Identity
 from odradek.client.producing.verdicts import Verdict, as_exception, verdict
 from odradek.client.values import TopicPartition
-from protocol.api_keys import ApiKey
-from protocol.messages.init_producer_id_request import InitProducerIdRequest
-from protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
 
 LARGEST_EPOCH = 2**15 - 1
 IGNORED_TIMEOUT_MS = 2**31 - 1  # without a transactional id no transaction can time out

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from odradek.client.errors import code_of
 from odradek.client.values import TopicPartition
-from protocol.batch_header import NO_TIMESTAMP
-from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse
+from odradek.protocol.batch_header import NO_TIMESTAMP
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse
 
 NO_OFFSET = -1
 SINCE_TRANSACTION_V2 = 12  # from this version of Produce on the broker itself adds partitions to the transaction

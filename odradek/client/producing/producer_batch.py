@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from odradek.client.values import Headers, RecordMetadata
-from protocol.batch_header import HEADER_BYTES, NO_LEADER_EPOCH, NO_SEQUENCE, TRANSACTIONAL, seal_batch
-from protocol.compression import Compression, compress
-from protocol.records import append_record
-from protocol.varint import append_varint
+from odradek.protocol.batch_header import HEADER_BYTES, NO_LEADER_EPOCH, NO_SEQUENCE, TRANSACTIONAL, seal_batch
+from odradek.protocol.compression import Compression, compress
+from odradek.protocol.records import append_record
+from odradek.protocol.varint import append_varint
 
 LARGEST_SEQUENCE = 2**31 - 1
 

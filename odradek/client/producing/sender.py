@@ -25,11 +25,11 @@ from odradek.client.producing.producer_batch import Acknowledgement, EncodedReco
 from odradek.client.producing.routes import Routes
 from odradek.client.producing.verdicts import Verdict, as_exception, verdict
 from odradek.client.values import Headers, TopicPartition
-from protocol.api_keys import ApiKey
-from protocol.compression import Compression
-from protocol.errors import ErrorCode
-from protocol.messages.produce_request import ProduceRequest
-from protocol.messages.produce_response import ProduceResponse
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.compression import Compression
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.produce_request import ProduceRequest
+from odradek.protocol.messages.produce_response import ProduceResponse
 
 ALL = -1  # acks
 

@@ -22,16 +22,16 @@ from odradek.client.values import (
     ShareRecord,
     TopicPartition,
 )
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.txn_share_acknowledge_request import (
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.txn_share_acknowledge_request import (
     TxnShareAcknowledgeBatch,
     TxnShareAcknowledgePartition,
     TxnShareAcknowledgeRequest,
     TxnShareAcknowledgeTopic,
 )
-from protocol.messages.txn_share_acknowledge_response import TxnShareAcknowledgeResponse
-from protocol.struct import ZERO_UUID
+from odradek.protocol.messages.txn_share_acknowledge_response import TxnShareAcknowledgeResponse
+from odradek.protocol.struct import ZERO_UUID
 
 # What an application gives: records, all accepted, or ranges of offsets with their types.
 ToAcknowledge = Iterable[ShareRecord] | Mapping[TopicPartition, Iterable[AcknowledgedRange]]

@@ -12,7 +12,7 @@ from enum import Enum, auto
 from odradek.client.errors import IllegalState
 from odradek.client.prepared import PreparedTxnState
 from odradek.client.producing.verdicts import Verdict
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 
 class TxnState(Enum):

@@ -8,17 +8,17 @@ from odradek.client.errors import code_of
 from odradek.client.producing.producer_batch import Identity
 from odradek.client.producing.verdicts import Verdict, verdict
 from odradek.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from protocol.api_keys import ApiKey
-from protocol.batch_header import NO_LEADER_EPOCH
-from protocol.errors import ErrorCode
-from protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from protocol.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
-from protocol.messages.txn_offset_commit_request import (
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.batch_header import NO_LEADER_EPOCH
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from odradek.protocol.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
+from odradek.protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
+from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
 
 
 def add_partitions(

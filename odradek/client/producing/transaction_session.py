@@ -36,18 +36,18 @@ from odradek.client.producing.transaction_requests import (
 )
 from odradek.client.producing.verdicts import Verdict, as_exception, verdict
 from odradek.client.values import ConsumerGroupMetadata, OffsetAndMetadata, ShareGroupMetadata, TopicPartition
-from protocol.api_keys import ApiKey
-from protocol.batch_header import NO_PRODUCER_ID
-from protocol.errors import ErrorCode
-from protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
-from protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
-from protocol.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
-from protocol.messages.end_txn_request import EndTxnRequest
-from protocol.messages.end_txn_response import EndTxnResponse
-from protocol.messages.init_producer_id_request import InitProducerIdRequest
-from protocol.messages.init_producer_id_response import InitProducerIdResponse
-from protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
-from protocol.struct import Message
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.batch_header import NO_PRODUCER_ID
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
+from odradek.protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
+from odradek.protocol.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
+from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.messages.end_txn_response import EndTxnResponse
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
+from odradek.protocol.struct import Message
 
 M = TypeVar("M", bound=Message)
 

@@ -16,8 +16,8 @@ from odradek.client.errors import (
     ProducerFenced,
     RetriableError,
 )
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode as E
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode as E
 
 
 class Verdict(Enum):

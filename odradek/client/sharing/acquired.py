@@ -16,7 +16,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from odradek.client.values import AcknowledgeType, TopicPartition
-from protocol.topic_partition import TopicIdPartition
+from odradek.protocol.topic_partition import TopicIdPartition
 
 GAP = 0  # an offset without a record for the application
 ACCEPT, RELEASE, REJECT, RENEW = (kind.value for kind in AcknowledgeType)

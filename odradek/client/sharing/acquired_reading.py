@@ -18,10 +18,10 @@ from odradek.client.consuming.fetched import whole_batches
 from odradek.client.consuming.record_reading import records_in
 from odradek.client.sharing.acquired import GAP, OPEN, REJECT, RELEASE, AcquiredRange
 from odradek.client.values import ConsumerRecord, ShareRecord, TopicPartition
-from protocol.batch_header import BatchHeader, crc_ok, read_batch_header
-from protocol.errors import MalformedMessage
-from protocol.messages.share_fetch_response import AcquiredRecords
-from protocol.struct import Buffer
+from odradek.protocol.batch_header import BatchHeader, crc_ok, read_batch_header
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.messages.share_fetch_response import AcquiredRecords
+from odradek.protocol.struct import Buffer
 
 _OFFSET = attrgetter("offset")
 MOST_OFFSETS = 1 << 24  # of one range; a broker that says more is wrong

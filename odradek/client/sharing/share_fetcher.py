@@ -13,8 +13,8 @@ from odradek.client.network.cluster import Cluster
 from odradek.client.sharing.share_leader import Acknowledged, Delivery, ShareLeader
 from odradek.client.sharing.share_requests import AcquireMode, ShareSettings
 from odradek.client.values import ShareRecord, TopicPartition
-from protocol.errors import ErrorCode
-from protocol.topic_partition import TopicIdPartition
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.topic_partition import TopicIdPartition
 
 Assigned = Mapping[TopicIdPartition, TopicPartition]
 Records = dict[TopicPartition, list[ShareRecord]]

@@ -13,10 +13,10 @@ from odradek.client.sharing.acquired_reading import Acquired, read_acquired
 from odradek.client.sharing.share_requests import AcquireMode, ShareSettings, acknowledge_request, fetch_request
 from odradek.client.sharing.share_session import FINAL_EPOCH, SESSION_IS_GONE, ShareSession
 from odradek.client.values import ShareRecord, TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.share_acknowledge_response import ShareAcknowledgeResponse
-from protocol.messages.share_fetch_response import PartitionData, ShareFetchResponse
-from protocol.topic_partition import TopicIdPartition
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.share_acknowledge_response import ShareAcknowledgeResponse
+from odradek.protocol.messages.share_fetch_response import PartitionData, ShareFetchResponse
+from odradek.protocol.topic_partition import TopicIdPartition
 
 CHANNEL = "share"
 RENEWS_AND_LIMITS = 2  # the version of both requests with renewals, and with the record-limit mode

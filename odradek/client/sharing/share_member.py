@@ -9,8 +9,8 @@ from odradek.client.consuming.heartbeats import Heartbeats
 from odradek.client.network.cluster import Cluster
 from odradek.client.sharing.share_membership import ShareMembership
 from odradek.client.values import ShareGroupMetadata, TopicPartition
-from protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
-from protocol.topic_partition import TopicIdPartition
+from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
+from odradek.protocol.topic_partition import TopicIdPartition
 
 
 class ShareMember:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from odradek.client.consuming.heartbeats import Step
 from odradek.client.errors import code_of
-from protocol.errors import ErrorCode
-from protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
-from protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
-from protocol.topic_partition import TopicIdPartition
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
+from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
+from odradek.protocol.topic_partition import TopicIdPartition
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1

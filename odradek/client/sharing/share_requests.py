@@ -10,14 +10,14 @@ from operator import attrgetter
 
 from odradek.client.sharing.acquired import Sending
 from odradek.client.sharing.share_session import Named
-from protocol.messages import share_acknowledge_request, share_fetch_request
-from protocol.messages.share_acknowledge_request import (
+from odradek.protocol.messages import share_acknowledge_request, share_fetch_request
+from odradek.protocol.messages.share_acknowledge_request import (
     AcknowledgePartition,
     AcknowledgeTopic,
     ShareAcknowledgeRequest,
 )
-from protocol.messages.share_fetch_request import FetchPartition, FetchTopic, ForgottenTopic, ShareFetchRequest
-from protocol.topic_partition import TopicIdPartition
+from odradek.protocol.messages.share_fetch_request import FetchPartition, FetchTopic, ForgottenTopic, ShareFetchRequest
+from odradek.protocol.topic_partition import TopicIdPartition
 
 Sendings = Mapping[TopicIdPartition, Sending]
 

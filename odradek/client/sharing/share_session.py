@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from protocol.errors import ErrorCode
-from protocol.topic_partition import TopicIdPartition
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.topic_partition import TopicIdPartition
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1

@@ -3,32 +3,32 @@
 import time
 from collections.abc import Callable, Sequence
 
-from protocol.messages.alter_configs_request import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
-from protocol.messages.create_partitions_request import (
+from odradek.protocol.messages.alter_configs_request import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from odradek.protocol.messages.create_partitions_request import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from protocol.messages.create_topics_request import (
+from odradek.protocol.messages.create_topics_request import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from protocol.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.describe_cluster_request import DescribeClusterRequest
-from protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.incremental_alter_configs_request import (
+from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
+from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest
+from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
+from odradek.protocol.messages.incremental_alter_configs_request import (
     AlterableConfig as IncrementalConfig,
 )
-from protocol.messages.incremental_alter_configs_request import (
+from odradek.protocol.messages.incremental_alter_configs_request import (
     AlterConfigsResource as IncrementalResource,
 )
-from protocol.messages.incremental_alter_configs_request import (
+from odradek.protocol.messages.incremental_alter_configs_request import (
     IncrementalAlterConfigsRequest,
 )
-from protocol.messages.list_config_resources_request import ListConfigResourcesRequest
-from protocol.struct import ZERO_UUID
+from odradek.protocol.messages.list_config_resources_request import ListConfigResourcesRequest
+from odradek.protocol.struct import ZERO_UUID
 from tests.conformance.differential.conversation import Talk
 
 TIMEOUT_MS = 20_000

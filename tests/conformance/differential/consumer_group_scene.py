@@ -5,24 +5,24 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from broker.coordinators.group_coordinator import java_hash
-from protocol.codec import encode
-from protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
-from protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest, TopicPartitions
-from protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription, TopicPartition
-from protocol.messages.heartbeat_request import HeartbeatRequest
-from protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
-from protocol.messages.offset_commit_request import (
+from odradek.broker.coordinators.group_coordinator import java_hash
+from odradek.protocol.codec import encode
+from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
+from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest, TopicPartitions
+from odradek.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription, TopicPartition
+from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
+from odradek.protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.offset_fetch_request import (
+from odradek.protocol.messages.offset_fetch_request import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from protocol.messages.sync_group_request import SyncGroupRequest
+from odradek.protocol.messages.sync_group_request import SyncGroupRequest
 from tests.conformance.differential.conversation import Talk
 from tests.conformance.differential.groups_script import wait_for_coordinator
 

@@ -8,29 +8,29 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from protocol.codec import encode
-from protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
-from protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
-from protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
-from protocol.messages.delete_groups_request import DeleteGroupsRequest
-from protocol.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.describe_groups_request import DescribeGroupsRequest
-from protocol.messages.incremental_alter_configs_request import (
+from odradek.protocol.codec import encode
+from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
+from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from odradek.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from odradek.protocol.messages.delete_groups_request import DeleteGroupsRequest
+from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
+from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
+from odradek.protocol.messages.describe_groups_request import DescribeGroupsRequest
+from odradek.protocol.messages.incremental_alter_configs_request import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
-from protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
-from protocol.messages.list_config_resources_request import ListConfigResourcesRequest
-from protocol.messages.list_groups_request import ListGroupsRequest
-from protocol.messages.offset_commit_request import (
+from odradek.protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek.protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
+from odradek.protocol.messages.list_config_resources_request import ListConfigResourcesRequest
+from odradek.protocol.messages.list_groups_request import ListGroupsRequest
+from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.offset_delete_request import (
+from odradek.protocol.messages.offset_delete_request import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
@@ -307,9 +307,9 @@ def _join_again(scene: Scene, member: str) -> JoinGroupRequest:
 
 
 def _all_to(member: str, scene: Scene) -> list[Any]:
-    from protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
-    from protocol.messages.consumer_protocol_assignment import TopicPartition as Assigned
-    from protocol.messages.sync_group_request import SyncGroupRequestAssignment
+    from odradek.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+    from odradek.protocol.messages.consumer_protocol_assignment import TopicPartition as Assigned
+    from odradek.protocol.messages.sync_group_request import SyncGroupRequestAssignment
 
     assigned = ConsumerProtocolAssignment(assigned_partitions=[Assigned(topic=scene.topic, partitions=list(range(6)))])
     return [

@@ -10,14 +10,14 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from protocol.batch_header import batches
-from protocol.codec import encode
-from protocol.errors import UnsupportedVersion
-from protocol.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
-from protocol.records import records_of
-from protocol.struct import ZERO_UUID, Message, Struct
+from odradek.protocol.batch_header import batches
+from odradek.protocol.codec import encode
+from odradek.protocol.errors import UnsupportedVersion
+from odradek.protocol.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.records import records_of
+from odradek.protocol.struct import ZERO_UUID, Message, Struct
 from tests.support.wire import ClosedByBroker, Wire
 
 Value = object

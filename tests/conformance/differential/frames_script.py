@@ -7,12 +7,12 @@ import json
 from collections.abc import Callable
 from functools import cache
 
-from protocol.api_keys import ApiKey
-from protocol.errors import UnsupportedVersion
-from protocol.frames import request_bytes
-from protocol.messages import request_class
-from protocol.messages.api_versions_request import ApiVersionsRequest
-from protocol.struct import Message
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import UnsupportedVersion
+from odradek.protocol.frames import request_bytes
+from odradek.protocol.messages import request_class
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.struct import Message
 from tests.conformance.differential.conversation import Talk
 from tests.support.oracle import ORACLE
 

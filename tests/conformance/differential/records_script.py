@@ -7,24 +7,24 @@ from collections.abc import Callable
 
 import crc32c
 
-from protocol.compression import Compression
-from protocol.messages.delete_records_request import (
+from odradek.protocol.compression import Compression
+from odradek.protocol.messages.delete_records_request import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from protocol.messages.describe_producers_request import DescribeProducersRequest
-from protocol.messages.describe_producers_request import TopicRequest as ProducersOf
-from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
-from protocol.messages.init_producer_id_request import InitProducerIdRequest
-from protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.offset_for_leader_epoch_request import (
+from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest
+from odradek.protocol.messages.describe_producers_request import TopicRequest as ProducersOf
+from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from odradek.protocol.messages.offset_for_leader_epoch_request import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.records import NewRecord, build_batch
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.records import NewRecord, build_batch
 from tests.conformance.differential.conversation import Talk
 
 NOW_MS = int(time.time() * 1000)

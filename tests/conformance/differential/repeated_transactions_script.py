@@ -2,18 +2,18 @@
 
 from typing import Any
 
-from protocol.messages.describe_transactions_request import DescribeTransactionsRequest
-from protocol.messages.offset_fetch_request import (
+from odradek.protocol.messages.describe_transactions_request import DescribeTransactionsRequest
+from odradek.protocol.messages.offset_fetch_request import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from protocol.messages.txn_offset_commit_request import (
+from odradek.protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from protocol.messages.write_txn_markers_request import (
+from odradek.protocol.messages.write_txn_markers_request import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from protocol.messages.alter_configs_request import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
-from protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.incremental_alter_configs_request import AlterableConfig as Change
-from protocol.messages.incremental_alter_configs_request import AlterConfigsResource as ChangedResource
-from protocol.messages.incremental_alter_configs_request import IncrementalAlterConfigsRequest
-from protocol.messages.list_config_resources_request import ListConfigResourcesRequest
+from odradek.protocol.messages.alter_configs_request import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
+from odradek.protocol.messages.incremental_alter_configs_request import AlterableConfig as Change
+from odradek.protocol.messages.incremental_alter_configs_request import AlterConfigsResource as ChangedResource
+from odradek.protocol.messages.incremental_alter_configs_request import IncrementalAlterConfigsRequest
+from odradek.protocol.messages.list_config_resources_request import ListConfigResourcesRequest
 from tests.conformance.differential.admin_script import settled
 from tests.conformance.differential.conversation import Talk
 

@@ -7,22 +7,22 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from protocol.messages.incremental_alter_configs_request import (
+from odradek.protocol.messages.incremental_alter_configs_request import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.share_acknowledge_request import (
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.share_acknowledge_request import (
     AcknowledgementBatch,
     AcknowledgePartition,
     AcknowledgeTopic,
     ShareAcknowledgeRequest,
 )
-from protocol.messages.share_fetch_request import FetchPartition, FetchTopic, ShareFetchRequest
-from protocol.messages.share_group_describe_request import ShareGroupDescribeRequest
-from protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
-from protocol.records import NewRecord, build_batch
+from odradek.protocol.messages.share_fetch_request import FetchPartition, FetchTopic, ShareFetchRequest
+from odradek.protocol.messages.share_group_describe_request import ShareGroupDescribeRequest
+from odradek.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
+from odradek.protocol.records import NewRecord, build_batch
 from tests.conformance.differential.conversation import Talk
 from tests.conformance.differential.groups_script import wait_for_coordinator
 

@@ -3,22 +3,22 @@ WriteTxnMarkers, DescribeProducers. `level` is the transaction.version that both
 
 from typing import Any
 
-from protocol.messages.describe_producers_request import DescribeProducersRequest
-from protocol.messages.describe_producers_request import TopicRequest as ProducersOf
-from protocol.messages.describe_transactions_request import DescribeTransactionsRequest
-from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.offset_fetch_request import (
+from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest
+from odradek.protocol.messages.describe_producers_request import TopicRequest as ProducersOf
+from odradek.protocol.messages.describe_transactions_request import DescribeTransactionsRequest
+from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from odradek.protocol.messages.offset_fetch_request import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from protocol.messages.txn_offset_commit_request import (
+from odradek.protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from protocol.messages.write_txn_markers_request import (
+from odradek.protocol.messages.write_txn_markers_request import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

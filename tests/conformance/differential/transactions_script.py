@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
-from protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest
-from protocol.messages.describe_transactions_request import DescribeTransactionsRequest
-from protocol.messages.find_coordinator_request import FindCoordinatorRequest
-from protocol.messages.init_producer_id_request import InitProducerIdRequest
-from protocol.messages.list_transactions_request import ListTransactionsRequest
-from protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
+from odradek.protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
+from odradek.protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest
+from odradek.protocol.messages.describe_transactions_request import DescribeTransactionsRequest
+from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
+from odradek.protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.conformance.differential.conversation import Talk
 from tests.conformance.differential.transactional_client import GROUP, TRANSACTION, Client, partitions_of
 

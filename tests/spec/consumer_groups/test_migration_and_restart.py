@@ -2,12 +2,12 @@
 
 import pytest
 
-from broker.groups.consumer.config import ConsumerConfig, MigrationPolicy
-from broker.groups.outcome import GroupConfig
-from protocol.codec import decode
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
-from protocol.messages.join_group_response import JoinGroupResponse
+from odradek.broker.groups.consumer.config import ConsumerConfig, MigrationPolicy
+from odradek.broker.groups.outcome import GroupConfig
+from odradek.protocol.codec import decode
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+from odradek.protocol.messages.join_group_response import JoinGroupResponse
 from tests.support.consumer_scene import ConsumerScene, Owned, Told, embedded, refused
 from tests.support.group_scene import GROUP
 
@@ -42,8 +42,8 @@ def assigned(scene: ConsumerScene, member: str, generation: int) -> str | ErrorC
 
 def classic_group(scene: ConsumerScene) -> str:
     """One member, which owns all of T6 at generation 1; its id."""
-    from protocol.codec import encode
-    from protocol.messages.consumer_protocol_assignment import TopicPartition
+    from odradek.protocol.codec import encode
+    from odradek.protocol.messages.consumer_protocol_assignment import TopicPartition
 
     joined = join(scene)
     everything = ConsumerProtocolAssignment(

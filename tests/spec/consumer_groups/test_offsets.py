@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.groups.group import Committer
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.offset_fetch_request import OffsetFetchRequestGroup
+from odradek.broker.groups.group import Committer
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup
 from tests.support.consumer_scene import ConsumerScene, Told
 from tests.support.group_scene import GROUP
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.groups.consumer.config import ConsumerConfig
-from protocol.errors import ErrorCode
+from odradek.broker.groups.consumer.config import ConsumerConfig
+from odradek.protocol.errors import ErrorCode
 from tests.support.consumer_scene import ConsumerScene, Told, refused
 
 E = ErrorCode

@@ -1,6 +1,6 @@
 """Members with a group instance id: docs/spec/consumer-groups.md#s15-3."""
 
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 from tests.support.consumer_scene import ConsumerScene, Told, refused
 
 E = ErrorCode

@@ -2,12 +2,12 @@
 
 import pytest
 
-from broker.shares.key import SharePartitionKey
-from broker.shares.state.core import ShareCoordinatorConfig
-from broker.shares.state.records import decode_record, encode_record
-from broker.shares.state.turn import Deletion, Snapshot, StateSummary, StoredState, Update
-from broker.shares.state_batch import StateBatch
-from protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.state.core import ShareCoordinatorConfig
+from odradek.broker.shares.state.records import decode_record, encode_record
+from odradek.broker.shares.state.turn import Deletion, Snapshot, StateSummary, StoredState, Update
+from odradek.broker.shares.state_batch import StateBatch
+from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from tests.support.share_state_scene import KEY, TOPIC_ID, ShareStateScene
 
 INVALID = ErrorCode.INVALID_REQUEST

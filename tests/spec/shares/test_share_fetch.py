@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from broker.shares.key import SharePartitionKey
-from protocol.batch_header import batches
-from protocol.errors import ErrorCode
-from protocol.records import NewRecord, build_batch
-from storage.log import Origin
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.protocol.batch_header import batches
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records import NewRecord, build_batch
+from odradek.storage.log import Origin
 from tests.support.share_broker import GROUP, ShareBroker, partitions_of
 
 GAP, ACCEPT, RELEASE = range(3)
@@ -232,7 +232,7 @@ def transactional(broker: ShareBroker, count: int, *, commit: bool | None) -> No
     batch = build_batch(records, base_sequence=-1 if commit is None else 0, is_transactional=True, **producer)
     partition.append_now(batch, origin=Origin.COORDINATOR, now_ms=now_ms)
     if commit is not None:
-        from protocol.control_records import marker_batch
+        from odradek.protocol.control_records import marker_batch
 
         marker = marker_batch(is_commit=commit, coordinator_epoch=0, timestamp_ms=now_ms, **producer)
         partition.append_now(marker, origin=Origin.COORDINATOR, now_ms=now_ms)

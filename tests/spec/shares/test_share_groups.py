@@ -4,28 +4,28 @@ from typing import Any
 
 import pytest
 
-from broker.api.authorization import Operation, ResourceType
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.internal_topics import GROUP_OFFSETS
-from protocol.messages.alter_share_group_offsets_request import (
+from odradek.broker.api.authorization import Operation, ResourceType
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.internal_topics import GROUP_OFFSETS
+from odradek.protocol.messages.alter_share_group_offsets_request import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
 )
-from protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
-from protocol.messages.delete_groups_request import DeleteGroupsRequest
-from protocol.messages.delete_share_group_offsets_request import (
+from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from odradek.protocol.messages.delete_groups_request import DeleteGroupsRequest
+from odradek.protocol.messages.delete_share_group_offsets_request import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsRequestTopic,
 )
-from protocol.messages.describe_share_group_offsets_request import (
+from odradek.protocol.messages.describe_share_group_offsets_request import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsRequestTopic,
 )
-from protocol.messages.list_groups_request import ListGroupsRequest
-from protocol.messages.share_group_describe_request import ShareGroupDescribeRequest
+from odradek.protocol.messages.list_groups_request import ListGroupsRequest
+from odradek.protocol.messages.share_group_describe_request import ShareGroupDescribeRequest
 from tests.support.share_broker import GROUP, Member, ShareBroker
 
 ACCEPT, RELEASE = 1, 2
@@ -207,7 +207,7 @@ def test_scenario_031_a_topic_that_grows_is_assigned_after_its_state_is_there(br
     a = broker.member("A")
     settled(broker, a, topics=["T"])
     epoch = a.member_epoch
-    from protocol.messages.partition_record import PartitionRecord
+    from odradek.protocol.messages.partition_record import PartitionRecord
 
     broker.image.replay(
         PartitionRecord(partition_id=1, topic_id=topic.topic_id, replicas=[1], isr=[1], leader=1, leader_epoch=0)
@@ -461,8 +461,8 @@ def test_rights_to_offsets(broker: ShareBroker) -> None:
 
 
 def test_every_api_of_share_groups_is_answered(broker: ShareBroker) -> None:
-    from broker.api.served import SERVED
-    from broker.handlers.by_api_key import handler_of
+    from odradek.broker.api.served import SERVED
+    from odradek.broker.handlers.by_api_key import handler_of
 
     for api_key in ApiKey:
         if "SHARE" in api_key.name and api_key in SERVED:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.shares.partition.limits import Limits
-from broker.shares.partition.tables import GRID, TERMINAL, Event, RecordState
-from protocol.errors import ErrorCode, KafkaError
+from odradek.broker.shares.partition.limits import Limits
+from odradek.broker.shares.partition.tables import GRID, TERMINAL, Event, RecordState
+from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.support.share_partition_scene import (
     ACCEPT,
     GAP,

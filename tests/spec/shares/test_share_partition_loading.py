@@ -2,7 +2,7 @@
 
 import pytest
 
-from protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.support.share_partition_scene import ACCEPT, SharePartitionScene
 
 AVAILABLE, ACKNOWLEDGED, ARCHIVING, ARCHIVED = 0, 2, 3, 4

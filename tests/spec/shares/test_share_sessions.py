@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.api.authorization import Operation, ResourceType
-from broker.shares.key import SharePartitionKey
-from protocol.errors import ErrorCode
+from odradek.broker.api.authorization import Operation, ResourceType
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.protocol.errors import ErrorCode
 from tests.support.share_broker import GROUP, ShareBroker, partitions_of
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
@@ -205,7 +205,7 @@ def test_scenario_018_a_partition_named_twice_is_acknowledged_twice(broker: Shar
     topic = broker.shared_topic("T", 10)
     a = broker.member("A")
     a.fetch(topic)
-    from protocol.messages.share_acknowledge_request import (
+    from odradek.protocol.messages.share_acknowledge_request import (
         AcknowledgementBatch,
         AcknowledgePartition,
         AcknowledgeTopic,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.shares.key import SharePartitionKey
-from protocol.errors import ErrorCode
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.protocol.errors import ErrorCode
 from tests.support.share_broker import GROUP, ShareBroker, partitions_of
 
 GAP, ACCEPT, RELEASE = range(3)

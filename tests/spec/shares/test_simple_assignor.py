@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.groups.share.assignor import assign, share_out
+from odradek.broker.groups.share.assignor import assign, share_out
 
 T, U = b"T" * 16, b"U" * 16
 

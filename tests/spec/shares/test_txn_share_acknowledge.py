@@ -5,10 +5,10 @@ Scenarios: docs/spec/share-groups.md#s7-5; rules: #s5.
 
 import pytest
 
-from broker.api.authorization import Operation, ResourceType
-from broker.metadata.supported_features import acknowledges_in_transactions
-from protocol.errors import ErrorCode
-from protocol.internal_topics import SHARE_GROUP_STATE
+from odradek.broker.api.authorization import Operation, ResourceType
+from odradek.broker.metadata.supported_features import acknowledges_in_transactions
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.internal_topics import SHARE_GROUP_STATE
 from tests.support.share_partition_scene import SharePartitionScene
 from tests.support.txn_share_broker import ACCEPT, REJECT, RELEASE, RENEW, TxnShareBroker
 

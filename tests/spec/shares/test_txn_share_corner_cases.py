@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.handlers.api_versions import api_versions
-from broker.shares.staging import Ending
-from protocol.errors import ErrorCode
+from odradek.broker.handlers.api_versions import api_versions
+from odradek.broker.shares.staging import Ending
+from odradek.protocol.errors import ErrorCode
 from tests.support.txn_share_broker import ACCEPT, REJECT, RELEASE, RENEW, TxnShareBroker
 
 NONE, WRONG = ErrorCode.NONE, ErrorCode.INVALID_RECORD_STATE

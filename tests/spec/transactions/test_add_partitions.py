@@ -5,7 +5,7 @@ Rules: docs/spec/transactions.md#s2-3, #s2-4; scenarios 20 to 30: #s8-2.
 
 import pytest
 
-from broker.transactions.tables import TxnState
+from odradek.broker.transactions.tables import TxnState
 from tests.support.transaction_scene import NEW_PID, NOW_MS, P0, P1, PID, E, S, given, refused, txn
 
 WAIT, FENCED, UNMAPPED = E.CONCURRENT_TRANSACTIONS, E.PRODUCER_FENCED, E.INVALID_PRODUCER_ID_MAPPING

@@ -5,8 +5,8 @@ Rules: docs/spec/transactions.md#s2-5; scenarios 35 to 52: #s8-3.
 
 import pytest
 
-from broker.transactions.tables import END_TXN, TxnState
-from broker.transactions.turn import MarkersOwed
+from odradek.broker.transactions.tables import END_TXN, TxnState
+from odradek.broker.transactions.turn import MarkersOwed
 from tests.support.transaction_scene import MAX, NEW_PID, NOW_MS, P0, P1, PID, E, S, Scene, given, refused, txn
 
 WAIT, FENCED, WRONG = E.CONCURRENT_TRANSACTIONS, E.PRODUCER_FENCED, E.INVALID_TXN_STATE

@@ -5,11 +5,11 @@ Rules: docs/spec/transactions.md#s2-12; scenario 138: #s8-9.
 
 import pytest
 
-from broker.metadata.features import FeatureUpdate, update_features
-from broker.metadata.image import MetadataImage
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.config_record import ConfigRecord
-from protocol.messages.feature_level_record import FeatureLevelRecord
+from odradek.broker.metadata.features import FeatureUpdate, update_features
+from odradek.broker.metadata.image import MetadataImage
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.config_record import ConfigRecord
+from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from tests.support.transaction_scene import MAX, NEW_PID, P0, P1, PID, E, S, given, txn
 
 TV = "transaction.version"

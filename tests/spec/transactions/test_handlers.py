@@ -7,34 +7,34 @@ from typing import Any
 
 import pytest
 
-from broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
-from protocol.errors import ErrorCode, KafkaError
-from protocol.internal_topics import TRANSACTION_STATE
-from protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
-from protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
-from protocol.messages.add_partitions_to_txn_request import (
+from odradek.broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.internal_topics import TRANSACTION_STATE
+from odradek.protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
+from odradek.protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
+from odradek.protocol.messages.add_partitions_to_txn_request import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from protocol.messages.add_partitions_to_txn_response import (
+from odradek.protocol.messages.add_partitions_to_txn_response import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopicResult,
 )
-from protocol.messages.describe_transactions_request import DescribeTransactionsRequest
-from protocol.messages.describe_transactions_response import DescribeTransactionsResponse
-from protocol.messages.end_txn_request import EndTxnRequest
-from protocol.messages.end_txn_response import EndTxnResponse
-from protocol.messages.init_producer_id_request import InitProducerIdRequest
-from protocol.messages.init_producer_id_response import InitProducerIdResponse
-from protocol.messages.list_transactions_request import ListTransactionsRequest
-from protocol.messages.list_transactions_response import ListTransactionsResponse
-from protocol.messages.write_txn_markers_request import (
+from odradek.protocol.messages.describe_transactions_request import DescribeTransactionsRequest
+from odradek.protocol.messages.describe_transactions_response import DescribeTransactionsResponse
+from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.messages.end_txn_response import EndTxnResponse
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
+from odradek.protocol.messages.list_transactions_response import ListTransactionsResponse
+from odradek.protocol.messages.write_txn_markers_request import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
+from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
 from tests.support.transaction_broker import TransactionBroker
 
 E = ErrorCode

@@ -5,10 +5,10 @@ Rules: docs/spec/transactions.md#s2-2; scenarios 1 to 17: #s8-1.
 
 import pytest
 
-from broker.transactions.tables import TxnState
-from broker.transactions.turn import TransactionConfig
-from protocol.errors import ErrorCode
-from protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.broker.transactions.tables import TxnState
+from odradek.broker.transactions.turn import TransactionConfig
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from tests.support.transaction_scene import MAX, NEW_PID, NOW_MS, P0, PID, TIMEOUT_MS, E, S, given, refused, txn
 
 WAIT, FENCED = E.CONCURRENT_TRANSACTIONS, E.PRODUCER_FENCED

@@ -8,10 +8,10 @@ Rules: docs/spec/transactions.md#s3; scenarios 109 to 130: #s8-8.
 
 import pytest
 
-from broker.transactions.entry import NEVER_MS, Forgotten, Txn
-from broker.transactions.listing import Filter
-from broker.transactions.tables import TxnState
-from broker.transactions.turn import TransactionConfig
+from odradek.broker.transactions.entry import NEVER_MS, Forgotten, Txn
+from odradek.broker.transactions.listing import Filter
+from odradek.broker.transactions.tables import TxnState
+from odradek.broker.transactions.turn import TransactionConfig
 from tests.support.transaction_scene import (
     MAX,
     NEW_PID,

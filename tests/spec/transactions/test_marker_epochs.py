@@ -5,12 +5,12 @@ Rules: docs/spec/transactions.md#s4-8; scenarios 58 to 61 and 69: #s8-4.
 
 import pytest
 
-from broker.coordinators.transaction_markers import LocalMarkerWriter, TxnMarker
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records import NewRecord, build_batch
-from protocol.topic_partition import PartitionCodes
-from storage.log import Origin
-from storage.producer_state import ProducerEntry
+from odradek.broker.coordinators.transaction_markers import LocalMarkerWriter, TxnMarker
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.records import NewRecord, build_batch
+from odradek.protocol.topic_partition import PartitionCodes
+from odradek.storage.log import Origin
+from odradek.storage.producer_state import ProducerEntry
 from tests.support.broker_scene import NOW_MS
 from tests.support.transaction_broker import TransactionBroker
 

@@ -5,8 +5,8 @@ Rules: docs/spec/transactions.md#s1-8; scenarios 53 to 57 and 62 to 68: #s8-4.
 
 import pytest
 
-from broker.transactions.core import MARKER_RETRY_MS
-from broker.transactions.tables import MarkerResult, TxnState, marker_result
+from odradek.broker.transactions.core import MARKER_RETRY_MS
+from odradek.broker.transactions.tables import MarkerResult, TxnState, marker_result
 from tests.support.transaction_scene import (
     COORDINATOR_EPOCH,
     MAX,

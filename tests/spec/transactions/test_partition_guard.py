@@ -6,8 +6,8 @@ test_partition_produce.py.
 
 import pytest
 
-from protocol.errors import ErrorCode
-from storage.verification import NO_GUARD
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.verification import NO_GUARD
 from tests.support.fake_disk import Fault
 from tests.support.log_builder import LogOnDisk, refused
 

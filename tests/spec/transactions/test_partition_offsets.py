@@ -7,26 +7,28 @@ from __future__ import annotations
 
 import pytest
 
-from broker.api.authorization import Operation, ResourceType
-from broker.groups.effects import CoordinatorRecord
-from broker.handlers.txn_offset_commit import ANSWERS
-from protocol.batch_header import batches
-from protocol.errors import ErrorCode, KafkaError
-from protocol.internal_topics import GROUP_OFFSETS
-from protocol.messages.consumer_group_current_member_assignment_key import ConsumerGroupCurrentMemberAssignmentKey
-from protocol.messages.consumer_group_current_member_assignment_value import (
+from odradek.broker.api.authorization import Operation, ResourceType
+from odradek.broker.groups.effects import CoordinatorRecord
+from odradek.broker.handlers.txn_offset_commit import ANSWERS
+from odradek.protocol.batch_header import batches
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.internal_topics import GROUP_OFFSETS
+from odradek.protocol.messages.consumer_group_current_member_assignment_key import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+)
+from odradek.protocol.messages.consumer_group_current_member_assignment_value import (
     ConsumerGroupCurrentMemberAssignmentValue,
 )
-from protocol.messages.consumer_group_member_metadata_key import ConsumerGroupMemberMetadataKey
-from protocol.messages.consumer_group_member_metadata_value import ConsumerGroupMemberMetadataValue
-from protocol.messages.consumer_group_metadata_key import ConsumerGroupMetadataKey
-from protocol.messages.consumer_group_metadata_value import ConsumerGroupMetadataValue
-from protocol.messages.txn_offset_commit_request import (
+from odradek.protocol.messages.consumer_group_member_metadata_key import ConsumerGroupMemberMetadataKey
+from odradek.protocol.messages.consumer_group_member_metadata_value import ConsumerGroupMemberMetadataValue
+from odradek.protocol.messages.consumer_group_metadata_key import ConsumerGroupMetadataKey
+from odradek.protocol.messages.consumer_group_metadata_value import ConsumerGroupMetadataValue
+from odradek.protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
+from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
 from tests.support.broker_scene import answer_of
 from tests.support.fake_disk import Fault
 from tests.support.group_scene import GROUP as GROUP_OF_CORE

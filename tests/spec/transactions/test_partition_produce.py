@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import pytest
 
-from broker.coordinators.verification import MEANING, TransactionSupport
-from broker.produce.transactional import ANSWERS
-from protocol.errors import ErrorCode
-from protocol.records import NewRecord, build_batch
-from storage.validation import CHEAP_RECORDS
+from odradek.broker.coordinators.verification import MEANING, TransactionSupport
+from odradek.broker.produce.transactional import ANSWERS
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records import NewRecord, build_batch
+from odradek.storage.validation import CHEAP_RECORDS
 from tests.support.broker_scene import NOW_MS
 from tests.support.transaction_scene import refused
 from tests.support.transactional_clients import ID, TV1, TV2, Answering, Clients, Pair, batch_of

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from broker.runtime.workers import JobResult
-from protocol.errors import ErrorCode
-from protocol.messages.delete_records_request import (
+from odradek.broker.runtime.workers import JobResult
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.delete_records_request import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from protocol.messages.delete_records_response import DeleteRecordsResponse
-from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.list_offsets_response import ListOffsetsResponse
-from storage.cleanable import cleanable
-from storage.cleaner import CleanerPass
+from odradek.protocol.messages.delete_records_response import DeleteRecordsResponse
+from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
+from odradek.storage.cleanable import cleanable
+from odradek.storage.cleaner import CleanerPass
 from tests.support.broker_scene import NOW_MS
 from tests.support.transactional_clients import TV1, Clients, batch_of, consumed
 

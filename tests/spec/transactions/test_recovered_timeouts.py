@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.transactions.entry import NEVER_MS, Txn
-from broker.transactions.records import decode_record, record_headers, revive
-from broker.transactions.turn import TransactionConfig
-from protocol.errors import MalformedMessage
+from odradek.broker.transactions.entry import NEVER_MS, Txn
+from odradek.broker.transactions.records import decode_record, record_headers, revive
+from odradek.broker.transactions.turn import TransactionConfig
+from odradek.protocol.errors import MalformedMessage
 from tests.support.transaction_scene import MAX, P0, TIMEOUT_MS, E, Pair, S, Scene, given, refused, txn
 
 ALLOWED = TransactionConfig(transaction_two_phase_commit_enable=True)

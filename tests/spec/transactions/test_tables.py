@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.transactions.tables import (
+from odradek.broker.transactions.tables import (
     ADD_PARTITIONS,
     COMPLETED,
     END_TXN,
@@ -21,7 +21,7 @@ from broker.transactions.tables import (
     TxnState,
     Verdict,
 )
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 S = TxnState
 GRIDS = [INIT_PRODUCER_ID, INIT_PRODUCER_ID_KEEPING, ADD_PARTITIONS, VERIFY_PARTITIONS, *END_TXN.values()]

@@ -5,10 +5,10 @@ Rules: docs/spec/transactions.md#s5-1; scenarios 99 to 106: #s8-7.
 
 import pytest
 
-from broker.coordinators.transaction_coordinator import TransactionSettings
-from broker.transactions.entry import Forgotten
-from broker.transactions.tables import TxnState
-from broker.transactions.turn import TransactionConfig
+from odradek.broker.coordinators.transaction_coordinator import TransactionSettings
+from odradek.broker.transactions.entry import Forgotten
+from odradek.broker.transactions.tables import TxnState
+from odradek.broker.transactions.turn import TransactionConfig
 from tests.support.metadata import config_with
 from tests.support.transaction_scene import MAX, NEW_PID, P0, P1, PID, TIMEOUT_MS, E, S, given, refused, txn
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.transactions.core import TransactionCore
-from broker.transactions.entry import NEVER_MS, Forgotten, Txn, TxnRecord
-from broker.transactions.records import decode_record, encode_record, record_headers, revive
-from broker.transactions.tables import TxnState
-from broker.transactions.turn import TransactionConfig
-from protocol.errors import MalformedMessage
-from protocol.records import Record, batches, records_of
+from odradek.broker.transactions.core import TransactionCore
+from odradek.broker.transactions.entry import NEVER_MS, Forgotten, Txn, TxnRecord
+from odradek.broker.transactions.records import decode_record, encode_record, record_headers, revive
+from odradek.broker.transactions.tables import TxnState
+from odradek.broker.transactions.turn import TransactionConfig
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.records import Record, batches, records_of
 from tests.support.oracle import needs_oracle, served, unpack
 from tests.support.transaction_scene import MAX, NOW_MS, P0, P1, PID, E, S, Scene, refused, txn
 

@@ -5,15 +5,15 @@ Rules: docs/spec/transactions.md#s3-1, #s3-7; scenarios: #s8-8.
 
 import pytest
 
-from broker.api.authorization import Operation, ResourceType
-from broker.api.served import SERVED
-from broker.transactions.entry import NEVER_MS
-from broker.transactions.turn import TransactionConfig
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.internal_topics import TRANSACTION_STATE
-from protocol.records import NewRecord, build_batch
-from storage.log import Origin
+from odradek.broker.api.authorization import Operation, ResourceType
+from odradek.broker.api.served import SERVED
+from odradek.broker.transactions.entry import NEVER_MS
+from odradek.broker.transactions.turn import TransactionConfig
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.internal_topics import TRANSACTION_STATE
+from odradek.protocol.records import NewRecord, build_batch
+from odradek.storage.log import Origin
 from tests.support.fake_disk import Fault
 from tests.support.transaction_scene import refused
 from tests.support.transactional_clients import ID, NO_PAIR, TIMEOUT_MS, TV1, TV2, Clients, Pair

@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from protocol.errors import ErrorCode, KafkaError
-from protocol.internal_topics import TRANSACTION_STATE
-from protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.internal_topics import TRANSACTION_STATE
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from tests.support.broker_scene import answer_of
 from tests.support.transaction_broker import TransactionBroker
 

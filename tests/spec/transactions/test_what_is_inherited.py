@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.transactions.entry import Txn
-from broker.transactions.turn import TransactionConfig
-from protocol.errors import ErrorCode
-from protocol.messages.describe_producers_response import ProducerState
+from odradek.broker.transactions.entry import Txn
+from odradek.broker.transactions.turn import TransactionConfig
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.describe_producers_response import ProducerState
 from tests.support.transaction_scene import NOW_MS, P0, P1, TIMEOUT_MS, E, S, Scene, given, refused
 from tests.support.transactional_clients import TV1, TV2, Clients, Pair
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import pytest
 
-from broker.transactions.entry import NEVER_MS, Txn
-from broker.transactions.records import decode_record
-from broker.transactions.turn import TransactionConfig
+from odradek.broker.transactions.entry import NEVER_MS, Txn
+from odradek.broker.transactions.records import decode_record
+from odradek.broker.transactions.turn import TransactionConfig
 from tests.support.transaction_scene import MAX, NEW_PID, E, Pair, S, Scene, given, refused, txn
 
 LAST = MAX - 1

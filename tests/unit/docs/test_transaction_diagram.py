@@ -2,7 +2,7 @@
 
 import re
 
-from broker.transactions.tables import ROWS, TxnState
+from odradek.broker.transactions.tables import ROWS, TxnState
 from tests.unit.docs.transaction_diagram import PAGE, allowed, edges, mermaid, with_diagram
 
 

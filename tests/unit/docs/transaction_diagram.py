@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from broker.transactions.tables import (
+from odradek.broker.transactions.tables import (
     ADD_PARTITIONS,
     COMPLETED,
     END_TXN,

@@ -20,7 +20,7 @@ from odradek.commands.group_offsets import milliseconds
 from odradek.commands.output import duration, table
 from odradek.commands.produce import split
 from odradek.commands.tree import COMMANDS, parser, run
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 SET, DELETE = AlterOperation.SET, AlterOperation.DELETE
 

@@ -1,11 +1,11 @@
 """`odradek inspect` shows what is staged in transactions: docs/formats/share-group-state.md."""
 
-from broker.shares.key import SharePartitionKey
-from broker.shares.staging import Resolution, ResolvedRange, StagedRange
-from broker.shares.state.records import decode_record, encode_record
-from broker.shares.state.turn import Update
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.staging import Resolution, ResolvedRange, StagedRange
+from odradek.broker.shares.state.records import decode_record, encode_record
+from odradek.broker.shares.state.turn import Update
 from odradek.inspect.internal_records import share_fields
-from protocol.records import NewRecord, build_batch, records_of
+from odradek.protocol.records import NewRecord, build_batch, records_of
 
 STAGED = StagedRange(0, 9, 7, 5, 1, 2, "A", 3, 99, "pay")
 RESOLVED = ResolvedRange(10, 11, 7, 4, Resolution.COMMITTED, 3)

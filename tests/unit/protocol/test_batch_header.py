@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.batch_header import (
+from odradek.protocol.batch_header import (
     HEADER_BYTES,
     BatchHeader,
     assign,
@@ -17,9 +17,9 @@ from protocol.batch_header import (
     set_log_append_time,
     set_max_timestamp,
 )
-from protocol.compression import Compression
-from protocol.errors import MalformedMessage
-from protocol.records import records_of
+from odradek.protocol.compression import Compression
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.records import records_of
 from tests.support.batches import NOW_MS, changed, good_batch
 
 

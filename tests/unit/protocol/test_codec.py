@@ -2,22 +2,27 @@
 
 import pytest
 
-from protocol.codec import decode, decode_from, encode, encode_chunks
-from protocol.errors import MalformedMessage, UnsupportedVersion
-from protocol.messages.api_versions_response import ApiVersionsResponse, FinalizedFeatureKey
-from protocol.messages.consumer_group_heartbeat_response import Assignment, ConsumerGroupHeartbeatResponse
-from protocol.messages.consumer_group_member_metadata_value import (
+from odradek.protocol.codec import decode, decode_from, encode, encode_chunks
+from odradek.protocol.errors import MalformedMessage, UnsupportedVersion
+from odradek.protocol.messages.api_versions_response import ApiVersionsResponse, FinalizedFeatureKey
+from odradek.protocol.messages.consumer_group_heartbeat_response import Assignment, ConsumerGroupHeartbeatResponse
+from odradek.protocol.messages.consumer_group_member_metadata_value import (
     ClassicMemberMetadata,
     ConsumerGroupMemberMetadataValue,
 )
-from protocol.messages.create_topics_response import CreatableTopicResult, CreateTopicsResponse
-from protocol.messages.fetch_request import FetchRequest
-from protocol.messages.fetch_response import EpochEndOffset, FetchableTopicResponse, FetchResponse, PartitionData
-from protocol.messages.heartbeat_request import HeartbeatRequest
-from protocol.messages.init_producer_id_request import InitProducerIdRequest
-from protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
-from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
+from odradek.protocol.messages.create_topics_response import CreatableTopicResult, CreateTopicsResponse
+from odradek.protocol.messages.fetch_request import FetchRequest
+from odradek.protocol.messages.fetch_response import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchResponse,
+    PartitionData,
+)
+from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
 
 HEARTBEAT = HeartbeatRequest(group_id="pay", generation_id=7, member_id="m-1")
 HEARTBEAT_V0 = bytes.fromhex("0003 706179 00000007 0003 6d2d31")

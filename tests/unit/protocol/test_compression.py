@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.compression import Compression, DecompressedTooLarge, compress, decompress
-from protocol.errors import MalformedMessage
+from odradek.protocol.compression import Compression, DecompressedTooLarge, compress, decompress
+from odradek.protocol.errors import MalformedMessage
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = Compression
 CODECS = (GZIP, SNAPPY, LZ4, ZSTD)

@@ -2,10 +2,17 @@
 
 import pytest
 
-from protocol.batch_header import crc_ok, read_batch_header
-from protocol.control_records import ControlType, Marker, control_type, leader_change_batch, marker_batch, read_marker
-from protocol.errors import MalformedMessage
-from protocol.records import NewRecord, build_batch
+from odradek.protocol.batch_header import crc_ok, read_batch_header
+from odradek.protocol.control_records import (
+    ControlType,
+    Marker,
+    control_type,
+    leader_change_batch,
+    marker_batch,
+    read_marker,
+)
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.records import NewRecord, build_batch
 from tests.support.batches import NOW_MS, changed, good_batch
 
 

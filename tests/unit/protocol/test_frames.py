@@ -2,15 +2,15 @@
 
 import pytest
 
-from protocol.api_keys import ApiKey
-from protocol.codec import decode, encode
-from protocol.errors import MalformedMessage
-from protocol.frames import LENGTH_BYTES, RequestHeader, read_request_header, request_bytes, response_chunks
-from protocol.messages.api_versions_request import ApiVersionsRequest
-from protocol.messages.api_versions_response import ApiVersionsResponse
-from protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
-from protocol.messages.heartbeat_request import HeartbeatRequest
-from protocol.messages.heartbeat_response import HeartbeatResponse
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.frames import LENGTH_BYTES, RequestHeader, read_request_header, request_bytes, response_chunks
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
+from odradek.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
+from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
+from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 

@@ -1,14 +1,14 @@
 """The checked-in classes are those that the schemas produce."""
 
-from protocol.codec import decode, encode
-from protocol.generate import MESSAGES, generated
-from protocol.messages import MODULES, REQUESTS, RESPONSES, message_class, request_class, response_class
-from protocol.schema import load
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.generate import MESSAGES, generated
+from odradek.protocol.messages import MODULES, REQUESTS, RESPONSES, message_class, request_class, response_class
+from odradek.protocol.schema import load
 
 
 def test_the_generated_modules_are_up_to_date() -> None:
     checked_in = {path.name: path.read_text() for path in MESSAGES.glob("*.py")}
-    assert checked_in == generated(), "run python -m protocol.generate"
+    assert checked_in == generated(), "run python -m odradek.protocol.generate"
 
 
 def test_every_request_has_a_response() -> None:

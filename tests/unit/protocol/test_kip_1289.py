@@ -1,7 +1,7 @@
 """The numbers of KIP-1289 stand in one place of the code, and the schemas, which are data, agree with it."""
 
-from protocol import kip_1289
-from protocol.schema import load
+from odradek.protocol import kip_1289
+from odradek.protocol.schema import load
 from tests.support.message_values import versions
 
 MODULES = sorted({module for module, _ in versions()})

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from odradek.client.consuming.record_reading import records_in
 from odradek.columns.records import read_records
-from protocol.batch_header import HEADER_BYTES, read_batch_header
-from protocol.errors import MalformedMessage
-from protocol.record_walk import survey_records
-from protocol.records import Record, records_of
-from storage.compaction import collect_keys
-from storage.key_map import KeyMap
-from storage.pass_transactions import PassTransactions
+from odradek.protocol.batch_header import HEADER_BYTES, read_batch_header
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.record_walk import survey_records
+from odradek.protocol.records import Record, records_of
+from odradek.storage.compaction import collect_keys
+from odradek.storage.key_map import KeyMap
+from odradek.storage.pass_transactions import PassTransactions
 from tests.support.batches import batch_of, record
 
 Read = list[tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]]
@@ -28,7 +28,7 @@ EDITS = st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), max_si
 
 
 def one_by_one(batch: bytes) -> Read:
-    """`protocol.records.records_of`: the reader that the others are compared with."""
+    """`odradek.protocol.records.records_of`: the reader that the others are compared with."""
     return [as_row(each) for each in records_of(batch)]
 
 

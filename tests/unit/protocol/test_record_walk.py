@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.errors import MalformedMessage
-from protocol.record_walk import Survey, survey_records
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.record_walk import Survey, survey_records
 from tests.support.batches import record, record_of
 
 Shape = tuple[int | None, int | None, int]  # size of key and value (None: null), number of headers

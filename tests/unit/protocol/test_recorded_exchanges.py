@@ -9,12 +9,12 @@ from struct import Struct as Packing
 
 import pytest
 
-from protocol.api_keys import ApiKey
-from protocol.codec import decode_from, encode, is_flexible
-from protocol.frames import LENGTH_BYTES, read_request_header, request_bytes, response_chunks
-from protocol.kafka_json import kafka_json
-from protocol.messages import request_class, response_class
-from protocol.struct import Message
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import decode_from, encode, is_flexible
+from odradek.protocol.frames import LENGTH_BYTES, read_request_header, request_bytes, response_chunks
+from odradek.protocol.kafka_json import kafka_json
+from odradek.protocol.messages import request_class, response_class
+from odradek.protocol.struct import Message
 from tests.support.oracle import IS_THERE, Exchange, exchanges, needs_oracle
 
 pytestmark = needs_oracle

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
-from protocol.batch_header import HEADER_BYTES, crc_ok, read_batch_header
-from protocol.compression import Compression
-from protocol.errors import MalformedMessage
-from protocol.records import NewRecord, Record, batch_of_one, build_batch, records_of
+from odradek.protocol.batch_header import HEADER_BYTES, crc_ok, read_batch_header
+from odradek.protocol.compression import Compression
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.records import NewRecord, Record, batch_of_one, build_batch, records_of
 from tests.support.batches import NOW_MS, batch_of, changed, good_batch, record, record_of
 
 CODECS = list(Compression)

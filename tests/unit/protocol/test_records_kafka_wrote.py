@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from protocol.batch_header import BatchHeader, batches, crc_ok
-from protocol.control_records import ControlType, control_type, read_marker
-from protocol.errors import MalformedMessage
-from protocol.records import Record, records_of
+from odradek.protocol.batch_header import BatchHeader, batches, crc_ok
+from odradek.protocol.control_records import ControlType, control_type, read_marker
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.records import Record, records_of
 from tests.support.oracle import IS_THERE, directories, dump, dump_kinds, needs_oracle, unpack
 
 # kinds whose records are printed in words of their own; of these we compare what stands before

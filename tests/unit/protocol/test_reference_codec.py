@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.codec import decode, decode_from, encode
-from protocol.frames import read_request_header
-from protocol.messages import message_class, request_class
-from protocol.reference import build, module_of, parse, tree_of
+from odradek.protocol.codec import decode, decode_from, encode
+from odradek.protocol.frames import read_request_header
+from odradek.protocol.messages import message_class, request_class
+from odradek.protocol.reference import build, module_of, parse, tree_of
 from tests.support.message_values import Choices, DrawnChoices, LargeChoices, RandomChoices, build_message, versions
 from tests.support.oracle import exchanges, needs_oracle
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from storage.checkpoints import (
+from odradek.storage.checkpoints import (
     CorruptCheckpoint,
     MetaProperties,
     decode_clean_shutdown,

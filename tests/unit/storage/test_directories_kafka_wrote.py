@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from protocol.control_records import read_marker
-from protocol.records import batches, records_of
-from storage.disk import RealDisk
-from storage.file_names import TIME_INDEX
-from storage.index import TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
-from storage.log import Log
-from storage.log_config import LogConfig
-from storage.log_directory import Identity, LogDirectory
-from storage.producer_snapshot import decode_snapshot, encode_snapshot
-from storage.producer_state import ProducerEntry
-from storage.recovery import Checkpointed, load_log
-from storage.txn_index import TxnIndex
+from odradek.protocol.control_records import read_marker
+from odradek.protocol.records import batches, records_of
+from odradek.storage.disk import RealDisk
+from odradek.storage.file_names import TIME_INDEX
+from odradek.storage.index import TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
+from odradek.storage.log import Log
+from odradek.storage.log_config import LogConfig
+from odradek.storage.log_directory import Identity, LogDirectory
+from odradek.storage.producer_snapshot import decode_snapshot, encode_snapshot
+from odradek.storage.producer_state import ProducerEntry
+from odradek.storage.recovery import Checkpointed, load_log
+from odradek.storage.txn_index import TxnIndex
 from tests.support.oracle import acknowledged, directories, dump, dump_kinds, needs_oracle, served, unpack
 
 pytestmark = needs_oracle

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk import MAX_WRITE_BUFFERS, MAX_WRITE_BYTES, Buffer, DirectoryInUse, RealDisk
+from odradek.storage.disk import MAX_WRITE_BUFFERS, MAX_WRITE_BYTES, Buffer, DirectoryInUse, RealDisk
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.index import CorruptIndex, OffsetIndex, TimeIndex
-from storage.txn_index import AbortedTxn, TxnIndex
+from odradek.storage.index import CorruptIndex, OffsetIndex, TimeIndex
+from odradek.storage.txn_index import AbortedTxn, TxnIndex
 
 BASE = 1_000
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from storage.leader_epochs import LeaderEpochs
+from odradek.storage.leader_epochs import LeaderEpochs
 
 
 def epochs() -> LeaderEpochs:

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.records import NewRecord, batches, build_batch, read_batch_header
-from storage.disk import WouldBlock
-from storage.log import Appended, LogWriteFailed, Origin
-from storage.log_config import LogConfig
-from storage.log_read import ReadResult
-from storage.tail_cache import TailCache
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records import NewRecord, batches, build_batch, read_batch_header
+from odradek.storage.disk import WouldBlock
+from odradek.storage.log import Appended, LogWriteFailed, Origin
+from odradek.storage.log_config import LogConfig
+from odradek.storage.log_read import ReadResult
+from odradek.storage.tail_cache import TailCache
 from tests.support.fake_disk import FakeDisk, Fault
 from tests.support.log_builder import NODE, NOW_MS, LogOnDisk, offsets, refused
 

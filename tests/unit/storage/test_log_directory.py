@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.records import NewRecord, build_batch
-from storage.checkpoints import decode_meta_properties, decode_offsets
-from storage.disk import DirectoryInUse, RealDisk
-from storage.file_names import doomed_directory, is_doomed_directory, offset_of, partition_of
-from storage.log import LogWriteFailed
-from storage.log_config import LogConfig
-from storage.log_directory import Identity, LogDirectory, remove_directory_tree
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records import NewRecord, build_batch
+from odradek.storage.checkpoints import decode_meta_properties, decode_offsets
+from odradek.storage.disk import DirectoryInUse, RealDisk
+from odradek.storage.file_names import doomed_directory, is_doomed_directory, offset_of, partition_of
+from odradek.storage.log import LogWriteFailed
+from odradek.storage.log_config import LogConfig
+from odradek.storage.log_directory import Identity, LogDirectory, remove_directory_tree
 from tests.support.fake_disk import FakeDisk, Fault
 from tests.support.log_builder import NODE, NOW_MS, TOPIC_ID, LogOnDisk, refused
 

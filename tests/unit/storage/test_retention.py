@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.errors import ErrorCode
-from storage.log_config import LogConfig
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.log_config import LogConfig
 from tests.support.fake_disk import Fault
 from tests.support.log_builder import LogOnDisk, offsets, refused
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from protocol.records import batches
-from storage.log import Log
-from storage.log_config import LogConfig
-from storage.segment import Segment
-from storage.segment_removal import SegmentReplacement
+from odradek.protocol.records import batches
+from odradek.storage.log import Log
+from odradek.storage.log_config import LogConfig
+from odradek.storage.segment import Segment
+from odradek.storage.segment_removal import SegmentReplacement
 from tests.support.fake_disk import Crashed, FakeDisk
 from tests.support.log_builder import NOW_MS, LogOnDisk, offsets
 

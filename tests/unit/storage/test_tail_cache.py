@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from storage.staged_batch import StagedBatch
-from storage.tail_cache import ENTRY_OVERHEAD_BYTES, LogTail, TailCache
+from odradek.storage.staged_batch import StagedBatch
+from odradek.storage.tail_cache import ENTRY_OVERHEAD_BYTES, LogTail, TailCache
 
 
 def add(tail: LogTail, base_offset: int, position: int, *batches: bytes) -> None:

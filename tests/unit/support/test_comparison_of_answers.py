@@ -2,12 +2,12 @@
 
 import time
 
-from protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
-from protocol.messages.join_group_response import JoinGroupResponse
-from protocol.messages.list_groups_response import ListedGroup, ListGroupsResponse
-from protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
-from protocol.records import NewRecord, build_batch
-from protocol.struct import Message
+from odradek.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
+from odradek.protocol.messages.join_group_response import JoinGroupResponse
+from odradek.protocol.messages.list_groups_response import ListedGroup, ListGroupsResponse
+from odradek.protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from odradek.protocol.records import NewRecord, build_batch
+from odradek.protocol.struct import Message
 from tests.conformance.differential.conversation import Namer, Place, Trace, Value, differences
 from tests.conformance.differential.differences import Allowed
 

@@ -7,25 +7,25 @@ from importlib import import_module
 
 import pytest
 
-from broker.api.context import RequestContext
-from broker.api.dispatch import Answer
-from broker.api.error_replies import ERROR_REPLIES, code_for, error_reply
-from broker.api.served import SERVED
-from broker.api.transaction_error_replies import TRANSACTION_ERROR_REPLIES
-from broker.handlers.by_api_key import handler_of
-from broker.runtime.delayed import Deferred
-from protocol.api_keys import ApiKey
-from protocol.codec import decode, encode
-from protocol.errors import ErrorCode, KafkaError
-from protocol.frames import request_bytes
-from protocol.messages import request_class, response_class
-from protocol.messages.end_txn_request import EndTxnRequest
-from protocol.messages.end_txn_response import EndTxnResponse
-from protocol.messages.heartbeat_request import HeartbeatRequest
-from protocol.messages.heartbeat_response import HeartbeatResponse
-from protocol.messages.list_groups_request import ListGroupsRequest
-from protocol.messages.list_groups_response import ListGroupsResponse
-from protocol.struct import Message, Struct
+from odradek.broker.api.context import RequestContext
+from odradek.broker.api.dispatch import Answer
+from odradek.broker.api.error_replies import ERROR_REPLIES, code_for, error_reply
+from odradek.broker.api.served import SERVED
+from odradek.broker.api.transaction_error_replies import TRANSACTION_ERROR_REPLIES
+from odradek.broker.handlers.by_api_key import handler_of
+from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.frames import request_bytes
+from odradek.protocol.messages import request_class, response_class
+from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.messages.end_txn_response import EndTxnResponse
+from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
+from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
+from odradek.protocol.messages.list_groups_request import ListGroupsRequest
+from odradek.protocol.messages.list_groups_response import ListGroupsResponse
+from odradek.protocol.struct import Message, Struct
 from tests.support.clock import ManualClock
 from tests.support.peer import Handler, Peer, dispatcher_with, server_around, server_with
 
@@ -253,7 +253,7 @@ def versions_of(api_key: ApiKey) -> range:
 def test_every_served_api_has_a_handler_in_a_file_of_its_name(api_key: ApiKey) -> None:
     name = api_key.name.lower()
     handler = handler_of(api_key)
-    assert (handler.__module__, handler.__name__) == (f"broker.handlers.{name}", name)
+    assert (handler.__module__, handler.__name__) == (f"odradek.broker.handlers.{name}", name)
 
 
 @pytest.mark.parametrize("api_key", SERVED)

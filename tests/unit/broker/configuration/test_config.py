@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.configuration.config import BrokerConfig, ConfigError, configure, load_config
-from broker.configuration.listeners import Listener
+from odradek.broker.configuration.config import BrokerConfig, ConfigError, configure, load_config
+from odradek.broker.configuration.listeners import Listener
 
 DAY_MS = 86_400_000
 

@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from broker.configuration.loggers import ROOT, PythonLoggers, alter_levels, level_name
-from broker.configuration.resources import Change
-from protocol.errors import ErrorCode, KafkaError
+from odradek.broker.configuration.loggers import ROOT, PythonLoggers, alter_levels, level_name
+from odradek.broker.configuration.resources import Change
+from odradek.protocol.errors import ErrorCode, KafkaError
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.configuration.properties import parse_properties, settings_of_environment
+from odradek.broker.configuration.properties import parse_properties, settings_of_environment
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from broker.api.dispatch import MOST_BITS
-from broker.broker import Broker
-from broker.control.exposition import exposition
-from broker.control.measures import (
+from odradek.broker.api.dispatch import MOST_BITS
+from odradek.broker.broker import Broker
+from odradek.broker.control.exposition import exposition
+from odradek.broker.control.measures import (
     GroupMeasure,
     ListenerMeasure,
     Measures,
@@ -24,12 +24,12 @@ from broker.control.measures import (
     VerificationMeasure,
     partition_measure,
 )
-from broker.control.readiness import readiness
-from broker.coordinators.verification import TransactionalProducer, TransactionSupport, Unverified
-from broker.partitions.partition import Partition
-from protocol.errors import ErrorCode
-from protocol.records import NewRecord, build_batch
-from storage.log import Origin
+from odradek.broker.control.readiness import readiness
+from odradek.broker.coordinators.verification import TransactionalProducer, TransactionSupport, Unverified
+from odradek.broker.partitions.partition import Partition
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records import NewRecord, build_batch
+from odradek.storage.log import Origin
 from tests.support.broker_scene import NOW_MS, BrokerScene
 from tests.support.fake_disk import FakeDisk
 

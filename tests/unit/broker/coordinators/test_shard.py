@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from broker.coordinators.shard import RETRY_TIMER_MS, RecordFormat, Shard
-from broker.runtime.delayed import Deferred
-from protocol.control_records import marker_batch
-from protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from protocol.records import NewRecord, build_batch, read_batch_header, records_of
-from storage.verification import VerificationGuard
+from odradek.broker.coordinators.shard import RETRY_TIMER_MS, RecordFormat, Shard
+from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.control_records import marker_batch
+from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from odradek.protocol.records import NewRecord, build_batch, read_batch_header, records_of
+from odradek.storage.verification import VerificationGuard
 from tests.support.clock import ManualClock, ManualTimers
 
 FULL = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no space left")

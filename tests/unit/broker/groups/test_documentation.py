@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from broker.groups.classic.tables import NEXT, GroupState
+from odradek.broker.groups.classic.tables import NEXT, GroupState
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "groups.md"
 

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from broker.groups.consumer.describe import describe_consumer_group
-from broker.groups.consumer.group import ConsumerGroup
-from broker.groups.core import GroupCore
-from broker.groups.outcome import GroupConfig
-from broker.groups.records import decode_record, encode_record
-from protocol.batch_header import BatchHeader, batches
-from protocol.control_records import read_marker
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_group_describe_response import Assignment, DescribedGroup
-from protocol.messages.group_metadata_value import GroupMetadataValue
-from protocol.messages.offset_commit_value import OffsetCommitValue
-from protocol.messages.offset_fetch_request import OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from protocol.records import NewRecord, build_batch, records_of
-from storage.checkpoints import topic_id_bytes
+from odradek.broker.groups.consumer.describe import describe_consumer_group
+from odradek.broker.groups.consumer.group import ConsumerGroup
+from odradek.broker.groups.core import GroupCore
+from odradek.broker.groups.outcome import GroupConfig
+from odradek.broker.groups.records import decode_record, encode_record
+from odradek.protocol.batch_header import BatchHeader, batches
+from odradek.protocol.control_records import read_marker
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.consumer_group_describe_response import Assignment, DescribedGroup
+from odradek.protocol.messages.group_metadata_value import GroupMetadataValue
+from odradek.protocol.messages.offset_commit_value import OffsetCommitValue
+from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from odradek.protocol.records import NewRecord, build_batch, records_of
+from odradek.storage.checkpoints import topic_id_bytes
 from tests.support.fake_cluster import FakeCluster
 from tests.support.oracle import IS_THERE, directories, dump, dump_kinds, needs_oracle, served, unpack
 

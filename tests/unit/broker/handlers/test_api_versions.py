@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from broker.api.served import SERVED
-from broker.metadata.image import MetadataImage
-from broker.metadata.supported_features import SUPPORTED_FEATURES
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions_request import ApiVersionsRequest
-from protocol.messages.feature_level_record import FeatureLevelRecord
+from odradek.broker.api.served import SERVED
+from odradek.broker.metadata.image import MetadataImage
+from odradek.broker.metadata.supported_features import SUPPORTED_FEATURES
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from tests.support.oracle import ORACLE, needs_oracle
 from tests.support.peer import Handler, Peer, server_with
 

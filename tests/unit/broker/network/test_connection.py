@@ -7,20 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.api.context import RequestContext
-from broker.api.dispatch import Answer
-from broker.network.connection import FIRST_BUFFER_BYTES, GROWTH_FACTOR, MAX_OVERLAPPING_REQUESTS
-from broker.network.limits import ConnectionLimits
-from broker.network.server import RECEIVE_BUFFER_BYTES, Server
-from broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred, NoResponse
-from protocol.api_keys import ApiKey
-from protocol.frames import request_bytes
-from protocol.messages.heartbeat_request import HeartbeatRequest
-from protocol.messages.heartbeat_response import HeartbeatResponse
-from protocol.messages.list_groups_request import ListGroupsRequest
-from protocol.messages.list_groups_response import ListGroupsResponse
-from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.produce_response import ProduceResponse
+from odradek.broker.api.context import RequestContext
+from odradek.broker.api.dispatch import Answer
+from odradek.broker.network.connection import FIRST_BUFFER_BYTES, GROWTH_FACTOR, MAX_OVERLAPPING_REQUESTS
+from odradek.broker.network.limits import ConnectionLimits
+from odradek.broker.network.server import RECEIVE_BUFFER_BYTES, Server
+from odradek.broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred, NoResponse
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.frames import request_bytes
+from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
+from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
+from odradek.protocol.messages.list_groups_request import ListGroupsRequest
+from odradek.protocol.messages.list_groups_response import ListGroupsResponse
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce_response import ProduceResponse
 from tests.support.peer import Handler, Peer, server_with
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")

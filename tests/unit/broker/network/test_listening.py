@@ -5,11 +5,11 @@ import socket
 
 import pytest
 
-from broker.configuration.config import BrokerConfig, configure
-from broker.configuration.listeners import Listener
-from broker.network.limits import ConnectionLimits
-from broker.network.listening import bind_listener, connection_limits
-from broker.runtime.starting import CannotStart
+from odradek.broker.configuration.config import BrokerConfig, configure
+from odradek.broker.configuration.listeners import Listener
+from odradek.broker.network.limits import ConnectionLimits
+from odradek.broker.network.listening import bind_listener, connection_limits
+from odradek.broker.runtime.starting import CannotStart
 
 HERE = Listener("PLAINTEXT", "127.0.0.1", 0)
 

@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from broker.api.context import RequestContext
-from broker.api.dispatch import Answer
-from broker.network.limits import ConnectionLimits
-from broker.network.server import SWEEPS_PER_IDLE_TIME, Server, bind
-from broker.runtime.delayed import Deferred
-from protocol.api_keys import ApiKey
-from protocol.frames import request_bytes
-from protocol.messages.heartbeat_request import HeartbeatRequest
-from protocol.messages.heartbeat_response import HeartbeatResponse
+from odradek.broker.api.context import RequestContext
+from odradek.broker.api.dispatch import Answer
+from odradek.broker.network.limits import ConnectionLimits
+from odradek.broker.network.server import SWEEPS_PER_IDLE_TIME, Server, bind
+from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.frames import request_bytes
+from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
+from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
 from tests.support.clock import ManualTimers
 from tests.support.peer import Handler, server_with
 

@@ -3,8 +3,8 @@
 from types import SimpleNamespace
 from typing import Any
 
-from broker.partitions.housekeeping import NEVER_MS, SLICE_MS, Chore, Housekeeping
-from protocol.errors import ErrorCode, KafkaError
+from odradek.broker.partitions.housekeeping import NEVER_MS, SLICE_MS, Chore, Housekeeping
+from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.support.clock import ManualTimers
 
 

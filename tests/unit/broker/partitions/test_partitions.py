@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from broker.partitions.partition import Partition
-from broker.partitions.registry import Partitions
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.partition_record import PartitionRecord
-from protocol.messages.topic_record import TopicRecord
-from protocol.records import NewRecord, build_batch
+from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.registry import Partitions
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.partition_record import PartitionRecord
+from odradek.protocol.messages.topic_record import TopicRecord
+from odradek.protocol.records import NewRecord, build_batch
 from tests.support.broker_scene import NODE_ID, BrokerScene
 from tests.support.fake_disk import FakeDisk, Fault
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.patterns.re2 import InvalidPattern, Pattern
+from odradek.broker.patterns.re2 import InvalidPattern, Pattern
 
 # Of each: what it matches, and what it does not. Most were put to Kafka 4.3.1 too.
 MATCHES: list[tuple[str, list[str], list[str]]] = [

@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred
-from protocol.errors import ErrorCode, KafkaError
+from odradek.broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred
+from odradek.protocol.errors import ErrorCode, KafkaError
 
 
 def test_who_waits_is_told_when_the_answer_comes() -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.runtime.delayed import Deferred
-from broker.runtime.gather import gather
-from protocol.errors import ErrorCode, KafkaError
+from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.gather import gather
+from odradek.protocol.errors import ErrorCode, KafkaError
 
 
 def failed(index: int, error: KafkaError) -> str:

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from broker.runtime.workers import JobResult, ThreadWorkers, WorkersHere
+from odradek.broker.runtime.workers import JobResult, ThreadWorkers, WorkersHere
 
 
 async def test_the_job_runs_in_another_thread_and_its_end_on_the_loop() -> None:

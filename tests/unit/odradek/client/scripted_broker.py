@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from protocol.api_keys import ApiKey
-from protocol.codec import decode
-from protocol.errors import ErrorCode
-from protocol.frames import read_request_header, response_chunks
-from protocol.messages.api_versions_request import ApiVersionsRequest
-from protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
-from protocol.messages.metadata_response import MetadataResponse
-from protocol.struct import Message
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import decode
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.frames import read_request_header, response_chunks
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
+from odradek.protocol.messages.metadata_response import MetadataResponse
+from odradek.protocol.struct import Message
 
 M = TypeVar("M", bound=Message)
 

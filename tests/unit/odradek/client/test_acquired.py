@@ -6,7 +6,7 @@ import pytest
 
 from odradek.client.sharing.acquired import GAP, OPEN, AcquiredRange, AcquiredRecords, Sending, ranges_of
 from odradek.client.values import AcknowledgeType, TopicPartition
-from protocol.topic_partition import TopicIdPartition
+from odradek.protocol.topic_partition import TopicIdPartition
 
 TOPIC, OTHER = bytes(15) + b"\1", bytes(15) + b"\2"
 P = TopicPartition("t", 0)

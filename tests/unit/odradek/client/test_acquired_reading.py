@@ -7,7 +7,7 @@ import pytest
 from odradek.client.sharing.acquired import GAP, OPEN, REJECT, RELEASE
 from odradek.client.sharing.acquired_reading import MOST_OFFSETS, Acquired, read_acquired
 from odradek.client.values import TopicPartition
-from protocol.batch_header import (
+from odradek.protocol.batch_header import (
     HEADER_BYTES,
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
@@ -15,9 +15,9 @@ from protocol.batch_header import (
     NO_SEQUENCE,
     seal_batch,
 )
-from protocol.control_records import marker_batch
-from protocol.messages.share_fetch_response import AcquiredRecords
-from protocol.records import append_record
+from odradek.protocol.control_records import marker_batch
+from odradek.protocol.messages.share_fetch_response import AcquiredRecords
+from odradek.protocol.records import append_record
 
 P = TopicPartition("jobs", 3)
 

@@ -16,7 +16,7 @@ from odradek.client.consuming.assignors import (
     subscription_of,
 )
 from odradek.client.values import TopicPartition
-from protocol.errors import MalformedMessage
+from odradek.protocol.errors import MalformedMessage
 
 
 def on(topic: str, *indexes: int) -> list[TopicPartition]:

@@ -10,10 +10,10 @@ import pytest
 from odradek.client.errors import ClientError, FatalError, RetriableError
 from odradek.client.network.cluster import Cluster, CoordinatorType, Leader, parse_addresses
 from odradek.client.values import TopicPartition
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.find_coordinator_response import FindCoordinatorResponse
-from protocol.messages.metadata_response import (
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.find_coordinator_response import FindCoordinatorResponse
+from odradek.protocol.messages.metadata_response import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,

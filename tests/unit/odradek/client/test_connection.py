@@ -8,12 +8,12 @@ import pytest
 
 from odradek.client.errors import ClientError, RetriableError
 from odradek.client.network.connection import Connection
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.end_txn_request import EndTxnRequest
-from protocol.messages.end_txn_response import EndTxnResponse
-from protocol.messages.metadata_request import MetadataRequest
-from protocol.messages.metadata_response import MetadataResponse, MetadataResponseTopic
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.messages.end_txn_response import EndTxnResponse
+from odradek.protocol.messages.metadata_request import MetadataRequest
+from odradek.protocol.messages.metadata_response import MetadataResponse, MetadataResponseTopic
 from tests.unit.odradek.client.scripted_broker import (
     NEWEST_METADATA,
     Answers,

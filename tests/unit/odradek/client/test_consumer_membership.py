@@ -9,8 +9,8 @@ from odradek.client.consuming.consumer_membership import (
     Interest,
 )
 from odradek.client.consuming.heartbeats import Step
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_group_heartbeat_response import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.consumer_group_heartbeat_response import (
     Assignment,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,

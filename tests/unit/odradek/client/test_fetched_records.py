@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from odradek.client.consuming.fetched import FetchedRecords
 from odradek.client.values import TopicPartition
-from protocol.control_records import marker_batch
-from protocol.errors import MalformedMessage
-from protocol.messages.fetch_response import AbortedTransaction
-from protocol.records import NewRecord, batches, build_batch, read_batch_header
+from odradek.protocol.control_records import marker_batch
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.messages.fetch_response import AbortedTransaction
+from odradek.protocol.records import NewRecord, batches, build_batch, read_batch_header
 
 ORDERS = TopicPartition("orders", 0)
 ALL = 1_000

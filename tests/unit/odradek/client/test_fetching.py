@@ -9,34 +9,34 @@ from dataclasses import dataclass, field
 import pytest
 
 from odradek.client import AuthorizationFailed, ClientError, Consumer, OffsetOutOfRange, TopicPartition
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
-from protocol.messages.fetch_request import FetchRequest
-from protocol.messages.fetch_response import (
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
+from odradek.protocol.messages.fetch_request import FetchRequest
+from odradek.protocol.messages.fetch_response import (
     AbortedTransaction,
     FetchableTopicResponse,
     FetchResponse,
     PartitionData,
 )
-from protocol.messages.list_offsets_request import ListOffsetsRequest
-from protocol.messages.list_offsets_response import (
+from odradek.protocol.messages.list_offsets_request import ListOffsetsRequest
+from odradek.protocol.messages.list_offsets_response import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from protocol.messages.metadata_response import (
+from odradek.protocol.messages.metadata_response import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from protocol.messages.offset_for_leader_epoch_response import (
+from odradek.protocol.messages.offset_for_leader_epoch_response import (
     EpochEndOffset,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from protocol.records import NewRecord, build_batch
+from odradek.protocol.records import NewRecord, build_batch
 from tests.unit.odradek.client.scripted_broker import Request, scripted
 
 T = TopicPartition("t", 0)

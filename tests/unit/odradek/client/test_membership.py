@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.client.consuming.membership import NO_GENERATION, NO_MEMBER, Asked, Membership, Next
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 
 def stable() -> Membership:

@@ -13,7 +13,7 @@ from odradek.client.consuming.positions import (
 )
 from odradek.client.errors import ClientError, IllegalState
 from odradek.client.values import OffsetAndMetadata, TopicPartition
-from protocol.records import NewRecord, build_batch
+from odradek.protocol.records import NewRecord, build_batch
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 PLENTY = 1 << 20

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from odradek.client.consuming.record_reading import records_in
 from odradek.client.values import ConsumerRecord
-from protocol.batch_header import HEADER_BYTES, pack_batch, read_batch_header
-from protocol.compression import Compression
-from protocol.errors import MalformedMessage
-from protocol.records import NewRecord, build_batch, records_of
+from odradek.protocol.batch_header import HEADER_BYTES, pack_batch, read_batch_header
+from odradek.protocol.compression import Compression
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.records import NewRecord, build_batch, records_of
 
 BYTES = st.none() | st.binary(max_size=300)
 HEADERS = st.lists(st.tuples(st.text(max_size=5), BYTES), max_size=3).map(tuple)

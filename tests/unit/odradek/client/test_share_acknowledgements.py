@@ -26,21 +26,21 @@ from odradek.client import (
 )
 from odradek.client.producing.share_acknowledgements import acknowledgements, staging_verdict
 from odradek.client.producing.verdicts import Verdict
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
-from protocol.messages.end_txn_request import EndTxnRequest
-from protocol.messages.end_txn_response import EndTxnResponse
-from protocol.messages.find_coordinator_response import FindCoordinatorResponse
-from protocol.messages.init_producer_id_response import InitProducerIdResponse
-from protocol.messages.metadata_response import (
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
+from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.messages.end_txn_response import EndTxnResponse
+from odradek.protocol.messages.find_coordinator_response import FindCoordinatorResponse
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.protocol.messages.metadata_response import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from protocol.messages.txn_share_acknowledge_request import TxnShareAcknowledgeRequest
-from protocol.messages.txn_share_acknowledge_response import (
+from odradek.protocol.messages.txn_share_acknowledge_request import TxnShareAcknowledgeRequest
+from odradek.protocol.messages.txn_share_acknowledge_response import (
     PartitionData,
     TxnShareAcknowledgeResponse,
     TxnShareAcknowledgeTopicResponse,

@@ -16,23 +16,23 @@ from odradek.client.network.cluster import Cluster
 from odradek.client.sharing.share_leader import Fetched, ShareLeader
 from odradek.client.sharing.share_requests import AcquireMode, ShareSettings
 from odradek.client.values import AcknowledgeType, ShareRecord, TopicPartition
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
-from protocol.messages.metadata_response import MetadataResponse, MetadataResponseBroker
-from protocol.messages.share_acknowledge_request import ShareAcknowledgeRequest
-from protocol.messages.share_acknowledge_response import PartitionData as Acknowledgement
-from protocol.messages.share_acknowledge_response import ShareAcknowledgeResponse, ShareAcknowledgeTopicResponse
-from protocol.messages.share_fetch_request import ShareFetchRequest
-from protocol.messages.share_fetch_response import (
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
+from odradek.protocol.messages.metadata_response import MetadataResponse, MetadataResponseBroker
+from odradek.protocol.messages.share_acknowledge_request import ShareAcknowledgeRequest
+from odradek.protocol.messages.share_acknowledge_response import PartitionData as Acknowledgement
+from odradek.protocol.messages.share_acknowledge_response import ShareAcknowledgeResponse, ShareAcknowledgeTopicResponse
+from odradek.protocol.messages.share_fetch_request import ShareFetchRequest
+from odradek.protocol.messages.share_fetch_response import (
     AcquiredRecords,
     PartitionData,
     ShareFetchableTopicResponse,
     ShareFetchResponse,
 )
-from protocol.records import NewRecord, build_batch
-from protocol.struct import Message
-from protocol.topic_partition import TopicIdPartition
+from odradek.protocol.records import NewRecord, build_batch
+from odradek.protocol.struct import Message
+from odradek.protocol.topic_partition import TopicIdPartition
 from tests.unit.odradek.client.scripted_broker import Request, ScriptedBroker, scripted
 
 E = ErrorCode

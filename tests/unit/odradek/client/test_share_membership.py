@@ -6,9 +6,13 @@ import pytest
 
 from odradek.client.consuming.heartbeats import Step
 from odradek.client.sharing.share_membership import FIRST_INTERVAL_MS, HASTY_HEARTBEATS, ShareMembership
-from protocol.errors import ErrorCode
-from protocol.messages.share_group_heartbeat_response import Assignment, ShareGroupHeartbeatResponse, TopicPartitions
-from protocol.topic_partition import TopicIdPartition
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.share_group_heartbeat_response import (
+    Assignment,
+    ShareGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from odradek.protocol.topic_partition import TopicIdPartition
 
 TOPIC = bytes(15) + b"\1"
 INTERVAL_MS = 5_000

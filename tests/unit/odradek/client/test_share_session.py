@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import pytest
 
 from odradek.client.sharing.share_session import LAST_EPOCH, Named, ShareSession
-from protocol.errors import ErrorCode
-from protocol.topic_partition import TopicIdPartition
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.topic_partition import TopicIdPartition
 
 A, B, C = (TopicIdPartition(bytes(15) + b"\1", index) for index in range(3))
 

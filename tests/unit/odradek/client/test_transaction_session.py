@@ -16,20 +16,20 @@ from odradek.client.producing.producer_batch import Identity
 from odradek.client.producing.transaction import Call, TxnState
 from odradek.client.producing.transaction_session import TransactionSession
 from odradek.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
-from protocol.messages.end_txn_response import EndTxnResponse
-from protocol.messages.find_coordinator_response import FindCoordinatorResponse
-from protocol.messages.init_producer_id_request import InitProducerIdRequest
-from protocol.messages.init_producer_id_response import InitProducerIdResponse
-from protocol.messages.metadata_response import MetadataResponse, MetadataResponseBroker
-from protocol.messages.txn_offset_commit_response import (
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
+from odradek.protocol.messages.end_txn_response import EndTxnResponse
+from odradek.protocol.messages.find_coordinator_response import FindCoordinatorResponse
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.protocol.messages.metadata_response import MetadataResponse, MetadataResponseBroker
+from odradek.protocol.messages.txn_offset_commit_response import (
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from protocol.struct import Message
+from odradek.protocol.struct import Message
 from tests.unit.odradek.client.scripted_broker import Request, ScriptedBroker, scripted
 
 E, S = ErrorCode, TxnState

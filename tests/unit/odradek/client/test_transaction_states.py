@@ -14,7 +14,7 @@ from odradek.client.producing.transaction import (
     next_state,
 )
 from odradek.client.producing.verdicts import Verdict
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 S = TxnState
 PREPARED, OTHER = PreparedTxnState(42, 10), PreparedTxnState(42, 9)

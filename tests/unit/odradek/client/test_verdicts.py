@@ -4,8 +4,8 @@ import pytest
 
 from odradek.client.errors import AbortableError, AuthorizationFailed, ClientError, ProducerFenced, RetriableError
 from odradek.client.producing.verdicts import Verdict, as_exception, verdict
-from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
 
 # By API: the numbers of the codes that are retried, that abort, that are fatal.
 TABLE = {

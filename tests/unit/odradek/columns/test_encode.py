@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from odradek.columns import encode, read_headers, read_records
 from odradek.columns.records import HEADERS_TYPE
-from protocol.batch_header import HEADER_BYTES, crc_ok, read_batch_header
-from protocol.record_walk import survey_records
-from protocol.records import Compression, Record, records_of
+from odradek.protocol.batch_header import HEADER_BYTES, crc_ok, read_batch_header
+from odradek.protocol.record_walk import survey_records
+from odradek.protocol.records import Compression, Record, records_of
 
 CELLS = st.none() | st.binary(max_size=200)
 HEADERS = st.none() | st.lists(

@@ -1,11 +1,11 @@
-"""One row per batch, equal to what `protocol.batch_header` reads of it."""
+"""One row per batch, equal to what `odradek.protocol.batch_header` reads of it."""
 
 import pytest
 
 from odradek.columns import HEADER_SCHEMA, read_headers
-from protocol.control_records import marker_batch
-from protocol.errors import MalformedMessage
-from protocol.records import Compression, NewRecord, batches, build_batch
+from odradek.protocol.control_records import marker_batch
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.records import Compression, NewRecord, batches, build_batch
 
 
 def test_rows_are_the_headers() -> None:

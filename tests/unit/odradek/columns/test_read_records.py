@@ -1,4 +1,4 @@
-"""Record batches read as columns hold what `protocol.records` reads from them one record at a time."""
+"""Record batches read as columns hold what `odradek.protocol.records` reads from them one record at a time."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from odradek.columns import AbortedTransaction, read_records
 from odradek.columns.visible import CorruptBatch
-from protocol.batch_header import HEADER_BYTES, batches
-from protocol.control_records import marker_batch
-from protocol.errors import MalformedMessage
-from protocol.records import Compression, NewRecord, build_batch, records_of
+from odradek.protocol.batch_header import HEADER_BYTES, batches
+from odradek.protocol.control_records import marker_batch
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.records import Compression, NewRecord, build_batch, records_of
 from tests.support.oracle import directories, needs_oracle, unpack
 
 TIMESTAMPS = st.integers(0, 2**42)

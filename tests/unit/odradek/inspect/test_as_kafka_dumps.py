@@ -10,7 +10,7 @@ import pytest
 
 from odradek.inspect.entries import Damage, Entry
 from odradek.inspect.files import files_below, recognised
-from protocol.schema import snake_case
+from odradek.protocol.schema import snake_case
 from tests.support.oracle import IS_THERE, directories, dump, dump_kinds, needs_oracle, unpack
 
 NAMES = directories() if IS_THERE else []

@@ -9,26 +9,26 @@ import pytest
 
 from odradek.cli import main
 from odradek.inspect.command import DAMAGED, GOOD, MISUNDERSTOOD, inspect
-from protocol.batch_header import HEADER_BYTES
-from protocol.codec import encode
-from protocol.control_records import leader_change_batch, marker_batch
-from protocol.frames import request_bytes, response_chunks
-from protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
-from protocol.messages.metadata_response import MetadataResponse
-from protocol.messages.transaction_log_key import TransactionLogKey
-from protocol.messages.transaction_log_value import PartitionsSchema, TransactionLogValue
-from protocol.records import Compression, NewRecord, assign, build_batch
-from storage.checkpoints import (
+from odradek.protocol.batch_header import HEADER_BYTES
+from odradek.protocol.codec import encode
+from odradek.protocol.control_records import leader_change_batch, marker_batch
+from odradek.protocol.frames import request_bytes, response_chunks
+from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.metadata_response import MetadataResponse
+from odradek.protocol.messages.transaction_log_key import TransactionLogKey
+from odradek.protocol.messages.transaction_log_value import PartitionsSchema, TransactionLogValue
+from odradek.protocol.records import Compression, NewRecord, assign, build_batch
+from odradek.storage.checkpoints import (
     MetaProperties,
     encode_epochs,
     encode_meta_properties,
     encode_offsets,
     encode_partition_metadata,
 )
-from storage.index import OffsetIndex, TimeIndex
-from storage.producer_snapshot import encode_snapshot
-from storage.producer_state import CachedBatch, ProducerEntry
-from storage.txn_index import AbortedTxn, TxnIndex
+from odradek.storage.index import OffsetIndex, TimeIndex
+from odradek.storage.producer_snapshot import encode_snapshot
+from odradek.storage.producer_state import CachedBatch, ProducerEntry
+from odradek.storage.txn_index import AbortedTxn, TxnIndex
 
 SEGMENT = f"{0:020d}.log"
 

@@ -1,0 +1,113 @@
+"""The request context: what a handler knows besides the request, such as the connection, the principal and the time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from odradek.broker.api.authorization import Operation, ResourceType
+from odradek.protocol.api_keys import ApiKey
+
+
+class Authorizer(Protocol):
+    def require(
+        self, principal: str, client_host: str, operation: Operation, resource: ResourceType, name: str
+    ) -> None:
+        """Returns, or raises the `KafkaError` that Kafka gives for this resource."""
+
+
+class AllowAll:
+    """No authorizer configured: as Kafka, everybody may do everything."""
+
+    def require(
+        self, principal: str, client_host: str, operation: Operation, resource: ResourceType, name: str
+    ) -> None:
+        return None
+
+
+@dataclass(slots=True)
+class ConnectionInfo:
+    """What is known of a peer for as long as it stays connected."""
+
+    connection_id: int
+    client_host: str
+    client_port: int
+    listener: str = "PLAINTEXT"
+    principal: str = "User:ANONYMOUS"
+    # Told by ApiVersions v3+; Kafka's word for a client that never said.
+    client_software_name: str = "unknown"
+    client_software_version: str = "unknown"
+    _on_close: list[Callable[[], None]] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """No two connections of this process have the same."""
+        return self.listener, self.connection_id
+
+    def when_closed(self, action: Callable[[], None]) -> None:
+        """`action` runs once, after the requests that were in flight have been given up."""
+        self._on_close.append(action)
+
+    def closed(self) -> None:
+        actions, self._on_close = self._on_close, []
+        for action in actions:
+            action()
+
+
+class RequestContext:
+    """One request's circumstances; `now_ms` is the wall clock when its last byte was there."""
+
+    __slots__ = ("api_key", "api_version", "authorizer", "client_id", "connection", "correlation_id", "now_ms")
+
+    def __init__(
+        self,
+        api_key: ApiKey,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        now_ms: int,
+        connection: ConnectionInfo,
+        authorizer: Authorizer,
+    ) -> None:
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.now_ms = now_ms
+        self.connection = connection
+        self.authorizer = authorizer
+
+    @property
+    def connection_id(self) -> int:
+        return self.connection.connection_id
+
+    @property
+    def client_host(self) -> str:
+        return self.connection.client_host
+
+    @property
+    def client_software_name(self) -> str:
+        return self.connection.client_software_name
+
+    @property
+    def client_software_version(self) -> str:
+        return self.connection.client_software_version
+
+    @property
+    def listener(self) -> str:
+        return self.connection.listener
+
+    @property
+    def principal(self) -> str:
+        return self.connection.principal
+
+    def require(self, operation: Operation, resource: ResourceType, name: str) -> None:
+        """Raises the resource's AUTHORIZATION_FAILED unless the principal may do this."""
+        self.authorizer.require(self.connection.principal, self.connection.client_host, operation, resource, name)
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.api_key.name} v{self.api_version} correlation_id={self.correlation_id} client_id={self.client_id!r}"
+            f" from {self.connection.client_host}:{self.connection.client_port}"
+        )

@@ -1,0 +1,310 @@
+"""Dispatch: from a frame to the handler of its API, and from the handler's response to bytes.
+
+A handler lives in `odradek/broker/handlers/<api key in lower case>.py` as a function of the same name:
+
+    def metadata(request: MetadataRequest, context: RequestContext, broker: Broker) -> MetadataResponse
+
+It returns the response, a `Deferred` of it (parked), a coroutine (cold paths only: it costs a task), or `NO_RESPONSE`.
+It may raise `KafkaError` for the whole request. The error is translated here, once, and
+`odradek.broker.api.error_replies` knows its form in each API. `odradek.broker.api.served` lists the APIs and versions
+that are served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from struct import Struct as Packing
+from time import perf_counter
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+from odradek.broker.api.context import AllowAll, Authorizer, ConnectionInfo, RequestContext
+from odradek.broker.api.served import SERVED, Served
+from odradek.broker.runtime.clock import Clock
+from odradek.broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred, NoResponse, Parked
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import reader
+from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from odradek.protocol.frames import read_client_id, request_header_version, response_writer
+from odradek.protocol.messages import request_class, response_class
+from odradek.protocol.struct import Buffer, Message
+
+log = logging.getLogger("odradek.dispatch")
+
+KEY_AND_VERSION = Packing(">hh")
+MOST_BITS = 64  # of a time in µs
+REQUEST_START = Packing(">Iih")  # API key and version in one number, correlation id, size of the client id
+
+B = TypeVar("B")  # what handlers get as `broker`
+Answer: TypeAlias = Message | NoResponse | Deferred[Any] | Coroutine[Any, Any, Message | NoResponse]
+HandlerCall: TypeAlias = Callable[[Any, RequestContext, B], Answer]
+
+
+class TimedReply(Parked, Protocol):
+    """A parked reply that adds its times to the counters of its `Route` when it is answered."""
+
+    started_s: float
+    parked_s: float
+
+
+class FastPath(Protocol):
+    """A quicker way for the ordinary requests of one version of an API; it refuses nothing (docs/adr/0012)."""
+
+    def begin(self, frame: Buffer, correlation_id: int, client_id_size: int) -> TimedReply | None:
+        """None where the general way has to be taken; then nothing has happened yet that it would not do again."""
+
+
+class Route(Generic[B]):
+    """One version of one API: from a frame to the handler. Made at its first request.
+
+    Keeps the counters behind `/metrics`: requests and their bytes, how long they took until they were
+    answered or parked (`local_s`), how long the parked ones then waited (`remote_s`), and how many of the answered ones
+    took so long in all: those of `answered_in[n]` less than 2 to the power of n µs, and not less than half of that.
+    """
+
+    __slots__ = (
+        "answered_in",
+        "api_key",
+        "call",
+        "encode",
+        "fast_path",
+        "has_tags",
+        "key",
+        "local_s",
+        "read",
+        "remote_s",
+        "request_bytes",
+        "requests",
+        "version",
+        "waits_for_others",
+    )
+
+    def __init__(self, api_key: ApiKey, version: int, served: Served, call: HandlerCall[B]) -> None:
+        self.api_key = api_key
+        self.key = api_key.value
+        self.version = version
+        self.call = call
+        self.waits_for_others = served.waits_for_others
+        self.has_tags = request_header_version(self.key, version) == 2
+        self.requests = self.request_bytes = 0
+        self.fast_path: FastPath | None = None
+        self.local_s = self.remote_s = 0.0
+        self.answered_in = [0] * MOST_BITS
+        if served.serves(version):
+            self.read = reader(request_class(self.key), version)
+            self.encode = response_writer(self.key, response_class(self.key), version)
+        else:  # ApiVersions in a version of the future
+            self.read = _unread
+            self.encode = response_writer(self.key, response_class(self.key), 0)
+
+
+class Exchange(RequestContext, Generic[B]):
+    """A request whose answer is not there yet, with what it takes to give it."""
+
+    __slots__ = ("_dispatcher", "_request", "_route", "deferred", "parked_s", "size_bytes", "started_s")
+
+    deferred: Deferred[Message]
+    started_s: float  # when it came; of the counter that `Route.local_s` sums up
+    parked_s: float
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher[B],
+        route: Route[B],
+        correlation_id: int,
+        client_id: str | None,
+        now_ms: int,
+        connection: ConnectionInfo,
+        size_bytes: int,
+    ) -> None:
+        self.api_key = route.api_key
+        self.api_version = route.version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.now_ms = now_ms
+        self.connection = connection
+        self.authorizer = dispatcher.authorizer
+        self.size_bytes = size_bytes  # of the frame
+        self._dispatcher = dispatcher
+        self._route = route
+
+    @property
+    def overlapping_key(self) -> int | None:
+        """The API key of the requests that need not wait for this answer."""
+        return self._route.key if self.deferred.overlaps else None
+
+    @property
+    def waits_for_others(self) -> bool:
+        return self._route.waits_for_others
+
+    @property
+    def is_done(self) -> bool:
+        return self.deferred.is_done
+
+    def when_done(self, action: Callable[[object], None]) -> None:
+        self.deferred.when_done(action)
+
+    def abandon(self) -> None:
+        self.deferred.abandon()
+
+    def chunks(self) -> list[Buffer]:
+        """The answer in bytes, once `deferred` is done; empty where there is none. Raises CloseConnection."""
+        route, now_s = self._route, perf_counter()
+        route.remote_s += now_s - self.parked_s
+        route.answered_in[int((now_s - self.started_s) * 1e6).bit_length()] += 1
+        try:
+            answer = self.deferred.outcome()
+        except Exception as error:
+            answer = self._dispatcher.error_answer(error, self._request, self)
+        return self._encoded(answer)
+
+    def begin(self, frame: Buffer, position: int) -> list[Buffer] | Exchange[B]:
+        """The answer, or this, when it is parked. Raises MalformedMessage, CloseConnection."""
+        route, dispatcher = self._route, self._dispatcher
+        self._request = request = route.read(frame, position)[0]
+        try:
+            answer = route.call(request, self, dispatcher.broker)
+        except Exception as error:
+            answer = dispatcher.error_answer(error, request, self)
+        if isinstance(answer, Deferred):
+            self.deferred = answer
+            return self
+        if isinstance(answer, Message) or answer is NO_RESPONSE:
+            return self._encoded(answer)
+        self.deferred = dispatcher.run(answer)
+        return self
+
+    def _encoded(self, answer: Message | NoResponse) -> list[Buffer]:
+        if answer is NO_RESPONSE:
+            return []
+        encode = self._route.encode
+        try:
+            return encode(self.correlation_id, answer)
+        except Exception as error:
+            return encode(self.correlation_id, self._dispatcher.error_answer(error, self._request, self))
+
+
+class Dispatcher(Generic[B]):
+    """From a frame to its answer.
+
+    broker        what handlers get
+    handler_of    finds the handler of an API at its first request, so that starting up does not import them all
+    fast_path_of  finds the fast path of a route; None where it has none
+    """
+
+    def __init__(
+        self,
+        broker: B,
+        clock: Clock,
+        handler_of: Callable[[ApiKey], HandlerCall[B]],
+        *,
+        fast_path_of: Callable[[Route[B], Dispatcher[B]], FastPath | None] | None = None,
+        served: Mapping[ApiKey, Served] = SERVED,
+        authorizer: Authorizer | None = None,
+    ) -> None:
+        self.broker = broker
+        self.authorizer = authorizer if authorizer is not None else AllowAll()
+        self.now_ms = clock.now_ms
+        self.errors: dict[tuple[ApiKey, ErrorCode], int] = {}  # how often a whole request was refused, and why
+        # Of those whose handlers go on using the bytes of a frame, so that these must not be overwritten.
+        self.keeping_keys = frozenset(key.value for key, one in served.items() if one.keeps_frame)
+        self._handler_of = handler_of
+        self._fast_path_of = fast_path_of
+        self._served = {key.value: (key, one) for key, one in served.items()}
+        self._routes: dict[int, Route[B]] = {}  # by API key and version, as they begin a request together
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, frame: Buffer, connection: ConnectionInfo) -> list[Buffer] | Parked:
+        """Handle one request. Raises MalformedMessage or CloseConnection where Kafka hangs up."""
+        started_s = perf_counter()
+        size_bytes = len(frame)
+        if size_bytes < REQUEST_START.size:
+            raise MalformedMessage(f"a request of {size_bytes} bytes")
+        kind, correlation_id, client_id_size = REQUEST_START.unpack_from(frame)
+        route = self._routes.get(kind) or self.find_route(frame, kind)
+        reply: list[Buffer] | Parked
+        fast_path = route.fast_path
+        quick = fast_path.begin(frame, correlation_id, client_id_size) if fast_path is not None else None
+        if quick is not None:
+            quick.started_s = started_s
+            quick.parked_s = ended_s = perf_counter()
+            reply = quick
+        else:
+            client_id, position = read_client_id(frame, client_id_size, route.has_tags)
+            exchange = Exchange(self, route, correlation_id, client_id, self.now_ms(), connection, size_bytes)
+            reply = exchange.begin(frame, position)
+            exchange.started_s = started_s
+            exchange.parked_s = ended_s = perf_counter()
+            if isinstance(reply, list):
+                route.answered_in[int((ended_s - started_s) * 1e6).bit_length()] += 1
+        route.requests += 1
+        route.request_bytes += size_bytes
+        route.local_s += ended_s - started_s
+        return reply
+
+    @property
+    def routes(self) -> Iterable[Route[B]]:
+        """What has been asked for so far, by API and version."""
+        return self._routes.values()
+
+    def find_route(self, frame: Buffer, kind: int) -> Route[B]:
+        number, version = KEY_AND_VERSION.unpack_from(frame)
+        api_key, served = self._served.get(number, (None, None))
+        if api_key is None or served is None:
+            raise MalformedMessage(f"it asked for API key {number}, which is not served")
+        if served.serves(version):
+            route = Route(api_key, version, served, self._handler_of(api_key))
+            if self._fast_path_of is not None:
+                route.fast_path = self._fast_path_of(route, self)
+            self._routes[kind] = route
+            return route
+        if api_key is not ApiKey.API_VERSIONS:
+            raise MalformedMessage(f"it asked for {api_key.name} v{version}, which is not served")
+        refuse: HandlerCall[B] = _refuse_api_versions
+        return Route(api_key, version, served, refuse)  # not kept: there are too many such versions
+
+    def error_answer(self, error: Exception, request: Message, context: RequestContext) -> Message:
+        """What the client is told when its whole request failed."""
+        from odradek.broker.api.error_replies import code_for, error_reply  # here: most brokers live long without it
+
+        match error:
+            case CloseConnection():
+                raise error
+            case KafkaError():
+                code, message = code_for(context.api_key, context.api_version, error.code), error.message
+            case _:
+                log.error("bug while answering %r with %r", context, request, exc_info=error)
+                code, message = ErrorCode.UNKNOWN_SERVER_ERROR, None
+        self.errors[context.api_key, code] = self.errors.get((context.api_key, code), 0) + 1
+        return error_reply(context.api_key, context.api_version, request, code, message)
+
+    def run(self, coroutine: Coroutine[Any, Any, Message | NoResponse]) -> Deferred[Message]:
+        """A task for a handler that takes its time."""
+        deferred: Deferred[Message] = Deferred()
+
+        async def answer() -> None:
+            try:
+                deferred.resolve(await coroutine)
+            except Exception as error:
+                deferred.fail(error)
+
+        # Kept: the loop alone would let a running task be collected. Not cancelled when the client goes: a topic that
+        # was asked for is made.
+        task = asyncio.get_running_loop().create_task(answer())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return deferred
+
+
+def _unread(data: Buffer, position: int) -> tuple[None, int]:
+    return None, position
+
+
+def _refuse_api_versions(request: None, context: RequestContext, broker: object) -> Message:
+    """KIP-511: a client that speaks a newer ApiVersions learns from a version 0 body what to ask with."""
+    from odradek.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
+
+    served = SERVED[ApiKey.API_VERSIONS]
+    row = ApiVersion(api_key=ApiKey.API_VERSIONS.value, min_version=served.min_version, max_version=served.max_version)
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION.value, api_keys=[row])

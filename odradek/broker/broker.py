@@ -1,0 +1,311 @@
+"""What a broker holds, in which order its parts come to life, and in which they end. `serving.py` lets clients in.
+
+open:  lock the data directory → metadata log → partitions; `begin`: coordinators, housekeeping
+close: housekeeping → coordinators → write, sync → mark of a clean shutdown
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.configuration.listeners import advertise
+from odradek.broker.coordinators.producer_ids import ProducerIds
+from odradek.broker.coordinators.two_phase import TwoPhaseProducers
+from odradek.broker.metadata.cluster_metadata import ClusterMetadata
+from odradek.broker.metadata.loading import CorruptMetadata
+from odradek.broker.metadata.topic_creation import TopicCreation
+from odradek.broker.partitions.discards import Discards
+from odradek.broker.partitions.group_commit import AppendFlush, SyncRounds
+from odradek.broker.partitions.registry import Partitions
+from odradek.broker.runtime.clock import LoopTimers, SystemClock
+from odradek.broker.runtime.starting import CannotStart
+from odradek.broker.runtime.uuids import random_uuid
+from odradek.broker.runtime.workers import ThreadWorkers
+from odradek.protocol.errors import KafkaError
+from odradek.protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from odradek.storage.checkpoints import topic_id_text
+from odradek.storage.disk import DirectoryInUse, RealDisk
+from odradek.storage.log_directory import Identity, LogDirectory, WrongDirectory
+from odradek.storage.tail_cache import TailCache
+
+if TYPE_CHECKING:
+    from odradek.broker.configuration.config import BrokerConfig
+    from odradek.broker.configuration.listeners import Listener
+    from odradek.broker.coordinators.group_coordinator import GroupCoordinator
+    from odradek.broker.coordinators.share_coordinator import ShareCoordinator
+    from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
+    from odradek.broker.coordinators.transaction_markers import LocalMarkerWriter
+    from odradek.broker.coordinators.verification import Verifier
+    from odradek.broker.fetch.sessions import FetchSessions
+    from odradek.broker.metadata.image import TopicImage
+    from odradek.broker.partitions.housekeeping import Housekeeping
+    from odradek.broker.sharing.markers import ShareMarkers
+    from odradek.broker.sharing.shares import Shares
+
+WORKER_THREADS = 4
+HOUSEKEEPING_AFTER_MS = 500  # so that its import does not stand in the way of the first requests
+LOCAL_HOST = "localhost"  # what clients are told where the configuration names no host: one machine is what this is for
+
+
+class Broker:
+    """What handlers reach for.
+
+    `open` and `begin` bring it up, `close` takes it down; in between only the metadata log changes what there is.
+    """
+
+    cluster_id: str
+    bound: tuple[Listener, ...]  # where it listens: with the real ports, and a host that one can connect to
+    advertised: tuple[Listener, ...]  # where clients are told to find it
+    log_directory: LogDirectory
+    metadata: ClusterMetadata
+    partitions: Partitions
+    producer_ids: ProducerIds
+    two_phase: TwoPhaseProducers
+
+    def __init__(self, config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> None:
+        self.config = config
+        self.loop = loop
+        self.clock = SystemClock()
+        self.timers = LoopTimers(loop)
+        self.workers = ThreadWorkers(loop, WORKER_THREADS)
+        self.housekeeping: Housekeeping | None = None
+        self._disk = RealDisk()
+        self._flush = AppendFlush(loop.call_soon)
+        self._syncs = SyncRounds(self.workers)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def open(self, ports: Mapping[str, int]) -> None:
+        """ports: by the name of each listener, the one that it is bound to.
+
+        Raises CannotStart, OSError, KafkaError; nothing of it is left running then.
+        """
+        config = self.config
+        self.log_directory = self._open_log_directory()
+        self.cluster_id = self.log_directory.meta.cluster_id
+        self.bound = advertise(config.serving, None, ports, lambda: LOCAL_HOST)
+        self.advertised = config.advertised(ports, lambda: LOCAL_HOST)
+        self._open_metadata()
+        self._open_partitions()
+        self.auto_creation = TopicCreation(self.metadata, config, random_uuid)
+        self.metadata.add_listener(self)
+
+    def begin(self) -> None:
+        """What runs of its own accord, once clients are let in."""
+        topics = self.metadata.image.topics
+        if GROUP_OFFSETS in topics:
+            self.loop.call_soon(lambda: self.groups)
+        if TRANSACTION_STATE in topics:
+            self.loop.call_soon(lambda: self.transactions)
+        if SHARE_GROUP_STATE in topics:
+            self.loop.call_soon(lambda: self.share_coordinator)
+        self._housekeeping_timer = self.timers.after(HOUSEKEEPING_AFTER_MS, self._start_housekeeping)
+
+    def end_housekeeping(self) -> None:
+        self._housekeeping_timer.cancel()
+        if self.housekeeping is not None:
+            self.housekeeping.stop()
+
+    async def close(self) -> None:
+        """Once no requests come any more.
+
+        Raises LogWriteFailed, OSError where the log could not be left clean; the next start then reads it again.
+        """
+        if self.has_started("shares"):
+            self.shares.stop()
+        if self.has_started("share_coordinator"):
+            self.share_coordinator.stop()
+        if self.has_started("transactions"):
+            self.transactions.stop()
+        if self.has_started("groups"):
+            self.groups.stop()
+        self._flush.flush()
+        self.workers.close()
+        await asyncio.sleep(0)  # what the threads have ended is settled on the loop
+        self.metadata.close()
+        self.log_directory.close(broker_epoch=self.metadata.broker_epoch)
+
+    @cached_property
+    def fetch_sessions(self) -> FetchSessions:
+        from random import randint
+
+        from odradek.broker.fetch.sessions import MAX_SESSION_ID, FetchSessions
+
+        slots = self.config.max_incremental_fetch_session_cache_slots
+        return FetchSessions(slots, lambda: randint(1, MAX_SESSION_ID))
+
+    @cached_property
+    def groups(self) -> GroupCoordinator:
+        from odradek.broker.coordinators.on_demand import start_groups
+
+        return start_groups(self)
+
+    @cached_property
+    def transactions(self) -> TransactionCoordinator:
+        from odradek.broker.coordinators.on_demand import start_transactions
+
+        return start_transactions(self)
+
+    @cached_property
+    def markers(self) -> LocalMarkerWriter:
+        from odradek.broker.coordinators.on_demand import make_markers
+
+        return make_markers(self)
+
+    @cached_property
+    def verifier(self) -> Verifier:
+        from odradek.broker.coordinators.on_demand import make_verifier
+
+        return make_verifier(self)
+
+    @cached_property
+    def share_coordinator(self) -> ShareCoordinator:
+        from odradek.broker.coordinators.on_demand import start_share_coordinator
+
+        return start_share_coordinator(self)
+
+    @cached_property
+    def shares(self) -> Shares:
+        from odradek.broker.sharing.on_demand import make_shares
+
+        return make_shares(self)
+
+    @cached_property
+    def share_markers(self) -> ShareMarkers:
+        from odradek.broker.sharing.markers import ShareMarkers
+
+        return ShareMarkers(lambda: self.share_coordinator, lambda: self.shares if self.has_started("shares") else None)
+
+    def has_started(self, coordinator: str) -> bool:
+        """Whether there is one yet, of those above: asking for it by its name would make it."""
+        return coordinator in vars(self)
+
+    # What follows a commit to the metadata log, in this order. A coordinator that is not there yet has missed nothing.
+
+    def topic_created(self, topic: TopicImage) -> None:
+        self.partitions.topic_created(topic)
+        self._tell_coordinator(topic)
+
+    def partitions_added(self, topic: TopicImage) -> None:
+        self.partitions.partitions_added(topic)
+        self._tell_coordinator(topic)
+
+    def topic_deleted(self, topic: TopicImage) -> None:
+        self.partitions.topic_deleted(topic)
+        self.metadata.hold_until(self._discards.renamed())  # before a topic of the same name can be created
+        if self.has_started("transactions"):
+            self.metadata.hold_until(self.transactions.topic_deleted(topic.name))
+        if self.has_started("shares"):
+            self.shares.topic_deleted(topic.topic_id)
+        if self.has_started("share_coordinator"):
+            self.share_coordinator.topic_deleted(topic.name, topic.topic_id)
+        if self.has_started("groups") and topic.name == GROUP_OFFSETS:
+            self.groups.offsets_topic_deleted()
+        elif self.has_started("groups"):
+            self.groups.topic_deleted(topic.name, topic.topic_id)
+
+    def _tell_coordinator(self, topic: TopicImage) -> None:
+        if topic.name == GROUP_OFFSETS and self.has_started("groups"):
+            self.groups.offsets_topic_created(len(topic.partitions))
+        elif topic.name == TRANSACTION_STATE and self.has_started("transactions"):
+            self.transactions.state_topic_created(len(topic.partitions))
+        elif topic.name == SHARE_GROUP_STATE and self.has_started("share_coordinator"):
+            self.share_coordinator.state_topic_created(len(topic.partitions))
+
+    def topic_config_changed(self, topic: str) -> None:
+        self.partitions.topic_config_changed(topic)
+
+    def broker_config_changed(self) -> None:
+        self.partitions.broker_config_changed()
+
+    def features_changed(self) -> None:
+        if self.has_started("shares"):
+            self.shares.features_changed()
+
+    def _open_log_directory(self) -> LogDirectory:
+        path = str(self.config.data_directory)
+        identity = Identity(
+            node_id=self.config.node_id,
+            cluster_id=self.config.odradek_cluster_id,
+            new_cluster_id=topic_id_text(random_uuid()),
+            new_directory_id=topic_id_text(random_uuid()),
+        )
+        try:
+            return LogDirectory.open(
+                self._disk,
+                path,
+                identity,
+                tail_cache=TailCache(self.config.odradek_tail_cache_bytes),
+                jitter_ms=random_below,
+            )
+        except DirectoryInUse:
+            raise CannotStart(
+                f"the data directory {path} is in use by another broker: stop that one, or choose another directory"
+                " with --data-dir"
+            ) from None
+        except WrongDirectory as error:
+            raise CannotStart(str(error)) from None
+        except OSError as error:
+            raise CannotStart(f"the data directory {path} cannot be used: {error}") from None
+
+    def _open_metadata(self) -> None:
+        try:
+            self.metadata = ClusterMetadata.open(
+                self._disk,
+                self.log_directory,
+                self.config,
+                self.clock,
+                self.workers,
+                endpoints=self.advertised,
+                new_uuid=random_uuid,
+            )
+        except (CorruptMetadata, KafkaError) as error:
+            raise CannotStart(f"the cluster metadata in {self.log_directory.path} cannot be read: {error}") from error
+
+    def _open_partitions(self) -> None:
+        image = self.metadata.image
+        self.two_phase = TwoPhaseProducers(are_all_known=TRANSACTION_STATE not in image.topics)
+        self._discards = Discards(self._disk, self.log_directory.path, self.timers, self.workers)
+        self.partitions = Partitions(
+            image,
+            self.log_directory,
+            node_id=self.config.node_id,
+            log_config=lambda topic: self.config.log_config(image.topic_configs(topic)),
+            clock=self.clock,
+            flush=self._flush,
+            syncs=self._syncs,
+            discard=self._discards.discard,
+            new_uuid=random_uuid,
+            two_phase=self.two_phase,
+        )
+        self.partitions.open_all()
+        self.producer_ids = ProducerIds(self.metadata, self.timers)
+
+    def _start_housekeeping(self) -> None:
+        from odradek.broker.partitions.chores import chores
+        from odradek.broker.partitions.housekeeping import Housekeeping
+        from odradek.broker.runtime.allocator import keep_freed_memory
+
+        self.housekeeping = Housekeeping(
+            chores(self.config, self.log_directory, self.clock, self.timers, self.workers),
+            lambda: self.partitions,
+            self.clock,
+            self.timers,
+        )
+        self.housekeeping.start(self.config.log_initial_task_delay_ms)
+        keep_freed_memory()
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Runs beside what the loop is doing."""
+        # Kept, since the loop alone would let a running task be collected.
+        task = self.loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def random_below(limit: int) -> int:
+    from random import randrange  # here: by default nothing asks for it
+
+    return randrange(limit) if limit > 0 else 0

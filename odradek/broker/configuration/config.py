@@ -1,0 +1,422 @@
+"""The broker's settings: read from a file, the environment and overrides, and typed.
+
+State: `BrokerConfig` holds what was given at start and what AlterConfigs has changed since; only `set_dynamic` changes
+it. The value of a setting comes from the first of: dynamic (this broker), dynamic (cluster default), given at start,
+the table. Given at start means the properties file, `KAFKA_*` variables and overrides; the later of these wins.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.broker.configuration.listeners import Listener, advertise, parse_listeners, parse_protocol_map
+from odradek.broker.configuration.properties import parse_properties, settings_of_environment
+from odradek.broker.configuration.settings import InvalidSetting, Update
+from odradek.broker.configuration.settings_table import BROKER_SETTINGS
+from odradek.broker.configuration.state_topics import uncreatable
+from odradek.broker.configuration.topic_settings import HOUR_MS, MINUTE_MS, TOPIC_SETTINGS, TOPIC_SYNONYMS
+
+if TYPE_CHECKING:
+    from odradek.storage.log_config import LogConfig
+
+# What a configuration made for a Kafka cluster says and one node has no use for: taken without a word.
+WITHOUT_MEANING_HERE = (
+    "process.roles",
+    "controller.",
+    "broker.id",
+    "inter.broker.listener.name",
+    "security.inter.broker.protocol",
+    "auto.leader.rebalance.enable",
+    "default.replication.factor",
+    "num.network.threads",
+    "num.io.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+    "replica.",
+)
+
+
+DEFAULT_NODE_ID = "1"
+CONSUMER_ASSIGNORS = ("uniform", "range")
+
+
+class ConfigError(Exception):
+    """A setting that this broker cannot start with."""
+
+    def __init__(self, name: str, value: object, why: str) -> None:
+        super().__init__(f"{name}={value}: {why}")
+        self.name = name
+        self.value = value
+
+
+class BrokerConfig:
+    """Typed values of the settings that this broker heeds; an attribute is the setting's name with `_` for `.`.
+
+    All are current values: read them when they are needed, do not keep copies of what AlterConfigs may change.
+    """
+
+    add_partitions_to_txn_retry_backoff_max_ms: int
+    add_partitions_to_txn_retry_backoff_ms: int
+    advertised_listeners: tuple[str, ...] | None
+    auto_create_topics_enable: bool
+    broker_rack: str | None
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_type: str
+    compression_zstd_level: int
+    connections_max_idle_ms: int
+    controller_listener_names: tuple[str, ...]
+    default_replication_factor: int
+    delete_topic_enable: bool
+    fetch_max_bytes: int
+    group_consumer_assignment_interval_ms: int
+    group_consumer_assignors: tuple[str, ...]
+    group_consumer_heartbeat_interval_ms: int
+    group_consumer_max_assignment_interval_ms: int
+    group_consumer_max_heartbeat_interval_ms: int
+    group_consumer_max_session_timeout_ms: int
+    group_consumer_max_size: int
+    group_consumer_migration_policy: str
+    group_consumer_min_assignment_interval_ms: int
+    group_consumer_min_heartbeat_interval_ms: int
+    group_consumer_min_session_timeout_ms: int
+    group_consumer_regex_refresh_interval_ms: int
+    group_consumer_session_timeout_ms: int
+    group_coordinator_rebalance_protocols: tuple[str, ...]
+    group_initial_rebalance_delay_ms: int
+    group_max_session_timeout_ms: int
+    group_max_size: int
+    group_min_session_timeout_ms: int
+    group_share_initialize_retry_interval_ms: int
+    group_share_max_share_sessions: int
+    group_share_max_size: int
+    listener_security_protocol_map: str
+    listeners: tuple[str, ...]
+    log_cleaner_backoff_ms: int
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_delete_retention_ms: int
+    log_cleaner_enable: bool
+    log_cleaner_io_buffer_size: int
+    log_cleaner_io_max_bytes_per_second: float
+    log_cleaner_max_compaction_lag_ms: int
+    log_cleaner_min_cleanable_ratio: float
+    log_cleaner_min_compaction_lag_ms: int
+    log_cleanup_policy: tuple[str, ...]
+    log_dir: tuple[str, ...]
+    log_dirs: tuple[str, ...] | None
+    log_flush_interval_messages: int
+    log_flush_interval_ms: int | None
+    log_flush_offset_checkpoint_interval_ms: int
+    log_flush_scheduler_interval_ms: int
+    log_flush_start_offset_checkpoint_interval_ms: int
+    log_index_interval_bytes: int
+    log_index_size_max_bytes: int
+    log_initial_task_delay_ms: int
+    log_message_timestamp_after_max_ms: int
+    log_message_timestamp_before_max_ms: int
+    log_message_timestamp_type: str
+    log_preallocate: bool
+    log_retention_bytes: int
+    log_retention_check_interval_ms: int
+    log_retention_hours: int
+    log_retention_minutes: int | None
+    log_retention_ms: int | None
+    log_roll_hours: int
+    log_roll_jitter_hours: int
+    log_roll_jitter_ms: int | None
+    log_roll_ms: int | None
+    log_segment_bytes: int
+    log_segment_delete_delay_ms: int
+    max_connections: int
+    max_connections_per_ip: int
+    max_connections_per_ip_overrides: str
+    max_incremental_fetch_session_cache_slots: int
+    max_request_partition_size_limit: int
+    message_max_bytes: int
+    min_insync_replicas: int
+    node_id: int
+    num_partitions: int
+    odradek_cluster_id: str | None
+    odradek_http_port: int
+    odradek_port: int | None
+    odradek_tail_cache_bytes: int
+    odradek_transactional_id_expiration_rules: tuple[str, ...]
+    offset_metadata_max_bytes: int
+    offsets_commit_timeout_ms: int
+    offsets_retention_check_interval_ms: int
+    offsets_retention_minutes: int
+    offsets_topic_compression_codec: int
+    offsets_topic_num_partitions: int
+    offsets_topic_replication_factor: int
+    offsets_topic_segment_bytes: int
+    producer_id_expiration_check_interval_ms: int
+    producer_id_expiration_ms: int
+    queued_max_request_bytes: int
+    replica_high_watermark_checkpoint_interval_ms: int
+    request_timeout_ms: int
+    share_coordinator_cold_partition_snapshot_interval_ms: int
+    share_coordinator_snapshot_update_records_per_snapshot: int
+    share_coordinator_state_topic_compression_codec: int
+    share_coordinator_state_topic_min_isr: int
+    share_coordinator_state_topic_num_partitions: int
+    share_coordinator_state_topic_prune_interval_ms: int
+    share_coordinator_state_topic_replication_factor: int
+    share_coordinator_state_topic_segment_bytes: int
+    share_coordinator_write_timeout_ms: int
+    socket_listen_backlog_size: int
+    socket_receive_buffer_bytes: int
+    socket_request_max_bytes: int
+    socket_send_buffer_bytes: int
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int
+    transaction_max_timeout_ms: int
+    transaction_partition_verification_enable: bool
+    transaction_remove_expired_transaction_cleanup_interval_ms: int
+    transaction_state_log_min_isr: int
+    transaction_state_log_num_partitions: int
+    transaction_state_log_replication_factor: int
+    transaction_state_log_segment_bytes: int
+    transaction_two_phase_commit_enable: bool
+    transactional_id_expiration_ms: int
+    unclean_leader_election_enable: bool
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        """`given` holds no unknown names. Raises ConfigError."""
+        self.given = dict(given)
+        # Two names for one thing: node.id counts, and is shown under both.
+        self.given["broker.id"] = self.given.get("node.id") or self.given.get("broker.id") or DEFAULT_NODE_ID
+        if "broker.id" in given:
+            self.given["node.id"] = self.given["broker.id"]
+        self.recorded_defaults: Mapping[str, str] = {}  # all that AlterConfigs was told, as it was told
+        self.recorded_broker: Mapping[str, str] = {}
+        self.dynamic_defaults: Mapping[str, str] = {}  # of these, what takes effect
+        self.dynamic_broker: Mapping[str, str] = {}
+        self._topic_defaults: dict[str, str] | None = None
+        self._log_config: LogConfig | None = None
+        for name, text in self.given.items():
+            try:
+                BROKER_SETTINGS[name].parse(text)
+            except InvalidSetting as error:
+                raise ConfigError(
+                    name, text, f"{error} (allowed: {BROKER_SETTINGS[name].describe_allowed()})"
+                ) from None
+        self._set_attributes()
+        self.serving, self._advertised = self._read_listeners()
+        self._refuse_contradictions()
+
+    def set_dynamic(self, dynamic_defaults: Mapping[str, str], dynamic_broker: Mapping[str, str]) -> None:
+        """Take over what the cluster metadata says of brokers. Values that cannot be read are passed over."""
+        self.recorded_defaults, self.recorded_broker = dict(dynamic_defaults), dict(dynamic_broker)
+        self.dynamic_defaults = _readable(dynamic_defaults, but_not=Update.PER_BROKER)
+        self.dynamic_broker = _readable(dynamic_broker)
+        self._set_attributes()
+
+    @property
+    def data_directory(self) -> Path:
+        """The one log directory."""
+        return Path((self.log_dirs or self.log_dir)[0])
+
+    def advertised(self, bound_ports: Mapping[str, int], host_name: Callable[[], str]) -> tuple[Listener, ...]:
+        """What clients are told, once listener `name` is bound to `bound_ports[name]` (listeners.py)."""
+        return advertise(self.serving, self._advertised, bound_ports, host_name)
+
+    @property
+    def log_roll_millis(self) -> int:
+        return self.log_roll_hours * HOUR_MS if self.log_roll_ms is None else self.log_roll_ms
+
+    @property
+    def log_roll_jitter_millis(self) -> int:
+        return self.log_roll_jitter_hours * HOUR_MS if self.log_roll_jitter_ms is None else self.log_roll_jitter_ms
+
+    @property
+    def log_retention_millis(self) -> int | None:
+        """None means without limit. Milliseconds, minutes, hours: the finest unit that is set wins."""
+        ms = self.log_retention_ms
+        if ms is None:
+            minutes = self.log_retention_minutes
+            ms = self.log_retention_hours * HOUR_MS if minutes is None else minutes * MINUTE_MS
+        return None if ms < 0 else ms
+
+    def topic_defaults(self) -> dict[str, str]:
+        """Every topic setting as a topic without settings of its own has it, in file form."""
+        defaults = {name: setting.default for name, setting in TOPIC_SETTINGS.items() if setting.default is not None}
+        for name, synonyms in TOPIC_SYNONYMS.items():
+            for broker_name, factor in synonyms:
+                text = self.current_text(broker_name)
+                if text is not None:
+                    defaults[name] = text if factor == 1 else str(int(text) * factor)
+                    break
+        retention_ms = self.log_retention_millis
+        defaults["retention.ms"] = str(-1 if retention_ms is None else retention_ms)
+        return defaults
+
+    def log_config(self, topic_overrides: Mapping[str, str]) -> "LogConfig":
+        """The settings of a topic's logs: `topic_overrides` before the broker's. Unreadable ones count as unset."""
+        from odradek.broker.configuration.topic_log_config import log_config
+
+        if self._topic_defaults is None:
+            self._topic_defaults = self.topic_defaults()
+            self._log_config = None
+        if topic_overrides:
+            return log_config(
+                self._topic_defaults, topic_overrides, producer_id_expiration_ms=self.producer_id_expiration_ms
+            )
+        if self._log_config is None:
+            self._log_config = log_config(
+                self._topic_defaults, {}, producer_id_expiration_ms=self.producer_id_expiration_ms
+            )
+        return self._log_config
+
+    def current_text(self, name: str) -> str | None:
+        """The value of `name` in file form; None where it is unset and has no default."""
+        for source in (self.dynamic_broker, self.dynamic_defaults, self.given):
+            if name in source:
+                return source[name]
+        setting = BROKER_SETTINGS.get(name)
+        return None if setting is None else setting.default
+
+    def _set_attributes(self) -> None:
+        self._topic_defaults = None
+        for attribute in BrokerConfig.__annotations__:
+            setting = BROKER_SETTINGS[attribute.replace("_", ".")]
+            setattr(self, attribute, setting.parse(self.current_text(setting.name)))
+
+    def _read_listeners(self) -> tuple[tuple[Listener, ...], tuple[Listener, ...] | None]:
+        name, entries = "listener.security.protocol.map", tuple(self.listener_security_protocol_map.split(","))
+        try:
+            protocols = parse_protocol_map(entries)
+            for controller_name in self.controller_listener_names:
+                protocols.setdefault(controller_name.upper(), "PLAINTEXT")
+            name, entries = "listeners", self.listeners
+            serving = self._with_own_port(self._without_controllers(parse_listeners(name, entries, protocols)))
+            advertised = None
+            if self.advertised_listeners is not None:
+                name, entries = "advertised.listeners", self.advertised_listeners
+                advertised = self._without_controllers(parse_listeners(name, entries, protocols))
+        except InvalidSetting as error:
+            raise ConfigError(name, ",".join(entries), str(error)) from None
+        if not serving:
+            raise ConfigError("listeners", ",".join(self.listeners), "no listener for clients is left")
+        for listener in serving:
+            if listener.security_protocol != "PLAINTEXT":
+                why = f"{listener.name} needs {listener.security_protocol}; only PLAINTEXT is served yet"
+                raise ConfigError("listeners", ",".join(self.listeners), why)
+        if advertised is not None and {one.name for one in advertised} - {one.name for one in serving}:
+            why = f"each must name one of the listeners {', '.join(one.name for one in serving)}"
+            raise ConfigError("advertised.listeners", ",".join(self.advertised_listeners or ()), why)
+        return serving, advertised
+
+    def _without_controllers(self, listeners: Iterable[Listener]) -> tuple[Listener, ...]:
+        controllers = {name.upper() for name in self.controller_listener_names}
+        return tuple(listener for listener in listeners if listener.name not in controllers)
+
+    def _with_own_port(self, listeners: tuple[Listener, ...]) -> tuple[Listener, ...]:
+        if self.odradek_port is None or not listeners:
+            return listeners
+        first, *others = listeners
+        return (Listener(first.name, first.host, self.odradek_port, first.security_protocol), *others)
+
+    def _refuse_contradictions(self) -> None:
+        """What no single setting's rule can see. Source: Kafka 4.3.1's checks of its configuration."""
+        roles = self.current_text("process.roles") or ""
+        if "broker" not in [role.strip() for role in roles.split(",")]:
+            raise ConfigError("process.roles", roles, "this is a broker; a controller on its own is not served")
+        directories = self.log_dirs or self.log_dir
+        if len(directories) != 1:
+            name = "log.dirs" if self.log_dirs else "log.dir"
+            raise ConfigError(name, ",".join(directories), "one directory is served; several are not")
+        metadata_directory = self.current_text("metadata.log.dir")
+        if metadata_directory not in (None, directories[0]):
+            raise ConfigError("metadata.log.dir", metadata_directory, f"the metadata log lies in {directories[0]}")
+        for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
+            if self.current_text(name) == "0":
+                raise ConfigError(name, "0", "must be -1 (no limit) or at least 1")
+        for name, millis in (
+            ("log.roll.ms", self.log_roll_millis),
+            ("log.roll.jitter.ms", self.log_roll_jitter_millis),
+        ):
+            if millis < (1 if name == "log.roll.ms" else 0):
+                raise ConfigError(name, millis, "too small")
+        for refused in uncreatable(lambda name: getattr(self, name.replace(".", "_"))):
+            raise ConfigError(*refused)
+        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
+            why = f"must not exceed group.max.session.timeout.ms ({self.group_max_session_timeout_ms})"
+            raise ConfigError("group.min.session.timeout.ms", self.group_min_session_timeout_ms, why)
+        self._refuse_impossible_consumer_groups()
+
+    def _refuse_impossible_consumer_groups(self) -> None:
+        """docs/spec/consumer-groups.md#s8-2"""
+        for what, value, least, most in (
+            (
+                "heartbeat.interval.ms",
+                self.group_consumer_heartbeat_interval_ms,
+                self.group_consumer_min_heartbeat_interval_ms,
+                self.group_consumer_max_heartbeat_interval_ms,
+            ),
+            (
+                "session.timeout.ms",
+                self.group_consumer_session_timeout_ms,
+                self.group_consumer_min_session_timeout_ms,
+                self.group_consumer_max_session_timeout_ms,
+            ),
+            (
+                "assignment.interval.ms",
+                self.group_consumer_assignment_interval_ms,
+                self.group_consumer_min_assignment_interval_ms,
+                self.group_consumer_max_assignment_interval_ms,
+            ),
+        ):
+            if not least <= value <= most:
+                why = f"must be between group.consumer.min.{what} ({least}) and group.consumer.max.{what} ({most})"
+                raise ConfigError(f"group.consumer.{what}", value, why)
+        if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
+            why = f"must be less than group.consumer.session.timeout.ms ({self.group_consumer_session_timeout_ms})"
+            raise ConfigError("group.consumer.heartbeat.interval.ms", self.group_consumer_heartbeat_interval_ms, why)
+        unknown = [name for name in self.group_consumer_assignors if name not in CONSUMER_ASSIGNORS]
+        if unknown:
+            why = f"there is no assignor {unknown[0]}; {' and '.join(CONSUMER_ASSIGNORS)} are served"
+            raise ConfigError("group.consumer.assignors", ",".join(self.group_consumer_assignors), why)
+
+
+def load_config(
+    file: Path | None, environ: Mapping[str, str], overrides: Mapping[str, str]
+) -> tuple[BrokerConfig, tuple[str, ...]]:
+    """The configuration and what its author should be told. Raises ConfigError, OSError (no such file)."""
+    from_file = parse_properties(file.read_text(encoding="utf-8")) if file is not None else {}
+    return configure(from_file, environ, overrides)
+
+
+def configure(
+    from_file: Mapping[str, str], environ: Mapping[str, str], overrides: Mapping[str, str]
+) -> tuple[BrokerConfig, tuple[str, ...]]:
+    """As `load_config`, once the file is read. A later source's value replaces an earlier one's."""
+    given = {**from_file, **settings_of_environment(environ), **overrides}
+    unknown = sorted(name for name in given if name not in BROKER_SETTINGS)
+    heeded = {attribute.replace("_", ".") for attribute in BrokerConfig.__annotations__}
+    idle = sorted(
+        name
+        for name, text in given.items()
+        if name in BROKER_SETTINGS
+        and name not in heeded
+        and not name.startswith(WITHOUT_MEANING_HERE)
+        and text != BROKER_SETTINGS[name].default
+    )
+    warnings = []
+    if unknown:
+        warnings.append(f"unknown settings, ignored: {', '.join(unknown)}")
+    if idle:
+        warnings.append(f"settings without effect in this broker: {', '.join(idle)}")
+    return BrokerConfig({name: text for name, text in given.items() if name in BROKER_SETTINGS}), tuple(warnings)
+
+
+def _readable(values: Mapping[str, str], but_not: Update | None = None) -> dict[str, str]:
+    readable = {}
+    for name, text in values.items():
+        setting = BROKER_SETTINGS.get(name)
+        if setting is None or setting.update in (Update.READ_ONLY, but_not):
+            continue
+        try:
+            setting.parse(text)
+        except InvalidSetting:
+            continue
+        readable[name] = text
+    return readable

@@ -1,0 +1,229 @@
+"""Settings as DescribeConfigs and CreateTopics show them: the value, its source, and its synonyms.
+
+Pure: takes a BrokerConfig and what the metadata image records of a resource. The sources and their order, and which
+synonyms are shown, are those of Kafka 4.3.1, observed; so are its oddities (see `_shown`).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
+from odradek.broker.configuration.config import BrokerConfig
+from odradek.broker.configuration.settings import InvalidSetting, Kind, Setting, SettingValue, Update, java_double
+from odradek.broker.configuration.settings_table import BROKER_SETTINGS
+from odradek.broker.configuration.topic_settings import (
+    CLIENT_METRICS_SETTINGS,
+    GROUP_SETTINGS,
+    TOPIC_SETTINGS,
+    TOPIC_SYNONYMS,
+)
+
+T = TypeVar("T")
+
+
+class Source(Enum):
+    """Where a value comes from; the number is that of the answer."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT = 3
+    GIVEN = 4  # Kafka: STATIC_BROKER_CONFIG
+    DEFAULT = 5
+    BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    name: str
+    value: str | None
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """One setting of a resource. `kind` is None for a name that nobody knows: its value is not shown."""
+
+    name: str
+    value: str | None
+    source: Source
+    kind: Kind | None
+    synonyms: tuple[Synonym, ...] = ()
+    is_read_only: bool = False
+    is_sensitive: bool = False
+
+
+# Broker settings that stand in for one another: the first that has a value wins.
+BROKER_SYNONYMS: Mapping[str, tuple[str, ...]] = {
+    name: group
+    for group in (
+        ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+        ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+        ("log.roll.ms", "log.roll.hours"),
+        ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    )
+    for name in group
+    if name != "log.flush.scheduler.interval.ms"
+}
+
+
+def describe_topic(config: BrokerConfig, overrides: Mapping[str, str]) -> list[Described]:
+    """Every setting of a topic, sorted by name."""
+    defaults = config.topic_defaults()
+    return [_topic_setting(config, setting, overrides, defaults) for setting in _shown_of_topic(overrides)]
+
+
+def effective_topic_settings(config: BrokerConfig, overrides: Mapping[str, str]) -> list[Described]:
+    """As CreateTopics answers them: by their first source, without synonyms, values of its own as they were given."""
+    defaults = config.topic_defaults()
+    described = []
+    for setting in _shown_of_topic(overrides):
+        if setting.name in overrides:
+            source = Source.TOPIC
+        else:
+            names = [name for name, _ in TOPIC_SYNONYMS.get(setting.name, ())]
+            source = next((synonym.source for synonym in _synonyms(config, names, False)), Source.DEFAULT)
+        value = overrides.get(setting.name, canonical(setting, defaults.get(setting.name)))
+        described.append(Described(setting.name, value, source, setting.kind))
+    return described
+
+
+def describe_broker(config: BrokerConfig) -> list[Described]:
+    """Every setting of this broker, sorted by name; names that only AlterConfigs knows are among them."""
+    names = {name for name, setting in BROKER_SETTINGS.items() if not setting.is_internal}
+    names |= config.given.keys() | config.dynamic_defaults.keys() | config.dynamic_broker.keys()
+    names |= config.recorded_defaults.keys() | config.recorded_broker.keys()
+    return [_broker_setting(config, name, all_sources=True) for name in sorted(names)]
+
+
+def describe_broker_defaults(config: BrokerConfig) -> list[Described]:
+    """What AlterConfigs has set for all brokers."""
+    return [_broker_setting(config, name, all_sources=False) for name in sorted(config.recorded_defaults)]
+
+
+def describe_group(config: BrokerConfig, overrides: Mapping[str, str]) -> list[Described]:
+    return [_group_setting(config, setting, overrides) for setting in GROUP_SETTINGS.values()]
+
+
+def describe_client_metrics(overrides: Mapping[str, str]) -> list[Described]:
+    described = []
+    for setting in CLIENT_METRICS_SETTINGS.values():
+        text = overrides.get(setting.name)
+        source = Source.DEFAULT if text is None else Source.CLIENT_METRICS
+        value = canonical(setting, setting.default if text is None else text)
+        synonyms = () if text is None else (Synonym(setting.name, value, source),)
+        described.append(Described(setting.name, value, source, setting.kind, synonyms))
+    return described
+
+
+def chosen(described: Iterable[Described], keys: Iterable[str] | None) -> list[Described]:
+    """Those that were asked for; all where no names are given."""
+    wanted = set(keys or ())
+    return [one for one in described if not wanted or one.name in wanted]
+
+
+def canonical(setting: Setting, text: str | None) -> str | None:
+    """`text` as Kafka prints the value that it stands for."""
+    try:
+        return _print(setting.parse(text) if text is not None else None)
+    except InvalidSetting:
+        return text
+
+
+def _print(value: SettingValue) -> str | None:
+    match value:
+        case None:
+            return None
+        case bool():
+            return "true" if value else "false"
+        case tuple():
+            return ",".join(value)
+        case float():
+            return java_double(value)
+        case _:
+            return str(value)
+
+
+def _shown_of_topic(overrides: Mapping[str, str]) -> list[Setting]:
+    return [setting for setting in TOPIC_SETTINGS.values() if not setting.is_internal or setting.name in overrides]
+
+
+def _topic_setting(
+    config: BrokerConfig, setting: Setting, overrides: Mapping[str, str], defaults: Mapping[str, str]
+) -> Described:
+    value = canonical(setting, overrides.get(setting.name, defaults.get(setting.name)))
+    synonyms: list[Synonym] = []
+    if setting.name in overrides:
+        synonyms.append(Synonym(setting.name, value, Source.TOPIC))
+    broker_names = [name for name, _ in TOPIC_SYNONYMS.get(setting.name, ())]
+    if broker_names:
+        synonyms += _shown(broker_names[0], _synonyms(config, broker_names, False))
+    source = synonyms[0].source if synonyms else Source.DEFAULT
+    return Described(setting.name, value, source, setting.kind, tuple(synonyms))
+
+
+def _broker_setting(config: BrokerConfig, name: str, *, all_sources: bool) -> Described:
+    setting = BROKER_SETTINGS.get(name)
+    is_sensitive = setting is None or setting.kind is Kind.PASSWORD
+    if all_sources:
+        synonyms = _shown(name, _synonyms(config, BROKER_SYNONYMS.get(name, (name,)), is_sensitive))
+        text = _effective(config, name)
+    else:
+        text = config.recorded_defaults[name]
+        synonyms = [Synonym(name, None if is_sensitive else text, Source.DYNAMIC_DEFAULT)]
+    value = None if is_sensitive or setting is None else canonical(setting, text)
+    source = synonyms[0].source if synonyms else Source.DEFAULT
+    is_read_only = all_sources and (setting is None or setting.update is Update.READ_ONLY)
+    kind = None if setting is None else setting.kind
+    return Described(name, value, source, kind, tuple(synonyms), is_read_only, is_sensitive)
+
+
+def _group_setting(config: BrokerConfig, setting: Setting, overrides: Mapping[str, str]) -> Described:
+    broker_name = f"group.{setting.name}"
+    text = config.current_text(broker_name) if broker_name in BROKER_SETTINGS else setting.default
+    value = canonical(setting, overrides.get(setting.name, text))
+    synonyms: list[Synonym] = []
+    if setting.name in overrides:
+        synonyms.append(Synonym(setting.name, value, Source.GROUP))
+    if broker_name in BROKER_SETTINGS:
+        synonyms += _synonyms(config, [broker_name], False)
+    else:
+        synonyms.append(Synonym(setting.name, setting.default, Source.DEFAULT))
+    return Described(setting.name, value, synonyms[0].source, setting.kind, tuple(synonyms))
+
+
+def _effective(config: BrokerConfig, name: str) -> str | None:
+    for source in (config.recorded_broker, config.recorded_defaults):
+        if name in source:
+            return source[name]
+    return config.current_text(name)
+
+
+def _synonyms(config: BrokerConfig, names: Iterable[str], is_sensitive: bool) -> list[Synonym]:
+    """Every value that one of `names` has somewhere, by source and then by name."""
+    defaults: Callable[[str], str | None] = lambda name: (  # noqa: E731
+        BROKER_SETTINGS[name].default if name in BROKER_SETTINGS else None
+    )
+    sources: tuple[tuple[Source, Callable[[str], str | None]], ...] = (
+        (Source.DYNAMIC_BROKER, config.recorded_broker.get),
+        (Source.DYNAMIC_DEFAULT, config.recorded_defaults.get),
+        (Source.GIVEN, config.given.get),
+        (Source.DEFAULT, defaults),
+    )
+    names = list(names)
+    found = []
+    for source, value_of in sources:
+        for name in names:
+            text = value_of(name)
+            if text is not None:
+                found.append(Synonym(name, None if is_sensitive else text, source))
+    return found
+
+
+def _shown(name: str, synonyms: list[Synonym]) -> list[Synonym]:
+    """Kafka drops what stands before the first synonym of the setting's own name, and so all where that has no value:
+    `segment.ms` that comes from `log.roll.hours` shows neither synonym nor source."""
+    start = next((index for index, one in enumerate(synonyms) if one.name == name), len(synonyms))
+    return synonyms[start:]

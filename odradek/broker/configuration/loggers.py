@@ -1,0 +1,73 @@
+"""The broker's own loggers as a config resource (KIP-412): Python's loggers under Kafka's level names.
+
+A change lasts as long as the process; nothing is recorded.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from odradek.broker.configuration.resources import Change, ConfigOperation
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+ROOT = "root"
+LEVELS = {
+    "DEBUG": logging.DEBUG,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+    "INFO": logging.INFO,
+    "TRACE": logging.NOTSET + 1,
+    "WARN": logging.WARNING,
+}
+
+
+class Loggers(Protocol):
+    """The seam to `logging`, whose state is global."""
+
+    def levels(self) -> dict[str, int]:
+        """The effective level of every logger, by name; the root logger is ROOT."""
+
+    def set_level(self, name: str, level: int) -> None: ...
+
+
+class PythonLoggers:
+    def levels(self) -> dict[str, int]:
+        known = {name: one for name, one in logging.root.manager.loggerDict.items() if isinstance(one, logging.Logger)}
+        return {ROOT: logging.root.level} | {name: one.getEffectiveLevel() for name, one in known.items()}
+
+    def set_level(self, name: str, level: int) -> None:
+        logging.getLogger(None if name == ROOT else name).setLevel(level)
+
+
+def level_name(level: int) -> str:
+    """The nearest of Kafka's names that logs at least as much."""
+    return max((value, name) for name, value in LEVELS.items() if value <= max(level, 1))[1]
+
+
+def alter_levels(loggers: Loggers, changes: Sequence[Change], *, validate_only: bool) -> None:
+    """All changes, or none. Raises KafkaError in Kafka's codes and words."""
+    known = loggers.levels()
+    wanted: dict[str, int] = {}
+    for change in changes:
+        match ConfigOperation(change.operation):
+            case ConfigOperation.SET:
+                level = LEVELS.get(change.value or "")
+                if level is None:
+                    valid = ", ".join(LEVELS)
+                    what = f"Cannot set the log level of {change.name} to {change.value}"
+                    why = f"it is not a supported log level. Valid log levels are {valid}"
+                    raise KafkaError(ErrorCode.INVALID_CONFIG, f"{what} as {why}")
+            case ConfigOperation.DELETE:
+                if change.name == ROOT:
+                    what = "Removing the log level of the root logger is not allowed"
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, what)
+                level = logging.NOTSET
+            case operation:
+                what = f"{operation.name} operation is not allowed for the BROKER_LOGGER resource"
+                raise KafkaError(ErrorCode.INVALID_REQUEST, what)
+        if change.name not in known:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {change.name} does not exist!")
+        wanted[change.name] = level
+    if not validate_only:
+        for name, level in wanted.items():
+            loggers.set_level(name, level)

@@ -1,0 +1,248 @@
+"""One setting: its type, the values it allows, and the words with which Kafka refuses other values.
+
+The tables: `odradek.broker.configuration.settings_table` (the broker's), `odradek.broker.configuration.topic_settings`
+(topics, groups, client metrics). The words of a refusal reach clients (CreateTopics, AlterConfigs), so they are
+Kafka's; source: 4.3.1's ConfigDef, observed.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+SettingValue = bool | int | float | str | tuple[str, ...] | None
+
+
+class Kind(Enum):
+    """What a value is; the number is the config type in a DescribeConfigs answer (KIP-569)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class Update(Enum):
+    """Whether AlterConfigs can change a broker setting while the broker runs (KIP-226)."""
+
+    READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+
+
+class InvalidSetting(ValueError):
+    """A value that a setting does not allow; `args[0]` is the sentence for the client."""
+
+
+class Allowed(Protocol):
+    """A rule over parsed values."""
+
+    def check(self, name: str, value: SettingValue) -> None:
+        """Raises InvalidSetting."""
+
+    def describe(self) -> str:
+        """The allowed values, for a message to the author of the configuration."""
+
+
+class Range(NamedTuple):
+    """Numbers from `least` to `most`, both included."""
+
+    least: float
+    most: float | None = None
+
+    def check(self, name: str, value: SettingValue) -> None:
+        if value is None:
+            raise refused(name, None, "Value must be non-null")
+        assert isinstance(value, (int, float))
+        if value < self.least:
+            raise refused(name, value, f"Value must be at least {self.least}")
+        if self.most is not None and value > self.most:
+            raise refused(name, value, f"Value must be no more than {self.most}")
+
+    def describe(self) -> str:
+        return f"at least {self.least}" if self.most is None else f"{self.least} to {self.most}"
+
+
+class GzipLevel(NamedTuple):
+    """A zlib level, or -1 for the codec's own default."""
+
+    def check(self, name: str, value: SettingValue) -> None:
+        if value != -1 and not (isinstance(value, int) and 1 <= value <= 9):
+            raise refused(name, value, "Value must be between 1 and 9 or equal to -1")
+
+    def describe(self) -> str:
+        return "1 to 9, or -1"
+
+
+class OneOf(NamedTuple):
+    values: tuple[str, ...]
+    ignore_case: bool = False
+
+    def check(self, name: str, value: SettingValue) -> None:
+        known = value.upper() in self.values if self.ignore_case and isinstance(value, str) else value in self.values
+        if not known:
+            manner = " (case insensitive)" if self.ignore_case else ""
+            raise refused(name, value, f"String must be one of{manner}: {', '.join(self.values)}")
+
+    def describe(self) -> str:
+        return "one of " + ", ".join(self.values)
+
+
+class ListOf(NamedTuple):
+    """A list of `values` (of anything, if there are none)."""
+
+    values: tuple[str, ...] = ()
+    may_be_empty: bool = True
+
+    def check(self, name: str, value: SettingValue) -> None:
+        if value is None:
+            return
+        assert isinstance(value, tuple)
+        if not value and not self.may_be_empty:
+            valid = f"[{', '.join(self.values)}]" if self.values else "any non-empty value"
+            raise InvalidSetting(f"Configuration '{name}' must not be empty. Valid values include: {valid}")
+        for one in value:
+            if not one:
+                raise InvalidSetting(f"Configuration '{name}' values must not be empty.")
+            if self.values and one not in self.values:
+                raise refused(name, one, f"String must be one of: {', '.join(self.values)}")
+
+    def describe(self) -> str:
+        what = "a comma-separated list of " + (", ".join(self.values) or "values")
+        return what if self.may_be_empty else f"{what}, not empty"
+
+
+class NonEmptyText(NamedTuple):
+    def check(self, name: str, value: SettingValue) -> None:
+        if value == "":
+            raise refused(name, "", "String must be non-empty")
+
+    def describe(self) -> str:
+        return "not empty"
+
+
+class CountPerAddress(NamedTuple):
+    """Pairs of address and number, `10.0.0.1:5,host:7`."""
+
+    def check(self, name: str, value: SettingValue) -> None:
+        assert isinstance(value, str)
+        for pair in value.split(","):
+            address, _, count = pair.rpartition(":")
+            if pair.strip() and not (address.strip() and count.strip().isdecimal()):
+                raise refused(name, pair, "Expected address:count")
+
+    def describe(self) -> str:
+        return "address:count pairs, comma-separated"
+
+
+class TimePerPrefix(NamedTuple):
+    """A list of `prefix=milliseconds`; the prefix may hold `=`, but no comma."""
+
+    @staticmethod
+    def read(pair: str) -> tuple[str, int] | None:
+        """The prefix and its milliseconds; None if it is no such pair."""
+        prefix, _, time_ms = pair.rpartition("=")
+        is_number = time_ms.isascii() and time_ms.isdecimal()
+        return (prefix, int(time_ms)) if prefix and is_number and int(time_ms) > 0 else None
+
+    def check(self, name: str, value: SettingValue) -> None:
+        assert isinstance(value, tuple)
+        seen = set()
+        for one in value:
+            pair = self.read(one)
+            if pair is None:
+                raise refused(name, one, "Expected prefix=milliseconds, with a prefix and at least 1 millisecond")
+            if pair[0] in seen:
+                raise refused(name, one, f"Two rules for the prefix {pair[0]}")
+            seen.add(pair[0])
+
+    def describe(self) -> str:
+        return "prefix=milliseconds, each prefix once"
+
+
+class Setting(NamedTuple):
+    """One row of a table. `default` is as it would be written in a file; None means that there is none."""
+
+    name: str
+    kind: Kind
+    default: str | None
+    allowed: Allowed | None = None
+    update: Update = Update.READ_ONLY
+    is_internal: bool = False  # Kafka's own tuning: works, but DescribeConfigs does not show it
+
+    def parse(self, text: str | None) -> SettingValue:
+        """The value that `text` stands for. Raises InvalidSetting in Kafka's words."""
+        value = parse_text(self.name, self.kind, text)
+        if value is None and self.default is not None and self.kind is not Kind.STRING:
+            raise refused(self.name, None, "Value must be non-null")
+        if isinstance(value, tuple) and isinstance(self.allowed, ListOf):
+            value = tuple(dict.fromkeys(value))  # what is said twice counts once
+        if self.allowed is not None and (value is not None or self.default is not None):
+            self.allowed.check(self.name, value)
+        return value
+
+    def describe_allowed(self) -> str:
+        words = KIND_WORDS.get(self.kind, "a text")
+        if self.allowed is None:
+            return words
+        rule = self.allowed.describe()
+        return rule if isinstance(self.allowed, (OneOf, ListOf)) else f"{words}, {rule}"
+
+
+KIND_WORDS: Mapping[Kind, str] = {
+    Kind.BOOLEAN: "true or false",
+    Kind.LIST: "a comma-separated list",
+    Kind.DOUBLE: "a number",
+    Kind.SHORT: "a whole number",
+    Kind.INT: "a whole number",
+    Kind.LONG: "a whole number",
+}
+INTEGER_LIMITS: Mapping[Kind, int] = {Kind.SHORT: 1 << 15, Kind.INT: 1 << 31, Kind.LONG: 1 << 63}
+
+
+def java_double(value: float) -> str:
+    """As Java prints a double: plain between a thousandth and ten million, else with an exponent."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(value)
+    from decimal import Decimal  # slow to import, and hardly ever needed
+
+    number = Decimal(repr(value))
+    digits = "".join(map(str, number.as_tuple().digits)).rstrip("0")
+    return f"{'-' if value < 0 else ''}{digits[0]}.{digits[1:] or '0'}E{number.adjusted()}"
+
+
+def refused(name: str, value: object, why: str) -> InvalidSetting:
+    shown = "null" if value is None else java_double(value) if isinstance(value, float) else value
+    return InvalidSetting(f"Invalid value {shown} for configuration {name}: {why}")
+
+
+def parse_text(name: str, kind: Kind, text: str | None) -> SettingValue:
+    """`text` as a value of `kind`, without regard to what the setting allows. Raises InvalidSetting."""
+    if text is None:
+        return None
+    given, text = text, text.strip()
+    if kind is Kind.BOOLEAN:
+        lowered = text.lower()
+        if lowered not in ("true", "false"):
+            raise refused(name, given, "Expected value to be either true or false")
+        return lowered == "true"
+    if kind in INTEGER_LIMITS:
+        digits = text[1:] if text[:1] in ("+", "-") else text
+        number = int(text) if digits.isdecimal() and digits.isascii() else None
+        if number is None or not -INTEGER_LIMITS[kind] <= number < INTEGER_LIMITS[kind]:
+            raise refused(name, given, f"Not a number of type {kind.name}")
+        return number
+    if kind is Kind.DOUBLE:
+        if not text.isascii() or any(letter not in "0123456789.eE+-" for letter in text):
+            raise refused(name, given, "Not a number of type DOUBLE")  # Python would read "nan" and "1_0"
+        try:
+            return float(text)
+        except ValueError:
+            raise refused(name, given, "Not a number of type DOUBLE") from None
+    if kind is Kind.LIST:
+        return tuple(part.strip() for part in text.split(",")) if text else ()
+    return text

@@ -1,0 +1,45 @@
+"""The settings of a topic, in the form that its logs take."""
+
+from collections.abc import Mapping
+
+from odradek.broker.configuration.settings import InvalidSetting, SettingValue
+from odradek.broker.configuration.topic_settings import TOPIC_SETTINGS
+from odradek.storage.log_config import LogConfig
+
+# Settings that a log heeds and whose -1 means "no limit".
+WITHOUT_LIMIT = frozenset({"retention.ms", "retention.bytes"})
+NAMES: tuple[tuple[str, str], ...] = tuple(
+    (name, name.replace(".", "_"))
+    for name in TOPIC_SETTINGS
+    if name.replace(".", "_") in LogConfig.__dataclass_fields__
+)
+
+
+def log_config(
+    defaults: Mapping[str, str], overrides: Mapping[str, str], *, producer_id_expiration_ms: int
+) -> LogConfig:
+    """`overrides` before `defaults`, which name every setting."""
+    fields: dict[str, object] = {}
+    for name, attribute in NAMES:
+        value = _value(name, defaults[name], overrides.get(name))
+        if name in WITHOUT_LIMIT:
+            assert isinstance(value, int)
+            fields[attribute] = None if value < 0 else value
+        elif isinstance(value, tuple):
+            fields[attribute] = frozenset(value)
+        else:
+            fields[attribute] = value
+    internal = _value("internal.segment.bytes", None, overrides.get("internal.segment.bytes"))
+    if isinstance(internal, int):
+        fields["segment_bytes"] = internal
+    return LogConfig(**fields, producer_id_expiration_ms=producer_id_expiration_ms)  # type: ignore[arg-type]
+
+
+def _value(name: str, default: str | None, override: str | None) -> SettingValue:
+    setting = TOPIC_SETTINGS[name]
+    if override is not None:
+        try:
+            return setting.parse(override)
+        except InvalidSetting:
+            pass  # a record of another Kafka, whose rules were different
+    return setting.parse(default)

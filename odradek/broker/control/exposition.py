@@ -1,0 +1,204 @@
+"""Measures in Prometheus' text form, under the names that Kafka's metrics get from the usual JMX exporter.
+
+docs/metrics.md lists the MBean of each metric. Formatting takes milliseconds with thousands of partitions, so it runs
+in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import TypeAlias
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
+from prometheus_client.registry import Collector
+
+from odradek.broker.control.measures import Measures
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+BUCKET_BITS = range(5, 26)
+GROUP_STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty")
+RUNNING = 3  # Kafka's number for a broker that serves
+
+Families: TypeAlias = Iterator[Metric]
+
+
+def exposition(measures: Measures) -> bytes:
+    registry = CollectorRegistry()
+    registry.register(Collected(measures))
+    ProcessCollector(registry=registry)
+    return generate_latest(registry)
+
+
+class Collected(Collector):
+    def __init__(self, measures: Measures) -> None:
+        self._measures = measures
+
+    def collect(self) -> Families:
+        yield gauge("kafka_server_kafkaserver_brokerstate", "3: it serves", RUNNING)
+        yield from requests(self._measures)
+        yield from connections(self._measures)
+        yield from partitions(self._measures)
+        yield from topics(self._measures)
+        yield from groups(self._measures)
+        yield from transactions(self._measures)
+        yield from shares(self._measures)
+
+
+def requests(measures: Measures) -> Families:
+    labels = ("request", "version")
+    prefix = "kafka_network_requestmetrics"
+    count = CounterMetricFamily(f"{prefix}_requests", "Requests that were answered or parked", labels=labels)
+    size = SummaryMetricFamily(f"{prefix}_requestbytes", "Their size in bytes", labels=labels)
+    local = SummaryMetricFamily(f"{prefix}_localtimems", "Until answered or parked, ms", labels=labels)
+    remote = SummaryMetricFamily(
+        f"{prefix}_remotetimems", "Parked: waiting for others or for the disk, ms", labels=labels
+    )
+    total = HistogramMetricFamily(f"{prefix}_totaltimems", "From the last byte to the answer, ms", labels=labels)
+    for api, version, number, request_bytes, local_ms, remote_ms, answered_in in measures.requests:
+        of = (api, str(version))
+        count.add_metric(of, number)
+        size.add_metric(of, number, request_bytes)
+        local.add_metric(of, number, local_ms)
+        remote.add_metric(of, number, remote_ms)
+        total.add_metric(of, buckets(answered_in), local_ms + remote_ms)
+    errors = CounterMetricFamily(f"{prefix}_errors", "Requests refused as a whole", labels=("request", "error"))
+    for (api, error), number in measures.errors.items():
+        errors.add_metric((api, error), number)
+    yield from (count, size, local, remote, total, errors)
+
+
+def buckets(answered_in: Sequence[int]) -> list[tuple[str, int]]:
+    """Upper bound in ms → how many took no longer; bounds double from 32 µs to half a minute."""
+    counts = list(accumulate(answered_in))
+    bounds = [(str((1 << bits) / 1000), counts[bits]) for bits in BUCKET_BITS]
+    return [*bounds, ("+Inf", counts[-1])]
+
+
+def connections(measures: Measures) -> Families:
+    prefix = "kafka_server_socket_server_metrics_connection"
+    open_ = GaugeMetricFamily(f"{prefix}_count", "Connections that are open", labels=("listener",))
+    made = CounterMetricFamily(f"{prefix}_creation", "Connections that were made", labels=("listener",))
+    for listener, number, number_made in measures.listeners:
+        open_.add_metric((listener,), number)
+        made.add_metric((listener,), number_made)
+    yield from (open_, made)
+
+
+def partitions(measures: Measures) -> Families:
+    labels = ("topic", "partition")
+    families = {
+        "size_bytes": ("kafka_log_log_size", "Bytes of its segments"),
+        "segments": ("kafka_log_log_numlogsegments", "Segments"),
+        "log_start_offset": ("kafka_log_log_logstartoffset", "The first offset that can be read"),
+        "log_end_offset": ("kafka_log_log_logendoffset", "The offset that the next record gets"),
+        "last_stable_offset": (
+            "kafka_cluster_partition_laststableoffset",
+            "Below it every transaction is decided: so far readers of committed data come",
+        ),
+        "stable_lag": (
+            "kafka_cluster_partition_laststableoffsetlag",
+            "Records that readers of committed data cannot have yet",
+        ),
+        "producer_ids": ("kafka_cluster_partition_produceridcount", "Producer ids whose sequences are remembered"),
+    }
+    found = measures.partitions
+    for attribute, (name, help_) in families.items():
+        family = GaugeMetricFamily(name, help_, labels=labels)
+        for each in found:
+            family.add_metric((each.topic, str(each.partition)), getattr(each, attribute))
+        yield family
+    prefix = "kafka_server_replicamanager"
+    yield gauge(f"{prefix}_partitioncount", "Partitions that are served", len(found))
+    yield gauge(f"{prefix}_leadercount", "The same, with one node", len(found))
+    yield gauge(f"{prefix}_offlinereplicacount", "Partitions that cannot be used", measures.offline_partitions)
+    yield gauge(
+        f"{prefix}_produceridcount", "Live producer ids, over all partitions", sum(each.producer_ids for each in found)
+    )
+    yield gauge(
+        f"{prefix}_partitionswithlatetransactionscount",
+        "Partitions with a transaction that should have been ended by its coordinator",
+        sum(each.has_late_transaction for each in found),
+    )
+
+
+def topics(measures: Measures) -> Families:
+    prefix = "kafka_server_brokertopicmetrics"
+    families = {
+        "records_in": (f"{prefix}_messagesin", "Records that were appended, markers too"),
+        "bytes_in": (f"{prefix}_bytesin", "Bytes that were appended"),
+        "bytes_out": (f"{prefix}_bytesout", "Bytes that consumers were given"),
+    }
+    for attribute, (name, help_) in families.items():
+        family = CounterMetricFamily(name, help_, labels=("topic",))
+        for each in measures.topics:
+            family.add_metric((each.topic,), getattr(each, attribute))
+        yield family
+
+
+def groups(measures: Measures) -> Families:
+    if measures.groups is None:
+        return
+    prefix = "kafka_coordinator_group_groupmetadatamanager"
+    by_state = measures.groups.classic_by_state
+    yield gauge(f"{prefix}_numgroups", "Classic groups", sum(by_state.values()))
+    for state in GROUP_STATES:
+        yield gauge(f"{prefix}_numgroups{state.lower()}", f"Classic groups that are {state}", by_state.get(state, 0))
+    yield gauge(f"{prefix}_numoffsets", "Offsets that groups have committed", measures.groups.offsets)
+
+
+def transactions(measures: Measures) -> Families:
+    prefix = "kafka_server_transaction_coordinator_metrics"
+    if measures.transactions is not None:
+        ids = GaugeMetricFamily(
+            f"{prefix}_transactional_id_count", "Transactional ids that are kept", labels=("state",)
+        )
+        for state, number in sorted(measures.transactions.ids_by_state.items()):
+            ids.add_metric((state,), number)
+        yield ids
+        open_ms = measures.transactions.open_time_max_ms
+        yield gauge(f"{prefix}_active_transaction_open_time_max", "Age of the oldest open transaction, ms", open_ms)
+        yield gauge(
+            f"{prefix}_kept_transaction_count",
+            "Open transactions that are kept for a recovery to decide",
+            measures.transactions.kept,
+        )
+        yield gauge(
+            f"{prefix}_transactionpartitionscount",
+            "Partitions that take part in open transactions",
+            measures.transactions.partitions,
+        )
+    prefix = "kafka_server_addpartitionstotxnmanager"
+    answered, answered_ms, failed = measures.verification
+    time_ms = SummaryMetricFamily(f"{prefix}_verificationtimems", "Until the coordinator had answered, ms")
+    time_ms.add_metric((), answered, answered_ms)
+    yield time_ms
+    failures = CounterMetricFamily(f"{prefix}_verificationfailure", "Partitions that were refused")
+    failures.add_metric((), failed)
+    yield failures
+
+
+def shares(measures: Measures) -> Families:
+    prefix = "kafka_server_sharepartitionmanager"
+    yield gauge(
+        f"{prefix}_txnpendingrecordscount",
+        "Records whose acknowledgement waits for the end of a transaction",
+        measures.shares.txn_pending,
+    )
+    expired = CounterMetricFamily(
+        f"{prefix}_txnpendinglockexpiredcount", "Those that were given back because their lock ran out"
+    )
+    expired.add_metric((), measures.shares.txn_lock_expired)
+    yield expired
+
+
+def gauge(name: str, help_: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, help_, value=value)

@@ -1,0 +1,108 @@
+"""The socket of the HTTP pages. It listens from the start, but the pages are imported with the first connection.
+
+aiohttp and prometheus-client take longer to import than the broker takes to start, and as much memory: a broker whose
+metrics nobody reads does without. They are imported in a thread, so that clients are served meanwhile.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from odradek.broker.broker import Broker
+    from odradek.broker.configuration.config import BrokerConfig
+    from odradek.broker.control.measures import Traffic
+    from odradek.broker.runtime.workers import JobResult
+
+log = logging.getLogger("odradek.control")
+
+LOOPBACK = "127.0.0.1"
+BACKLOG = 16
+CLOSED = -1  # as the file descriptor of a socket
+ANY_FREE_PORT, NO_HTTP = 0, -1
+
+
+Stop: TypeAlias = Callable[[], Awaitable[None]]
+Serve: TypeAlias = "Callable[[Broker, Traffic, socket.socket], Awaitable[Stop]]"
+
+
+def port_of(config: BrokerConfig) -> int:
+    """As configured; any free one beside a Kafka listener that takes any, unless one is asked for."""
+    if config.serving[0].port == 0 and "odradek.http.port" not in config.given:
+        return ANY_FREE_PORT
+    return config.odradek_http_port
+
+
+def bind_loopback(port: int) -> socket.socket | None:
+    """A socket that listens; None if that cannot be, which is said and no more: clients do not need it."""
+    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((LOOPBACK, port))
+        bound.listen(BACKLOG)
+        bound.setblocking(False)
+    except OSError as error:
+        bound.close()
+        if error.errno == errno.EADDRINUSE:
+            why = "is taken, maybe by another broker: choose one with `odradek.http.port`; 0 takes any that is free"
+        else:
+            why = f"cannot be used: {error.strerror}"
+        log.warning("no metrics and health pages: port %d on %s %s", port, LOOPBACK, why)
+        return None
+    return bound
+
+
+class ControlListener:
+    """Loop thread only."""
+
+    def __init__(self, broker: Broker, traffic: Traffic, bound: socket.socket) -> None:
+        self.port: int = bound.getsockname()[1]
+        self._broker = broker
+        self._traffic = traffic
+        self._bound = bound
+        self._end: Stop | None = None
+        self._is_stopped = False
+        broker.loop.add_reader(bound.fileno(), self._first_peer)
+
+    def _first_peer(self) -> None:
+        self._broker.loop.remove_reader(self._bound.fileno())
+        self._broker.workers.run(import_pages, self._imported)
+
+    def _imported(self, outcome: JobResult[Serve]) -> None:
+        try:
+            serve = outcome.result()
+        except ImportError as error:
+            log.error("no metrics and health pages: %s", error)
+            self._bound.close()
+            return
+        self._broker.spawn(self._serve(serve))
+
+    async def _serve(self, serve: Serve) -> None:
+        if not self._is_stopped:
+            self._end = await serve(self._broker, self._traffic, self._bound)
+
+    async def stop(self) -> None:
+        self._is_stopped = True
+        if self._end is not None:
+            await self._end()
+            return
+        if self._bound.fileno() != CLOSED:
+            self._broker.loop.remove_reader(self._bound.fileno())
+            self._bound.close()
+
+
+def import_pages() -> Serve:
+    from odradek.broker.control.pages import serve
+
+    return serve
+
+
+def listen(broker: Broker, traffic: Traffic) -> ControlListener | None:
+    """Where nothing is to be served, or cannot be, None."""
+    port = port_of(broker.config)
+    bound = None if port == NO_HTTP else bind_loopback(port)
+    return None if bound is None else ControlListener(broker, traffic, bound)

@@ -1,0 +1,212 @@
+"""Metrics as plain numbers, collected on the loop when they are requested. Between requests only counters are kept: of
+requests (`odradek.broker.api.dispatch`), bytes, connections and verifications.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from odradek.broker.transactions.listing import Filter
+from odradek.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.api.dispatch import Dispatcher, Route
+    from odradek.broker.broker import Broker
+    from odradek.broker.coordinators.group_coordinator import GroupCoordinator
+    from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
+    from odradek.broker.network.server import Server
+    from odradek.broker.partitions.partition import Partition
+
+CLASSIC = "classic"  # a type of groups
+LATE_AFTER_MS = 5 * 60 * 1000  # beyond transaction.max.timeout.ms, by which the coordinator would have ended it
+
+
+class Traffic(NamedTuple):
+    """What counts requests and connections."""
+
+    dispatcher: Dispatcher[Broker]
+    servers: Sequence[Server]
+
+
+class RequestMeasure(NamedTuple):
+    """Times in ms, summed over all requests: until answered or parked; parked. `answered_in`: see `Route`."""
+
+    api: str
+    version: int
+    requests: int
+    request_bytes: int
+    local_ms: float
+    remote_ms: float
+    answered_in: Sequence[int]
+
+    @classmethod
+    def of(cls, route: Route[Broker]) -> RequestMeasure:
+        api = route.api_key.name.title().replace("_", "")
+        local_ms, remote_ms = route.local_s * 1000, route.remote_s * 1000
+        answered_in = tuple(route.answered_in)
+        return cls(api, route.version, route.requests, route.request_bytes, local_ms, remote_ms, answered_in)
+
+
+class ListenerMeasure(NamedTuple):
+    listener: str
+    connections: int
+    connections_made: int
+
+
+class PartitionMeasure(NamedTuple):
+    """`stable_lag`: records between last stable offset and high watermark, which readers of committed data await."""
+
+    topic: str
+    partition: int
+    size_bytes: int
+    segments: int
+    log_start_offset: int
+    log_end_offset: int
+    last_stable_offset: int
+    stable_lag: int
+    producer_ids: int
+    has_late_transaction: bool
+
+
+class TopicMeasure(NamedTuple):
+    """Since this process has its partitions; markers count as records, as in Kafka."""
+
+    topic: str
+    records_in: int
+    bytes_in: int
+    bytes_out: int
+
+
+class GroupMeasure(NamedTuple):
+    """Of classic groups, how many are in which state; `offsets` that are committed, by groups of any kind."""
+
+    classic_by_state: Mapping[str, int]
+    offsets: int
+
+
+class TransactionMeasure(NamedTuple):
+    """Transactional ids by state, for how long the oldest open transaction has been open, how many are kept for their
+    recovery to decide (KIP-939), and how many partitions take part in open ones (KIP-1289)."""
+
+    ids_by_state: Mapping[str, int]
+    open_time_max_ms: int
+    kept: int
+    partitions: int
+
+
+class ShareMeasure(NamedTuple):
+    """Records whose acknowledgement waits for the end of a transaction, and how many of those were given back since
+    this process began, because their lock ran out (KIP-1289)."""
+
+    txn_pending: int
+    txn_lock_expired: int
+
+
+class VerificationMeasure(NamedTuple):
+    answered: int
+    answered_ms: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    requests: Sequence[RequestMeasure]
+    errors: Mapping[tuple[str, str], int]  # (API, error) → how often a whole request was refused with it
+    listeners: Sequence[ListenerMeasure]
+    partitions: Sequence[PartitionMeasure]
+    offline_partitions: int
+    topics: Sequence[TopicMeasure]
+    groups: GroupMeasure | None  # None: no coordinator, or it is loading
+    transactions: TransactionMeasure | None  # None: no coordinator, or it is loading
+    verification: VerificationMeasure
+    shares: ShareMeasure
+
+
+def measure(broker: Broker, traffic: Traffic) -> Measures:
+    now_ms = broker.clock.now_ms()
+    late_before_ms = now_ms - broker.config.transaction_max_timeout_ms - LATE_AFTER_MS
+    groups = broker.groups if broker.has_started("groups") else None
+    transactions = broker.transactions if broker.has_started("transactions") else None
+    verifier = broker.verifier if broker.has_started("verifier") else None
+    dispatcher = traffic.dispatcher
+    return Measures(
+        requests=[RequestMeasure.of(route) for route in dispatcher.routes],
+        errors={(key.name.title().replace("_", ""), code.name): n for (key, code), n in dispatcher.errors.items()},
+        listeners=[
+            ListenerMeasure(server.listener_name, server.connection_count, server.connections_made)
+            for server in traffic.servers
+        ],
+        partitions=[partition_measure(partition, late_before_ms) for partition in broker.partitions],
+        offline_partitions=len(broker.partitions.offline),
+        topics=topic_measures(broker.partitions),
+        groups=None if groups is None else group_measure(groups),
+        transactions=None if transactions is None else transaction_measure(transactions, now_ms),
+        verification=VerificationMeasure(0, 0, 0)
+        if verifier is None
+        else VerificationMeasure(verifier.answered, verifier.answered_ms, verifier.failed),
+        shares=ShareMeasure(broker.shares.pending_record_count, broker.shares.lock_expired_count)
+        if broker.has_started("shares")
+        else ShareMeasure(0, 0),
+    )
+
+
+def partition_measure(partition: Partition, late_before_ms: int) -> PartitionMeasure:
+    log = partition.log
+    producers = log.producers()
+    open_ = [entry for entry in producers if entry.current_txn_first_offset is not None]
+    oldest = min(open_, key=lambda entry: entry.current_txn_first_offset or 0, default=None)
+    return PartitionMeasure(
+        topic=partition.topic,
+        partition=partition.index,
+        size_bytes=log.size_bytes,
+        segments=len(log.segments),
+        log_start_offset=log.log_start_offset,
+        log_end_offset=log.log_end_offset,
+        last_stable_offset=log.last_stable_offset,
+        stable_lag=log.high_watermark - log.last_stable_offset,
+        producer_ids=len(producers),
+        has_late_transaction=oldest is not None and oldest.last_timestamp < late_before_ms,
+    )
+
+
+def topic_measures(partitions: Iterable[Partition]) -> list[TopicMeasure]:
+    found: dict[str, list[Partition]] = {}
+    for partition in partitions:
+        found.setdefault(partition.topic, []).append(partition)
+    return [
+        TopicMeasure(
+            topic,
+            records_in=sum(each.log.log_end_offset - each.first_end_offset for each in members),
+            bytes_in=sum(each.bytes_in for each in members),
+            bytes_out=sum(each.bytes_out for each in members),
+        )
+        for topic, members in found.items()
+    ]
+
+
+def group_measure(groups: GroupCoordinator) -> GroupMeasure | None:
+    states: Counter[str] = Counter()
+    offsets = 0
+    try:
+        for shard in groups.shards:
+            states.update(each.group_state for each in shard.look(lambda core: core.list_groups((), (CLASSIC,))))
+            offsets += shard.look(lambda core: core.offset_count)
+    except KafkaError:  # loading
+        return None
+    return GroupMeasure(states, offsets)
+
+
+def transaction_measure(transactions: TransactionCoordinator, now_ms: int) -> TransactionMeasure | None:
+    open_time_max_ms = kept = partitions = 0
+    try:
+        found = transactions.list_transactions(Filter())
+        for shard in transactions.shards:
+            open_time_max_ms = max(open_time_max_ms, shard.look(lambda core: core.open_time_max_ms(now_ms)))
+            kept += shard.look(lambda core: core.kept_count)
+            partitions += shard.look(lambda core: core.open_partition_count)
+    except KafkaError:  # loading
+        return None
+    return TransactionMeasure(Counter(each.transaction_state for each in found), open_time_max_ms, kept, partitions)

@@ -1,0 +1,118 @@
+"""The coordinators of a broker, created when they are first needed: their modules are a third of a start's imports.
+
+Each is created by the first request that needs it, or as soon as the broker listens if its topic is not empty.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from odradek.broker.coordinators.cluster_view import ImageView
+from odradek.broker.coordinators.group_coordinator import CoordinatorSettings, GroupCoordinator
+from odradek.broker.coordinators.partition_sync import LocalPartitionSync
+from odradek.broker.coordinators.shard_log import PartitionLog
+from odradek.broker.coordinators.share_coordinator import ShareCoordinator, ShareCoordinatorSettings
+from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator, TransactionSettings
+from odradek.broker.coordinators.transaction_markers import LocalMarkerWriter, ShareGroupMarkers
+from odradek.broker.coordinators.verification import Verifier
+from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
+from odradek.broker.partitions.broker_parts import BrokerParts
+from odradek.broker.runtime.uuids import random_uuid
+from odradek.protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from odradek.broker.coordinators.producer_ids import ProducerIds
+    from odradek.broker.coordinators.two_phase import TwoPhaseProducers
+
+
+class CoordinatedBroker(BrokerParts, Protocol):
+    """What coordinators need of the broker."""
+
+    @property
+    def producer_ids(self) -> ProducerIds: ...
+    @property
+    def two_phase(self) -> TwoPhaseProducers: ...
+    @property
+    def groups(self) -> GroupCoordinator: ...
+    @property
+    def transactions(self) -> TransactionCoordinator: ...
+    @property
+    def markers(self) -> LocalMarkerWriter: ...
+    @property
+    def share_markers(self) -> ShareGroupMarkers: ...
+    def spawn(self, coroutine: Coroutine[None, None, None]) -> None:
+        """Runs beside what the loop is doing."""
+
+
+def start_groups(broker: CoordinatedBroker) -> GroupCoordinator:
+    groups = GroupCoordinator(
+        CoordinatorSettings.of(broker.config),
+        broker.clock,
+        broker.timers,
+        open_log=lambda index: _log(broker, GROUP_OFFSETS, index),
+        spawn=broker.spawn,
+        new_uuid=random_uuid,
+        cluster=ImageView(broker.metadata.image, broker.config.current_text),
+    )
+    groups.start(_partition_count(broker, GROUP_OFFSETS))
+    return groups
+
+
+def make_markers(broker: CoordinatedBroker) -> LocalMarkerWriter:
+    return LocalMarkerWriter(broker.partitions, broker.groups, broker.clock, broker.share_markers)
+
+
+def start_transactions(broker: CoordinatedBroker) -> TransactionCoordinator:
+    image = broker.metadata.image
+    transactions = TransactionCoordinator(
+        TransactionSettings.of(broker.config),
+        broker.clock,
+        broker.timers,
+        open_log=lambda index: _log(broker, TRANSACTION_STATE, index),
+        coordinator_epoch=lambda index: image.topics[TRANSACTION_STATE].partitions[index].leader_epoch,
+        marker_writer=broker.markers,
+        partition_sync=LocalPartitionSync(broker.partitions),
+        producer_ids=broker.producer_ids,
+        transaction_version=lambda: image.features.get(TRANSACTION_VERSION, 0),
+        partition_exists=image.has_partition,
+        spawn=broker.spawn,
+        two_phase=broker.two_phase,
+    )
+    transactions.start(_partition_count(broker, TRANSACTION_STATE))
+    return transactions
+
+
+def start_share_coordinator(broker: CoordinatedBroker) -> ShareCoordinator:
+    image = broker.metadata.image
+    coordinator = ShareCoordinator(
+        ShareCoordinatorSettings.of(broker.config),
+        broker.clock,
+        broker.timers,
+        open_log=lambda index: _log(broker, SHARE_GROUP_STATE, index),
+        spawn=broker.spawn,
+        topic_exists=image.topics_by_id.__contains__,
+        partition_exists=image.has_partition_of_id,
+    )
+    coordinator.start(_partition_count(broker, SHARE_GROUP_STATE))
+    return coordinator
+
+
+def make_verifier(broker: CoordinatedBroker) -> Verifier:
+    topics = broker.metadata.image.topics
+    return Verifier(
+        broker.config,
+        broker.clock,
+        broker.timers,
+        coordinator=lambda: broker.transactions if TRANSACTION_STATE in topics else None,
+    )
+
+
+def _log(broker: CoordinatedBroker, topic: str, index: int) -> PartitionLog:
+    return PartitionLog(broker.partitions.get(topic, index), broker.workers)
+
+
+def _partition_count(broker: CoordinatedBroker, name: str) -> int | None:
+    topic = broker.metadata.image.topics.get(name)
+    return None if topic is None else len(topic.partitions)

@@ -1,0 +1,433 @@
+"""The shell around a coordinator core: one core, one partition of an internal topic, one turn at a time.
+
+    decide → append → replay → settle → arm timers → release replies          all in one turn of the loop
+                                                   → `when_durable`, then turns that follow from it (follow_ups.py)
+
+A turn that cannot be written leaves no trace: the core has not moved, and the client gets NOT_COORDINATOR or a similar
+code. A crash between any two of these steps loses only what nobody was told: replies come last. Replies wait for the
+disk where the partition's settings require it, as do answers without records, because they may depend on records that
+are still being synced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+
+from odradek.broker.coordinators.follow_ups import FollowUps
+from odradek.broker.runtime.clock import Clock, TimerHandle, Timers
+from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.batch_header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, BatchHeader, batches
+from odradek.protocol.compression import Compression
+from odradek.protocol.control_records import read_marker
+from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from odradek.protocol.records import Headers, NewRecord, batch_of_one, build_batch, records_of
+
+if TYPE_CHECKING:
+    from odradek.storage.verification import VerificationGuard
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+C = TypeVar("C", bound="Core")
+
+FIRST_SEQUENCE = 0  # the group coordinator of Kafka writes it although there is no producer id
+RETRY_TIMER_MS = 1_000  # a timer whose outcome could not be written: its cause has not gone away
+RECORDS_BETWEEN_BREAKS = 500  # of loading: some 5 ms, then the loop sees to its clients
+
+COORDINATOR_CODES: Mapping[ErrorCode, ErrorCode] = {
+    # what the log says → what a client of the coordinator can make use of
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+class ShardLog(Protocol):
+    """What a shard needs of its partition."""
+
+    @property
+    def max_batch_bytes(self) -> int: ...
+
+    def append(self, batch: bytearray, now_ms: int, guard: VerificationGuard | None = None) -> int:
+        """The base offset; the batch is written when this returns. Raises KafkaError, then nothing of it stays."""
+
+    def when_durable(self, action: Callable[[KafkaError | None], None], *, must_sync: bool = False) -> None:
+        """Runs `action`, maybe at once, when all that was appended is as durable as the settings ask.
+
+        must_sync  whatever the settings say, only after an fdatasync
+        """
+
+    def read(self) -> AsyncIterator[bytes | bytearray | memoryview]:
+        """The whole log from its start, in buffers of whole batches."""
+
+
+class RecordsOf(NamedTuple):
+    """The producer in whose transaction records are written; see `Log.append` for the guard.
+
+    must_sync: it takes part in a two-phase commit, and is answered only after an fdatasync
+    """
+
+    producer_id: int
+    producer_epoch: int
+    guard: VerificationGuard | None
+    must_sync: bool
+
+
+class OutcomeLike(Protocol[R_co]):
+    """A decision, its records not yet bytes; see `broker.groups.outcome.Outcome`, where every part is described."""
+
+    @property
+    def response(self) -> R_co | None: ...
+    @property
+    def records(self) -> Sequence[Any]: ...
+    @property
+    def replies(self) -> Sequence[Any]: ...
+    @property
+    def timers(self) -> Sequence[Any]: ...
+    @property
+    def may_split(self) -> bool: ...
+    @property
+    def must_sync(self) -> bool: ...
+
+
+class Core(Protocol):
+    """Plain decisions over replayed state. The tokens that it keeps are `Deferred`s here."""
+
+    def replay(self, record: Any, record_offset: int, producer_id: int) -> None: ...
+    def replay_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None: ...
+    def settle(self, outcome: Any) -> None: ...
+    def on_loaded(self, now_ms: int) -> OutcomeLike[None]: ...
+    def on_timer(self, key: Any, now_ms: int) -> OutcomeLike[None]: ...
+    def unload(self, code: ErrorCode) -> Sequence[Any]: ...
+
+
+def unchanged(response: R) -> R:
+    return response
+
+
+def no_headers(record: object) -> Headers:
+    return ()
+
+
+def as_decoded(record: R, headers: Headers) -> R:
+    return record
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFormat:
+    """How the core's records are stored. `decode` returns None for a kind that is to be passed over.
+
+    headers  what is stored beside key and value, where Kafka has no field for it and passes over it
+    revive   the record as it was before it was stored, headers included
+    """
+
+    encode: Callable[[Any], tuple[bytes, bytes | None]]
+    decode: Callable[[bytes | None, bytes | None], Any | None]
+    compression: Compression = Compression.NONE
+    base_sequence: int = FIRST_SEQUENCE
+    headers: Callable[[Any], Headers] = no_headers
+    revive: Callable[[Any, Headers], Any] = as_decoded
+
+
+class Shard(Generic[C]):
+    """One partition's coordinator; see `__init__`."""
+
+    def __init__(
+        self,
+        name: str,
+        log: ShardLog,
+        new_core: Callable[[], C],
+        record_format: RecordFormat,
+        clock: Clock,
+        timers: Timers,
+        *,
+        when_unreadable: ErrorCode = ErrorCode.NOT_COORDINATOR,
+        when_durable: Callable[[Any, KafkaError | None], None] | None = None,
+    ) -> None:
+        """
+        name             of the partition, for the broker's log
+        new_core         makes an empty core, at first and for every reload
+        when_unreadable  what clients are told of a partition whose log cannot be read
+        when_durable     takes each outcome once it is as durable as the settings ask, or the reason why it will not
+                         be: for what an outcome asks of others than those who wait for replies
+        """
+        self._name = name
+        self._log = log
+        self._new_core = new_core
+        self._format = record_format
+        self._clock = clock
+        self._timers = timers
+        self._when_unreadable = when_unreadable
+        self._when_durable = when_durable
+        self._follow_ups = FollowUps()
+        self._armed: dict[Hashable, TimerHandle] = {}
+        self._core: C | None = None
+        self._why_not = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        self.has_begun_to_load = False
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._core is not None
+
+    @property
+    def is_away(self) -> bool:
+        """There is nothing here that could be asked, and there will not be."""
+        return self._core is None and self._why_not is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    # Serving.
+
+    def submit(
+        self,
+        decide: Callable[[C, int], OutcomeLike[R]],
+        parked: Deferred[R] | None = None,
+        *,
+        finish: Callable[[R], R] = unchanged,
+        producer: RecordsOf | None = None,
+    ) -> R | Deferred[R]:
+        """Run one turn. The answer, or a Deferred of it: `parked` if the core kept it, else one that awaits the disk.
+
+        producer  whose transaction the records belong to: they count once its marker says so
+        finish  makes the answer of what the core said: the shape of an old version, what others contributed
+        raises  KafkaError if the core refuses, the records cannot be written, or there is no core to ask
+        """
+        now_ms = self._clock.now_ms()
+        return self.carry_out(decide(self._require_core(), now_ms), now_ms, parked, finish=finish, producer=producer)
+
+    def carry_out(
+        self,
+        outcome: OutcomeLike[R],
+        now_ms: int,
+        parked: Deferred[R] | None = None,
+        *,
+        finish: Callable[[R], R] = unchanged,
+        producer: RecordsOf | None = None,
+    ) -> R | Deferred[R]:
+        """The rest of a turn, whose outcome the core gave just now; see `submit`."""
+        with self._follow_ups:
+            self._apply(self._require_core(), outcome, now_ms, producer)
+            if outcome.response is None:
+                if parked is None:
+                    raise RuntimeError(f"{self._name}: a turn without an answer, and nobody to give one later")
+                self._release(outcome)
+                return parked
+            response = finish(outcome.response)
+            answer: Deferred[R] = Deferred()
+            must_sync = outcome.must_sync or (producer is not None and producer.must_sync)
+            self._release(outcome, answer, response, must_sync=must_sync)
+            if not answer.is_done:
+                return answer
+            answer.outcome()  # raises, if the disk has failed already
+            return response
+
+    def follow_up(self, turn: Callable[[], None]) -> None:
+        """Run a turn when the one under way has ended; at once if there is none."""
+        self._follow_ups.add(turn)
+
+    def tidy(self, decide: Callable[[C, int], OutcomeLike[object]]) -> None:
+        """A turn that nobody asked for. If it cannot be made or written now, its occasion comes again."""
+        if self._core is None:
+            return
+        now_ms = self._clock.now_ms()
+        outcome = decide(self._core, now_ms)
+        with self._follow_ups:
+            try:
+                self._apply(self._core, outcome, now_ms)
+            except KafkaError as error:
+                logger.warning("%s could not be tidied up: %s", self._name, error)
+                return
+            self._release(outcome)
+
+    def look(self, read: Callable[[C], R]) -> R:
+        """For answers that may say what is not durable yet: lists and descriptions for people. And for a decision that
+        is carried out at once, or not at all."""
+        return read(self._require_core())
+
+    def complete_transaction(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
+        """A marker was appended to this partition: the producer's records in it now count, or never did."""
+        self._require_core().replay_marker(producer_id, producer_epoch, committed=committed)
+
+    # Loading and letting go.
+
+    async def load(self) -> None:
+        """Replay the log into a new core, then serve. If it cannot be read, that is said, and nothing of it served."""
+        self.has_begun_to_load = True
+        self._why_not = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        core = self._new_core()
+        try:
+            await self._replay_log(core)
+        except (MalformedMessage, KafkaError) as error:
+            self._why_not = self._when_unreadable
+            logger.error("%s cannot be loaded, its coordinator stays away: %s", self._name, error)
+            return
+        if self._why_not is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return  # let go of meanwhile
+        self._core = core
+        self._begin(core)
+
+    def _begin(self, core: C) -> None:
+        """What the loaded state asks for: timers, replies, records that were due."""
+        if core is not self._core:
+            return  # let go of meanwhile
+        now_ms = self._clock.now_ms()
+        outcome = core.on_loaded(now_ms)
+        with self._follow_ups:
+            try:
+                self._apply(core, outcome, now_ms)
+            except KafkaError as error:
+                logger.warning("%s is loaded, but its records could not be written, retrying: %s", self._name, error)
+                self._timers.after(RETRY_TIMER_MS, partial(self._begin, core))
+                return
+            self._release(outcome)
+
+    def unload(self, code: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
+        """Forget everything; waiting requests, and those that follow, are answered `code`."""
+        self._why_not = code
+        core, self._core = self._core, None
+        for handle in self._armed.values():
+            handle.cancel()
+        self._armed.clear()
+        if core is not None:
+            for reply in core.unload(code):
+                reply.token.resolve(reply.message)
+
+    # Within.
+
+    def _require_core(self) -> C:
+        if self._core is None:
+            raise KafkaError(self._why_not)
+        return self._core
+
+    def _apply(self, core: C, outcome: OutcomeLike[object], now_ms: int, producer: RecordsOf | None = None) -> None:
+        if outcome.records:
+            self._append_and_replay(core, outcome.records, now_ms, producer, may_split=outcome.may_split)
+        core.settle(outcome)
+        for timer in outcome.timers:
+            self._arm(timer.key, timer.delay_ms)
+
+    def _append_and_replay(
+        self, core: C, records: Sequence[Any], now_ms: int, producer: RecordsOf | None, *, may_split: bool
+    ) -> None:
+        batch = self._batch(records, now_ms, producer)
+        if len(batch) > self._log.max_batch_bytes:
+            if not may_split or len(records) == 1:
+                raise KafkaError(COORDINATOR_CODES[ErrorCode.RECORD_LIST_TOO_LARGE])
+            middle = len(records) // 2
+            self._append_and_replay(core, records[:middle], now_ms, producer, may_split=True)
+            self._append_and_replay(core, records[middle:], now_ms, producer, may_split=True)
+            return
+        try:
+            base_offset = self._log.append(batch, now_ms, None if producer is None else producer.guard)
+        except KafkaError as error:
+            raise KafkaError(COORDINATOR_CODES.get(error.code, error.code), error.message) from error
+        try:
+            for record_offset, record in enumerate(records, base_offset):
+                core.replay(record, record_offset, NO_PRODUCER_ID if producer is None else producer.producer_id)
+        except Exception:
+            # Written, but not in memory: what this core believes is no longer what a restart would find.
+            logger.exception("%s: a record of our own cannot be replayed", self._name)
+            self.unload()
+            raise
+
+    def _batch(self, records: Sequence[Any], now_ms: int, producer: RecordsOf | None) -> bytearray:
+        form = self._format
+        if len(records) == 1 and producer is None and form.compression is Compression.NONE:  # nearly every turn
+            (record,) = records
+            if not form.headers(record):
+                return batch_of_one(*form.encode(record), now_ms, form.base_sequence)
+        return build_batch(
+            [NewRecord(*form.encode(record), now_ms, form.headers(record)) for record in records],
+            base_sequence=form.base_sequence,
+            compression=form.compression,
+            producer_id=NO_PRODUCER_ID if producer is None else producer.producer_id,
+            producer_epoch=NO_PRODUCER_EPOCH if producer is None else producer.producer_epoch,
+            is_transactional=producer is not None,
+        )
+
+    def _release(
+        self,
+        outcome: OutcomeLike[R],
+        answer: Deferred[R] | None = None,
+        response: R | None = None,
+        *,
+        must_sync: bool | None = None,
+    ) -> None:
+        """Give the replies once they are true for good. must_sync: if not as the outcome says."""
+        when_durable = self._when_durable
+        if answer is None and not outcome.replies and when_durable is None:
+            return
+
+        def release(failure: KafkaError | None) -> None:
+            error = None if failure is None else KafkaError(COORDINATOR_CODES.get(failure.code, failure.code))
+            with self._follow_ups:
+                for reply in outcome.replies:
+                    if error is None:
+                        reply.token.resolve(reply.message)
+                    else:
+                        reply.token.fail(error)
+                if answer is not None and error is not None:
+                    answer.fail(error)
+                elif answer is not None and response is not None:
+                    answer.resolve(response)
+                if when_durable is not None:
+                    when_durable(outcome, error)
+
+        self._log.when_durable(release, must_sync=outcome.must_sync if must_sync is None else must_sync)
+
+    def _arm(self, key: Hashable, delay_ms: int | None) -> None:
+        handle = self._armed.pop(key, None)
+        if handle is not None:
+            handle.cancel()
+        if delay_ms is not None:
+            self._armed[key] = self._timers.after(delay_ms, partial(self._fire, key))
+
+    def _fire(self, key: Hashable) -> None:
+        del self._armed[key]
+        core = self._core
+        if core is None:
+            return
+        now_ms = self._clock.now_ms()
+        outcome = core.on_timer(key, now_ms)
+        with self._follow_ups:
+            try:
+                self._apply(core, outcome, now_ms)
+            except KafkaError as error:
+                logger.warning("%s: %s could not be written, trying again: %s", self._name, key, error)
+                self._arm(key, RETRY_TIMER_MS)
+                return
+            self._release(outcome)
+
+    async def _replay_log(self, core: C) -> None:
+        since_break = 0
+        async for data in self._log.read():
+            for position, header in batches(data):
+                try:
+                    since_break += self._replay_batch(core, data, position, header)
+                except MalformedMessage as error:
+                    raise MalformedMessage(f"batch at offset {header.base_offset}: {error}") from error
+                if since_break >= RECORDS_BETWEEN_BREAKS:
+                    since_break = 0
+                    await asyncio.sleep(0)
+
+    def _replay_batch(self, core: C, data: bytes | bytearray | memoryview, position: int, header: BatchHeader) -> int:
+        if header.is_control:
+            marker = read_marker(data, position, header)
+            if marker is not None:
+                core.replay_marker(marker.producer_id, marker.producer_epoch, committed=marker.is_commit)
+            return 1
+        for stored in records_of(data, position):
+            record = self._format.decode(stored.key, stored.value)
+            if record is not None:
+                if stored.headers:
+                    record = self._format.revive(record, stored.headers)
+                core.replay(record, stored.offset, header.producer_id)
+        return header.record_count

@@ -1,0 +1,75 @@
+"""A partition in the form that a `Shard` uses: appended to at once, awaited until durable, read from its start."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
+
+from odradek.storage.log import Origin
+
+if TYPE_CHECKING:
+    from odradek.broker.partitions.partition import Partition
+    from odradek.broker.runtime.workers import JobResult, Workers
+    from odradek.protocol.errors import KafkaError
+    from odradek.storage.verification import VerificationGuard
+
+
+class PartitionLog:
+    def __init__(self, partition: Partition, workers: Workers) -> None:
+        self._partition = partition
+        self._workers = workers
+
+    @property
+    def max_batch_bytes(self) -> int:
+        return self._partition.log.config.max_message_bytes
+
+    def append(self, batch: bytearray, now_ms: int, guard: VerificationGuard | None = None) -> int:
+        appended = self._partition.append_now(batch, origin=Origin.COORDINATOR, now_ms=now_ms, guard=guard)
+        return appended.base_offset
+
+    def when_durable(self, action: Callable[[KafkaError | None], None], *, must_sync: bool = False) -> None:
+        self._partition.when_durable(self._partition.log.log_end_offset, action, must_sync=must_sync)
+
+    @property
+    def start_offset(self) -> int:
+        return self._partition.log.log_start_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self._partition.log.log_end_offset
+
+    def delete_before(self, offset: int) -> None:
+        self._partition.log.delete_records_before(offset)
+
+    async def read(self) -> AsyncIterator[bytes]:
+        """Portions of about a megabyte, read by a thread; most partitions are empty and take none."""
+        log = self._partition.log
+        if log.log_start_offset == log.log_end_offset:
+            return
+        portions = log.reader.scan(log.log_start_offset, log.log_end_offset, checked=True)
+        while True:
+            portion = await self._next(portions.__next__)
+            if portion is None:
+                return
+            yield portion
+
+    async def _next(self, read: Callable[[], bytes]) -> bytes | None:
+        ended: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+
+        def portion() -> bytes | None:
+            try:
+                return read()
+            except StopIteration:  # must not cross a future
+                return None
+
+        def done(outcome: JobResult[bytes | None]) -> None:
+            if ended.cancelled():
+                return
+            try:
+                ended.set_result(outcome.result())
+            except Exception as error:
+                ended.set_exception(error)
+
+        self._workers.run(portion, done)
+        return await ended

@@ -1,0 +1,485 @@
+"""The transaction coordinator: all `__transaction_state` partitions, each a `Shard` around a `TransactionCore`.
+
+Finds the shard of a transactional id, loads shards at start and when the topic is created, fetches producer ids for
+decisions that need one, carries markers between core and partitions, and triggers timeouts: transactions that are open
+for too long are aborted, unused transactional ids expire. Decisions are in `odradek/broker/transactions`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from odradek.broker.configuration.settings import TimePerPrefix
+from odradek.broker.coordinators.group_coordinator import java_hash
+from odradek.broker.coordinators.partition_sync import PartitionSync, once_synced
+from odradek.broker.coordinators.shard import RecordFormat, Shard, ShardLog
+from odradek.broker.coordinators.transaction_markers import MarkerSender, MarkerWriter
+from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.gather import gather
+from odradek.broker.transactions.core import TransactionCore
+from odradek.broker.transactions.init_producer_id import check_request
+from odradek.broker.transactions.records import decode_record, encode_record, record_headers, revive
+from odradek.broker.transactions.turn import MarkersOwed, Moment, Outcome, OverdueFate, TransactionConfig
+from odradek.protocol.batch_header import NO_SEQUENCE
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.internal_topics import TRANSACTION_STATE
+from odradek.protocol.topic_partition import PartitionCodes
+
+if TYPE_CHECKING:
+    from odradek.broker.configuration.config import BrokerConfig
+    from odradek.broker.coordinators.producer_ids import OnProducerId
+    from odradek.broker.coordinators.two_phase import TwoPhaseProducers
+    from odradek.broker.runtime.clock import Clock, TimerHandle, Timers
+    from odradek.broker.transactions.listing import Filter
+    from odradek.protocol.messages.describe_transactions_response import TransactionState
+    from odradek.protocol.messages.end_txn_request import EndTxnRequest
+    from odradek.protocol.messages.end_txn_response import EndTxnResponse
+    from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+    from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+    from odradek.protocol.messages.list_transactions_response import TransactionState as ListedTransaction
+    from odradek.protocol.topic_partition import TopicPartition
+
+logger = logging.getLogger("odradek.transactions")
+
+R = TypeVar("R")
+TransactionShard = Shard[TransactionCore]
+
+# Nobody but the broker writes there. The other internal topics take part in transactions that commit offsets or
+# acknowledge records of share groups; those are added by brokers only, since clients need rights on the topic.
+NOT_TO_BE_ADDED = frozenset({TRANSACTION_STATE})
+SHORTEST_SCAN_MS = 1_000  # of transactional ids, for those that a rule lets expire
+
+
+class ProducerIdSource(Protocol):
+    def take(self, then: OnProducerId) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionSettings:
+    decisions: TransactionConfig
+    partition_count: int
+    abort_timed_out_interval_ms: int
+    remove_expired_interval_ms: int
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> TransactionSettings:
+        written = config.odradek_transactional_id_expiration_rules
+        rules = [rule for each in written if (rule := TimePerPrefix.read(each)) is not None]
+        remove_expired_ms = config.transaction_remove_expired_transaction_cleanup_interval_ms
+        return cls(
+            decisions=TransactionConfig(
+                transaction_max_timeout_ms=config.transaction_max_timeout_ms,
+                transactional_id_expiration_ms=config.transactional_id_expiration_ms,
+                transactional_id_expiration_rules=tuple(rules),
+                transaction_two_phase_commit_enable=config.transaction_two_phase_commit_enable,
+            ),
+            partition_count=config.transaction_state_log_num_partitions,
+            abort_timed_out_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+            # A rule that says "after a minute" does not wait for the hourly scan.
+            remove_expired_interval_ms=min([remove_expired_ms, *[max(ms, SHORTEST_SCAN_MS) for _, ms in rules]]),
+        )
+
+
+class TransactionCoordinator:
+    def __init__(
+        self,
+        settings: TransactionSettings,
+        clock: Clock,
+        timers: Timers,
+        *,
+        open_log: Callable[[int], ShardLog],
+        coordinator_epoch: Callable[[int], int],
+        marker_writer: MarkerWriter,
+        partition_sync: PartitionSync,
+        producer_ids: ProducerIdSource,
+        transaction_version: Callable[[], int],
+        partition_exists: Callable[[TopicPartition], bool],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        two_phase: TwoPhaseProducers,
+        new_core: Callable[..., TransactionCore] = TransactionCore,
+    ) -> None:
+        """
+        open_log             the log of one partition of `__transaction_state`; raises KafkaError if it cannot be used
+        coordinator_epoch    the leader epoch of that partition, strictly higher after each restart
+        transaction_version  the finalised level of the feature, as it is now
+        partition_exists     whether metadata knows it
+        spawn                runs a coroutine beside what the loop is doing
+        two_phase            is kept up to date here
+        new_core             takes what `TransactionCore` takes
+        """
+        self.settings = settings
+        self._clock = clock
+        self._timers = timers
+        self._open_log = open_log
+        self._coordinator_epoch = coordinator_epoch
+        self._marker_writer = marker_writer
+        self._partition_sync = partition_sync
+        self._producer_ids = producer_ids
+        self._transaction_version = transaction_version
+        self._partition_exists = partition_exists
+        self._spawn = spawn
+        self._two_phase = two_phase
+        self._new_core = new_core
+        self._partition_count: int | None = None
+        self._shards: dict[int, TransactionShard] = {}
+        self._deleted_while_loading: dict[int, set[str]] = {}  # names of topics, by the shard that was loading
+        self._running_timers: dict[str, TimerHandle] = {}
+        self._format = RecordFormat(
+            self._encode, decode_record, base_sequence=NO_SEQUENCE, headers=record_headers, revive=revive
+        )
+
+    # The topic's life.
+
+    def start(self, partition_count: int | None) -> None:
+        """Begin to load, if the topic is there. A partition that is not loaded says COORDINATOR_LOAD_IN_PROGRESS."""
+        self._every("abort", self.settings.abort_timed_out_interval_ms, self.abort_timed_out)
+        self._every("expire", self.settings.remove_expired_interval_ms, self.expire)
+        if partition_count is not None:
+            self.state_topic_created(partition_count)
+
+    def state_topic_created(self, partition_count: int) -> None:
+        """Once in a process: ids keep their partition until the restart, even if partitions are added to the topic."""
+        if self._partition_count is not None:
+            return
+        self._partition_count = partition_count
+        self._two_phase.are_all_known = False
+        for index in range(partition_count):
+            self._open(index)
+        self._spawn(self._load_all())
+
+    def _open(self, index: int) -> None:
+        name = f"{TRANSACTION_STATE}-{index}"
+        try:
+            log = self._open_log(index)
+        except KafkaError as error:
+            logger.error("%s cannot be used, its transactional ids have no coordinator: %s", name, error)
+            return
+        # Each needs the other: the shard hands outcomes to the sender, the sender reports to the shard.
+        sender = MarkerSender(
+            name,
+            self._marker_writer,
+            self._partition_exists,
+            written=lambda owed, done: shard.follow_up(lambda: self._markers_written(shard, owed, done)),
+            lost=lambda error: self._lost(shard, name, error),
+        )
+        missed = self._deleted_while_loading[index] = set()
+        shard: TransactionShard = Shard(
+            name,
+            log,
+            lambda: self._new_core(
+                self.settings.decisions,
+                coordinator_epoch=self._coordinator_epoch(index),
+                is_gone=lambda topic: topic in missed or not self._partition_exists((topic, 0)),
+                two_phase=self._two_phase.ids,
+            ),
+            self._format,
+            self._clock,
+            self._timers,
+            # Kafka serves what it could read. An id whose last record is missing would commit or fence wrongly.
+            when_unreadable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            when_durable=sender.carry_out,
+        )
+        self._shards[index] = shard
+
+    def state_topic_deleted(self) -> None:
+        """Its ids are gone, and their transactions with them."""
+        shards, self._shards, self._partition_count = self._shards, {}, None
+        for shard in shards.values():
+            shard.unload()
+        self._two_phase.ids.clear()
+        self._two_phase.are_all_known = True
+
+    def stop(self) -> None:
+        """Waiting requests are told to look for another coordinator: there may be one after the restart."""
+        for handle in self._running_timers.values():
+            handle.cancel()
+        self._running_timers.clear()
+        for shard in self._shards.values():
+            shard.unload()
+
+    async def _load_all(self) -> None:
+        for shard in list(self._shards.values()):
+            if not shard.has_begun_to_load:
+                await shard.load()
+        if len(self._shards) == self._partition_count and self.is_loaded:
+            self._two_phase.are_all_known = True
+
+    # Finding one's way.
+
+    @property
+    def partition_count(self) -> int:
+        """Of the topic, or of the topic that will be."""
+        return self._partition_count or self.settings.partition_count
+
+    def partition_for(self, transactional_id: str) -> int:
+        return java_hash(transactional_id) % self.partition_count
+
+    def shard_for(self, transactional_id: str) -> TransactionShard:
+        """Raises NOT_COORDINATOR where there is no such partition, which is so before the topic is made."""
+        shard = self._shards.get(self.partition_for(transactional_id))
+        if shard is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        return shard
+
+    @property
+    def shards(self) -> list[TransactionShard]:
+        return list(self._shards.values())
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether every partition is served."""
+        return all(shard.is_loaded for shard in self._shards.values())
+
+    # Requests. Each answers at once or when its records are durable, and raises KafkaError for a refusal.
+
+    def init_producer_id(
+        self, request: InitProducerIdRequest
+    ) -> InitProducerIdResponse | Deferred[InitProducerIdResponse]:
+        """For a request with a transactional id."""
+        check_request(request, self.settings.decisions, self._transaction_version())
+        assert request.transactional_id is not None
+        shard = self.shard_for(request.transactional_id)
+        to_sync: set[TopicPartition] = set()
+
+        def reserve(producer_id: int) -> None:
+            shard.tidy(lambda core, now_ms: core.reserve(request, producer_id, now_ms))
+
+        def decide(core: TransactionCore, moment: Moment) -> Outcome[InitProducerIdResponse]:
+            outcome = core.init_producer_id(request, moment)
+            to_sync.update(outcome.to_sync)
+            return outcome
+
+        answer = self._turn(shard, decide, before_again=reserve)
+        return once_synced(answer, self._partition_sync, lambda: to_sync) if request.keep_prepared_txn else answer
+
+    def end_txn(self, request: EndTxnRequest, *, asked_version: int) -> EndTxnResponse | Deferred[EndTxnResponse]:
+        """asked_version: what the request's own version stands for, 2 from EndTxn v5 on, else 0."""
+        _require_id(request.transactional_id)
+        parked: Deferred[EndTxnResponse] = Deferred()
+        return self._turn(
+            self.shard_for(request.transactional_id),
+            lambda core, moment: core.end_txn(request, parked, asked_version=asked_version, moment=moment),
+            parked,
+        )
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+        *,
+        verify_only: bool,
+        asked_version: int,
+    ) -> PartitionCodes | Deferred[PartitionCodes]:
+        """Add partitions to a transaction, or ask whether they are part of it; one code for each, never an exception.
+
+        asked_version  2 where a produce or a commit of offsets brings its partition itself (AddPartitionsToTxn v4 and
+                       later), else 0
+        """
+        wanted = frozenset(partitions)
+        refused = {each for each in wanted if each[0] in NOT_TO_BE_ADDED}
+        if refused and not verify_only:
+            return {
+                each: ErrorCode.INVALID_TOPIC_EXCEPTION if each in refused else ErrorCode.OPERATION_NOT_ATTEMPTED
+                for each in wanted
+            }
+        try:
+            _require_id(transactional_id)
+            shard = self.shard_for(transactional_id)
+            if verify_only:
+                answer = shard.submit(
+                    lambda core, _: core.verify_partitions(transactional_id, producer_id, producer_epoch, wanted)
+                )
+            else:
+                answer = shard.submit(
+                    lambda core, now_ms: core.add_partitions(
+                        transactional_id,
+                        producer_id,
+                        producer_epoch,
+                        wanted,
+                        asked_version=asked_version,
+                        moment=self._moment(now_ms),
+                    )
+                )
+        except KafkaError as refusal:
+            return dict.fromkeys(wanted, refusal.code)
+        return _never_failing(answer, wanted) if isinstance(answer, Deferred) else answer
+
+    def describe(self, transactional_id: str) -> TransactionState:
+        _require_id(transactional_id)
+        return self.shard_for(transactional_id).look(lambda core: core.describe(transactional_id))
+
+    def list_transactions(self, wanted: Filter) -> list[ListedTransaction]:
+        """Raises COORDINATOR_LOAD_IN_PROGRESS while any partition is not loaded."""
+        now_ms = self._clock.now_ms()
+        found: list[ListedTransaction] = []
+        for shard in self._shards.values():
+            found += shard.look(lambda core: core.list_transactions(wanted, now_ms))
+        return found
+
+    # What happens by itself.
+
+    def topic_deleted(self, topic: str) -> Deferred[int] | None:
+        """Its partitions leave their transactions, so that no marker goes to another topic of that name.
+
+        Returns a Deferred, once that is recorded as durably as the settings ask: before that, there must not be
+        another topic of that name. None where there is nothing to wait for.
+        """
+        if topic == TRANSACTION_STATE:
+            self.state_topic_deleted()
+            return None
+        answers: list[int | Deferred[int]] = []
+        for index, shard in self._shards.items():
+            if not shard.is_loaded:
+                self._deleted_while_loading[index].add(topic)
+                continue
+            if not shard.look(lambda core: core.open_count):
+                continue  # nearly always: no answer has to wait for the disk
+            try:
+                answers.append(shard.submit(lambda core, _: core.forget_topic(topic)))
+            except KafkaError as error:
+                logger.error("the deletion of %s is not recorded in its open transactions: %s", topic, error)
+        together = gather(answers, on_failure=lambda *_: 0, make=sum)
+        return together if isinstance(together, Deferred) else None
+
+    def abort_timed_out(self) -> None:
+        for shard in self._shards.values():
+            try:
+                timed_out = shard.look(lambda core: core.timed_out(self._clock.now_ms()))
+            except KafkaError:
+                continue  # not loaded yet; its transactions do not get younger
+            for transactional_id in timed_out:
+                self._abort_timed_out(shard, transactional_id)
+
+    def _abort_timed_out(self, shard: TransactionShard, transactional_id: str) -> None:
+        """If it cannot be done now, the next scan tries again."""
+
+        def ended(answer: Deferred[bool]) -> None:
+            try:
+                answer.outcome()
+            except KafkaError as error:
+                logger.warning("%r has timed out, and could not be aborted: %s", transactional_id, error)
+
+        try:
+            answer = self._turn(shard, lambda core, moment: core.abort_timed_out(transactional_id, moment))
+        except KafkaError as error:
+            logger.warning("%r has timed out, and could not be aborted: %s", transactional_id, error)
+            return
+        if isinstance(answer, Deferred):
+            answer.when_done(ended)
+
+    def abort_overdue(
+        self, transactional_id: str, producer_id: int, producer_epoch: int
+    ) -> OverdueFate | Deferred[OverdueFate]:
+        """For the leader of a share partition; see `TransactionCore.abort_overdue`. Raises KafkaError."""
+        return self._turn(
+            self.shard_for(transactional_id),
+            lambda core, moment: core.abort_overdue(transactional_id, producer_id, producer_epoch, moment),
+        )
+
+    def expire(self) -> None:
+        for shard in self._shards.values():
+            shard.tidy(lambda core, now_ms: core.expire(now_ms))
+
+    # Within.
+
+    def _turn(
+        self,
+        shard: TransactionShard,
+        decide: Callable[[TransactionCore, Moment], Outcome[R]],
+        parked: Deferred[R] | None = None,
+        *,
+        before_again: Callable[[int], None] | None = None,
+    ) -> R | Deferred[R]:
+        """`Shard.submit`; where the decision needs a producer id, it is taken again once there is one.
+
+        before_again  takes the producer id first then
+        """
+        now_ms = self._clock.now_ms()
+        outcome = shard.look(lambda core: decide(core, self._moment(now_ms)))
+        if not outcome.needs_producer_id:
+            return _unwrapped(shard.carry_out(outcome, now_ms, parked))
+        answer: Deferred[R] = Deferred() if parked is None else parked
+
+        def again(producer_id: int | KafkaError) -> None:
+            if isinstance(producer_id, KafkaError):
+                answer.fail(producer_id)
+                return
+            moment = partial(self._moment, new_producer_id=producer_id)
+            try:
+                if before_again is not None:
+                    before_again(producer_id)
+                result = shard.submit(lambda core, now_ms: decide(core, moment(now_ms)), parked)
+            except Exception as error:
+                answer.fail(error)
+                return
+            if isinstance(result, Deferred):
+                if result is not answer:
+                    result.when_done(partial(_pass_on, answer))
+            else:
+                answer.resolve(result)
+
+        self._producer_ids.take(again)
+        return _unwrapped(answer)
+
+    def _moment(self, now_ms: int, new_producer_id: int | None = None) -> Moment:
+        return Moment(now_ms, self._transaction_version(), new_producer_id)
+
+    def _markers_written(self, shard: TransactionShard, owed: MarkersOwed, done: frozenset[TopicPartition]) -> None:
+        try:
+            shard.submit(lambda core, now_ms: core.markers_written(owed, done, self._moment(now_ms)))
+        except KafkaError as error:
+            logger.warning("the end of %r could not be recorded, trying again: %s", owed.transactional_id, error)
+            shard.tidy(lambda core, _: core.send_later(owed.transactional_id))
+
+    def _lost(self, shard: TransactionShard, name: str, error: Exception) -> None:
+        # A failed fsync is final for a log: what is in memory may not be what a restart finds.
+        logger.error("%s: a decision may not be on the disk, its coordinator stops: %s", name, error)
+        shard.unload()
+
+    def _encode(self, record: Any) -> tuple[bytes, bytes | None]:
+        return encode_record(record, self._transaction_version())
+
+    def _every(self, what: str, interval_ms: int, action: Callable[[], None]) -> None:
+        def fire() -> None:
+            self._running_timers[what] = self._timers.after(interval_ms, fire)
+            action()
+
+        self._running_timers[what] = self._timers.after(interval_ms, fire)
+
+
+def _require_id(transactional_id: str) -> None:
+    if transactional_id == "":
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+
+
+def _unwrapped(answer: R | Deferred[R]) -> R | Deferred[R]:
+    """The answer itself, if it is there already. Raises what the request was refused with."""
+    if isinstance(answer, Deferred) and answer.is_done:
+        return answer.outcome()  # type: ignore[return-value]  # a coordinator always answers
+    return answer
+
+
+def _pass_on(answer: Deferred[R], result: Deferred[R]) -> None:
+    try:
+        answer.resolve(result.outcome())
+    except Exception as error:
+        answer.fail(error)
+
+
+def _never_failing(answer: Deferred[PartitionCodes], partitions: frozenset[TopicPartition]) -> Deferred[PartitionCodes]:
+    codes: Deferred[PartitionCodes] = Deferred()
+
+    def done(answer: Deferred[PartitionCodes]) -> None:
+        try:
+            codes.resolve(answer.outcome())
+        except KafkaError as error:
+            codes.resolve(dict.fromkeys(partitions, error.code))
+
+    answer.when_done(done)
+    return codes

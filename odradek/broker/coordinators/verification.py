@@ -1,0 +1,286 @@
+"""Verification (KIP-890): before transactional records are written, their coordinator confirms that they are expected.
+
+    partition: open here? then write    else: take a guard → ask the coordinator → write with the guard
+
+The question, and the meaning of each answer, depend on what the producer's client understands: the tables. Where the
+guards live and what invalidates them: `storage/verification.py`. Source: docs/spec/transactions.md#s2-7, #s2-8, #s4-6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum, auto
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
+from odradek.storage.verification import NO_GUARD, VerificationGuard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from odradek.broker.partitions.partition import Partition
+    from odradek.broker.runtime.clock import Clock, Timers
+    from odradek.protocol.batch_header import BatchHeader
+
+E = ErrorCode
+
+
+class TransactionSupport(Enum):
+    """What the client of a Produce or TxnOffsetCommit can do, and so what the coordinator is asked for it."""
+
+    DEFAULT = auto()  # has added its partitions, and does not know TRANSACTION_ABORTABLE
+    GENERIC = auto()  # has added its partitions
+    ADD = auto()  # relies on being added (transaction.version 2)
+
+    @property
+    def adds(self) -> bool:
+        return self is TransactionSupport.ADD
+
+    @classmethod
+    def of_produce(cls, version: int) -> TransactionSupport:
+        return _support(version, generic_since=11, add_since=12)
+
+    @classmethod
+    def of_txn_offset_commit(cls, version: int) -> TransactionSupport:
+        return _support(version, generic_since=4, add_since=5)
+
+
+def _support(version: int, *, generic_since: int, add_since: int) -> TransactionSupport:
+    if version >= add_since:
+        return TransactionSupport.ADD
+    return TransactionSupport.GENERIC if version >= generic_since else TransactionSupport.DEFAULT
+
+
+# What the coordinator answers → what it means for the batch; codes that are not named stay as they are.
+MEANING: Mapping[TransactionSupport, Mapping[ErrorCode, ErrorCode]] = {
+    TransactionSupport.DEFAULT: {
+        E.TRANSACTION_ABORTABLE: E.INVALID_TXN_STATE,
+        E.PRODUCER_FENCED: E.INVALID_PRODUCER_EPOCH,
+    },
+    TransactionSupport.GENERIC: {E.PRODUCER_FENCED: E.INVALID_PRODUCER_EPOCH},
+    TransactionSupport.ADD: {E.PRODUCER_FENCED: E.INVALID_PRODUCER_EPOCH},
+}
+RETRIED_SOON = E.CONCURRENT_TRANSACTIONS  # the transaction before is about to be complete
+
+
+class TransactionalProducer(NamedTuple):
+    """Who writes, as it says itself."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+class Unverified(NamedTuple):
+    """A batch that wants to be written. base_sequence: None where it is the broker's own."""
+
+    partition: Partition
+    base_sequence: int | None
+
+
+VerificationResult = VerificationGuard | KafkaError | None
+"""What to append the batch with; or why it is refused. None: nobody asks for a guard."""
+
+VerificationResults = Mapping[TopicPartition, VerificationResult]
+
+
+class VerificationSettings(Protocol):
+    """Read at each use: the first one changes while the broker runs."""
+
+    @property
+    def transaction_partition_verification_enable(self) -> bool: ...
+    @property
+    def add_partitions_to_txn_retry_backoff_ms(self) -> int: ...
+    @property
+    def add_partitions_to_txn_retry_backoff_max_ms(self) -> int: ...
+    @property
+    def request_timeout_ms(self) -> int: ...
+
+
+class AddsPartitions(Protocol):
+    """The transaction coordinator, asked as by AddPartitionsToTxn v4 and later. It answers, whatever happens."""
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+        *,
+        verify_only: bool,
+        asked_version: int,
+    ) -> PartitionCodes | Deferred[PartitionCodes]: ...
+
+
+class Verifier:
+    def __init__(
+        self,
+        settings: VerificationSettings,
+        clock: Clock,
+        timers: Timers,
+        *,
+        coordinator: Callable[[], AddsPartitions | None],
+    ) -> None:
+        """coordinator: that of transactional ids; None while there is none to be asked."""
+        self.settings = settings
+        self.clock = clock
+        self.timers = timers
+        self.coordinator = coordinator
+        # For the metrics: questions to the coordinator that have been answered, how long all of them took,
+        # and partitions for which the answer was no.
+        self.answered = self.answered_ms = self.failed = 0
+
+    def asks_for(self, support: TransactionSupport) -> bool:
+        return support.adds or self.settings.transaction_partition_verification_enable
+
+    def verified_at_once(
+        self, transactional_id: str, header: BatchHeader, partition: Partition, support: TransactionSupport
+    ) -> VerificationGuard | None:
+        """What to append a batch with. Raises KafkaError, for whatever reason there is no yes now: `verify` tells it,
+        and loses nothing by asking again."""
+        adds = support.adds
+        is_enabled = self.settings.transaction_partition_verification_enable
+        if not adds and not is_enabled:
+            return None
+        pair = header.producer_id, header.producer_epoch
+        now_ms = self.clock.now_ms()
+        guard = partition.log.begin_verification(*pair, header.base_sequence, supports_epoch_bump=adds, now_ms=now_ms)
+        if guard is not NO_GUARD:
+            coordinator = self.coordinator()
+            if coordinator is None:
+                raise KafkaError(E.COORDINATOR_NOT_AVAILABLE)
+            key = partition.topic, partition.index
+            codes = coordinator.add_partitions(
+                transactional_id, *pair, (key,), verify_only=not adds, asked_version=2 if adds else 0
+            )
+            if isinstance(codes, Deferred):
+                raise KafkaError(RETRIED_SOON)
+            if codes[key] is not E.NONE:
+                raise KafkaError(codes[key])
+            self.answered += 1
+            self.answered_ms += self.clock.now_ms() - now_ms
+        return guard if is_enabled else None
+
+    def verify(
+        self,
+        producer: TransactionalProducer,
+        batches: Sequence[Unverified],
+        support: TransactionSupport,
+        then: Callable[[VerificationResults], None],
+        *,
+        waits_for_the_last: bool,
+    ) -> None:
+        """Calls `then`, mostly at once, with a result for each batch's partition.
+
+        waits_for_the_last  whether ADD asks again for a while, when the producer's last transaction is not complete yet
+        """
+        if not self.asks_for(support):
+            then({(each.partition.topic, each.partition.index): None for each in batches})
+            return
+        PendingVerification(
+            self, producer, batches, support, then, may_repeat=waits_for_the_last and support.adds
+        ).ask()
+
+
+class PendingVerification:
+    """One verification, from the first question to the results."""
+
+    __slots__ = (
+        "_asked_ms",
+        "_batches",
+        "_guards",
+        "_may_repeat",
+        "_producer",
+        "_refused",
+        "_since_ms",
+        "_support",
+        "_then",
+        "_verifier",
+    )
+
+    def __init__(
+        self,
+        verifier: Verifier,
+        producer: TransactionalProducer,
+        batches: Sequence[Unverified],
+        support: TransactionSupport,
+        then: Callable[[VerificationResults], None],
+        *,
+        may_repeat: bool,
+    ) -> None:
+        self._verifier = verifier
+        self._producer = producer
+        self._batches = batches
+        self._support = support
+        self._then = then
+        self._may_repeat = may_repeat
+        self._since_ms = verifier.clock.now_ms()
+        self._guards: dict[TopicPartition, VerificationGuard] = {}
+        self._refused: dict[TopicPartition, KafkaError] = {}
+
+    def ask(self) -> None:
+        """Also when it is repeated: meanwhile a transaction may have been opened here, or its producer fenced."""
+        self._guards, self._refused = {}, {}
+        for partition, base_sequence in self._batches:
+            key = partition.topic, partition.index
+            try:
+                self._guards[key] = partition.log.begin_verification(
+                    self._producer.producer_id,
+                    self._producer.producer_epoch,
+                    base_sequence,
+                    supports_epoch_bump=self._support.adds,
+                    now_ms=self._verifier.clock.now_ms(),
+                )
+            except KafkaError as fenced:
+                self._refused[key] = fenced
+        unknown = [key for key, guard in self._guards.items() if guard is not NO_GUARD]
+        if not unknown:
+            self._end({})
+            return
+        self._asked_ms = self._verifier.clock.now_ms()
+        coordinator = self._verifier.coordinator()
+        if coordinator is None:
+            self._answered(dict.fromkeys(unknown, E.COORDINATOR_NOT_AVAILABLE))
+            return
+        answer = coordinator.add_partitions(
+            *self._producer,
+            unknown,
+            verify_only=not self._support.adds,
+            asked_version=2 if self._support.adds else 0,
+        )
+        if isinstance(answer, Deferred):
+            answer.when_done(self._came)
+        else:
+            self._answered(answer)
+
+    def _came(self, answer: Deferred[PartitionCodes]) -> None:
+        codes = answer.outcome()
+        assert isinstance(codes, Mapping), "the coordinator answers with codes, whatever happens"
+        self._answered(codes)
+
+    def _answered(self, codes: PartitionCodes) -> None:
+        verifier = self._verifier
+        verifier.answered += 1
+        verifier.answered_ms += verifier.clock.now_ms() - self._asked_ms
+        verifier.failed += sum(code is not E.NONE for code in codes.values())
+        if self._may_repeat and RETRIED_SOON in codes.values():
+            settings = self._verifier.settings
+            window_ms = min(settings.add_partitions_to_txn_retry_backoff_max_ms, settings.request_timeout_ms)
+            if self._verifier.clock.now_ms() - self._since_ms < window_ms:
+                self._verifier.timers.after(settings.add_partitions_to_txn_retry_backoff_ms, self.ask)
+                return
+        self._end(codes)
+
+    def _end(self, codes: PartitionCodes) -> None:
+        meaning = MEANING[self._support]
+        is_enabled = self._verifier.settings.transaction_partition_verification_enable
+        results: dict[TopicPartition, VerificationResult] = {**self._refused}
+        for key, guard in self._guards.items():
+            code = codes.get(key, E.NONE)
+            if code is E.NONE:
+                results[key] = guard if is_enabled else None
+            else:
+                results[key] = KafkaError(meaning.get(code, code))
+        self._then(results)

@@ -1,0 +1,191 @@
+"""One partition of one fetch: the checks in Kafka's order, then records up to the offset that the reader may see."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.fetch.sessions import FetchPartition
+from odradek.broker.partitions.reading import IsolationLevel, check_leader_epoch
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.fetch_response import AbortedTransaction, EpochEndOffset, LeaderIdAndEpoch, PartitionData
+
+if TYPE_CHECKING:
+    from odradek.broker.partitions.partition import Partition
+    from odradek.storage.log import ReadResult
+
+NO_RECORDS = b""  # a partition without records sends an empty field, not null
+UNKNOWN_OFFSET = -1
+
+
+class PartitionAnswer:
+    """A partition's part of a Fetch response.
+
+    size_bytes    of the records in it
+    partition     they are from; None where there are none
+    ends_waiting  it is told at once, however little there is to read
+    """
+
+    __slots__ = ("data", "ends_waiting", "partition", "size_bytes")
+
+    def __init__(
+        self, data: PartitionData, size_bytes: int, partition: Partition | None = None, *, ends_waiting: bool = False
+    ) -> None:
+        self.data = data
+        self.partition = partition
+        self.size_bytes = size_bytes
+        self.ends_waiting = ends_waiting
+
+    @property
+    def error_code(self) -> int:
+        return self.data.error_code
+
+    @property
+    def high_watermark(self) -> int:
+        return self.data.high_watermark
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.data.log_start_offset
+
+    @property
+    def has_diverging_epoch(self) -> bool:
+        return self.data.diverging_epoch is not None
+
+
+def unknown_partition(index: int, code: ErrorCode) -> PartitionAnswer:
+    """For a partition that cannot even be asked: not in metadata, or not this reader's business."""
+    data = PartitionData(
+        partition_index=index, error_code=code.value, high_watermark=UNKNOWN_OFFSET, records=NO_RECORDS
+    )
+    return PartitionAnswer(data, 0)
+
+
+def failed_read(index: int, code: ErrorCode, current_leader: LeaderIdAndEpoch | None) -> PartitionAnswer:
+    """For a partition that refused, or could not. `current_leader`: where another leadership was the reason (v16+)."""
+    data = PartitionData(
+        partition_index=index,
+        error_code=code.value,
+        high_watermark=UNKNOWN_OFFSET,
+        current_leader=current_leader,
+        aborted_transactions=None,
+        records=NO_RECORDS,
+    )
+    return PartitionAnswer(data, 0, ends_waiting=True)
+
+
+def has_nothing_new(partition: Partition, wanted: FetchPartition) -> bool:
+    """Whether the reader is at the end and was told all there is to tell: the usual case of a consumer that waits.
+
+    Asked before anything else, for every partition of a session.
+    """
+    log = partition.log
+    return (
+        wanted.fetch_offset == log.high_watermark == wanted.sent_high_watermark
+        and wanted.sent_log_start_offset == log.log_start_offset
+        and wanted.last_fetched_epoch is None
+        and (wanted.current_leader_epoch is None or wanted.current_leader_epoch == log.leader_epoch)
+    )
+
+
+class PartitionRead:
+    """One read, split where a thread may have to come in: `check`, then `read` (or `read_cold`), then `answer`."""
+
+    __slots__ = ("_end_offset", "_isolation", "_max_bytes", "_min_one_batch", "_partition", "_segments", "_wanted")
+
+    def __init__(
+        self,
+        partition: Partition,
+        wanted: FetchPartition,
+        *,
+        isolation: IsolationLevel,
+        max_bytes: int,
+        min_one_batch: bool,
+    ) -> None:
+        """`min_one_batch`: the first batch comes whole, even if it is larger than `max_bytes`."""
+        self._partition = partition
+        self._wanted = wanted
+        self._isolation = isolation
+        self._max_bytes = max_bytes
+        self._min_one_batch = min_one_batch
+        log = partition.log
+        committed = isolation is IsolationLevel.READ_COMMITTED
+        self._end_offset = log.last_stable_offset if committed else log.high_watermark
+
+    def check(self) -> PartitionAnswer | None:
+        """The answer, where it needs no reading; None when `read` is to be called. Raises KafkaError."""
+        partition, wanted, log = self._partition, self._wanted, self._partition.log
+        check_leader_epoch(partition, wanted.current_leader_epoch)
+        if wanted.last_fetched_epoch is not None:
+            diverging_epoch = self._divergence(wanted.last_fetched_epoch)
+            if diverging_epoch is not None:
+                answer = self._answer(NO_RECORDS, 0, wanted.fetch_offset)
+                answer.data.diverging_epoch = diverging_epoch
+                answer.ends_waiting = True
+                return answer
+        if self._max_bytes < 0:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # what Kafka makes of a negative limit
+        if not log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if wanted.fetch_offset >= self._end_offset or (self._max_bytes == 0 and not self._min_one_batch):
+            return self._answer(NO_RECORDS, 0, wanted.fetch_offset)
+        return None
+
+    def read(self) -> PartitionAnswer:
+        """Raises WouldBlock when the records are not in memory: then `read_cold` in a thread, and `answer` here."""
+        result = self._partition.log.reader.read(
+            self._wanted.fetch_offset,
+            max_bytes=self._max_bytes,
+            end_offset=self._end_offset,
+            min_one_batch=self._min_one_batch,
+        )
+        return self.answer(result)
+
+    def read_cold(self) -> ReadResult:
+        """In a thread."""
+        self._segments = self._partition.log.segments
+        return self._partition.log.reader.read_cold(
+            self._wanted.fetch_offset,
+            max_bytes=self._max_bytes,
+            end_offset=self._end_offset,
+            min_one_batch=self._min_one_batch,
+        )
+
+    @property
+    def is_overtaken(self) -> bool:
+        """Whether what `read_cold` found cannot be answered, since segments have changed meanwhile: with the records of
+        aborted transactions compaction drops the list of them, and what was read may still hold the records."""
+        return self._isolation is IsolationLevel.READ_COMMITTED and self._segments is not self._partition.log.segments
+
+    def answer(self, result: ReadResult) -> PartitionAnswer:
+        return self._answer(result.chunks, result.size_bytes, result.end_offset)
+
+    def _divergence(self, last_fetched_epoch: int) -> EpochEndOffset | None:
+        """Where the reader's history parted from ours (KIP-320, KIP-595), or None if it did not."""
+        end = self._partition.log.end_offset_for_epoch(last_fetched_epoch)
+        if end is None:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        leader_epoch, end_offset = end
+        if leader_epoch < last_fetched_epoch or end_offset < self._wanted.fetch_offset:
+            return EpochEndOffset(epoch=leader_epoch, end_offset=end_offset)
+        return None
+
+    def _answer(self, chunks: object, size_bytes: int, end_offset: int) -> PartitionAnswer:
+        log = self._partition.log
+        aborted: list[AbortedTransaction] | None = None
+        if self._isolation is IsolationLevel.READ_COMMITTED:
+            aborted = []
+            if size_bytes:
+                found = log.reader.aborted_transactions(self._wanted.fetch_offset, end_offset)
+                aborted = [
+                    AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
+                    for producer_id, first_offset in found
+                ]
+        data = PartitionData(
+            partition_index=self._wanted.index,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log.log_start_offset,
+            aborted_transactions=aborted,
+            records=chunks,  # type: ignore[arg-type]
+        )
+        return PartitionAnswer(data, size_bytes, self._partition)

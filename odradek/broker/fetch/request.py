@@ -1,0 +1,288 @@
+"""One Fetch: reads each of its partitions, then answers, or waits for more data, its timer or the client's disconnect.
+
+wanted partitions → (session) → read each → enough? → answer
+                                  ↑          └ no: park → woken by appends or the timer
+                                  └──────────────────────┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from odradek.broker.api.authorization import Operation, ResourceType
+from odradek.broker.fetch.partition_read import (
+    PartitionAnswer,
+    PartitionRead,
+    failed_read,
+    has_nothing_new,
+    unknown_partition,
+)
+from odradek.broker.fetch.sessions import Fetch, FetchPartition, NamedBy, PartitionKey
+from odradek.broker.fetch.wait import FetchWait
+from odradek.broker.partitions.broker_parts import BrokerParts
+from odradek.broker.partitions.reading import IsolationLevel
+from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.fetch_response import (
+    FetchableTopicResponse,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+)
+from odradek.storage.disk import WouldBlock
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.fetch.sessions import FetchSessions
+    from odradek.broker.metadata.image import MetadataImage
+    from odradek.broker.partitions.partition import Partition
+    from odradek.broker.runtime.workers import JobResult
+    from odradek.protocol.messages.fetch_request import FetchRequest
+    from odradek.storage.log import ReadResult
+
+CURRENT_LEADER_SINCE = 16
+
+
+class FetchBroker(BrokerParts, Protocol):
+    """What a Fetch needs of the broker."""
+
+    @property
+    def fetch_sessions(self) -> FetchSessions: ...
+
+
+def wanted_partitions(request: FetchRequest, named_by: NamedBy) -> Sequence[FetchPartition]:
+    """Of a partition that is named twice, what was said last counts."""
+    by_id = named_by is NamedBy.TOPIC_ID
+    wanted: dict[PartitionKey, FetchPartition] = {}
+    for topic in request.topics:
+        name: str | bytes = topic.topic_id if by_id else topic.topic
+        for partition in topic.partitions:
+            current_leader_epoch, last_fetched_epoch = partition.current_leader_epoch, partition.last_fetched_epoch
+            wanted[name, partition.partition] = FetchPartition(
+                name,
+                partition.partition,
+                partition.fetch_offset,
+                partition.partition_max_bytes,
+                None if current_leader_epoch < 0 else current_leader_epoch,
+                None if last_fetched_epoch < 0 else last_fetched_epoch,
+            )
+    return list(wanted.values())
+
+
+def forgotten_partitions(request: FetchRequest, named_by: NamedBy) -> Sequence[PartitionKey]:
+    by_id = named_by is NamedBy.TOPIC_ID
+    return [
+        (topic.topic_id if by_id else topic.topic, index)
+        for topic in request.forgotten_topics_data
+        for index in topic.partitions
+    ]
+
+
+class PendingFetch:
+    """One Fetch from its first look at the partitions to its answer, parked in between if there was too little.
+
+    `response` is set by a first look that found enough; after `park` the reply is resolved instead.
+    """
+
+    def __init__(self, request: FetchRequest, context: RequestContext, broker: FetchBroker, begun: Fetch) -> None:
+        self.response: FetchResponse | None = None
+        self._reply: Deferred[FetchResponse] | None = None
+        self._context = context
+        self._broker = broker
+        self._fetch = begun
+        replica_id = request.replica_id if request.replica_state is None else request.replica_state.replica_id
+        self._is_follower = replica_id >= 0
+        self._isolation = IsolationLevel.of(request.isolation_level)
+        self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._max_wait_ms = request.max_wait_ms
+        self._must_answer = request.max_wait_ms <= 0
+        self._is_looking = False
+        self._wait: FetchWait | None = None
+        self._answers: list[PartitionAnswer | None] = []  # None where nothing is new
+        self._found: list[Partition] = []
+        self._size_bytes = 0
+        self._left_bytes = 0
+        self._has_error = False  # one that is told at once
+
+    def look(self) -> None:
+        """Read every partition; then answer, or wait for more."""
+        if self._is_looking:  # in a thread; whatever happened meanwhile is not worth another round
+            self._must_answer = True
+            return
+        self._is_looking = True
+        self._answers = []
+        self._found = []
+        self._size_bytes = 0
+        self._left_bytes = self._max_bytes
+        self._has_error = False
+        self._read_on()
+
+    def park(self) -> Deferred[FetchResponse]:
+        self._reply = Deferred()
+        self._reply.on_disconnect(self._end_waiting)
+        return self._reply
+
+    def _read_on(self) -> None:
+        """Read the partitions that have no answer yet. Where the disk is needed, a thread reads; then this goes on."""
+        answers, partitions = self._answers, self._fetch.partitions
+        while len(answers) < len(partitions):
+            wanted = partitions[len(answers)]
+            try:
+                partition = self._find(wanted)
+            except KafkaError as error:
+                self._take(self._not_found(wanted, error.code))
+                continue
+            self._found.append(partition)
+            if has_nothing_new(partition, wanted):
+                answers.append(None)
+                continue
+            read = PartitionRead(
+                partition,
+                wanted,
+                isolation=self._isolation,
+                max_bytes=min(wanted.max_bytes, self._left_bytes),
+                min_one_batch=self._size_bytes == 0,
+            )
+            try:
+                answer = read.check() or read.read()
+            except KafkaError as error:
+                answer = self._refused(wanted, error.code)
+            except WouldBlock:
+                self._broker.workers.run(read.read_cold, partial(self._read_came, read, wanted))
+                return
+            self._take(answer)
+        self._is_looking = False
+        self._all_read()
+
+    def _read_came(self, read: PartitionRead, wanted: FetchPartition, outcome: JobResult[ReadResult]) -> None:
+        if self._reply is not None and self._reply.is_done:
+            return
+        if read.is_overtaken:
+            self._broker.workers.run(read.read_cold, partial(self._read_came, read, wanted))
+            return
+        try:
+            answer = read.answer(outcome.result())
+        except KafkaError as error:
+            answer = self._refused(wanted, error.code)
+        self._take(answer)
+        self._read_on()
+
+    def _take(self, answer: PartitionAnswer) -> None:
+        self._answers.append(answer)
+        if answer.ends_waiting:
+            self._has_error = True
+        if answer.size_bytes:
+            self._size_bytes += answer.size_bytes
+            self._left_bytes = max(0, self._left_bytes - answer.size_bytes)
+
+    def _find(self, wanted: FetchPartition) -> Partition:
+        if self._is_follower:  # there is none that we know of
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        partitions = self._broker.partitions
+        if isinstance(wanted.topic, bytes):
+            partition = partitions.get_by_id(wanted.topic, wanted.index)
+            self._context.require(Operation.READ, ResourceType.TOPIC, partition.topic)
+            return partition
+        self._context.require(Operation.READ, ResourceType.TOPIC, wanted.topic)
+        return partitions.get(wanted.topic, wanted.index)
+
+    def _not_found(self, wanted: FetchPartition, code: ErrorCode) -> PartitionAnswer:
+        if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            return failed_read(wanted.index, code, self._leader(wanted))
+        if code is ErrorCode.KAFKA_STORAGE_ERROR:
+            return failed_read(wanted.index, code, None)
+        return unknown_partition(wanted.index, code)
+
+    def _refused(self, wanted: FetchPartition, code: ErrorCode) -> PartitionAnswer:
+        current_leader = self._leader(wanted) if code is ErrorCode.FENCED_LEADER_EPOCH else None
+        return failed_read(wanted.index, code, current_leader)
+
+    def _leader(self, wanted: FetchPartition) -> LeaderIdAndEpoch | None:
+        if self._context.api_version < CURRENT_LEADER_SINCE:
+            return None
+        image = self._broker.metadata.image
+        if isinstance(wanted.topic, bytes):
+            partition = image.topics_by_id[wanted.topic].partitions[wanted.index]
+        else:
+            partition = image.topics[wanted.topic].partitions[wanted.index]
+        leader_id = -1 if partition.leader is None else partition.leader
+        return LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=partition.leader_epoch)
+
+    def _all_read(self) -> None:
+        if self._must_answer or self._size_bytes >= self._min_bytes or not self._found or self._has_error:
+            self._answer()
+            return
+        missing_bytes = self._min_bytes - self._size_bytes
+        if self._isolation is IsolationLevel.READ_COMMITTED:
+            missing_bytes = 1  # a marker is small, and may let much through that was appended before it
+        if self._wait is not None:
+            self._wait.still_missing(missing_bytes)
+            return
+        self._wait = FetchWait(
+            self._found,
+            missing_bytes=missing_bytes,
+            max_wait_ms=self._max_wait_ms,
+            timers=self._broker.timers,
+            look=self.look,
+            time_is_over=self._time_is_over,
+        )
+
+    def _time_is_over(self) -> None:
+        self._must_answer = True
+        self.look()
+
+    def _end_waiting(self) -> None:
+        wait, self._wait = self._wait, None  # it knows this fetch, which must not know it for longer than needed
+        if wait is not None:
+            wait.end()
+
+    def _answer(self) -> None:
+        self._end_waiting()
+        response = self._response()
+        if self._reply is None:
+            self.response = response
+        else:
+            self._reply.resolve(response)
+
+    def _response(self) -> FetchResponse:
+        partitions, answers = self._fetch.partitions, self._answers
+        finished = self._fetch.finish(answers, self._broker.clock.now_ms())
+        responses: list[FetchableTopicResponse] = []
+        leaders: set[int] = set()
+        named: str | bytes | None = None
+        for position in finished.sent:
+            answer = answers[position]
+            assert answer is not None
+            data = answer.data
+            if answer.partition is not None:
+                answer.partition.bytes_out += answer.size_bytes
+            if partitions[position].topic != named:
+                named = partitions[position].topic
+                responses.append(topic_response(named))
+            responses[-1].partitions.append(data)
+            if data.current_leader is not None:
+                leaders.add(data.current_leader.leader_id)
+        return FetchResponse(
+            error_code=finished.error_code.value,
+            session_id=finished.session_id,
+            responses=responses,
+            node_endpoints=node_endpoints(self._broker.metadata.image, leaders, self._context.listener),
+        )
+
+
+def node_endpoints(image: MetadataImage, node_ids: set[int], listener: str) -> list[NodeEndpoint]:
+    endpoints = []
+    for node_id in node_ids & image.brokers.keys():
+        registration = image.brokers[node_id]
+        host, port = registration.endpoints[listener]
+        endpoints.append(NodeEndpoint(node_id=node_id, host=host, port=port, rack=registration.rack))
+    return endpoints
+
+
+def topic_response(named: str | bytes) -> FetchableTopicResponse:
+    if isinstance(named, bytes):
+        return FetchableTopicResponse(topic_id=named)
+    return FetchableTopicResponse(topic=named)

@@ -1,0 +1,295 @@
+"""Incremental fetch sessions (KIP-227): a consumer names its partitions once, and afterwards only changes.
+
+State: `FetchSessions` owns every session; only `begin` and the `finish` of a fetch change one. The epoch of a session
+counts its fetches, so that a lost or repeated answer is noticed. A client for which there is no room gets session id 0
+and continues with full fetches.
+
+    session id  epoch     meaning
+    0           0         full fetch that asks for a session
+    any         -1        full fetch without one; ends the session named
+    n           0         full fetch that ends session n and asks for a new one
+    n           e > 0     incremental fetch number e of session n
+
+Source: KIP-227; which partitions are sent and which session is evicted, as in Kafka 4.3.1.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+NO_SESSION_ID = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+MAX_EPOCH = 2**31 - 1
+MAX_SESSION_ID = 2**31 - 1
+EVICTION_MS = 120_000
+
+PartitionKey = tuple[str | bytes, int]
+
+
+class NamedBy(Enum):
+    """How the partitions of a session are named: Fetch up to v12 sends topic names, v13 and later topic ids."""
+
+    TOPIC_NAME = 0
+    TOPIC_ID = 1
+
+
+class FetchPartition:
+    """One partition as a consumer wants it, and what a session last told about it.
+
+    `topic` is the name (by name) or the 16 bytes of the topic id; `sent_…` are the wire's -1 until something was sent.
+    """
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "index",
+        "last_fetched_epoch",
+        "max_bytes",
+        "sent_high_watermark",
+        "sent_log_start_offset",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str | bytes,
+        index: int,
+        fetch_offset: int,
+        max_bytes: int,
+        current_leader_epoch: int | None = None,
+        last_fetched_epoch: int | None = None,
+    ) -> None:
+        self.topic = topic
+        self.index = index
+        self.fetch_offset = fetch_offset
+        self.max_bytes = max_bytes
+        self.current_leader_epoch = current_leader_epoch
+        self.last_fetched_epoch = last_fetched_epoch
+        self.sent_high_watermark = -1
+        self.sent_log_start_offset = -1
+
+    @property
+    def key(self) -> PartitionKey:
+        return (self.topic, self.index)
+
+    def update(self, wanted: "FetchPartition") -> None:
+        """Take over what the consumer now asks for; what was sent stays known."""
+        self.fetch_offset = wanted.fetch_offset
+        self.max_bytes = wanted.max_bytes
+        self.current_leader_epoch = wanted.current_leader_epoch
+        self.last_fetched_epoch = wanted.last_fetched_epoch
+
+
+class PartitionAnswer(Protocol):
+    """What a session must know of the answer for one partition."""
+
+    @property
+    def error_code(self) -> int: ...
+    @property
+    def high_watermark(self) -> int: ...
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def has_diverging_epoch(self) -> bool: ...
+
+
+@dataclass(slots=True)
+class FetchSession:
+    session_id: int
+    named_by: NamedBy
+    created_ms: int
+    last_used_ms: int
+    epoch: int
+    partitions: dict[PartitionKey, FetchPartition]
+
+
+class Fetch:
+    """One fetch, from the request to its answer: `partitions` are to be read, then `finish` says what is sent."""
+
+    __slots__ = ("partitions",)
+
+    def __init__(self, partitions: Sequence[FetchPartition]) -> None:
+        self.partitions = partitions
+
+    def finish(self, answers: Sequence[PartitionAnswer | None], now_ms: int) -> "FinishedFetch":
+        """`answers[i]` is for `partitions[i]`; None where all is as this session told it last."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedFetch:
+    """`sent` are the positions in `partitions` whose answers belong into the response, in this order."""
+
+    error_code: ErrorCode
+    session_id: int
+    sent: Sequence[int]
+
+
+class SessionlessFetch(Fetch):
+    __slots__ = ()
+
+    def finish(self, answers: Sequence[PartitionAnswer | None], now_ms: int) -> FinishedFetch:
+        return FinishedFetch(ErrorCode.NONE, NO_SESSION_ID, range(len(answers)))
+
+
+class FullFetch(Fetch):
+    """Sends everything; whether it becomes a session is decided once the answer is known."""
+
+    __slots__ = ("_named_by", "_sessions")
+
+    def __init__(self, sessions: "FetchSessions", partitions: Sequence[FetchPartition], named_by: NamedBy) -> None:
+        super().__init__(partitions)
+        self._sessions = sessions
+        self._named_by = named_by
+
+    def finish(self, answers: Sequence[PartitionAnswer | None], now_ms: int) -> FinishedFetch:
+        session_id = self._sessions.maybe_create(self.partitions, answers, self._named_by, now_ms)
+        return FinishedFetch(ErrorCode.NONE, session_id, range(len(answers)))
+
+
+class IncrementalFetch(Fetch):
+    """Sends what is new. Partitions that had records go to the end, so that the next fetch begins with the others."""
+
+    __slots__ = ("_epoch", "_session")
+
+    def __init__(self, session: FetchSession) -> None:
+        super().__init__(tuple(session.partitions.values()))
+        self._session = session
+        self._epoch = session.epoch
+
+    def finish(self, answers: Sequence[PartitionAnswer | None], now_ms: int) -> FinishedFetch:
+        session = self._session
+        if session.epoch != self._epoch:  # another request of this session came in while this one was parked
+            return FinishedFetch(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.session_id, ())
+        sent = []
+        for position, (partition, answer) in enumerate(zip(self.partitions, answers, strict=True)):
+            if answer is None or not take_changes(partition, answer):
+                continue
+            sent.append(position)
+            if answer.size_bytes > 0:
+                key = partition.key
+                del session.partitions[key]
+                session.partitions[key] = partition
+        return FinishedFetch(ErrorCode.NONE, session.session_id, sent)
+
+
+def take_changes(partition: FetchPartition, answer: PartitionAnswer) -> bool:
+    """Whether an incremental answer must name this partition; remembers what is thereby sent."""
+    must_send = answer.size_bytes > 0
+    if answer.high_watermark != partition.sent_high_watermark:
+        partition.sent_high_watermark = answer.high_watermark
+        must_send = True
+    if answer.log_start_offset != partition.sent_log_start_offset:
+        partition.sent_log_start_offset = answer.log_start_offset
+        must_send = True
+    if answer.error_code != ErrorCode.NONE.value or answer.has_diverging_epoch:
+        partition.sent_high_watermark = -1  # so that it is also sent when the trouble is over
+        must_send = True
+    return must_send
+
+
+def next_epoch(epoch: int) -> int:
+    return 1 if epoch == MAX_EPOCH else epoch + 1
+
+
+class FetchSessions:
+    """All fetch sessions of this broker; at most `max_sessions` of them.
+
+    `new_session_id` draws a candidate from 1 to MAX_SESSION_ID; it is asked again when the id is taken.
+    """
+
+    def __init__(self, max_sessions: int, new_session_id: Callable[[], int], eviction_ms: int = EVICTION_MS) -> None:
+        self._max_sessions = max_sessions
+        self._new_session_id = new_session_id
+        self._eviction_ms = eviction_ms
+        self._sessions: dict[int, FetchSession] = {}  # least recently used first
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(
+        self,
+        session_id: int,
+        epoch: int,
+        wanted: Sequence[FetchPartition],
+        forgotten: Iterable[PartitionKey],
+        named_by: NamedBy,
+        now_ms: int,
+    ) -> Fetch:
+        """What this request fetches.
+
+        raises  FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR
+        """
+        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._sessions.pop(session_id, None)
+            if epoch == FINAL_EPOCH:
+                return SessionlessFetch(wanted)
+            return FullFetch(self, wanted, named_by)
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.named_by is not named_by:
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        for partition in wanted:
+            known = session.partitions.setdefault(partition.key, partition)
+            if known is not partition:
+                known.update(partition)
+        for key in forgotten:
+            session.partitions.pop(key, None)
+        del self._sessions[session_id]
+        if not session.partitions:
+            return SessionlessFetch(wanted)
+        self._sessions[session_id] = session
+        session.last_used_ms = now_ms
+        session.epoch = next_epoch(epoch)
+        return IncrementalFetch(session)
+
+    def maybe_create(
+        self,
+        partitions: Sequence[FetchPartition],
+        answers: Sequence[PartitionAnswer | None],
+        named_by: NamedBy,
+        now_ms: int,
+    ) -> int:
+        """The id of a new session over these partitions, or NO_SESSION_ID when there is no room."""
+        if len(self._sessions) >= self._max_sessions and not self._evict_for(len(partitions), now_ms):
+            return NO_SESSION_ID
+        session_id = self._new_session_id()
+        while session_id == NO_SESSION_ID or session_id in self._sessions:
+            session_id = self._new_session_id()
+        for partition, answer in zip(partitions, answers, strict=True):
+            assert answer is not None, "nothing was told before"
+            partition.sent_high_watermark = answer.high_watermark
+            partition.sent_log_start_offset = answer.log_start_offset
+        self._sessions[session_id] = FetchSession(
+            session_id, named_by, now_ms, now_ms, 1, {partition.key: partition for partition in partitions}
+        )
+        return session_id
+
+    def _evict_for(self, partition_count: int, now_ms: int) -> bool:
+        """Make room for a session of this size: one that is idle, else an old one that is smaller.
+
+        Sessions younger than the eviction time stay, so that consumers do not evict one another in turn.
+        """
+        if not self._sessions:
+            return False
+        least_recent = next(iter(self._sessions.values()))
+        if now_ms - least_recent.last_used_ms > self._eviction_ms:
+            del self._sessions[least_recent.session_id]
+            return True
+        settled = [s for s in self._sessions.values() if now_ms - s.created_ms > self._eviction_ms]
+        if not settled:
+            return False
+        smallest = min(settled, key=lambda session: (len(session.partitions), session.session_id))
+        if len(smallest.partitions) >= partition_count:
+            return False
+        del self._sessions[smallest.session_id]
+        return True

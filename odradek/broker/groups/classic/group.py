@@ -1,0 +1,301 @@
+"""A classic group: its members and its state.
+
+A restart restores what a `GroupMetadata` record holds: protocol type and name, generation, leader, the time of the last
+change of state, and per member its ids, client, timeouts, subscription and assignment. The rest lives in memory only. A
+restart replaces it as follows: a group with members is STABLE, one without is EMPTY; members that were joining or
+waiting for an assignment have lost their connection and ask again; of a member's protocols only the chosen one is
+known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from odradek.broker.groups.classic.member import Member, Protocols
+from odradek.broker.groups.classic.subscription import subscribed_topics
+from odradek.broker.groups.classic.tables import (
+    DELETE_GROUP,
+    NEXT,
+    OFFSET_DELETE,
+    GroupState,
+    Verdict,
+    offset_commit_verdict,
+)
+from odradek.broker.groups.effects import CoordinatorRecord, Timer, TimerKey, TimerKind
+from odradek.broker.groups.group import Committer, GroupType
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.group_metadata_key import GroupMetadataKey
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+
+class ClassicGroup:
+    """Decisions work on a `copy`; the core puts it in the group's place once the records are written."""
+
+    __slots__ = (
+        "changed_ms",
+        "generation",
+        "group_id",
+        "initial_delay_left_ms",
+        "initial_delay_ms",
+        "leader_id",
+        "member_joined_in_delay",
+        "members",
+        "pending_join",
+        "pending_sync",
+        "previous_state",
+        "protocol_name",
+        "protocol_type",
+        "state",
+        "static_members",
+        "subscribed_topics",
+        "supporters",
+    )
+
+    def __init__(
+        self,
+        group_id: str,
+        *,
+        changed_ms: int | None,
+        generation: int = 0,
+        protocol_type: str | None = None,
+        protocol_name: str | None = None,
+        leader_id: str | None = None,
+        members: Iterable[Member] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.changed_ms = changed_ms  # when its state last changed; None: recorded by a version that did not say
+        self.generation = generation
+        self.protocol_type = protocol_type
+        self.protocol_name = protocol_name
+        self.leader_id = leader_id
+        self.members: dict[str, Member] = {member.member_id: member for member in members}
+        # In memory only, or computed from the above.
+        self.state = GroupState.STABLE if self.members else GroupState.EMPTY
+        self.previous_state = GroupState.DEAD
+        self.static_members: dict[str, str] = {}  # group instance id → member id
+        self.supporters: dict[str, int] = {}  # protocol name → how many members have it
+        for member in self.members.values():
+            if member.group_instance_id is not None:
+                self.static_members[member.group_instance_id] = member.member_id
+            self._count(member.protocols, 1)
+        if self.members and leader_id is None:
+            self.leader_id = next(iter(self.members))
+        self.pending_join: frozenset[str] = frozenset()  # got a member id (MEMBER_ID_REQUIRED), have not come back yet
+        self.pending_sync: frozenset[str] = frozenset()  # were told the generation, have not asked for the assignment
+        self.initial_delay_ms: int | None = None  # the running part of group.initial.rebalance.delay.ms
+        self.initial_delay_left_ms = 0  # by how much it may still be extended
+        self.member_joined_in_delay = False
+        self.subscribed_topics = subscribed_topics(self.protocol_type, self.protocol_name, self.members.values())
+
+    def copy(self) -> ClassicGroup:
+        twin = ClassicGroup.__new__(ClassicGroup)
+        for name in ClassicGroup.__slots__:
+            setattr(twin, name, getattr(self, name))
+        twin.members = self.members.copy()
+        twin.static_members = self.static_members.copy()
+        twin.supporters = self.supporters.copy()
+        return twin
+
+    # What it is.
+
+    @property
+    def group_type(self) -> GroupType:
+        return GroupType.CLASSIC
+
+    @property
+    def state_name(self) -> str:
+        return self.state.value
+
+    @property
+    def uses_consumer_protocol(self) -> bool:
+        return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+
+    @property
+    def is_initial_rebalance(self) -> bool:
+        return self.state is GroupState.PREPARING_REBALANCE and self.previous_state is GroupState.EMPTY
+
+    @property
+    def waiting_to_join(self) -> int:
+        return sum(member.awaiting_join is not None for member in self.members.values())
+
+    @property
+    def all_have_joined(self) -> bool:
+        return not self.pending_join and self.waiting_to_join == len(self.members)
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The most patient member's."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def is_leader(self, member_id: str) -> bool:
+        return self.leader_id == member_id
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """If the subscription of a consumer group cannot be read, it may be to anything."""
+        if self.subscribed_topics is None:
+            return self.uses_consumer_protocol
+        return topic in self.subscribed_topics
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Whether a joiner has a protocol that everybody here has; into an EMPTY group any one will do."""
+        if self.state is GroupState.EMPTY:
+            return protocol_type != "" and len(protocols) > 0
+        return self.protocol_type == protocol_type and any(
+            self.supporters.get(name, 0) == len(self.members) for name, _ in protocols
+        )
+
+    def require_member(self, member_id: str, group_instance_id: str | None) -> Member:
+        """Raises UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if the instance id went over to another member id."""
+        if group_instance_id is not None:
+            current = self.static_members.get(group_instance_id)
+            if current is None:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+            if current != member_id:
+                raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return member
+
+    def session_timer(self, member_id: str) -> Timer:
+        key = TimerKey(TimerKind.SESSION, self.group_id, member_id)
+        return Timer(key, self.members[member_id].session_timeout_ms)
+
+    # Offsets.
+
+    def check_offset_commit(self, committer: Committer) -> Sequence[Timer]:
+        verdict = offset_commit_verdict(
+            self.state,
+            generation=committer.epoch,
+            is_anonymous=committer.is_anonymous,
+            transactional=committer.is_transactional,
+        )
+        if isinstance(verdict, ErrorCode):
+            raise KafkaError(verdict)
+        if verdict is Verdict.ACCEPT:
+            return ()
+        self.require_member(committer.member_id, committer.group_instance_id)
+        if committer.epoch != self.generation:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        if verdict is Verdict.MEMBER_WAITS:
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        is_settled = self.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
+        return () if committer.is_transactional or not is_settled else (self.session_timer(committer.member_id),)
+
+    def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        return None
+
+    def check_offset_delete(self) -> None:
+        of_consumers, of_others = OFFSET_DELETE[self.state]
+        verdict = of_consumers if self.uses_consumer_protocol else of_others
+        if isinstance(verdict, ErrorCode):
+            raise KafkaError(verdict)
+
+    @property
+    def keeps_offsets(self) -> bool:
+        if self.protocol_type is None or self.state is GroupState.EMPTY:
+            return False
+        return self.state is not GroupState.STABLE or self.subscribed_topics is None
+
+    @property
+    def idle_since_ms(self) -> int | None:
+        return self.changed_ms if self.protocol_type is not None and self.state is GroupState.EMPTY else None
+
+    # Its end.
+
+    def deletion_verdict(self) -> ErrorCode:
+        return DELETE_GROUP[self.state]
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        return [CoordinatorRecord(GroupMetadataKey(group=self.group_id), None)]
+
+    def running_timers(self) -> list[TimerKey]:
+        return [TimerKey(TimerKind.SESSION, self.group_id, member_id) for member_id in self.pending_join]
+
+    # What changes it.
+
+    def move_to(self, state: GroupState, now_ms: int) -> None:
+        if state not in NEXT[self.state]:
+            raise RuntimeError(f"group {self.group_id} cannot go from {self.state} to {state}")
+        self.previous_state, self.state, self.changed_ms = self.state, state, now_ms
+
+    def add(self, member: Member, protocol_type: str) -> None:
+        if not self.members:
+            self.protocol_type = protocol_type
+        if member.group_instance_id is not None:
+            self.static_members[member.group_instance_id] = member.member_id
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        self._count(member.protocols, 1)
+        self.pending_join -= {member.member_id}
+
+    def put(self, member: Member) -> None:
+        """In place of the member of the same id."""
+        self._count(self.members[member.member_id].protocols, -1)
+        self._count(member.protocols, 1)
+        self.members[member.member_id] = member
+
+    def remove(self, member_id: str) -> None:
+        """A member, or a client that has only been given a member id. The longest-standing member becomes leader."""
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            self._count(member.protocols, -1)
+            if member.group_instance_id is not None:
+                del self.static_members[member.group_instance_id]
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        self.pending_join -= {member_id}
+        self.pending_sync -= {member_id}
+
+    def rename_static(self, old_member_id: str, new_member_id: str) -> Member:
+        """A static member that came back under a new member id keeps its place, assignment and lead."""
+        renamed = replace(
+            self.members[old_member_id], member_id=new_member_id, is_new=False, awaiting_join=None, awaiting_sync=None
+        )
+        # In the old one's position, so that who succeeds a leader does not depend on who was restarted.
+        self.members = {
+            renamed.member_id if member_id == old_member_id else member_id: (
+                renamed if member_id == old_member_id else member
+            )
+            for member_id, member in self.members.items()
+        }
+        if self.leader_id == old_member_id:
+            self.leader_id = new_member_id
+        assert renamed.group_instance_id is not None
+        self.static_members[renamed.group_instance_id] = new_member_id
+        self.pending_sync = frozenset(
+            new_member_id if member_id == old_member_id else member_id for member_id in self.pending_sync
+        )
+        return renamed
+
+    def select_protocol(self) -> str:
+        """The protocol with the most votes among those that all members have; the first to get them wins a tie."""
+        candidates = {name for name, count in self.supporters.items() if count == len(self.members)}
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            choice = member.vote(candidates)
+            votes[choice] = votes.get(choice, 0) + 1
+        return max(votes, key=lambda name: votes[name])
+
+    def choose_protocol(self) -> None:
+        """Of a group that is made of members that are together already."""
+        self.protocol_name = self.select_protocol()
+        self.subscribed_topics = subscribed_topics(self.protocol_type, self.protocol_name, self.members.values())
+
+    def begin_generation(self, now_ms: int) -> None:
+        self.generation += 1
+        self.protocol_name = self.select_protocol() if self.members else None
+        self.subscribed_topics = subscribed_topics(self.protocol_type, self.protocol_name, self.members.values())
+        self.move_to(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_ms)
+        self.pending_sync = frozenset(self.members)
+
+    def _count(self, protocols: Protocols, by: int) -> None:
+        for name, _ in protocols:
+            count = self.supporters.get(name, 0) + by
+            if count:
+                self.supporters[name] = count
+            else:
+                self.supporters.pop(name, None)

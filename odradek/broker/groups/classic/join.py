@@ -1,0 +1,198 @@
+"""JoinGroup, as a classic group decides it: who may join, under which member id, whether it triggers a rebalance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from odradek.broker.groups.classic.member import Member, Protocols, protocols_of
+from odradek.broker.groups.classic.rebalance import joined, maybe_complete_join, prepare_rebalance, rebalance
+from odradek.broker.groups.classic.records import group_metadata_record
+from odradek.broker.groups.classic.tables import JOIN_BY_RETURNING_STATIC_MEMBER, GroupState, Verdict, join_verdict
+from odradek.broker.groups.classic.turn import Turn
+from odradek.broker.groups.effects import TimerKind
+from odradek.broker.groups.outcome import GroupConfig, Token
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.join_group_request import JoinGroupRequest
+from odradek.protocol.messages.join_group_response import JoinGroupResponse
+from odradek.protocol.messages.sync_group_response import SyncGroupResponse
+
+NO_MEMBER_ID = ""
+MEMBER_ID_REQUIRED_SINCE = 4
+SKIPS_ASSIGNMENT_SINCE = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Joiner:
+    """One JoinGroup and who sent it."""
+
+    request: JoinGroupRequest
+    version: int
+    client_id: str
+    client_host: str
+    new_member_id: str  # to be used if it has none yet
+    plain_member_id: str  # the same in a consumer group
+    token: Token
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return self.request.rebalance_timeout_ms if self.version >= 1 else self.request.session_timeout_ms
+
+    @property
+    def protocols(self) -> Protocols:
+        return protocols_of(self.request.protocols)
+
+
+def join_refusal(request: JoinGroupRequest, config: GroupConfig) -> JoinGroupResponse | None:
+    """What can be said without looking at the group."""
+    code = None
+    if request.group_id == "":
+        code = ErrorCode.INVALID_GROUP_ID
+    elif not (config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms):
+        code = ErrorCode.INVALID_SESSION_TIMEOUT
+    return None if code is None else refused(code, request.member_id)
+
+
+def refused(code: ErrorCode, member_id: str = NO_MEMBER_ID) -> JoinGroupResponse:
+    return JoinGroupResponse(error_code=code.value, protocol_name=None, member_id=member_id)
+
+
+def join(turn: Turn, joiner: Joiner) -> JoinGroupResponse | None:
+    """The answer; None if it is parked, or stands among the turn's replies."""
+    group, member_id = turn.group, joiner.request.member_id
+    if not has_room(turn, member_id):
+        group.remove(member_id)
+        return refused(ErrorCode.GROUP_MAX_SIZE_REACHED)
+    if group.state is GroupState.DEAD:
+        return refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id)
+    if not group.supports(joiner.request.protocol_type, joiner.protocols):
+        return refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
+    if member_id == NO_MEMBER_ID:
+        return join_without_member_id(turn, joiner)
+    return join_with_member_id(turn, joiner)
+
+
+def has_room(turn: Turn, member_id: str) -> bool:
+    """In a rebalance the first `group.max.size` to come are in, members or not: the others may be dead."""
+    group, max_size = turn.group, turn.config.group_max_size
+    member = group.members.get(member_id)
+    match group.state:
+        case GroupState.EMPTY | GroupState.DEAD:
+            return True
+        case GroupState.PREPARING_REBALANCE:
+            return (member is not None and member.awaiting_join is not None) or group.waiting_to_join < max_size
+        case GroupState.COMPLETING_REBALANCE | GroupState.STABLE:
+            return member is not None or len(group.members) < max_size
+
+
+def join_without_member_id(turn: Turn, joiner: Joiner) -> JoinGroupResponse | None:
+    group, instance_id = turn.group, joiner.request.group_instance_id
+    if instance_id is not None:
+        old_member_id = group.static_members.get(instance_id)
+        if old_member_id is not None:
+            return return_static_member(turn, joiner, old_member_id)
+    elif joiner.version >= MEMBER_ID_REQUIRED_SINCE:
+        # It gets an id to come back with: a client whose answer is lost would else leave a member behind per attempt.
+        group.pending_join |= {joiner.new_member_id}
+        turn.arm(TimerKind.SESSION, joiner.request.session_timeout_ms, joiner.new_member_id)
+        return refused(ErrorCode.MEMBER_ID_REQUIRED, joiner.new_member_id)
+    add_member(turn, joiner, joiner.new_member_id)
+    return None
+
+
+def join_with_member_id(turn: Turn, joiner: Joiner) -> JoinGroupResponse | None:
+    group, request = turn.group, joiner.request
+    if request.member_id in group.pending_join:
+        if request.group_instance_id is not None:
+            # Only a dynamic member was ever given an id to come back with; Kafka fails in the same way.
+            return refused(ErrorCode.UNKNOWN_SERVER_ERROR)
+        add_member(turn, joiner, request.member_id)
+        return None
+    try:
+        member = group.require_member(request.member_id, request.group_instance_id)
+    except KafkaError as error:
+        return refused(error.code, request.member_id)
+    is_leader = group.is_leader(member.member_id)
+    same_protocols = member.protocols == joiner.protocols
+    match join_verdict(group.state, is_leader=is_leader, same_protocols=same_protocols):
+        case Verdict.REBALANCE:
+            update_member(turn, joiner, member)
+            rebalance(turn)
+            return None
+        case Verdict.SAME_GENERATION:
+            return joined(group, member.member_id)
+        case ErrorCode() as code:
+            return refused(code, request.member_id)
+        case other:
+            raise RuntimeError(f"no such way to join: {other}")
+
+
+def add_member(turn: Turn, joiner: Joiner, member_id: str) -> None:
+    group, request = turn.group, joiner.request
+    if group.is_initial_rebalance:
+        group.member_joined_in_delay = True
+    member = Member(
+        member_id=member_id,
+        group_instance_id=request.group_instance_id,
+        client_id=joiner.client_id,
+        client_host=joiner.client_host,
+        rebalance_timeout_ms=joiner.rebalance_timeout_ms,
+        session_timeout_ms=request.session_timeout_ms,
+        protocols=joiner.protocols,
+        is_new=True,
+        awaiting_join=joiner.token,
+    )
+    group.add(member, request.protocol_type)
+    turn.arm(TimerKind.SESSION, turn.config.new_member_join_timeout_ms, member_id)
+    rebalance(turn)
+
+
+def update_member(turn: Turn, joiner: Joiner, member: Member) -> None:
+    if member.awaiting_join is not None:
+        # The same member asks again, over another connection: the first request would never be answered.
+        turn.reply(member.awaiting_join, refused(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+    turn.group.put(
+        replace(
+            member,
+            protocols=joiner.protocols,
+            rebalance_timeout_ms=joiner.rebalance_timeout_ms,
+            session_timeout_ms=joiner.request.session_timeout_ms,
+            awaiting_join=joiner.token,
+        )
+    )
+
+
+def return_static_member(turn: Turn, joiner: Joiner, old_member_id: str) -> JoinGroupResponse | None:
+    """A static member was restarted: it takes over its own place, and requests with the old id are fenced."""
+    group = turn.group
+    old, old_leader_id = group.members[old_member_id], group.leader_id
+    fenced = ErrorCode.FENCED_INSTANCE_ID
+    if old.awaiting_join is not None:
+        turn.reply(old.awaiting_join, refused(fenced, old_member_id))
+    if old.awaiting_sync is not None:
+        turn.reply(old.awaiting_sync, SyncGroupResponse(error_code=fenced.value))
+    member = group.rename_static(old_member_id, joiner.new_member_id)
+    turn.disarm(TimerKind.SESSION, old_member_id)
+    turn.arm(TimerKind.SESSION, member.session_timeout_ms, member.member_id)
+    update_member(turn, joiner, member)
+    if JOIN_BY_RETURNING_STATIC_MEMBER[group.state] is Verdict.REBALANCE:
+        if group.state is GroupState.PREPARING_REBALANCE:
+            maybe_complete_join(turn)
+        else:
+            prepare_rebalance(turn)
+        return None
+    if group.select_protocol() != group.protocol_name:
+        rebalance(turn)
+        return None
+    # The new member id must survive a restart, or its owner would be fenced by its own past.
+    group.put(replace(group.members[member.member_id], awaiting_join=None))
+    turn.records.append(
+        group_metadata_record(group, {member_id: each.assignment for member_id, each in group.members.items()})
+    )
+    if joiner.version < SKIPS_ASSIGNMENT_SINCE:
+        # Naming the leader's old member id keeps a leader that came back from assigning anew, which older clients do.
+        answer = joined(group, member.member_id)
+        answer.leader, answer.members = old_leader_id or "", []
+        return answer
+    answer = joined(group, member.member_id)
+    answer.skip_assignment = group.is_leader(member.member_id)
+    return answer

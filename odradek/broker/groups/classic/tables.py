@@ -1,0 +1,131 @@
+"""The states of a classic group as tables: their transitions, and what each request means in each state.
+
+A new state is a row to fill in. Rules that did not fit into a table (what counts as a member, which protocol wins) are
+in `group.py` and `rebalance.py`; nothing else tests for a state by name.
+"""
+
+from collections.abc import Mapping
+from enum import Enum, auto
+
+from odradek.protocol.errors import ErrorCode
+
+
+class GroupState(Enum):
+    """The value is the name that ListGroups and DescribeGroups show."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class Verdict(Enum):
+    """What is to be done where a table does not simply hold the code to answer with."""
+
+    ACCEPT = auto()
+    MEMBER_ONLY = auto()  # accept from a member of the current generation, refuse everybody else
+    MEMBER_WAITS = auto()  # as MEMBER_ONLY, and then answer REBALANCE_IN_PROGRESS: its assignment is not decided yet
+    REBALANCE = auto()  # begin a new round of joining, or go on with the one that runs
+    SAME_GENERATION = auto()  # nothing changed: answer with the generation that the member is in already
+    KEEP_ASSIGNMENT = auto()  # a static member came back: no rebalance as long as the chosen protocol stays
+    PARK = auto()  # answered when the leader has decided
+    SUBSCRIBED_TOPICS_STAY = auto()  # offsets may be deleted, except those of topics that the group is subscribed to
+
+
+S, E, V = GroupState, ErrorCode, Verdict
+Answer = Verdict | ErrorCode
+
+NEXT: Mapping[GroupState, frozenset[GroupState]] = {
+    S.EMPTY: frozenset({S.PREPARING_REBALANCE, S.DEAD}),
+    S.PREPARING_REBALANCE: frozenset({S.COMPLETING_REBALANCE, S.EMPTY, S.DEAD}),
+    S.COMPLETING_REBALANCE: frozenset({S.STABLE, S.PREPARING_REBALANCE, S.DEAD}),
+    S.STABLE: frozenset({S.PREPARING_REBALANCE, S.DEAD}),
+    S.DEAD: frozenset({S.DEAD}),
+}
+
+# fmt: off
+JOIN_BY_MEMBER: Mapping[GroupState, tuple[Answer, Answer, Answer, Answer]] = {
+    # JoinGroup of a member:    leader                                    follower
+    # its protocols are:        as before            other                as before            other
+    S.EMPTY:                   (E.UNKNOWN_MEMBER_ID, E.UNKNOWN_MEMBER_ID, E.UNKNOWN_MEMBER_ID, E.UNKNOWN_MEMBER_ID),
+    S.PREPARING_REBALANCE:     (V.REBALANCE,         V.REBALANCE,         V.REBALANCE,         V.REBALANCE),
+    S.COMPLETING_REBALANCE:    (V.SAME_GENERATION,   V.REBALANCE,         V.SAME_GENERATION,   V.REBALANCE),
+    S.STABLE:                  (V.REBALANCE,         V.REBALANCE,         V.SAME_GENERATION,   V.REBALANCE),
+    S.DEAD:                    (E.COORDINATOR_NOT_AVAILABLE,) * 4,
+}
+
+JOIN_BY_RETURNING_STATIC_MEMBER: Mapping[GroupState, Answer] = {
+    # its instance id is known, its member id is new; EMPTY has no members, so none can come back
+    S.PREPARING_REBALANCE:  V.REBALANCE,
+    S.COMPLETING_REBALANCE: V.REBALANCE,
+    S.STABLE:               V.KEEP_ASSIGNMENT,
+}
+
+SYNC: Mapping[GroupState, Answer] = {
+    S.EMPTY:                E.UNKNOWN_MEMBER_ID,
+    S.PREPARING_REBALANCE:  E.REBALANCE_IN_PROGRESS,
+    S.COMPLETING_REBALANCE: V.PARK,
+    S.STABLE:               V.SAME_GENERATION,
+    S.DEAD:                 E.COORDINATOR_NOT_AVAILABLE,
+}
+
+HEARTBEAT: Mapping[GroupState, ErrorCode] = {
+    S.EMPTY:                E.UNKNOWN_MEMBER_ID,
+    S.PREPARING_REBALANCE:  E.REBALANCE_IN_PROGRESS,
+    S.COMPLETING_REBALANCE: E.NONE,
+    S.STABLE:               E.NONE,
+    S.DEAD:                 E.COORDINATOR_NOT_AVAILABLE,
+}
+
+OFFSET_COMMIT: Mapping[GroupState, tuple[Answer, Answer, Answer]] = {
+    # generation:            -1                           -1                           0 or more
+    # member or instance id: neither                      given                        any
+    S.EMPTY:                (V.ACCEPT,                    V.ACCEPT,                    V.MEMBER_ONLY),
+    S.PREPARING_REBALANCE:  (E.UNKNOWN_MEMBER_ID,         V.MEMBER_ONLY,               V.MEMBER_ONLY),
+    S.COMPLETING_REBALANCE: (E.UNKNOWN_MEMBER_ID,         V.MEMBER_WAITS,              V.MEMBER_WAITS),
+    S.STABLE:               (E.UNKNOWN_MEMBER_ID,         V.MEMBER_ONLY,               V.MEMBER_ONLY),
+    S.DEAD:                 (E.COORDINATOR_NOT_AVAILABLE,) * 3,
+}
+
+TXN_OFFSET_COMMIT: Mapping[GroupState, tuple[Answer, Answer, Answer]] = {
+    # a producer need not say whose offsets it commits, and a running rebalance does not stop it
+    S.EMPTY:                (V.ACCEPT,                    V.ACCEPT,                    V.MEMBER_ONLY),
+    S.PREPARING_REBALANCE:  (V.ACCEPT,                    V.MEMBER_ONLY,               V.MEMBER_ONLY),
+    S.COMPLETING_REBALANCE: (V.ACCEPT,                    V.MEMBER_ONLY,               V.MEMBER_ONLY),
+    S.STABLE:               (V.ACCEPT,                    V.MEMBER_ONLY,               V.MEMBER_ONLY),
+    S.DEAD:                 (E.COORDINATOR_NOT_AVAILABLE,) * 3,
+}
+
+OFFSET_DELETE: Mapping[GroupState, tuple[Answer, Answer]] = {
+    # protocol type:         "consumer"                  another, or none
+    S.EMPTY:                (V.SUBSCRIBED_TOPICS_STAY,   V.SUBSCRIBED_TOPICS_STAY),
+    S.PREPARING_REBALANCE:  (V.SUBSCRIBED_TOPICS_STAY,   E.NON_EMPTY_GROUP),
+    S.COMPLETING_REBALANCE: (V.SUBSCRIBED_TOPICS_STAY,   E.NON_EMPTY_GROUP),
+    S.STABLE:               (V.SUBSCRIBED_TOPICS_STAY,   E.NON_EMPTY_GROUP),
+    S.DEAD:                 (E.GROUP_ID_NOT_FOUND,       E.GROUP_ID_NOT_FOUND),
+}
+
+DELETE_GROUP: Mapping[GroupState, ErrorCode] = {
+    S.EMPTY:                E.NONE,
+    S.PREPARING_REBALANCE:  E.NON_EMPTY_GROUP,
+    S.COMPLETING_REBALANCE: E.NON_EMPTY_GROUP,
+    S.STABLE:               E.NON_EMPTY_GROUP,
+    S.DEAD:                 E.GROUP_ID_NOT_FOUND,
+}
+# fmt: on
+
+
+def offset_commit_verdict(state: GroupState, *, generation: int, is_anonymous: bool, transactional: bool) -> Answer:
+    """`generation` as on the wire (-1: none); anonymous: neither member id nor instance id given."""
+    nobody, somebody, of_a_generation = (TXN_OFFSET_COMMIT if transactional else OFFSET_COMMIT)[state]
+    if generation >= 0:
+        return of_a_generation
+    return nobody if is_anonymous else somebody
+
+
+def join_verdict(state: GroupState, *, is_leader: bool, same_protocols: bool) -> Answer:
+    leader_same, leader_other, follower_same, follower_other = JOIN_BY_MEMBER[state]
+    if is_leader:
+        return leader_same if same_protocols else leader_other
+    return follower_same if same_protocols else follower_other

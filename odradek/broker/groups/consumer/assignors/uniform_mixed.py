@@ -1,0 +1,173 @@
+"""The `uniform` assignor for members with different subscriptions.
+
+Owners keep what they may. Unowned partitions go, topic by topic, to the subscriber with the fewest; then, topic by
+topic and repeatedly, partitions move from the subscribers with the most to those with the fewest, until that no longer
+helps. The result is that of Kafka 4.3.1's class for the same input.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection
+
+from odradek.broker.groups.consumer.assignors.group_view import GroupView, TargetAssignment, topics_in_hash_order
+
+MAX_ROUNDS = 16  # over all topics
+NOBODY = -1
+UUID_HALVES = struct.Struct(">qq")  # signed, as Kafka compares them
+
+
+def assign_mixed(group: GroupView) -> TargetAssignment:
+    return MixedAssignment(group).assign()
+
+
+class MixedAssignment:
+    """Members are numbered in Kafka's order. `sizes[n]` is how many partitions member n has so far."""
+
+    def __init__(self, group: GroupView) -> None:
+        self._members = group.in_hash_order()
+        self._topic_ids = topics_in_hash_order(frozenset().union(*(each.topic_ids for each in self._members)))
+        self._subscribers: dict[bytes, list[int]] = {topic_id: [] for topic_id in self._topic_ids}
+        self._owners = {topic_id: [NOBODY] * group.partition_counts[topic_id] for topic_id in self._topic_ids}
+        self.sizes = [0] * len(self._members)
+        for number, member in enumerate(self._members):
+            for topic_id in member.topic_ids:
+                self._subscribers[topic_id].append(number)
+
+    def assign(self) -> TargetAssignment:
+        self._keep_what_may_be_kept()
+        self._give_out_the_rest()
+        self._balance([topic_id for topic_id in self._topic_ids if len(self._subscribers[topic_id]) > 1])
+        assigned: dict[str, dict[bytes, frozenset[int]]] = {member.member_id: {} for member in self._members}
+        for topic_id, owners in self._owners.items():
+            for number in set(owners) - {NOBODY}:
+                partitions = frozenset(index for index, owner in enumerate(owners) if owner == number)
+                assigned[self._members[number].member_id][topic_id] = partitions
+        return assigned
+
+    def _keep_what_may_be_kept(self) -> None:
+        for number, member in enumerate(self._members):
+            for topic_id, partitions in member.target.items():
+                if topic_id not in member.topic_ids:
+                    continue
+                for partition in partitions:
+                    if partition < len(self._owners[topic_id]):
+                        self._give(topic_id, partition, number)
+
+    def _give_out_the_rest(self) -> None:
+        for topic_id in self._in_order(self._topic_ids):
+            free = [partition for partition, owner in enumerate(self._owners[topic_id]) if owner == NOBODY]
+            if free:
+                loads = Loads(self._subscribers[topic_id], self.sizes)
+                for partition in free:
+                    self._give(topic_id, partition, loads.next_least_loaded())
+
+    def _balance(self, topic_ids: Collection[bytes]) -> None:
+        """Until a whole round has passed since the last topic in which something moved."""
+        ordered = self._in_order(topic_ids)
+        last_moved: int | None = None
+        for _ in range(MAX_ROUNDS):
+            for place, topic_id in enumerate(ordered):
+                if place == last_moved:
+                    return
+                if self._balance_topic(topic_id) or last_moved is None:
+                    last_moved = place
+
+    def _balance_topic(self, topic_id: bytes) -> int:
+        """How many partitions moved."""
+        owners = self._owners[topic_id]
+        loads = Loads(self._subscribers[topic_id], self.sizes)
+        if loads.spread <= 1:
+            return 0
+        owned: dict[int, list[int]] = {}
+        for partition, owner in enumerate(owners):
+            owned.setdefault(owner, []).append(partition)
+        moved = 0
+        while not loads.is_balanced:
+            giver = loads.next_most_loaded()
+            while giver != NOBODY and not owned.get(giver):
+                loads.exclude_most_loaded()
+                giver = loads.next_most_loaded()
+            if giver == NOBODY:
+                break
+            partition = owned[giver].pop()
+            taker = loads.next_least_loaded()
+            if loads.is_balanced:
+                break
+            self._give(topic_id, partition, taker)
+            moved += 1
+        return moved
+
+    def _give(self, topic_id: bytes, partition: int, number: int) -> None:
+        owners = self._owners[topic_id]
+        if owners[partition] != NOBODY:
+            self.sizes[owners[partition]] -= 1
+        owners[partition] = number
+        self.sizes[number] += 1
+
+    def _in_order(self, topic_ids: Collection[bytes]) -> list[bytes]:
+        """Most partitions per subscriber first; then fewest subscribers; then by id."""
+
+        def key(topic_id: bytes) -> tuple[float, int, tuple[int, int]]:
+            count = len(self._subscribers[topic_id])
+            high, low = UUID_HALVES.unpack(topic_id)
+            return -(len(self._owners[topic_id]) / count), count, (high, low)
+
+        return sorted(topic_ids, key=key)
+
+
+class Loads:
+    """The subscribers of a topic by load, walked from both ends while partitions move between them.
+
+    Those with the least form a range that grows upwards by one load level whenever it has been walked through; each of
+    its members is then one partition fuller. Those with the most likewise, downwards.
+    """
+
+    def __init__(self, subscribers: Collection[int], sizes: list[int]) -> None:
+        self._sizes = sizes
+        self._sorted = sorted(subscribers, key=lambda number: (sizes[number], number))
+        self._least_end = 0
+        self._least_load = sizes[self._sorted[0]] - 1
+        self._next_least = 0
+        self._most_start = self._most_end = len(self._sorted)
+        self._most_load = sizes[self._sorted[-1]] + 1
+        self._next_most = len(self._sorted) - 1
+        self.spread = sizes[self._sorted[-1]] - sizes[self._sorted[0]]
+
+    @property
+    def is_balanced(self) -> bool:
+        return self._most_load - self._least_load <= 1
+
+    def next_least_loaded(self) -> int:
+        if self._next_least >= self._least_end:
+            self._least_load += 1
+            while (
+                self._least_end < len(self._sorted) and self._sizes[self._sorted[self._least_end]] == self._least_load
+            ):
+                self._least_end += 1
+            self._next_least = 0
+        number = self._sorted[self._next_least]
+        self._next_least += 1
+        return number
+
+    def next_most_loaded(self) -> int:
+        """NOBODY: there are none left."""
+        if self._next_most < self._most_start:
+            if self._most_end <= self._most_start and self._most_start > 0:
+                self._most_load = self._sizes[self._sorted[self._most_start - 1]]
+            else:
+                self._most_load -= 1
+            while self._most_start > 0 and self._sizes[self._sorted[self._most_start - 1]] == self._most_load:
+                self._most_start -= 1
+            self._next_most = self._most_end - 1
+        if self._next_most < 0:
+            return NOBODY
+        number = self._sorted[self._next_most]
+        self._next_most -= 1
+        return number
+
+    def exclude_most_loaded(self) -> None:
+        """The one that was given last has nothing to give."""
+        place, last = self._next_most + 1, self._most_end - 1
+        self._sorted[place], self._sorted[last] = self._sorted[last], self._sorted[place]
+        self._most_end -= 1

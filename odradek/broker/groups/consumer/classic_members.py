@@ -1,0 +1,239 @@
+"""Members of the classic protocol in a consumer group: JoinGroup, SyncGroup and Heartbeat, answered at once.
+
+Nobody waits for the others, and the group's generation is the member's epoch. A member is told to join again
+(REBALANCE_IN_PROGRESS) when it has something to give up or to get. Source: docs/spec/consumer-groups.md#s11-2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from odradek.broker.groups.classic.group import CONSUMER_PROTOCOL_TYPE
+from odradek.broker.groups.classic.join import MEMBER_ID_REQUIRED_SINCE, NO_MEMBER_ID, Joiner, join, refused
+from odradek.broker.groups.consumer.downgrade import downgraded, may_downgrade, take_over
+from odradek.broker.groups.consumer.embedded import by_topic_id, read_subscription, written_assignment
+from odradek.broker.groups.consumer.group import ConsumerGroup
+from odradek.broker.groups.consumer.heartbeat import move_on, record_wishes
+from odradek.broker.groups.consumer.member import ClassicProtocols, ConsumerMember, MemberState, Partitions
+from odradek.broker.groups.consumer.membership import check_room, joining_member, require_member
+from odradek.broker.groups.consumer.turn import ConsumerTurn
+from odradek.broker.groups.effects import TimerKind
+from odradek.broker.groups.outcome import Outcome
+from odradek.broker.groups.registry import GroupRegistry
+from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from odradek.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
+from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
+from odradek.protocol.messages.join_group_response import JoinGroupResponse
+from odradek.protocol.messages.sync_group_request import SyncGroupRequest
+from odradek.protocol.messages.sync_group_response import SyncGroupResponse
+
+
+def join_consumer_group(
+    registry: GroupRegistry, group: ConsumerGroup, joiner: Joiner, now_ms: int
+) -> Outcome[JoinGroupResponse]:
+    """A member of the classic protocol joins, or joins again with what it still owns."""
+    request = joiner.request
+    turn = ConsumerTurn(registry, group, now_ms)
+    try:
+        if group.has_consumer_protocol_member and not turn.config.migration_policy.allows_mixed_groups:
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        check_room(group, request.member_id, turn.config.max_size)
+        _check_protocols(group, joiner)
+        is_dynamic = request.group_instance_id is None
+        if request.member_id == NO_MEMBER_ID and is_dynamic and joiner.version >= MEMBER_ID_REQUIRED_SINCE:
+            return Outcome(refused(ErrorCode.MEMBER_ID_REQUIRED, joiner.plain_member_id))
+        subscription = _subscription(joiner)
+        if request.group_instance_id is not None and request.member_id != NO_MEMBER_ID:
+            _check_instance(group, request.member_id, request.group_instance_id)
+        if _replaces_the_last_consumer_member(turn, request.group_instance_id):
+            return _join_downgraded(turn, joiner)
+        return _join(turn, joiner, subscription)
+    except KafkaError as error:
+        return Outcome(refused(error.code, request.member_id))
+
+
+def _join(turn: ConsumerTurn, joiner: Joiner, subscription: ConsumerProtocolSubscription) -> Outcome[JoinGroupResponse]:
+    request = joiner.request
+    before = joining_member(
+        turn, request.member_id or joiner.plain_member_id, request.group_instance_id, speaks_classic=True
+    )
+    member = replace(
+        before,
+        instance_id=before.instance_id if request.group_instance_id is None else request.group_instance_id,
+        rack_id=before.rack_id if subscription.rack_id is None else subscription.rack_id,
+        client_id=joiner.client_id,
+        client_host=joiner.client_host,
+        topics=frozenset(subscription.topics),
+        regex="",
+        rebalance_timeout_ms=joiner.rebalance_timeout_ms,
+        server_assignor=None,
+        classic=ClassicProtocols(request.session_timeout_ms, joiner.protocols),
+    )
+    changed = record_wishes(turn, before, member)
+    owned = _owned(turn, subscription)
+    after = move_on(turn, member, owned, subscription_changed=changed)
+    turn.begin_session(after)
+    turn.remember(replace(turn.group.memory, rejoining=turn.group.memory.rejoining - {after.member_id}))
+    turn.arm(TimerKind.REJOIN, after.rebalance_timeout_ms, after.member_id)  # until it syncs
+    return turn.outcome(
+        JoinGroupResponse(
+            generation_id=after.epoch,
+            protocol_type=CONSUMER_PROTOCOL_TYPE,
+            protocol_name=_common_protocol(turn.group, after),
+            leader="",
+            member_id=after.member_id,
+            members=[],
+        )
+    )
+
+
+def sync_consumer_group(
+    registry: GroupRegistry, group: ConsumerGroup, request: SyncGroupRequest, now_ms: int
+) -> Outcome[SyncGroupResponse]:
+    turn = ConsumerTurn(registry, group, now_ms)
+    try:
+        member = _classic_member(group, request.member_id, request.group_instance_id)
+        if request.generation_id != member.epoch:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        _check_protocol_names(group, member, request)
+        if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+            _tell_to_rejoin(turn, member)
+            return turn.outcome(SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS.value))
+    except KafkaError as error:
+        return Outcome(SyncGroupResponse(error_code=error.code.value))
+
+    def name_of(topic_id: bytes) -> str | None:
+        topic = turn.cluster.topic_of_id(topic_id)
+        return None if topic is None else topic.name
+
+    turn.disarm(TimerKind.REJOIN, member.member_id)
+    turn.begin_session(member)
+    return turn.outcome(
+        SyncGroupResponse(
+            protocol_type=CONSUMER_PROTOCOL_TYPE,
+            protocol_name=_common_protocol(group, member),
+            assignment=written_assignment(member.assigned, name_of),
+        )
+    )
+
+
+def heartbeat_consumer_group(
+    registry: GroupRegistry, group: ConsumerGroup, request: HeartbeatRequest, now_ms: int
+) -> Outcome[HeartbeatResponse]:
+    """Raises KafkaError for whoever is no member of the classic protocol, or of another generation."""
+    member = _classic_member(group, request.member_id, request.group_instance_id)
+    if request.generation_id != member.epoch:
+        raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+    turn = ConsumerTurn(registry, group, now_ms)
+    turn.begin_session(member)
+    if not _shall_rejoin(group, member):
+        return turn.outcome(HeartbeatResponse())
+    _tell_to_rejoin(turn, member)
+    return turn.outcome(HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS.value))
+
+
+def _tell_to_rejoin(turn: ConsumerTurn, member: ConsumerMember) -> None:
+    """Its time runs from the first time that it is told."""
+    memory = turn.group.memory
+    if member.member_id not in memory.rejoining:
+        turn.remember(replace(memory, rejoining=memory.rejoining | {member.member_id}))
+        turn.arm(TimerKind.REJOIN, member.rebalance_timeout_ms, member.member_id)
+
+
+def _shall_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:
+    """The group moved on, the member has something to give up, or what it waits for has become free."""
+    if member.epoch < group.epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
+        return True
+    return member.state is MemberState.UNRELEASED_PARTITIONS and not _waits_for_others(group, member)
+
+
+def _waits_for_others(group: ConsumerGroup, member: ConsumerMember) -> bool:
+    return any(
+        other.holds(topic_id, partition)
+        for topic_id, partitions in group.target_of(member.member_id).items()
+        for partition in partitions - member.assigned.get(topic_id, {}).keys()
+        for other in group.members.values()
+        if other.member_id != member.member_id
+    )
+
+
+def _classic_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
+    member = require_member(group, member_id, instance_id)
+    if member.classic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+    return member
+
+
+def _check_instance(group: ConsumerGroup, member_id: str, instance_id: str) -> None:
+    """Who names both must still be the holder of the instance id."""
+    holder_id = group.static_members.get(instance_id)
+    if holder_id is not None and holder_id != member_id:
+        raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
+
+
+def _check_protocols(group: ConsumerGroup, joiner: Joiner) -> None:
+    """There must be one that all members of the classic protocol support; those of the other protocol need none."""
+    if joiner.request.protocol_type != CONSUMER_PROTOCOL_TYPE or not joiner.protocols:
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    offered = {name for name, _ in joiner.protocols}
+    if not offered & _common_names(group, joiner.request.member_id, offered):
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+
+def _common_names(group: ConsumerGroup, but_not: str, names: set[str]) -> set[str]:
+    for member in group.members.values():
+        if member.classic is not None and member.member_id != but_not:
+            names = names & {name for name, _ in member.classic.supported}
+    return names
+
+
+def _common_protocol(group: ConsumerGroup, member: ConsumerMember) -> str:
+    """The first that the member offers of those that all support."""
+    assert member.classic is not None
+    names = [name for name, _ in member.classic.supported]
+    common = _common_names(group, member.member_id, set(names))
+    return next((name for name in names if name in common), names[0])
+
+
+def _check_protocol_names(group: ConsumerGroup, member: ConsumerMember, request: SyncGroupRequest) -> None:
+    """Older versions do not say which protocol they mean."""
+    name = _common_protocol(group, member)
+    for asked, actual in ((request.protocol_type, CONSUMER_PROTOCOL_TYPE), (request.protocol_name, name)):
+        if asked is not None and asked != actual:
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+
+def _subscription(joiner: Joiner) -> ConsumerProtocolSubscription:
+    try:
+        return read_subscription(joiner.protocols[0][1])
+    except MalformedMessage:
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL) from None
+
+
+def _owned(turn: ConsumerTurn, subscription: ConsumerProtocolSubscription) -> Partitions:
+    return by_topic_id([(each.topic, each.partitions) for each in subscription.owned_partitions], turn.cluster)
+
+
+# The last member of the consumer protocol is replaced by a static one of the classic protocol.
+
+
+def _replaces_the_last_consumer_member(turn: ConsumerTurn, instance_id: str | None) -> bool:
+    holder_id = turn.group.static_members.get(instance_id) if instance_id is not None else None
+    if holder_id is None or turn.group.members[holder_id].classic is not None:
+        return False
+    others = [member for member in turn.group.members.values() if member.member_id != holder_id]
+    return may_downgrade(turn, others)
+
+
+def _join_downgraded(turn: ConsumerTurn, joiner: Joiner) -> Outcome[JoinGroupResponse]:
+    instance_id = joiner.request.group_instance_id
+    assert instance_id is not None
+    group = turn.group
+    holder = group.members[group.static_members[instance_id]]
+    heir = replace(holder, classic=ClassicProtocols(joiner.request.session_timeout_ms, joiner.protocols))
+    others = [member for member in group.members.values() if member.member_id != holder.member_id]
+    rebalance = downgraded(turn, [*others, heir])
+    response = join(rebalance, joiner)
+    take_over(turn, rebalance)
+    return turn.outcome(response)

@@ -1,0 +1,301 @@
+"""A consumer group (KIP-848): its members, epochs and target assignment, as its records tell.
+
+Decisions work on a `copy`, to which they apply each record as they make it; the core replays the same records. What
+no record tells stands in `GroupMemory` and comes from decisions by `Outcome.groups`; a restart begins it anew.
+Source: docs/spec/consumer-groups.md#s3, docs/spec/consumer-groups.md#s12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from odradek.broker.groups.consumer.member import (
+    LEAVE_FOR_A_WHILE_EPOCH,
+    ConsumerMember,
+    MemberState,
+    Partitions,
+)
+from odradek.broker.groups.consumer.records import (
+    assigned_of,
+    group_tombstones,
+    state_of,
+    subscribed,
+    target_of,
+)
+from odradek.broker.groups.effects import CoordinatorRecord, Timer, TimerKey, TimerKind
+from odradek.broker.groups.group import Committer, GroupType
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+MEMBER_EPOCHS_SINCE = 9  # of OffsetCommit
+FIRST_EPOCH = 1  # of a group without any record of it
+
+
+class ResolvedRegex(NamedTuple):
+    """resolved_ms: of the clock; version: of the topics that it was resolved against."""
+
+    topics: frozenset[str]
+    version: int
+    resolved_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMemory:
+    """
+    checked_version    of the cluster, whose topics the group's metadata hash is known to be of; None: to be checked
+    refreshed_ms       when regular expressions were last resolved
+    refreshed_version  of the cluster, then
+    rejoining          members of the classic protocol that were told to join again, and have not yet
+    may_see            of the resolution that is due: whether who asked for it may see a topic; None: none is due
+    """
+
+    checked_version: int | None = None
+    refreshed_ms: int | None = None
+    refreshed_version: int | None = None
+    rejoining: frozenset[str] = frozenset()
+    may_see: Callable[[str], bool] | None = None
+
+
+class ConsumerGroup:
+    __slots__ = (
+        "assignment_epoch",
+        "computed_ms",
+        "epoch",
+        "group_id",
+        "members",
+        "memory",
+        "metadata_hash",
+        "regexes",
+        "static_members",
+        "targets",
+        "topic_id_of",
+    )
+
+    def __init__(self, group_id: str, topic_id_of: Callable[[str], bytes | None]) -> None:
+        """topic_id_of: of a topic's name, None if there is no such topic."""
+        self.group_id = group_id
+        self.epoch = FIRST_EPOCH
+        self.metadata_hash = 0
+        self.assignment_epoch = FIRST_EPOCH
+        self.computed_ms = 0  # when the target assignment was computed; 0: long ago
+        self.members: dict[str, ConsumerMember] = {}
+        self.static_members: dict[str, str] = {}  # group instance id → member id
+        self.targets: dict[str, Partitions] = {}
+        self.regexes: dict[str, ResolvedRegex] = {}
+        self.memory = GroupMemory()
+        self.topic_id_of = topic_id_of
+
+    def copy(self) -> ConsumerGroup:
+        twin = ConsumerGroup.__new__(ConsumerGroup)
+        for name in ConsumerGroup.__slots__:
+            setattr(twin, name, getattr(self, name))
+        twin.members = self.members.copy()
+        twin.static_members = self.static_members.copy()
+        twin.targets = self.targets.copy()
+        twin.regexes = self.regexes.copy()
+        return twin
+
+    # What it is.
+
+    @property
+    def group_type(self) -> GroupType:
+        return GroupType.CONSUMER
+
+    @property
+    def protocol_type(self) -> str:
+        return "consumer"
+
+    @property
+    def state_name(self) -> str:
+        if not self.members:
+            return "Empty"
+        if self.epoch > self.assignment_epoch:
+            return "Assigning"
+        is_settled = all(
+            member.state is MemberState.STABLE and member.epoch == self.assignment_epoch
+            for member in self.members.values()
+        )
+        return "Stable" if is_settled else "Reconciling"
+
+    @property
+    def has_consumer_protocol_member(self) -> bool:
+        return any(member.classic is None for member in self.members.values())
+
+    def topics_of(self, member: ConsumerMember) -> frozenset[str]:
+        """By name and by regular expression, as far as that is resolved; topics need not exist."""
+        resolved = self.regexes.get(member.regex) if member.regex else None
+        return member.topics if resolved is None else member.topics | resolved.topics
+
+    def subscribed_topics(self) -> frozenset[str]:
+        return frozenset().union(*(self.topics_of(member) for member in self.members.values()))
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return any(topic in self.topics_of(member) for member in self.members.values())
+
+    def subscribers_of_regex(self, regex: str) -> int:
+        return sum(member.regex == regex for member in self.members.values())
+
+    def wanted_regexes(self) -> set[str]:
+        return {member.regex for member in self.members.values() if member.regex}
+
+    def target_of(self, member_id: str) -> Partitions:
+        return self.targets.get(member_id, {})
+
+    def preferred_assignor(self, assignors: Sequence[str]) -> str:
+        """The wish of the most members among those that have one; on a tie the first that is configured."""
+        votes: dict[str, int] = dict.fromkeys(assignors, 0)
+        for member in self.members.values():
+            if member.server_assignor in votes:
+                votes[member.server_assignor] += 1
+        return max(assignors, key=lambda name: votes[name])
+
+    # Offsets: docs/spec/consumer-groups.md#s9.
+
+    def check_offset_commit(self, committer: Committer) -> Sequence[Timer]:
+        """A producer need not say whose offsets it commits; what is said must be right."""
+        if committer.epoch < 0 and (not self.members or (committer.is_transactional and committer.is_anonymous)):
+            return ()
+        member = self.members.get(committer.member_id)
+        if member is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        is_consumer = member.classic is None
+        if is_consumer and committer.version is not None and committer.version < MEMBER_EPOCHS_SINCE:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        if committer.epoch != member.epoch and not self._may_be_late(member, committer):
+            is_told = is_consumer and not committer.is_transactional
+            raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH if is_told else ErrorCode.ILLEGAL_GENERATION)
+        return ()
+
+    def _may_be_late(self, member: ConsumerMember, committer: Committer) -> bool:
+        """KIP-1251: an older epoch is good for partitions that the member has held since then or longer."""
+        if not 0 <= committer.epoch < member.epoch:
+            return False
+        for topic, partition in committer.partitions:
+            topic_id = self.topic_id_of(topic)
+            if topic_id is None:
+                return False
+            since = member.assigned.get(topic_id, {}).get(partition)
+            if since is None:
+                since = member.revoking.get(topic_id, {}).get(partition)
+            if since is None or since > committer.epoch:
+                return False
+        return True
+
+    def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        if member_id is None and member_epoch < 0:
+            return
+        member = self.members.get(member_id or "")
+        if member is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if member_epoch != member.epoch:
+            is_consumer = member.classic is None
+            raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH if is_consumer else ErrorCode.ILLEGAL_GENERATION)
+
+    def check_offset_delete(self) -> None:
+        return None
+
+    @property
+    def keeps_offsets(self) -> bool:
+        return False
+
+    @property
+    def idle_since_ms(self) -> int | None:
+        return None
+
+    # Its end.
+
+    def deletion_verdict(self) -> ErrorCode:
+        return ErrorCode.NON_EMPTY_GROUP if self.members else ErrorCode.NONE
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        return group_tombstones(self.group_id)
+
+    def running_timers(self) -> list[TimerKey]:
+        return [TimerKey(TimerKind.REGEX, self.group_id)]
+
+    # Replay: docs/spec/consumer-groups.md#s12-3.
+
+    def replay(self, record: CoordinatorRecord) -> None:
+        """One of keys 4 to 16. Compaction may have removed any that was overwritten."""
+        REPLAYS[record.key.API_KEY](self, record.key, record.value)
+
+    def _replay_epoch(self, key: Any, value: Any) -> None:
+        self.epoch = FIRST_EPOCH if value is None else value.epoch
+        self.metadata_hash = 0 if value is None else value.metadata_hash
+
+    def _replay_partition_metadata(self, key: Any, value: Any) -> None:
+        """Of Kafka 4.0; the hash beside the epoch took its place."""
+
+    def _replay_member(self, key: Any, value: Any) -> None:
+        member_id: str = key.member_id
+        known = self.members.get(member_id)
+        if value is None:
+            self._remove(known)
+            return
+        member = subscribed(known or ConsumerMember(member_id), value)
+        if known is not None and known.instance_id != member.instance_id:
+            self._forget_instance(known)
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member_id
+        self.members[member_id] = member
+
+    def _remove(self, member: ConsumerMember | None) -> None:
+        if member is not None:
+            self._forget_instance(member)
+            del self.members[member.member_id]
+
+    def _forget_instance(self, member: ConsumerMember) -> None:
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
+            del self.static_members[member.instance_id]
+
+    def _replay_target_epoch(self, key: Any, value: Any) -> None:
+        self.assignment_epoch = FIRST_EPOCH if value is None else value.assignment_epoch
+        self.computed_ms = 0 if value is None else value.assignment_timestamp
+
+    def _replay_target(self, key: Any, value: Any) -> None:
+        if value is None:
+            self.targets.pop(key.member_id, None)
+        else:
+            self.targets[key.member_id] = target_of(value)
+
+    def _replay_assignment(self, key: Any, value: Any) -> None:
+        member = self.members.get(key.member_id)
+        if value is None:
+            if member is not None:
+                self.members[key.member_id] = replace(
+                    member, epoch=0, previous_epoch=0, state=MemberState.STABLE, assigned={}, revoking={}
+                )
+            return
+        self.members[key.member_id] = replace(
+            member or ConsumerMember(key.member_id),
+            epoch=value.member_epoch,
+            previous_epoch=value.previous_member_epoch,
+            state=state_of(value),
+            assigned=assigned_of(value.assigned_partitions, value.member_epoch),
+            revoking=assigned_of(value.partitions_pending_revocation, value.member_epoch),
+        )
+
+    def _replay_regex(self, key: Any, value: Any) -> None:
+        if value is None:
+            self.regexes.pop(key.regular_expression, None)
+        else:
+            self.regexes[key.regular_expression] = ResolvedRegex(
+                frozenset(value.topics), value.version, value.timestamp
+            )
+
+
+REPLAYS: Mapping[int, Callable[[ConsumerGroup, Any, Any], None]] = {
+    3: ConsumerGroup._replay_epoch,
+    4: ConsumerGroup._replay_partition_metadata,
+    5: ConsumerGroup._replay_member,
+    6: ConsumerGroup._replay_target_epoch,
+    7: ConsumerGroup._replay_target,
+    8: ConsumerGroup._replay_assignment,
+    16: ConsumerGroup._replay_regex,
+}
+
+
+def is_away(member: ConsumerMember) -> bool:
+    """A static member that left for a while: its partitions wait for it."""
+    return member.epoch == LEAVE_FOR_A_WHILE_EPOCH

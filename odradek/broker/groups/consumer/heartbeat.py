@@ -1,0 +1,262 @@
+"""ConsumerGroupHeartbeat, as the group decides it: join, stay, leave. docs/spec/consumer-groups.md#s2
+
+who is it → what does it want → does that move the group's epoch → is a target due → what may it have now
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+
+from odradek.broker.groups.classic.group import ClassicGroup
+from odradek.broker.groups.consumer.checks import UNCHANGED_MS
+from odradek.broker.groups.consumer.downgrade import downgrade_if_classic_only
+from odradek.broker.groups.consumer.group import ConsumerGroup
+from odradek.broker.groups.consumer.member import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_FOR_A_WHILE_EPOCH,
+    Assigned,
+    ConsumerMember,
+    Partitions,
+)
+from odradek.broker.groups.consumer.membership import check_epoch, check_room, joining_member, require_member
+from odradek.broker.groups.consumer.reconciliation import Goal, reconcile
+from odradek.broker.groups.consumer.records import assignment_record, member_record
+from odradek.broker.groups.consumer.regexes import resolve_if_due, subscribe_by_regex
+from odradek.broker.groups.consumer.target import follow_group_epoch
+from odradek.broker.groups.consumer.turn import ConsumerTurn
+from odradek.broker.groups.consumer.upgrade import upgraded
+from odradek.broker.groups.effects import TimerKind
+from odradek.broker.groups.outcome import Outcome
+from odradek.broker.groups.registry import GroupRegistry
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from odradek.protocol.messages.consumer_group_heartbeat_response import (
+    Assignment,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """One ConsumerGroupHeartbeat of good shape, and who sent it.
+
+    member_id  the request's, or one made for it
+    may_see    whether the sender may DESCRIBE a topic
+    """
+
+    request: ConsumerGroupHeartbeatRequest
+    member_id: str
+    client_id: str
+    client_host: str
+    may_see: Callable[[str], bool]
+
+    @property
+    def owned(self) -> Partitions | None:
+        stated = self.request.topic_partitions
+        return None if stated is None else {each.topic_id: frozenset(each.partitions) for each in stated}
+
+    @property
+    def is_full(self) -> bool:
+        """The client says everything, so it is told everything."""
+        request = self.request
+        return request.member_epoch == JOIN_EPOCH or (
+            request.rebalance_timeout_ms != UNCHANGED_MS
+            and request.topic_partitions is not None
+            and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
+        )
+
+
+def heartbeat(registry: GroupRegistry, beat: Heartbeat, now_ms: int) -> Outcome[ConsumerGroupHeartbeatResponse]:
+    match beat.request.member_epoch:
+        case 0:
+            return _join(registry, beat, now_ms)
+        case -1:
+            return _leave(registry, beat, now_ms)
+        case -2:
+            return _leave_for_a_while(registry, beat, now_ms)
+        case _:
+            return _stay(registry, beat, now_ms)
+
+
+def consumer_group(registry: GroupRegistry, group_id: str, missing: str) -> ConsumerGroup:
+    """Raises GROUP_ID_NOT_FOUND; missing: how that is put where there is no group at all."""
+    group = registry.groups.get(group_id)
+    if group is None:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, missing)
+    if not isinstance(group, ConsumerGroup):
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+    return group
+
+
+def _join(registry: GroupRegistry, beat: Heartbeat, now_ms: int) -> Outcome[ConsumerGroupHeartbeatResponse]:
+    group_id, instance_id = beat.request.group_id, beat.request.instance_id
+    match registry.groups.get(group_id):
+        case ConsumerGroup() as group:
+            turn = ConsumerTurn(registry, group, now_ms)
+        case None:
+            new_group = ConsumerGroup(group_id, registry.topic_id_of)
+            turn = ConsumerTurn(registry, new_group, now_ms, is_new=True)
+        case ClassicGroup() as classic:
+            turn = upgraded(registry, classic, now_ms)
+        case _:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+    check_room(turn.group, beat.member_id, turn.config.max_size)
+    return _served(turn, beat, joining_member(turn, beat.member_id, instance_id))
+
+
+def _stay(registry: GroupRegistry, beat: Heartbeat, now_ms: int) -> Outcome[ConsumerGroupHeartbeatResponse]:
+    request = beat.request
+    group = consumer_group(registry, request.group_id, f"Consumer group {request.group_id} not found.")
+    member = require_member(group, beat.member_id, request.instance_id)
+    check_epoch(member, request.member_epoch, beat.owned)
+    return _served(ConsumerTurn(registry, group, now_ms), beat, member)
+
+
+def _served(turn: ConsumerTurn, beat: Heartbeat, before: ConsumerMember) -> Outcome[ConsumerGroupHeartbeatResponse]:
+    wanting = _with_wishes(before, beat)
+    subscription_changed = record_wishes(turn, before, wanting)
+    resolve_if_due(turn, beat.may_see)
+    member = move_on(turn, wanting, beat.owned, subscription_changed=subscription_changed)
+    turn.begin_session(member)
+    response = ConsumerGroupHeartbeatResponse(
+        member_id=member.member_id,
+        member_epoch=member.epoch,
+        heartbeat_interval_ms=turn.cluster.group_setting(turn.group.group_id, "consumer.heartbeat.interval.ms"),
+    )
+    if beat.is_full or not _same_partitions(member.assigned, before.assigned):
+        response.assignment = Assignment(
+            topic_partitions=[
+                TopicPartitions(topic_id=topic_id, partitions=list(partitions))
+                for topic_id, partitions in member.assigned.items()
+            ]
+        )
+    return turn.outcome(response)
+
+
+def _with_wishes(member: ConsumerMember, beat: Heartbeat) -> ConsumerMember:
+    """What the request leaves out (null, -1) stays as it was."""
+    request = beat.request
+    return replace(
+        member,
+        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+        client_id=beat.client_id,
+        client_host=beat.client_host,
+        topics=(member.topics if request.subscribed_topic_names is None else frozenset(request.subscribed_topic_names)),
+        regex=member.regex if request.subscribed_topic_regex is None else request.subscribed_topic_regex,
+        rebalance_timeout_ms=(
+            member.rebalance_timeout_ms
+            if request.rebalance_timeout_ms == UNCHANGED_MS
+            else request.rebalance_timeout_ms
+        ),
+        server_assignor=member.server_assignor if request.server_assignor is None else request.server_assignor,
+        classic=None,
+    )
+
+
+def record_wishes(turn: ConsumerTurn, before: ConsumerMember, member: ConsumerMember) -> bool:
+    """Whether the member's subscription changed. The group's epoch follows it, and the topics themselves."""
+    group_id = turn.group.group_id
+    if member != before or member.member_id not in turn.group.members:
+        turn.write(member_record(group_id, member))
+    names_changed = member.topics != before.topics
+    regex_matters = subscribe_by_regex(turn, before, member)
+    if names_changed or regex_matters:
+        turn.bump_epoch()
+    else:
+        turn.follow_topics()
+    return names_changed or member.regex != before.regex
+
+
+def move_on(
+    turn: ConsumerTurn,
+    member: ConsumerMember,
+    owned: Partitions | None,
+    *,
+    subscription_changed: bool,
+) -> ConsumerMember:
+    """Compute the target if that is due, and bring the member as far towards it as it may come now."""
+    follow_group_epoch(turn)
+    group = turn.group
+    goal = Goal(
+        epoch=group.assignment_epoch,
+        target=group.target_of(member.member_id),
+        subscribed=frozenset(topic.topic_id for topic in turn.topics_of(group.topics_of(member))),
+        is_taken=_taken_from(group, member.member_id),
+    )
+    reconciled = reconcile(member, goal, owned, subscription_changed=subscription_changed)
+    recorded = turn.group.members[member.member_id]
+    turn.put_assignment(recorded, reconciled)
+    return reconciled
+
+
+def _taken_from(group: ConsumerGroup, member_id: str) -> Callable[[bytes, int], bool]:
+    """The holders are looked up when the first partition is asked for: most heartbeats want none."""
+    holders: dict[bytes, set[int]] | None = None
+
+    def is_taken(topic_id: bytes, partition: int) -> bool:
+        nonlocal holders
+        if holders is None:
+            holders = _held([other for other in group.members.values() if other.member_id != member_id])
+        return partition in holders.get(topic_id, ())
+
+    return is_taken
+
+
+def _held(members: Collection[ConsumerMember]) -> dict[bytes, set[int]]:
+    held: dict[bytes, set[int]] = {}
+    for member in members:
+        for assigned in (member.assigned, member.revoking):
+            for topic_id, partitions in assigned.items():
+                held.setdefault(topic_id, set()).update(partitions)
+    return held
+
+
+def _same_partitions(one: Assigned, other: Assigned) -> bool:
+    return one.keys() == other.keys() and all(one[topic_id].keys() == other[topic_id].keys() for topic_id in one)
+
+
+# Leaving: docs/spec/consumer-groups.md#s7.
+
+
+def _leave(registry: GroupRegistry, beat: Heartbeat, now_ms: int) -> Outcome[ConsumerGroupHeartbeatResponse]:
+    request = beat.request
+    group = consumer_group(registry, request.group_id, f"Group {request.group_id} not found.")
+    member = require_member(group, beat.member_id, request.instance_id)
+    turn = ConsumerTurn(registry, group, now_ms)
+    remove_members(turn, [member])
+    return turn.outcome(ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=LEAVE_EPOCH))
+
+
+def remove_members(turn: ConsumerTurn, members: Collection[ConsumerMember]) -> None:
+    """They are gone for good; if only members of the classic protocol are left, the group may become a classic one."""
+    if not downgrade_if_classic_only(turn, leaving=members):
+        turn.remove(members)
+
+
+def _leave_for_a_while(
+    registry: GroupRegistry, beat: Heartbeat, now_ms: int
+) -> Outcome[ConsumerGroupHeartbeatResponse]:
+    """A static member is restarted: its partitions stay its own until its session ends. #s6"""
+    request = beat.request
+    group = consumer_group(registry, request.group_id, f"Group {request.group_id} not found.")
+    member = require_member(group, beat.member_id, request.instance_id)
+    away = replace(
+        member,
+        epoch=LEAVE_FOR_A_WHILE_EPOCH,
+        assigned=_held_since_ever(member.assigned),
+        revoking=_held_since_ever(member.revoking),
+    )
+    turn = ConsumerTurn(registry, group, now_ms)
+    turn.write(assignment_record(group.group_id, away))
+    turn.disarm(TimerKind.REVOCATION, member.member_id)
+    return turn.outcome(
+        ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=LEAVE_FOR_A_WHILE_EPOCH)
+    )
+
+
+def _held_since_ever(assigned: Assigned) -> Assigned:
+    return {topic_id: dict.fromkeys(partitions, 0) for topic_id, partitions in assigned.items()}

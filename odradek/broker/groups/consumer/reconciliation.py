@@ -1,0 +1,98 @@
+"""How one member gets from its current assignment to its target: it first revokes, then takes what is free.
+
+A decision about one member and its heartbeat; nothing here knows the group. Source: docs/spec/consumer-groups.md#s4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from dataclasses import dataclass, replace
+
+from odradek.broker.groups.consumer.member import (
+    Assigned,
+    ConsumerMember,
+    MemberState,
+    Partitions,
+    overlaps,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What the group wants of the member.
+
+    epoch       of the target assignment
+    target      the member's part of it
+    subscribed  the ids of the topics that the member is subscribed to now, which the target may not know of yet
+    is_taken    whether another member has this partition, or has not shown that it gave it up
+    """
+
+    epoch: int
+    target: Partitions
+    subscribed: Container[bytes]
+    is_taken: Callable[[bytes, int], bool]
+
+
+def reconcile(
+    member: ConsumerMember, goal: Goal, owned: Partitions | None, *, subscription_changed: bool
+) -> ConsumerMember:
+    """The member after this heartbeat, perhaps the same. owned: what it says it owns; None: it did not say."""
+    match member.state:
+        case MemberState.STABLE:
+            if member.epoch != goal.epoch:
+                return _towards(goal, member, owned)
+            return _without_unsubscribed(goal, member) if subscription_changed else member
+        case MemberState.UNREVOKED_PARTITIONS:
+            if owned is None or overlaps(owned, member.revoking):
+                return _without_unsubscribed(goal, member) if subscription_changed else member
+            return _towards(goal, replace(member, revoking={}), owned)
+        case MemberState.UNRELEASED_PARTITIONS:
+            return _towards(goal, member, owned)
+
+
+def _towards(goal: Goal, member: ConsumerMember, owned: Partitions | None) -> ConsumerMember:
+    target = {topic_id: partitions for topic_id, partitions in goal.target.items() if topic_id in goal.subscribed}
+    kept, dropped = _split(member.assigned, lambda topic_id, partition: partition in target.get(topic_id, ()))
+    if dropped and (owned is None or overlaps(owned, dropped)):
+        return replace(
+            member,
+            previous_epoch=member.epoch,
+            state=MemberState.UNREVOKED_PARTITIONS,
+            assigned=kept,
+            revoking=dropped,
+        )
+    assigned = {topic_id: dict(partitions) for topic_id, partitions in kept.items()}
+    state = MemberState.STABLE
+    for topic_id, partitions in target.items():
+        for partition in sorted(partitions - kept.get(topic_id, {}).keys()):
+            if goal.is_taken(topic_id, partition):
+                state = MemberState.UNRELEASED_PARTITIONS
+            else:
+                assigned.setdefault(topic_id, {})[partition] = goal.epoch
+    return replace(member, epoch=goal.epoch, previous_epoch=member.epoch, state=state, assigned=assigned, revoking={})
+
+
+def _without_unsubscribed(goal: Goal, member: ConsumerMember) -> ConsumerMember:
+    """What it no longer wants it gives up at once, before there is a new target."""
+    kept, dropped = _split(member.assigned, lambda topic_id, _: topic_id in goal.subscribed)
+    if not dropped:
+        return member
+    revoking = {topic_id: dict(partitions) for topic_id, partitions in member.revoking.items()}
+    for topic_id, partitions in dropped.items():
+        revoking.setdefault(topic_id, {}).update(partitions)
+    return replace(
+        member,
+        previous_epoch=member.epoch,
+        state=MemberState.UNREVOKED_PARTITIONS,
+        assigned=kept,
+        revoking=revoking,
+    )
+
+
+def _split(assigned: Assigned, stays: Callable[[bytes, int], bool]) -> tuple[Assigned, Assigned]:
+    kept: dict[bytes, dict[int, int]] = {}
+    dropped: dict[bytes, dict[int, int]] = {}
+    for topic_id, partitions in assigned.items():
+        for partition, since in partitions.items():
+            (kept if stays(topic_id, partition) else dropped).setdefault(topic_id, {})[partition] = since
+    return kept, dropped

@@ -1,0 +1,71 @@
+"""Subscriptions by regular expression: the coordinator resolves them, beside its requests.
+
+A heartbeat finds that a resolution is due and arms the REGEX timer; when that fires, all expressions of the group are
+matched against all topics. Source: docs/spec/consumer-groups.md#s5
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from odradek.broker.groups.consumer.member import ConsumerMember
+from odradek.broker.groups.consumer.records import regex_record
+from odradek.broker.groups.consumer.turn import AT_ONCE_MS, ConsumerTurn
+from odradek.broker.groups.effects import TimerKind
+
+LEAST_INTERVAL_MS = 10_000  # between two resolutions of one group
+
+
+def subscribe_by_regex(turn: ConsumerTurn, before: ConsumerMember, member: ConsumerMember) -> bool:
+    """After the member was recorded. Whether its topics changed by it, as far as its expression is resolved.
+
+    Raises KafkaError INVALID_REGULAR_EXPRESSION for one that nobody else in the group has.
+    """
+    if member.regex == before.regex:
+        return False
+    if member.regex and turn.group.subscribers_of_regex(member.regex) == 1:
+        turn.cluster.pattern(member.regex)  # raises; it is compiled again when it is resolved
+    turn.drop_regex_of(before)
+    return not member.regex or member.regex in turn.group.regexes
+
+
+def resolve_if_due(turn: ConsumerTurn, may_see: Callable[[str], bool]) -> None:
+    """may_see: whether the heartbeat's sender may see a topic; others are left out of what is resolved for it."""
+    group, memory = turn.group, turn.group.memory
+    wanted = group.wanted_regexes()
+    if not wanted or memory.may_see is not None:
+        return
+    refreshed_ms = memory.refreshed_ms
+    if refreshed_ms is not None and refreshed_ms <= turn.now_ms <= refreshed_ms + LEAST_INTERVAL_MS:
+        return
+    is_due = (
+        not wanted <= group.regexes.keys()
+        or refreshed_ms is None
+        or turn.cluster.version != memory.refreshed_version
+        or turn.now_ms > refreshed_ms + turn.config.regex_refresh_interval_ms
+    )
+    if is_due:
+        turn.remember(replace(memory, may_see=may_see))
+        turn.arm(TimerKind.REGEX, AT_ONCE_MS)
+
+
+def resolve(turn: ConsumerTurn) -> None:
+    """All expressions of the group against all topics; the epoch moves if one of them now means other topics."""
+    group, memory = turn.group, turn.group.memory
+    if memory.may_see is None:
+        return
+    names = [name for name in turn.cluster.topic_names() if memory.may_see(name)]
+    has_moved = False
+    for regex in sorted(group.wanted_regexes()):
+        matches = turn.cluster.pattern(regex)
+        topics = frozenset(name for name in names if matches(name))
+        known = group.regexes.get(regex)
+        if known is None or known.topics != topics:
+            turn.write(regex_record(group.group_id, regex, topics, turn.cluster.version, turn.now_ms))
+            has_moved |= topics != (frozenset() if known is None else known.topics)
+    turn.remember(
+        replace(turn.group.memory, may_see=None, refreshed_ms=turn.now_ms, refreshed_version=turn.cluster.version)
+    )
+    if has_moved:
+        turn.bump_epoch()

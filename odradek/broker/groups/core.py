@@ -1,0 +1,370 @@
+"""All groups of one `__consumer_offsets` partition. Plain decisions: no clock, no files, nothing awaited.
+
+State comes from records (`replay`) and, where records do not hold it, from decisions whose records have been written
+(`settle`). A request method only decides; its caller appends `Outcome.records`, replays them and settles. Errors that
+concern the whole request are raised as `KafkaError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from odradek.broker.groups.classic.group import ClassicGroup
+from odradek.broker.groups.classic.join import Joiner, refused
+from odradek.broker.groups.classic.requests import (
+    heartbeat_classic_group,
+    join_classic_group,
+    leave_classic_group,
+    sync_classic_group,
+)
+from odradek.broker.groups.cluster import ClusterView
+from odradek.broker.groups.consumer.classic_members import (
+    heartbeat_consumer_group,
+    join_consumer_group,
+    sync_consumer_group,
+)
+from odradek.broker.groups.consumer.group import ConsumerGroup
+from odradek.broker.groups.consumer.leaving import leave_consumer_group
+from odradek.broker.groups.describe import describe_classic, describe_missing, listed_group, selects
+from odradek.broker.groups.effects import CoordinatorRecord, Timer, TimerKey
+from odradek.broker.groups.group import Committer, Group, GroupType
+from odradek.broker.groups.offset_requests import (
+    all_tombstones,
+    commit_records,
+    fetch_offsets,
+    is_expired,
+    missing_topic_tombstones,
+    topic_tombstones,
+    transactional_commit_records,
+)
+from odradek.broker.groups.offsets import Offsets
+from odradek.broker.groups.outcome import GroupConfig, Outcome, Reply, Token
+from odradek.broker.groups.protocols import PROTOCOLS, REPLAYS
+from odradek.broker.groups.recorded import RecordedGroup
+from odradek.broker.groups.records import offset_tombstone
+from odradek.broker.groups.registry import GroupRegistry
+from odradek.broker.groups.share.state import missing_topic_records
+from odradek.protocol.batch_header import NO_PRODUCER_ID
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.delete_groups_response import DeletableGroupResult
+from odradek.protocol.messages.describe_groups_response import DescribedGroup
+from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
+from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
+from odradek.protocol.messages.join_group_response import JoinGroupResponse
+from odradek.protocol.messages.leave_group_request import LeaveGroupRequest
+from odradek.protocol.messages.leave_group_response import LeaveGroupResponse, MemberResponse
+from odradek.protocol.messages.legacy_offset_commit_key import LegacyOffsetCommitKey
+from odradek.protocol.messages.legacy_offset_commit_value import LegacyOffsetCommitValue
+from odradek.protocol.messages.list_groups_response import ListedGroup
+from odradek.protocol.messages.offset_commit_key import OffsetCommitKey
+from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest
+from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
+from odradek.protocol.messages.offset_commit_value import OffsetCommitValue
+from odradek.protocol.messages.offset_delete_request import OffsetDeleteRequest
+from odradek.protocol.messages.offset_delete_response import (
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup
+from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponseGroup
+from odradek.protocol.messages.sync_group_request import SyncGroupRequest
+from odradek.protocol.messages.sync_group_response import SyncGroupResponse
+from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest
+from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
+
+GROUP_ID_NOT_FOUND_SINCE = 9  # of OffsetCommit
+
+
+class GroupCore:
+    def __init__(self, config: GroupConfig, cluster: ClusterView) -> None:
+        self.registry = GroupRegistry(config, cluster)
+
+    # State.
+
+    def replay(self, record: CoordinatorRecord, record_offset: int, producer_id: int = NO_PRODUCER_ID) -> None:
+        """The only way in which what is recorded changes: at the restart as in live traffic."""
+        match record:
+            case CoordinatorRecord(OffsetCommitKey() as key, OffsetCommitValue() | None as value):
+                self._replay_offset(key.group, (key.topic, key.partition), value, record_offset, producer_id)
+            case CoordinatorRecord(LegacyOffsetCommitKey() as key, LegacyOffsetCommitValue() | None as value):
+                current = None
+                if value is not None:
+                    current = OffsetCommitValue(
+                        offset=value.offset, metadata=value.metadata, commit_timestamp=value.commit_timestamp
+                    )
+                self._replay_offset(key.group, (key.topic, key.partition), current, record_offset, producer_id)
+            case _:
+                REPLAYS[record.key.API_KEY](self.registry, record)
+
+    def replay_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
+        self.registry.offsets.replay_marker(producer_id, committed=committed)
+
+    def settle(self, outcome: Outcome[object]) -> None:
+        """After the outcome's records were replayed: what they do not tell. The groups now belong to the core."""
+        for group in outcome.groups:
+            self.registry.groups[group.group_id] = group
+
+    def on_loaded(self, now_ms: int) -> Outcome[None]:
+        asked = [
+            PROTOCOLS[group.group_type].on_loaded(self.registry, group, now_ms)
+            for group in self.registry.groups.values()
+        ]
+        return Outcome(
+            records=[record for outcome in asked for record in outcome.records],
+            groups=[group for outcome in asked for group in outcome.groups],
+            replies=[reply for outcome in asked for reply in outcome.replies],
+            timers=[timer for outcome in asked for timer in outcome.timers],
+            may_split=True,
+        )
+
+    def on_timer(self, key: TimerKey, now_ms: int) -> Outcome[None]:
+        group = self.registry.groups.get(key.group_id)
+        if group is None:
+            return Outcome()
+        return PROTOCOLS[group.group_type].on_timer(self.registry, group, key, now_ms)
+
+    def unload(self, code: ErrorCode) -> list[Reply]:
+        """This broker no longer coordinates these groups: answers waiting requests; the core is not used again."""
+        replies = [
+            reply
+            for group in self.registry.groups.values()
+            for reply in PROTOCOLS[group.group_type].unload(group, code)
+        ]
+        self.registry.groups.clear()
+        return replies
+
+    # Requests of the classic protocol, which groups of other types may understand too.
+
+    def join_group(self, joiner: Joiner, now_ms: int) -> Outcome[JoinGroupResponse]:
+        group = self.registry.groups.get(joiner.request.group_id)
+        match group:
+            case None | ClassicGroup():
+                return join_classic_group(self.registry, group, joiner, now_ms)
+            case ConsumerGroup() if not group.members:
+                return join_classic_group(self.registry, None, joiner, now_ms, replaced=group.tombstones())
+            case ConsumerGroup():
+                return join_consumer_group(self.registry, group, joiner, now_ms)
+            case RecordedGroup() if not group.members and group.group_type is not GroupType.SHARE:
+                return join_classic_group(self.registry, None, joiner, now_ms, replaced=group.tombstones())
+            case _:
+                return Outcome(refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+
+    def sync_group(self, request: SyncGroupRequest, token: Token, now_ms: int) -> Outcome[SyncGroupResponse]:
+        match self.registry.groups.get(request.group_id):
+            case ClassicGroup() as group:
+                return sync_classic_group(self.registry, group, request, token, now_ms)
+            case ConsumerGroup() as group:
+                return sync_consumer_group(self.registry, group, request, now_ms)
+            case _:
+                return Outcome(SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID.value))
+
+    def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> Outcome[HeartbeatResponse]:
+        match self.registry.groups.get(request.group_id):
+            case ClassicGroup() as group:
+                return heartbeat_classic_group(group, request)
+            case ConsumerGroup() as group:
+                return heartbeat_consumer_group(self.registry, group, request, now_ms)
+            case _:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+
+    def leave_group(self, request: LeaveGroupRequest, now_ms: int) -> Outcome[LeaveGroupResponse]:
+        """`request` in the form of version 3 and later: a list of members."""
+        match self.registry.groups.get(request.group_id):
+            case ClassicGroup() as group:
+                return leave_classic_group(self.registry, group, request, now_ms)
+            case ConsumerGroup() as group:
+                return leave_consumer_group(self.registry, group, request, now_ms)
+            case _:
+                return Outcome(nobody_left(request))
+
+    # Offsets.
+
+    def commit_offsets(
+        self, request: OffsetCommitRequest, *, version: int, now_ms: int
+    ) -> Outcome[OffsetCommitResponse]:
+        """Topics with both name and id, as far as they are known; only partitions that exist."""
+        committer = Committer(
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id_or_member_epoch,
+            version,
+            [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions],
+        )
+        groups, timers = self._committing(request.group_id, committer, now_ms)
+        response, records = commit_records(request, self._config, now_ms)
+        return Outcome(response, records=records, groups=groups, timers=timers)
+
+    def commit_transactional_offsets(
+        self, request: TxnOffsetCommitRequest, *, now_ms: int
+    ) -> Outcome[TxnOffsetCommitResponse]:
+        """Only partitions that exist. The records are to be written in the producer's transaction."""
+        committer = Committer(
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id,
+            None,
+            [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions],
+        )
+        groups, timers = self._committing(request.group_id, committer, now_ms)
+        response, records = transactional_commit_records(request, self._config, now_ms)
+        return Outcome(response, records=records, groups=groups, timers=timers)
+
+    def fetch_offsets(
+        self, request: OffsetFetchRequestGroup, *, require_stable: bool
+    ) -> Outcome[OffsetFetchResponseGroup]:
+        group = self.registry.groups.get(request.group_id)
+        exists = group is not None
+        if group is not None:
+            try:
+                group.check_offset_fetch(request.member_id, request.member_epoch)
+            except KafkaError as error:
+                if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+                    raise
+                exists = False
+        return Outcome(fetch_offsets(request, self._offsets, group_exists=exists, require_stable=require_stable))
+
+    def delete_offsets(self, request: OffsetDeleteRequest) -> Outcome[OffsetDeleteResponse]:
+        """Only partitions that exist."""
+        group_id = request.group_id
+        group = self.registry.groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        group.check_offset_delete()
+        known = self._offsets.of(group_id).keys() | self._offsets.open_positions(group_id).keys()
+        response = OffsetDeleteResponse()
+        gone: dict[tuple[str, int], None] = {}
+        for topic in request.topics:
+            subscribed = group.is_subscribed_to(topic.name)
+            code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
+            indexes = [partition.partition_index for partition in topic.partitions]
+            response.topics.append(
+                OffsetDeleteResponseTopic(
+                    name=topic.name,
+                    partitions=[
+                        OffsetDeleteResponsePartition(partition_index=index, error_code=code.value) for index in indexes
+                    ],
+                )
+            )
+            if not subscribed:
+                gone.update(dict.fromkeys((topic.name, index) for index in indexes if (topic.name, index) in known))
+        records = [offset_tombstone(group_id, name, index) for name, index in gone]
+        return Outcome(response, records=records)
+
+    def forget_topic(self, topic: str, topic_id: bytes) -> Outcome[None]:
+        records = [*topic_tombstones(topic, topic_id, self._offsets), *missing_topic_records(self.registry)]
+        return Outcome(records=records, may_split=True)
+
+    def forget_missing_topics(self, topic_exists: Callable[[bytes], bool]) -> Outcome[None]:
+        """Offsets of topics that were deleted while the group was not loaded. A topic not known by id is left alone."""
+        records = [*missing_topic_tombstones(topic_exists, self._offsets), *missing_topic_records(self.registry)]
+        return Outcome(records=records, may_split=True)
+
+    # Administration.
+
+    @property
+    def offset_count(self) -> int:
+        return self._offsets.count
+
+    def list_groups(self, states_filter: Sequence[str], types_filter: Sequence[str]) -> list[ListedGroup]:
+        listed = [listed_group(group) for group in self.registry.groups.values()]
+        return [each for each in listed if selects(each, states_filter, types_filter)]
+
+    def describe_group(self, group_id: str, *, version: int) -> DescribedGroup:
+        match self.registry.groups.get(group_id):
+            case None:
+                return describe_missing(group_id, version, f"Group {group_id} not found.")
+            case ClassicGroup() as group:
+                return describe_classic(group)
+            case _:
+                return describe_missing(group_id, version, f"Group {group_id} is not a classic group.")
+
+    def delete_group(self, group_id: str) -> Outcome[DeletableGroupResult]:
+        """The refusal is a value: DeleteGroups names many groups."""
+        records: list[CoordinatorRecord] = []
+        timers: list[Timer] = []
+        code = self._deletion_verdict(group_id)
+        if code is ErrorCode.NONE:
+            records += all_tombstones(group_id, self._offsets)
+            self._remove(self.registry.groups[group_id], records, timers)
+        result = DeletableGroupResult(group_id=group_id, error_code=code.value)
+        return Outcome(result, records=records, timers=timers)
+
+    def expire(self, now_ms: int) -> Outcome[None]:
+        """Offsets that expired after `offsets.retention.minutes`, and empty groups that are left without any."""
+        records: list[CoordinatorRecord] = []
+        timers: list[Timer] = []
+        for group_id, group in self.registry.groups.items():
+            if group.keeps_offsets:
+                continue
+            expired = self._expired_offsets(group, now_ms)
+            records += expired
+            if group.deletion_verdict() is not ErrorCode.NONE or self._offsets.open_positions(group_id):
+                continue
+            if len(expired) == len(self._offsets.of(group_id)):
+                self._remove(group, records, timers)
+        return Outcome(records=records, timers=timers, may_split=True)
+
+    # Within.
+
+    @property
+    def _config(self) -> GroupConfig:
+        return self.registry.config
+
+    @property
+    def _offsets(self) -> Offsets:
+        return self.registry.offsets
+
+    def _committing(self, group_id: str, committer: Committer, now_ms: int) -> tuple[Sequence[Group], Sequence[Timer]]:
+        """The group, where the commit makes it, and timers. Raises KafkaError unless the committer may commit."""
+        group = self.registry.groups.get(group_id)
+        if group is not None:
+            return (), group.check_offset_commit(committer)
+        if committer.epoch >= 0:
+            is_told = committer.version is not None and committer.version >= GROUP_ID_NOT_FOUND_SINCE
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if is_told else ErrorCode.ILLEGAL_GENERATION)
+        # A consumer that manages its own partitions only keeps its offsets here; no record but theirs names it.
+        return (ClassicGroup(group_id, changed_ms=now_ms),), ()
+
+    def _deletion_verdict(self, group_id: str) -> ErrorCode:
+        group = self.registry.groups.get(group_id)
+        return ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.deletion_verdict()
+
+    def _remove(self, group: Group, records: list[CoordinatorRecord], timers: list[Timer]) -> None:
+        records += group.tombstones()
+        timers += [Timer(key, None) for key in group.running_timers()]
+
+    def _expired_offsets(self, group: Group, now_ms: int) -> list[CoordinatorRecord]:
+        unstable = self._offsets.open_positions(group.group_id)
+        idle_since_ms = group.idle_since_ms
+        return [
+            offset_tombstone(group.group_id, topic, partition)
+            for (topic, partition), committed in self._offsets.of(group.group_id).items()
+            if not group.is_subscribed_to(topic)
+            and (topic, partition) not in unstable
+            and is_expired(
+                committed, committed.committed_ms if idle_since_ms is None else idle_since_ms, self._config, now_ms
+            )
+        ]
+
+    def _replay_offset(
+        self,
+        group_id: str,
+        position: tuple[str, int],
+        value: OffsetCommitValue | None,
+        record_offset: int,
+        producer_id: int,
+    ) -> None:
+        if value is not None and group_id not in self.registry.groups:
+            self.registry.groups[group_id] = ClassicGroup(group_id, changed_ms=value.commit_timestamp)
+        self._offsets.replay(group_id, position, value, record_offset, producer_id)
+
+
+def nobody_left(request: LeaveGroupRequest) -> LeaveGroupResponse:
+    code = ErrorCode.UNKNOWN_MEMBER_ID.value
+    return LeaveGroupResponse(
+        members=[
+            MemberResponse(member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=code)
+            for each in request.members
+        ]
+    )

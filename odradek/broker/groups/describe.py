@@ -1,0 +1,62 @@
+"""Groups as ListGroups and DescribeGroups show them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from odradek.broker.groups.classic.group import ClassicGroup
+from odradek.broker.groups.classic.tables import GroupState
+from odradek.broker.groups.group import Group
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.describe_groups_response import DescribedGroup, DescribedGroupMember
+from odradek.protocol.messages.list_groups_response import ListedGroup
+
+SAYS_NOT_FOUND_SINCE = 6
+
+
+def listed_group(group: Group) -> ListedGroup:
+    return ListedGroup(
+        group_id=group.group_id,
+        protocol_type=group.protocol_type or "",
+        group_state=group.state_name,
+        group_type=group.group_type.value,
+    )
+
+
+def selects(listed: ListedGroup, states_filter: Sequence[str], types_filter: Sequence[str]) -> bool:
+    """An empty filter lets everything through; a name that no state or type has lets nothing through."""
+    states = {state.strip().lower() for state in states_filter}
+    types = {group_type.lower() for group_type in types_filter}
+    return (not states or listed.group_state.lower() in states) and (not types or listed.group_type in types)
+
+
+def describe_classic(group: ClassicGroup) -> DescribedGroup:
+    """Metadata and protocol are shown of a STABLE group only: in between they are about to change."""
+    is_stable = group.state is GroupState.STABLE
+    protocol_name = group.protocol_name or ""
+    return DescribedGroup(
+        group_id=group.group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=protocol_name if is_stable else "",
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata(protocol_name) if is_stable else b"",
+                member_assignment=member.assignment,
+            )
+            for member in group.members.values()
+        ],
+    )
+
+
+def describe_missing(group_id: str, version: int, reason: str) -> DescribedGroup:
+    """Until version 5 a group that does not exist was simply a dead one."""
+    described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
+    if version >= SAYS_NOT_FOUND_SINCE:
+        described.error_code = ErrorCode.GROUP_ID_NOT_FOUND.value
+        described.error_message = reason
+    return described

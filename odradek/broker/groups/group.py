@@ -1,0 +1,94 @@
+"""The interface of a group, whatever its type. Each type implements it in a folder of its own.
+
+Listing, offsets, deletion and expiry use only this interface; `protocols.py` has what else a type contributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from odradek.broker.groups.effects import CoordinatorRecord, Timer, TimerKey
+from odradek.protocol.errors import ErrorCode
+
+
+class GroupType(Enum):
+    """The value is the name that ListGroups shows."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+    SHARE = "share"
+    STREAMS = "streams"
+
+
+@dataclass(frozen=True, slots=True)
+class Committer:
+    """Who commits offsets, as OffsetCommit or TxnOffsetCommit says, and of which partitions.
+
+    epoch    generation or member epoch; -1: none
+    version  of OffsetCommit; None: the commit is transactional
+    """
+
+    member_id: str
+    group_instance_id: str | None
+    epoch: int
+    version: int | None
+    partitions: Iterable[tuple[str, int]] = ()
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.version is None
+
+    @property
+    def is_anonymous(self) -> bool:
+        return self.member_id == "" and self.group_instance_id is None
+
+
+class Group(Protocol):
+    group_id: str
+
+    @property
+    def group_type(self) -> GroupType: ...
+
+    @property
+    def protocol_type(self) -> str | None:
+        """As ListGroups shows it; None: not known yet."""
+
+    @property
+    def state_name(self) -> str:
+        """As ListGroups shows it."""
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Its offsets of this topic are neither deleted nor expired."""
+
+    # Offsets. A type without committed offsets refuses with GROUP_ID_NOT_FOUND.
+
+    def check_offset_commit(self, committer: Committer) -> Sequence[Timer]:
+        """The timers that the commit begins anew. Raises KafkaError, which refuses the whole commit."""
+
+    def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        """Raises KafkaError. GROUP_ID_NOT_FOUND: the answer is that of a group without offsets."""
+
+    def check_offset_delete(self) -> None:
+        """Raises KafkaError. What the group is subscribed to stays all the same."""
+
+    @property
+    def keeps_offsets(self) -> bool:
+        """None of its offsets expire as it is now."""
+
+    @property
+    def idle_since_ms(self) -> int | None:
+        """Since when its offsets grow old; None: each since it was committed."""
+
+    # Its end.
+
+    def deletion_verdict(self) -> ErrorCode:
+        """NONE: DeleteGroups and expiry may remove it."""
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        """For all its records but the offsets; replayed, they remove it."""
+
+    def running_timers(self) -> list[TimerKey]:
+        """Of a group that may be deleted: what else is to be stopped."""

@@ -1,0 +1,67 @@
+"""What a decision consists of. Nothing in an `Outcome` has happened yet: the shell appends its records, replays them,
+lets the core settle the rest, arms the timers and releases the replies, in this order and in one turn of the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from odradek.broker.groups.consumer.config import ConsumerConfig
+from odradek.broker.groups.effects import CoordinatorRecord, Timer
+from odradek.broker.groups.share.config import ShareConfig
+from odradek.protocol.messages.join_group_response import JoinGroupResponse
+from odradek.protocol.messages.sync_group_response import SyncGroupResponse
+
+if TYPE_CHECKING:
+    from odradek.broker.groups.group import Group
+
+Token = object
+"""Stands for a client that waits; the core only keeps it and hands it back. The shell knows what it is."""
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """The settings that decisions depend on; the names are Kafka's property names, `.` as `_`, units said."""
+
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_initial_rebalance_delay_ms: int = 3_000
+    group_max_size: int = 2_147_483_647
+    offset_metadata_max_bytes: int = 4_096  # Kafka counts UTF-16 units all the same
+    offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
+    consumer: ConsumerConfig = field(default_factory=ConsumerConfig)
+    share: ShareConfig = field(default_factory=ShareConfig)
+    # Not a setting in Kafka either: a member that joins a rebalance in progress has no heartbeats yet, so its
+    # session timeout would be too short to measure it by.
+    new_member_join_timeout_ms: int = 5 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer to somebody who was waiting, or, if the token is that of the request itself, to the request itself."""
+
+    token: Token
+    message: JoinGroupResponse | SyncGroupResponse
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[R_co]):
+    """A decision.
+
+    response   the answer; None where the request's token was kept (parked) or stands in `replies`
+    records    to append all or none, unless `may_split`; then to replay in order
+    groups     what the records do not tell: groups as they are afterwards, in memory (who waits, who is expected …)
+    must_sync  whether the answer waits for an fdatasync whatever the settings say: never on account of a group
+    """
+
+    response: R_co | None = None
+    records: Sequence[CoordinatorRecord] = ()
+    groups: Sequence[Group] = ()
+    replies: Sequence[Reply] = ()
+    timers: Sequence[Timer] = ()
+    may_split: bool = False
+    must_sync: bool = False

@@ -1,0 +1,104 @@
+"""The records of `__consumer_offsets`, typed to bytes and back: docs/formats/consumer-offsets.md."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from importlib import import_module
+from typing import cast
+
+from odradek.broker.groups.effects import CoordinatorRecord
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.messages.offset_commit_key import OffsetCommitKey
+from odradek.protocol.messages.offset_commit_value import OffsetCommitValue
+from odradek.protocol.struct import Message
+
+SHORT = struct.Struct(">h")
+VERSION_BYTES = 2
+KEY_VERSION = 0  # of every key: what stands before it is the record's type
+OFFSET_COMMIT_VERSION = 4
+OFFSET_COMMIT_VERSION_WITH_EXPIRY = 1  # the only one with a field for it; it loses leader epoch and topic id
+
+# By the number before the key. Modules are imported when the first such record is met: most logs hold two kinds.
+TYPES: Mapping[int, tuple[str, str]] = {
+    0: ("legacy_offset_commit", "LegacyOffsetCommit"),
+    1: ("offset_commit", "OffsetCommit"),
+    2: ("group_metadata", "GroupMetadata"),
+    3: ("consumer_group_metadata", "ConsumerGroupMetadata"),
+    4: ("consumer_group_partition_metadata", "ConsumerGroupPartitionMetadata"),
+    5: ("consumer_group_member_metadata", "ConsumerGroupMemberMetadata"),
+    6: ("consumer_group_target_assignment_metadata", "ConsumerGroupTargetAssignmentMetadata"),
+    7: ("consumer_group_target_assignment_member", "ConsumerGroupTargetAssignmentMember"),
+    8: ("consumer_group_current_member_assignment", "ConsumerGroupCurrentMemberAssignment"),
+    10: ("share_group_member_metadata", "ShareGroupMemberMetadata"),
+    11: ("share_group_metadata", "ShareGroupMetadata"),
+    12: ("share_group_target_assignment_metadata", "ShareGroupTargetAssignmentMetadata"),
+    13: ("share_group_target_assignment_member", "ShareGroupTargetAssignmentMember"),
+    14: ("share_group_current_member_assignment", "ShareGroupCurrentMemberAssignment"),
+    15: ("share_group_state_partition_metadata", "ShareGroupStatePartitionMetadata"),
+    16: ("consumer_group_regular_expression", "ConsumerGroupRegularExpression"),
+    17: ("streams_group_metadata", "StreamsGroupMetadata"),
+    19: ("streams_group_member_metadata", "StreamsGroupMemberMetadata"),
+    20: ("streams_group_target_assignment_metadata", "StreamsGroupTargetAssignmentMetadata"),
+    21: ("streams_group_target_assignment_member", "StreamsGroupTargetAssignmentMember"),
+    22: ("streams_group_current_member_assignment", "StreamsGroupCurrentMemberAssignment"),
+    23: ("streams_group_topology", "StreamsGroupTopology"),
+}
+_classes: dict[int, tuple[type[Message], type[Message]]] = {}
+
+
+def decode_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
+    """None for a type that we do not know (written by a later Kafka): as Kafka, passed over.
+
+    Raises MalformedMessage for anything else that is not as it should be.
+    """
+    if key is None or len(key) < VERSION_BYTES:
+        raise MalformedMessage("a record of __consumer_offsets without a type in its key")
+    record_type = SHORT.unpack_from(key)[0]
+    if record_type not in TYPES:
+        return None
+    key_class, value_class = _classes_of(record_type)
+    typed_key = decode(key_class, KEY_VERSION, key, VERSION_BYTES)
+    if value is None:
+        return CoordinatorRecord(typed_key, None)
+    if len(value) < VERSION_BYTES:
+        raise MalformedMessage("a value without a version in __consumer_offsets")
+    version = SHORT.unpack_from(value)[0]
+    if not value_class.MIN_VERSION <= version <= value_class.MAX_VERSION:
+        raise MalformedMessage(f"{value_class.__name__} of version {version} in __consumer_offsets")
+    return CoordinatorRecord(typed_key, decode(value_class, version, value, VERSION_BYTES), version)
+
+
+def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
+    key = SHORT.pack(record.key.API_KEY) + encode(record.key, KEY_VERSION)
+    if record.value is None:
+        return key, None
+    return key, SHORT.pack(record.value_version) + encode(record.value, record.value_version)
+
+
+def _classes_of(record_type: int) -> tuple[type[Message], type[Message]]:
+    classes = _classes.get(record_type)
+    if classes is None:
+        module, name = TYPES[record_type]
+        classes = _classes[record_type] = (
+            cast(type[Message], getattr(import_module(f"odradek.protocol.messages.{module}_key"), f"{name}Key")),
+            cast(type[Message], getattr(import_module(f"odradek.protocol.messages.{module}_value"), f"{name}Value")),
+        )
+    return classes
+
+
+# Offsets.
+
+
+def offset_commit_record(group_id: str, topic: str, partition: int, value: OffsetCommitValue) -> CoordinatorRecord:
+    expires = value.expire_timestamp != -1
+    return CoordinatorRecord(
+        OffsetCommitKey(group=group_id, topic=topic, partition=partition),
+        value,
+        OFFSET_COMMIT_VERSION_WITH_EXPIRY if expires else OFFSET_COMMIT_VERSION,
+    )
+
+
+def offset_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRecord:
+    return CoordinatorRecord(OffsetCommitKey(group=group_id, topic=topic, partition=partition), None)

@@ -1,0 +1,72 @@
+"""The assignor `simple`: shares partitions out among members, several of which may hold the same one.
+
+Each partition goes to as many members as it takes for every member to have one; members keep what they have where
+that is compatible with an even share. Source: docs/spec/share-groups.md#s2-4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import TypeVar
+
+from odradek.broker.groups.share.member import Partitions, pairs_of, partitions_of
+
+NAME = "simple"
+P = TypeVar("P")
+
+
+def assign(
+    subscriptions: Mapping[str, frozenset[bytes]],
+    current: Mapping[str, Partitions],
+    initialized: Partitions,
+) -> dict[str, Partitions]:
+    """
+    subscriptions  member id → the ids of the topics that it is subscribed to, as far as they exist
+    current        what each member was meant to have so far
+    initialized    the partitions that can be assigned
+    """
+    topics = set().union(*subscriptions.values())
+    held = {member_id: pairs_of(current.get(member_id, {})) for member_id in subscriptions}
+    if all(subscribed == topics for subscribed in subscriptions.values()):
+        everything = [pair for pair in pairs_of(initialized) if pair[0] in topics]
+        return {member_id: partitions_of(pairs) for member_id, pairs in share_out(everything, held).items()}
+    together: dict[str, list[tuple[bytes, int]]] = {member_id: [] for member_id in subscriptions}
+    for topic_id in sorted(topics):
+        members = [member_id for member_id, subscribed in subscriptions.items() if topic_id in subscribed]
+        pairs = [(topic_id, partition) for partition in sorted(initialized.get(topic_id, ()))]
+        for member_id, got in share_out(pairs, {each: held[each] for each in members}).items():
+            together[member_id] += got
+    return {member_id: partitions_of(pairs) for member_id, pairs in together.items()}
+
+
+def share_out(partitions: Sequence[P], held: Mapping[str, Iterable[P]]) -> dict[str, list[P]]:
+    """held: what each member has so far; its order decides who gets one more where it does not come out even."""
+    if not partitions or not held:
+        return {member_id: [] for member_id in held}
+    sharers = -(-len(held) // len(partitions))  # of each partition, at most
+    wishes = dict(zip(held, _wishes(sharers * len(partitions), len(held)), strict=True))
+    free = dict.fromkeys(partitions, sharers)
+    got: dict[str, list[P]] = {}
+    for member_id, before in held.items():
+        kept = got[member_id] = []
+        for partition in before:
+            if len(kept) < wishes[member_id] and free.get(partition, 0) > 0:
+                free[partition] -= 1
+                kept.append(partition)
+    for member_id, wish in wishes.items():
+        mine = got[member_id]
+        # Those that fewest members have come first: none is left out.
+        for partition in sorted(partitions, key=lambda each: -free[each]):
+            if len(mine) >= wish or free[partition] == 0:
+                break
+            if partition not in mine:
+                free[partition] -= 1
+                mine.append(partition)
+    return got
+
+
+def _wishes(places: int, members: int) -> list[int]:
+    """How many each should have: differences of the rounded sums, so that they add up."""
+    rounded = [-(-places * number // members) for number in range(members + 1)]
+    return [after - before for before, after in pairwise(rounded)]

@@ -1,0 +1,140 @@
+"""ShareGroupHeartbeat, as the group decides it: join, stay, leave. docs/spec/share-groups.md#s2-1
+
+is it known → does its wish move the group's epoch → is a target due → which partitions still need share state
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from odradek.broker.groups.outcome import Outcome
+from odradek.broker.groups.registry import GroupRegistry
+from odradek.broker.groups.share.group import ShareGroup
+from odradek.broker.groups.share.member import JOIN_EPOCH, LEAVE_EPOCH, ShareMember
+from odradek.broker.groups.share.records import assignment_record, member_record
+from odradek.broker.groups.share.state import StateRequest, begin_state
+from odradek.broker.groups.share.turn import ShareTurn
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
+from odradek.protocol.messages.share_group_heartbeat_response import (
+    Assignment,
+    ShareGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareHeartbeat:
+    """One ShareGroupHeartbeat of good shape, and who sent it."""
+
+    request: ShareGroupHeartbeatRequest
+    client_id: str
+    client_host: str
+
+
+class Heard(NamedTuple):
+    """state: what the share coordinator is to be asked once this is recorded."""
+
+    response: ShareGroupHeartbeatResponse
+    state: StateRequest | None = None
+
+
+def check_heartbeat(request: ShareGroupHeartbeatRequest) -> None:
+    """The shape of a request. Raises INVALID_REQUEST."""
+
+    def refuse(what: str) -> KafkaError:
+        return KafkaError(ErrorCode.INVALID_REQUEST, what)
+
+    if not request.group_id.strip():
+        raise refuse("GroupId can't be empty.")
+    if not request.member_id.strip():
+        raise refuse("MemberId can't be empty.")
+    if request.rack_id is not None and not request.rack_id.strip():
+        raise refuse("RackId can't be empty.")
+    if request.member_epoch < LEAVE_EPOCH:
+        raise refuse(f"MemberEpoch is {request.member_epoch}, but must be greater than or equal to -1.")
+    if request.member_epoch == JOIN_EPOCH and not request.subscribed_topic_names:
+        raise refuse("SubscribedTopicNames must be set in first request.")
+
+
+def heartbeat(registry: GroupRegistry, beat: ShareHeartbeat, now_ms: int) -> Outcome[Heard]:
+    request = beat.request
+    group_id, member_id, epoch = request.group_id, request.member_id, request.member_epoch
+    group = registry.groups.get(group_id)
+    if group is None and epoch == JOIN_EPOCH:
+        group, is_new = ShareGroup(group_id), True
+    else:
+        group, is_new = share_group(registry, group_id), False
+    member = group.members.get(member_id)
+    if member is None:
+        if epoch != JOIN_EPOCH:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group_id}.")
+        if len(group.members) >= registry.config.share.max_size:
+            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, "The share group has reached its maximum capacity.")
+        member = ShareMember(member_id)
+    turn = ShareTurn(registry, group, now_ms, is_new=is_new)
+    if epoch == LEAVE_EPOCH:
+        turn.remove([member])
+        return turn.outcome(Heard(ShareGroupHeartbeatResponse(member_id=member_id, member_epoch=LEAVE_EPOCH)))
+    if epoch != JOIN_EPOCH and epoch not in (member.epoch, member.previous_epoch):
+        what = f"The share group member has epoch {member.epoch}, not {epoch}; it must rejoin."
+        raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, what)
+    return _served(turn, beat, member)
+
+
+def share_group(registry: GroupRegistry, group_id: str) -> ShareGroup:
+    """Raises GROUP_ID_NOT_FOUND."""
+    group = registry.groups.get(group_id)
+    if group is None:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+    if not isinstance(group, ShareGroup):
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
+    return group
+
+
+def _served(turn: ShareTurn, beat: ShareHeartbeat, before: ShareMember) -> Outcome[Heard]:
+    request, group_id = beat.request, turn.group.group_id
+    wanting = replace(
+        before,
+        rack_id=before.rack_id if request.rack_id is None else request.rack_id,
+        client_id=beat.client_id,
+        client_host=beat.client_host,
+        topics=before.topics if request.subscribed_topic_names is None else frozenset(request.subscribed_topic_names),
+    )
+    if wanting != before or before.member_id not in turn.group.members:
+        turn.write(member_record(group_id, wanting))
+    if wanting.topics != before.topics:
+        turn.bump_epoch()
+    else:
+        turn.follow_topics()
+    turn.follow_group_epoch()
+    member = _brought_up(turn, wanting)
+    state = begin_state(turn)
+    turn.begin_session(member)
+    response = ShareGroupHeartbeatResponse(
+        member_id=member.member_id,
+        member_epoch=member.epoch,
+        heartbeat_interval_ms=turn.cluster.group_setting(group_id, "share.heartbeat.interval.ms"),
+    )
+    is_full = request.member_epoch == JOIN_EPOCH or request.subscribed_topic_names is not None
+    if is_full or member.assigned != before.assigned:
+        response.assignment = Assignment(
+            topic_partitions=[
+                TopicPartitions(topic_id=topic_id, partitions=sorted(indexes))
+                for topic_id, indexes in member.assigned.items()
+            ]
+        )
+    return turn.outcome(Heard(response, state))
+
+
+def _brought_up(turn: ShareTurn, member: ShareMember) -> ShareMember:
+    """To the target assignment, at once. Topics that it is not subscribed to, or that are gone, are left out."""
+    group = turn.group
+    ids = {topic.topic_id for name in member.topics if (topic := turn.cluster.topic(name)) is not None}
+    target = {each: indexes for each, indexes in group.target_of(member.member_id).items() if each in ids}
+    previous = member.epoch if member.epoch != group.assignment_epoch else member.previous_epoch
+    brought_up = replace(member, epoch=group.assignment_epoch, previous_epoch=previous, assigned=target)
+    if brought_up != member:
+        turn.write(assignment_record(group.group_id, brought_up))
+    return brought_up

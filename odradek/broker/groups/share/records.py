@@ -1,0 +1,170 @@
+"""The records of share groups, keys 10 to 15: docs/spec/share-groups.md#s2-9."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from odradek.broker.groups.effects import CoordinatorRecord
+from odradek.broker.groups.share.member import Partitions, ShareMember
+from odradek.protocol.messages.share_group_current_member_assignment_key import ShareGroupCurrentMemberAssignmentKey
+from odradek.protocol.messages.share_group_current_member_assignment_value import (
+    ShareGroupCurrentMemberAssignmentValue,
+    TopicPartitions,
+)
+from odradek.protocol.messages.share_group_member_metadata_key import ShareGroupMemberMetadataKey
+from odradek.protocol.messages.share_group_member_metadata_value import ShareGroupMemberMetadataValue
+from odradek.protocol.messages.share_group_metadata_key import ShareGroupMetadataKey
+from odradek.protocol.messages.share_group_metadata_value import ShareGroupMetadataValue
+from odradek.protocol.messages.share_group_state_partition_metadata_key import ShareGroupStatePartitionMetadataKey
+from odradek.protocol.messages.share_group_state_partition_metadata_value import (
+    ShareGroupStatePartitionMetadataValue,
+    TopicInfo,
+    TopicPartitionsInfo,
+)
+from odradek.protocol.messages.share_group_target_assignment_member_key import ShareGroupTargetAssignmentMemberKey
+from odradek.protocol.messages.share_group_target_assignment_member_value import (
+    ShareGroupTargetAssignmentMemberValue,
+    TopicPartition,
+)
+from odradek.protocol.messages.share_group_target_assignment_metadata_key import ShareGroupTargetAssignmentMetadataKey
+from odradek.protocol.messages.share_group_target_assignment_metadata_value import (
+    ShareGroupTargetAssignmentMetadataValue,
+)
+
+STABLE = 0  # of a member; there is no revocation in share groups
+
+
+class StatePartitions(NamedTuple):
+    """Which partitions have share state. `names`: of the topics, by id; no partition is in two of these.
+
+    initializing  the share coordinator was asked to begin their state
+    initialized   it has
+    deleting      topics whose state it was asked to delete
+    """
+
+    names: Mapping[bytes, str]
+    initializing: Partitions
+    initialized: Partitions
+    deleting: frozenset[bytes]
+
+    def knows(self, topic_id: bytes, partition: int) -> bool:
+        return partition in self.initialized.get(topic_id, ()) or partition in self.initializing.get(topic_id, ())
+
+
+NO_STATE = StatePartitions({}, {}, {}, frozenset())
+
+
+def group_epoch_record(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRecord:
+    return CoordinatorRecord(
+        ShareGroupMetadataKey(group_id=group_id), ShareGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
+    )
+
+
+def member_record(group_id: str, member: ShareMember) -> CoordinatorRecord:
+    return CoordinatorRecord(
+        ShareGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id),
+        ShareGroupMemberMetadataValue(
+            rack_id=member.rack_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            subscribed_topic_names=sorted(member.topics),
+        ),
+    )
+
+
+def subscribed(member: ShareMember, value: Any) -> ShareMember:
+    return replace(
+        member,
+        rack_id=value.rack_id,
+        client_id=value.client_id,
+        client_host=value.client_host,
+        topics=frozenset(value.subscribed_topic_names),
+    )
+
+
+def target_epoch_record(group_id: str, epoch: int, computed_ms: int) -> CoordinatorRecord:
+    return CoordinatorRecord(
+        ShareGroupTargetAssignmentMetadataKey(group_id=group_id),
+        ShareGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=computed_ms),
+    )
+
+
+def target_record(group_id: str, member_id: str, target: Partitions) -> CoordinatorRecord:
+    return CoordinatorRecord(
+        ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
+        ShareGroupTargetAssignmentMemberValue(
+            topic_partitions=[
+                TopicPartition(topic_id=topic_id, partitions=sorted(indexes)) for topic_id, indexes in target.items()
+            ]
+        ),
+    )
+
+
+def assignment_record(group_id: str, member: ShareMember) -> CoordinatorRecord:
+    return CoordinatorRecord(
+        ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id),
+        ShareGroupCurrentMemberAssignmentValue(
+            member_epoch=member.epoch,
+            previous_member_epoch=member.previous_epoch,
+            state=STABLE,
+            assigned_partitions=[
+                TopicPartitions(topic_id=topic_id, partitions=sorted(indexes))
+                for topic_id, indexes in member.assigned.items()
+            ],
+        ),
+    )
+
+
+def stored_partitions(listed: Sequence[Any]) -> Partitions:
+    return {each.topic_id: frozenset(each.partitions) for each in listed if each.partitions}
+
+
+def state_record(group_id: str, state: StatePartitions) -> CoordinatorRecord:
+    def infos(partitions: Partitions) -> list[TopicPartitionsInfo]:
+        return [
+            TopicPartitionsInfo(topic_id=topic_id, topic_name=state.names[topic_id], partitions=sorted(indexes))
+            for topic_id, indexes in partitions.items()
+            if indexes
+        ]
+
+    return CoordinatorRecord(
+        ShareGroupStatePartitionMetadataKey(group_id=group_id),
+        ShareGroupStatePartitionMetadataValue(
+            initializing_topics=infos(state.initializing),
+            initialized_topics=infos(state.initialized),
+            deleting_topics=[
+                TopicInfo(topic_id=topic_id, topic_name=state.names[topic_id]) for topic_id in sorted(state.deleting)
+            ],
+        ),
+    )
+
+
+def state_of(value: Any) -> StatePartitions:
+    if value is None:
+        return NO_STATE
+    named = [*value.initializing_topics, *value.initialized_topics, *value.deleting_topics]
+    return StatePartitions(
+        {each.topic_id: each.topic_name for each in named},
+        stored_partitions(value.initializing_topics),
+        stored_partitions(value.initialized_topics),
+        frozenset(each.topic_id for each in value.deleting_topics),
+    )
+
+
+def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
+    return [
+        CoordinatorRecord(ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
+        CoordinatorRecord(ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
+        CoordinatorRecord(ShareGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None),
+    ]
+
+
+def group_tombstones(group_id: str) -> list[CoordinatorRecord]:
+    """The end of a group without members."""
+    return [
+        CoordinatorRecord(ShareGroupTargetAssignmentMetadataKey(group_id=group_id), None),
+        CoordinatorRecord(ShareGroupStatePartitionMetadataKey(group_id=group_id), None),
+        CoordinatorRecord(ShareGroupMetadataKey(group_id=group_id), None),
+    ]

@@ -1,0 +1,170 @@
+"""The share state of a group's partitions: begun before they are assigned, altered and deleted for people.
+
+The share coordinator is asked between two turns: the first records what it is asked for, the second what it did.
+Source: docs/spec/share-groups.md#s2-3, #s2-8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from odradek.broker.groups.effects import CoordinatorRecord
+from odradek.broker.groups.outcome import Outcome
+from odradek.broker.groups.registry import GroupRegistry
+from odradek.broker.groups.share.group import ShareGroup
+from odradek.broker.groups.share.member import Partitions, pairs_of, partitions_of
+from odradek.broker.groups.share.records import StatePartitions, group_epoch_record, state_record, target_epoch_record
+from odradek.broker.groups.share.turn import ShareTurn
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+Pair = tuple[bytes, int]  # topic id and partition
+UNDECIDED = -1
+
+
+class StateRequest(NamedTuple):
+    """What the share coordinator is to begin: the start offset of each partition; -1: its leader decides."""
+
+    state_epoch: int
+    start_offsets: Mapping[Pair, int]
+
+
+def begin_state(turn: ShareTurn) -> StateRequest | None:
+    """For subscribed partitions without state. One that was asked for is asked for again after a while."""
+    group, state = turn.group, turn.group.state
+    since = group.memory.initializing_since
+    is_stale = since is None or turn.now_ms - since >= turn.config.initialize_retry_interval_ms
+    wanted: dict[Pair, int] = {}
+    names = dict(state.names)
+    for topic in turn.topics():
+        for partition in range(topic.partition_count):
+            if partition in state.initialized.get(topic.topic_id, ()):
+                continue
+            if is_stale or partition not in state.initializing.get(topic.topic_id, ()):
+                wanted[topic.topic_id, partition] = UNDECIDED
+                names[topic.topic_id] = topic.name
+    if not wanted:
+        return None
+    begun = partitions_of([*pairs_of(state.initializing), *wanted])
+    turn.put_state(state._replace(names=names, initializing=begun, deleting=state.deleting - begun.keys()))
+    turn.remember(replace(turn.group.memory, initializing_since=turn.now_ms))
+    return StateRequest(turn.group.epoch, wanted)
+
+
+def state_begun(
+    registry: GroupRegistry, group_id: str, succeeded: Collection[Pair], failed: Collection[Pair], now_ms: int
+) -> Outcome[bool]:
+    """The share coordinator has answered. What failed is as if nobody had asked."""
+    group = registry.groups.get(group_id)
+    if not isinstance(group, ShareGroup):
+        return Outcome(True)
+    turn = ShareTurn(registry, group, now_ms)
+    state = group.state
+    done = [pair for pair in succeeded if state.knows(*pair)]  # the topic may be gone
+    answered = {*done, *failed}
+    turn.put_state(
+        state._replace(
+            initializing=partitions_of(pair for pair in pairs_of(state.initializing) if pair not in answered),
+            initialized=partitions_of([*pairs_of(state.initialized), *done]),
+        )
+    )
+    return turn.outcome(True)
+
+
+def require_empty(registry: GroupRegistry, group_id: str, *, may_be_missing: bool) -> ShareGroup | None:
+    """For those who change offsets. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+    group = registry.groups.get(group_id)
+    if group is None:
+        if may_be_missing:
+            return None
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+    if not isinstance(group, ShareGroup):
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
+    if group.members:
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
+    return group
+
+
+def alter_offsets(
+    registry: GroupRegistry, group_id: str, start_offsets: Mapping[Pair, int], now_ms: int
+) -> Outcome[StateRequest]:
+    """The first turn of AlterShareGroupOffsets: partitions that exist. A group that is missing is created."""
+    group = require_empty(registry, group_id, may_be_missing=True)
+    if group is None:
+        turn = ShareTurn(registry, ShareGroup(group_id), now_ms, is_new=True)
+        turn.write(group_epoch_record(group_id, turn.group.epoch, 0))
+        turn.write(target_epoch_record(group_id, turn.group.epoch, 0))
+    else:
+        turn = ShareTurn(registry, group, now_ms)
+    state = turn.group.state
+    names = dict(state.names)
+    for topic_id, _ in start_offsets:
+        topic = registry.cluster.topic_of_id(topic_id)
+        if topic is not None:
+            names[topic_id] = topic.name
+    fresh = [pair for pair in start_offsets if pair[1] not in state.initialized.get(pair[0], ())]
+    begun = partitions_of([*pairs_of(state.initializing), *fresh])
+    turn.put_state(state._replace(names=names, initializing=begun, deleting=state.deleting - begun.keys()))
+    return turn.outcome(StateRequest(turn.group.epoch, start_offsets))
+
+
+def begin_deletion(
+    registry: GroupRegistry, group_id: str, topics: Iterable[str] | None, now_ms: int
+) -> Outcome[Partitions]:
+    """The first turn of DeleteShareGroupOffsets, and of DeleteGroups (topics: None, all).
+
+    returns  the partitions whose state the share coordinator is to delete; topics without state are left out
+    """
+    group = require_empty(registry, group_id, may_be_missing=False)
+    assert group is not None
+    state = group.state
+    wanted = None if topics is None else set(topics)
+    meant = {topic_id for topic_id, name in state.names.items() if wanted is None or name in wanted}
+    gone: dict[bytes, frozenset[int]] = {}
+    for topic_id in meant:
+        indexes = state.initialized.get(topic_id, frozenset()) | state.initializing.get(topic_id, frozenset())
+        topic = registry.cluster.topic_of_id(topic_id)
+        if topic_id in state.deleting and topic is not None:  # a deletion was interrupted
+            indexes |= frozenset(range(topic.partition_count))
+        if indexes:
+            gone[topic_id] = indexes
+    turn = ShareTurn(registry, group, now_ms)
+    turn.put_state(
+        StatePartitions(
+            state.names,
+            {topic_id: indexes for topic_id, indexes in state.initializing.items() if topic_id not in meant},
+            {topic_id: indexes for topic_id, indexes in state.initialized.items() if topic_id not in meant},
+            state.deleting | gone.keys(),
+        )
+    )
+    return turn.outcome(gone)
+
+
+def state_deleted(registry: GroupRegistry, group_id: str, topic_ids: Collection[bytes], now_ms: int) -> Outcome[bool]:
+    """The share coordinator has deleted all state of these topics."""
+    group = registry.groups.get(group_id)
+    if not isinstance(group, ShareGroup):
+        return Outcome(True)
+    turn = ShareTurn(registry, group, now_ms)
+    turn.put_state(group.state._replace(deleting=group.state.deleting - frozenset(topic_ids)))
+    return turn.outcome(True)
+
+
+def missing_topic_records(registry: GroupRegistry) -> Sequence[CoordinatorRecord]:
+    """Without the topics that no longer exist; the share coordinator forgets their state on its own."""
+    records = []
+    for group in registry.groups.values():
+        if not isinstance(group, ShareGroup):
+            continue
+        state = group.state
+        gone = {topic_id for topic_id in state.names if registry.cluster.topic_of_id(topic_id) is None}
+        if gone:
+            left = StatePartitions(
+                {topic_id: name for topic_id, name in state.names.items() if topic_id not in gone},
+                {topic_id: indexes for topic_id, indexes in state.initializing.items() if topic_id not in gone},
+                {topic_id: indexes for topic_id, indexes in state.initialized.items() if topic_id not in gone},
+                state.deleting - gone,
+            )
+            records.append(state_record(group.group_id, left))
+    return records

@@ -1,0 +1,56 @@
+"""AlterConfigs (key 33), versions 0-2: replaces all settings that a resource has of its own.
+
+v2: flexible. Superseded by IncrementalAlterConfigs, but still used. Needs ALTER_CONFIGS on the topic, the group or the
+cluster. Answered when the settings are in force.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.configuration.resources import Change, ConfigOperation
+from odradek.broker.metadata.config_alteration import alter
+from odradek.broker.metadata.config_changes import ResourceChanges, Result
+from odradek.protocol.messages.alter_configs_response import AlterConfigsResourceResponse, AlterConfigsResponse
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.broker import Broker
+    from odradek.broker.runtime.delayed import Deferred
+    from odradek.protocol.messages.alter_configs_request import AlterConfigsRequest
+
+
+def alter_configs(
+    request: AlterConfigsRequest, context: RequestContext, broker: Broker
+) -> Deferred[AlterConfigsResponse]:
+    resources = [
+        ResourceChanges(
+            resource.resource_type,
+            resource.resource_name,
+            [Change(config.name, ConfigOperation.SET.value, config.value) for config in resource.configs],
+        )
+        for resource in request.resources
+    ]
+    return alter(
+        resources,
+        context,
+        broker.metadata,
+        broker.config,
+        is_incremental=False,
+        validate_only=request.validate_only,
+        response_of=_response,
+    )
+
+
+def _response(results: list[Result]) -> AlterConfigsResponse:
+    return AlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=0 if error is None else error.code.value,
+                error_message=None if error is None else error.message,
+                resource_type=resource_type,
+                resource_name=resource_name,
+            )
+            for resource_type, resource_name, error in results
+        ]
+    )

@@ -1,0 +1,71 @@
+"""DeleteShareGroupOffsets (key 92), version 0: a share group without members forgets where it stood in some topics.
+
+Needs DELETE on the group, READ on each topic. Source: docs/spec/share-groups.md#s2-8
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.api.authorization import Operation, ResourceType
+from odradek.broker.groups.share.member import Partitions
+from odradek.broker.groups.share.state import begin_deletion, require_empty
+from odradek.broker.sharing import group_state
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.delete_share_group_offsets_response import (
+    DeleteShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.broker import Broker
+    from odradek.broker.runtime.delayed import Deferred
+    from odradek.broker.sharing.group_state import Refusals
+    from odradek.protocol.messages.delete_share_group_offsets_request import DeleteShareGroupOffsetsRequest
+
+
+def delete_share_group_offsets(
+    request: DeleteShareGroupOffsetsRequest, context: RequestContext, broker: Broker
+) -> DeleteShareGroupOffsetsResponse | Deferred[DeleteShareGroupOffsetsResponse]:
+    broker.shares.require_enabled()
+    group_id = request.group_id
+    context.require(Operation.DELETE, ResourceType.GROUP, group_id)
+    if group_id == "":
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+    shard = broker.groups.shard_for(group_id)
+    shard.look(lambda core: require_empty(core.registry, group_id, may_be_missing=False))
+    refused: dict[str, ErrorCode] = {}
+    for topic in request.topics:
+        try:
+            context.require(Operation.READ, ResourceType.TOPIC, topic.topic_name)
+        except KafkaError as error:
+            refused[topic.topic_name] = error.code
+    wanted = [topic.topic_name for topic in request.topics if topic.topic_name not in refused]
+
+    def recorded(gone: Partitions) -> DeleteShareGroupOffsetsResponse | Deferred[DeleteShareGroupOffsetsResponse]:
+        return group_state.once_recorded(
+            group_state.delete(broker, group_id, gone), lambda refusals: response(gone, refusals)
+        )
+
+    def response(gone: Partitions, refusals: Refusals) -> DeleteShareGroupOffsetsResponse:
+        return DeleteShareGroupOffsetsResponse(
+            responses=[result(topic.topic_name, gone, refusals) for topic in request.topics]
+        )
+
+    def result(name: str, gone: Partitions, refusals: Refusals) -> DeleteShareGroupOffsetsResponseTopic:
+        known = broker.metadata.image.topics.get(name)
+        if name in refused:
+            code = refused[name]
+        elif known is None or known.topic_id not in gone:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            failures = [error.code for (topic_id, _), error in refusals.items() if topic_id == known.topic_id]
+            if not failures:
+                return DeleteShareGroupOffsetsResponseTopic(topic_name=name, topic_id=known.topic_id)
+            code = failures[0]
+        return DeleteShareGroupOffsetsResponseTopic(topic_name=name, error_code=code.value)
+
+    return group_state.once_recorded(
+        shard.submit(lambda core, now_ms: begin_deletion(core.registry, group_id, wanted, now_ms)), recorded
+    )

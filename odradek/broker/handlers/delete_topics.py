@@ -1,0 +1,81 @@
+"""DeleteTopics (key 20), versions 1-6: by name, from v6 on also by topic id.
+
+v4: flexible. v5: answers an error message. Needs DELETE on each topic; a client that may not even DESCRIBE a topic
+given by id is told that it does not exist. Answered when the topics cannot be reached any more; their files go later.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.api.authorization import Operation, ResourceType
+from odradek.broker.api.authorized_operations import is_allowed
+from odradek.broker.metadata.topics import DeletedTopic
+from odradek.broker.metadata.topics import delete_topics as decide
+from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
+from odradek.protocol.struct import ZERO_UUID
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.broker import Broker
+    from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest
+
+TOPIC_IDS_SINCE = 6
+
+Wish = tuple[str | None, bytes]
+
+
+def delete_topics(
+    request: DeleteTopicsRequest, context: RequestContext, broker: Broker
+) -> Deferred[DeleteTopicsResponse]:
+    if not broker.config.delete_topic_enable:
+        raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
+    wishes: list[Wish]
+    if context.api_version >= TOPIC_IDS_SINCE:
+        wishes = [(topic.name, topic.topic_id) for topic in request.topics]
+    else:
+        wishes = [(name, ZERO_UUID) for name in request.topic_names]
+    allowed, refused = _sorted_by_permission(wishes, context, broker)
+    answer: Deferred[DeleteTopicsResponse] = Deferred()
+
+    def done(deleted: Deferred[list[DeletedTopic]]) -> None:
+        try:
+            results = deleted.outcome()
+        except KafkaError as error:
+            answer.fail(error)
+            return
+        assert isinstance(results, list)
+        answer.resolve(DeleteTopicsResponse(responses=[_result(one) for one in refused + results]))
+
+    broker.metadata.submit(lambda image: decide(image, allowed)).when_done(done)
+    return answer
+
+
+def _sorted_by_permission(
+    wishes: list[Wish], context: RequestContext, broker: Broker
+) -> tuple[list[Wish], list[DeletedTopic]]:
+    allowed: list[Wish] = []
+    refused: list[DeletedTopic] = []
+    for name, topic_id in wishes:
+        known = broker.metadata.image.topics_by_id.get(topic_id)
+        actual_name = name if known is None else known.name
+        if actual_name is None or is_allowed(context, Operation.DELETE, ResourceType.TOPIC, actual_name):
+            allowed.append((name, topic_id))
+            continue
+        may_know = name is not None or is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, actual_name)
+        error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
+        refused.append(DeletedTopic(actual_name if may_know else None, topic_id, error))
+    return allowed, refused
+
+
+def _result(deleted: DeletedTopic) -> DeletableTopicResult:
+    if deleted.error is None:
+        return DeletableTopicResult(name=deleted.name, topic_id=deleted.topic_id)
+    return DeletableTopicResult(
+        name=deleted.name,
+        topic_id=deleted.topic_id,
+        error_code=deleted.error.code.value,
+        error_message=deleted.error.message,
+    )

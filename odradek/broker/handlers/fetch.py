@@ -1,0 +1,43 @@
+"""Fetch (key 1), versions 4-18: records from many partitions, at once or when enough of them are there.
+
+v5: log start offset. v7: incremental sessions (KIP-227). v9: leader epochs are checked. v11: rack, preferred replica.
+v12: flexible; last fetched epoch, answered with the point where histories diverge. v13: topic ids. v15: replica state
+as a tag. v16: node endpoints beside a leadership error. v17, v18: fields that only followers use.
+Needs READ on each topic. There is one replica of everything, so a follower is told NOT_LEADER_OR_FOLLOWER.
+Source: KIP-227, KIP-320, KIP-516; the rest as Kafka 4.3.1 does it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.fetch.request import PendingFetch, forgotten_partitions, wanted_partitions
+from odradek.broker.fetch.sessions import NamedBy
+from odradek.protocol.errors import KafkaError
+from odradek.protocol.messages.fetch_response import FetchResponse
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.broker import Broker
+    from odradek.broker.runtime.delayed import Deferred
+    from odradek.protocol.messages.fetch_request import FetchRequest
+
+TOPIC_IDS_SINCE = 13
+
+
+def fetch(request: FetchRequest, context: RequestContext, broker: Broker) -> FetchResponse | Deferred[FetchResponse]:
+    named_by = NamedBy.TOPIC_ID if context.api_version >= TOPIC_IDS_SINCE else NamedBy.TOPIC_NAME
+    try:
+        begun = broker.fetch_sessions.begin(
+            request.session_id,
+            request.session_epoch,
+            wanted_partitions(request, named_by),
+            forgotten_partitions(request, named_by),
+            named_by,
+            context.now_ms,
+        )
+    except KafkaError as refusal:  # only the session is at fault, so no partition is named
+        return FetchResponse(error_code=refusal.code.value)
+    pending = PendingFetch(request, context, broker, begun)
+    pending.look()
+    return pending.response or pending.park()

@@ -1,0 +1,129 @@
+"""FindCoordinator (key 10), versions 0-6: the broker that coordinates a group, a transactional id or a share partition.
+
+v1: key types, error messages. v3: flexible. v4: several keys. v6: share partitions. Needs DESCRIBE on the group or
+transactional id; CLUSTER_ACTION on the cluster for share partitions, about which only brokers ask.
+
+There is one broker, so the only question is when it can be named. The first request about a group creates
+`__consumer_offsets`, the first about a transactional id `__transaction_state`, the first about a share partition
+`__share_group_state`. Kafka answers COORDINATOR_NOT_AVAILABLE
+until the topic exists; here the answer waits for it.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from odradek.broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
+from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from odradek.protocol.messages.find_coordinator_response import Coordinator, FindCoordinatorResponse
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.broker import Broker
+    from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+
+SEVERAL_KEYS_SINCE = 4
+SHARE_PARTITIONS_SINCE = 6
+MESSAGES = {  # versions 1 to 3 have a field for it, and fill it in even where nothing is wrong
+    ErrorCode.NONE: "NONE",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
+}
+
+
+class KeyType(Enum):
+    GROUP = 0
+    TRANSACTION = 1
+    SHARE = 2
+
+
+STATE_TOPICS = {
+    KeyType.GROUP: GROUP_OFFSETS,
+    KeyType.TRANSACTION: TRANSACTION_STATE,
+    KeyType.SHARE: SHARE_GROUP_STATE,
+}
+
+
+def find_coordinator(
+    request: FindCoordinatorRequest, context: RequestContext, broker: Broker
+) -> FindCoordinatorResponse | Deferred[FindCoordinatorResponse]:
+    try:
+        key_type = KeyType(request.key_type)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no coordinator of type {request.key_type}.") from None
+    topic = STATE_TOPICS[key_type]
+    is_served = key_type is not KeyType.SHARE or context.api_version >= SHARE_PARTITIONS_SINCE
+    if is_served and topic not in broker.metadata.image.topics:
+        return once_it_is_there(topic, request, key_type, context, broker)
+    return answer(request, key_type, context, broker)
+
+
+def once_it_is_there(
+    name: str, request: FindCoordinatorRequest, key_type: KeyType, context: RequestContext, broker: Broker
+) -> Deferred[FindCoordinatorResponse]:
+    response: Deferred[FindCoordinatorResponse] = Deferred()
+    # Whether it was made, was there already, or could not be made is seen by looking.
+    broker.auto_creation.create_internal(name).when_done(
+        lambda _: response.resolve(answer(request, key_type, context, broker))
+    )
+    return response
+
+
+def answer(
+    request: FindCoordinatorRequest, key_type: KeyType, context: RequestContext, broker: Broker
+) -> FindCoordinatorResponse:
+    version = context.api_version
+    if version >= SEVERAL_KEYS_SINCE:
+        return FindCoordinatorResponse(
+            coordinators=[find(key, key_type, context, broker) for key in request.coordinator_keys]
+        )
+    found = find(request.key, key_type, context, broker)
+    code = ErrorCode(found.error_code)
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=MESSAGES.get(code, code.name) if version >= 1 else "",
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+def find(key: str, key_type: KeyType, context: RequestContext, broker: Broker) -> Coordinator:
+    try:
+        match key_type:
+            case KeyType.GROUP:
+                context.require(Operation.DESCRIBE, ResourceType.GROUP, key)
+                leader = leader_of(GROUP_OFFSETS, broker.groups.partition_for(key), broker)
+            case KeyType.TRANSACTION:
+                context.require(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
+                leader = leader_of(TRANSACTION_STATE, broker.transactions.partition_for(key), broker)
+            case KeyType.SHARE:
+                if context.api_version < SHARE_PARTITIONS_SINCE:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST)
+                context.require(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+                check_share_partition(key)
+                leader = leader_of(SHARE_GROUP_STATE, broker.share_coordinator.partition_for(key), broker)
+        registration = broker.metadata.image.brokers.get(leader)
+        if registration is None or context.listener not in registration.endpoints:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    except KafkaError as error:
+        return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code.value)
+    host, port = registration.endpoints[context.listener]
+    return Coordinator(key=key, node_id=leader, host=host, port=port)
+
+
+def leader_of(state_topic: str, partition: int, broker: Broker) -> int:
+    topic = broker.metadata.image.topics.get(state_topic)
+    leader = None if topic is None else topic.partitions[partition].leader
+    if leader is None:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return leader
+
+
+def check_share_partition(key: str) -> None:
+    """The form is group:topic id:partition, and group ids may contain colons."""
+    parts = key.rsplit(":", 2)
+    if len(parts) != 3 or not all(parts) or not parts[2].isdecimal():
+        raise KafkaError(ErrorCode.INVALID_REQUEST)

@@ -1,0 +1,152 @@
+"""ListOffsets (key 2), versions 1-11: the offset that belongs to a timestamp, or to one of the special ones.
+
+v2: isolation level. v4: leader epochs. v6: flexible. v7: maximum timestamp (KIP-734). v8: earliest local offset
+(KIP-405). v9: latest tiered offset (KIP-1005). v10: time limit, for remote storage. v11: earliest pending upload
+(KIP-1023).
+Needs DESCRIBE on each topic. A timestamp that no record has is answered with timestamp and offset -1 and no error.
+Nothing is tiered here, so what v9 and v11 ask for never exists.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from odradek.broker.api.authorization import Operation, ResourceType
+from odradek.broker.partitions.reading import NO_EPOCH, IsolationLevel, check_leader_epoch
+from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.batch_header import NO_TIMESTAMP
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.list_offsets_response import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.broker import Broker
+    from odradek.broker.partitions.partition import Partition
+    from odradek.broker.runtime.workers import JobResult
+    from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest
+    from odradek.storage.log import TimestampOffset
+
+LEADER_EPOCH_SINCE = 4
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+# Special timestamps by the version that introduced them; other negative ones mean nothing.
+SINCE = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+NEVER_THERE = frozenset({LATEST_TIERED, EARLIEST_PENDING_UPLOAD})  # without remote storage
+
+
+def list_offsets(
+    request: ListOffsetsRequest, context: RequestContext, broker: Broker
+) -> ListOffsetsResponse | Deferred[ListOffsetsResponse]:
+    pending = PendingListOffsets(request, context, broker)
+    return pending.response if pending.reply is None else pending.reply
+
+
+class PendingListOffsets:
+    """One ListOffsets: what needs only the log's own numbers is answered at once, what needs records in a thread."""
+
+    def __init__(self, request: ListOffsetsRequest, context: RequestContext, broker: Broker) -> None:
+        self.response = ListOffsetsResponse()
+        self.reply: Deferred[ListOffsetsResponse] | None = None
+        self._context = context
+        self._broker = broker
+        self._isolation = IsolationLevel.of(request.isolation_level)
+        self._undone = 0
+        named_twice = partitions_named_twice(request)
+        by_topic: dict[str, list[ListOffsetsPartitionResponse]] = {}  # one answer, however often a topic is named
+        for topic in request.topics:
+            answers = by_topic.setdefault(topic.name, [])
+            for wanted in topic.partitions:
+                answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
+                if (topic.name, wanted.partition_index) in named_twice:
+                    if any(other.partition_index == wanted.partition_index for other in answers):
+                        continue
+                    answer.error_code = ErrorCode.INVALID_REQUEST.value
+                else:
+                    self._answer(topic.name, wanted, answer)
+                answers.append(answer)
+        self.response.topics += [
+            ListOffsetsTopicResponse(name=name, partitions=answers) for name, answers in by_topic.items()
+        ]
+
+    def _answer(self, topic: str, wanted: ListOffsetsPartition, answer: ListOffsetsPartitionResponse) -> None:
+        timestamp = wanted.timestamp
+        try:
+            self._context.require(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+            if timestamp < 0 and self._context.api_version < SINCE.get(timestamp, 2**15):
+                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+            partition = self._broker.partitions.get(topic, wanted.partition_index)
+            known_epoch = wanted.current_leader_epoch
+            check_leader_epoch(partition, None if known_epoch == NO_EPOCH else known_epoch)
+        except KafkaError as refusal:
+            answer.error_code = refusal.code.value
+            return
+        log = partition.log
+        if timestamp == LATEST:
+            self._tell(answer, NO_TIMESTAMP, self._end_offset(partition), log.leader_epoch)
+        elif timestamp in (EARLIEST, EARLIEST_LOCAL):
+            earliest_epoch = log.leader_epoch_at(log.log_start_offset)
+            leader_epoch = log.leader_epoch if earliest_epoch is None else earliest_epoch
+            self._tell(answer, NO_TIMESTAMP, log.log_start_offset, leader_epoch)
+        elif timestamp not in NEVER_THERE:
+            self._search(partition, timestamp, answer)
+
+    def _tell(
+        self, answer: ListOffsetsPartitionResponse, timestamp: int, offset: int, leader_epoch: int | None
+    ) -> None:
+        answer.timestamp, answer.offset = timestamp, offset
+        if leader_epoch is not None and self._context.api_version >= LEADER_EPOCH_SINCE:
+            answer.leader_epoch = leader_epoch
+
+    def _end_offset(self, partition: Partition) -> int:
+        log = partition.log
+        return log.last_stable_offset if self._isolation is IsolationLevel.READ_COMMITTED else log.high_watermark
+
+    def _search(self, partition: Partition, timestamp: int, answer: ListOffsetsPartitionResponse) -> None:
+        """Look into the records: in a thread, since that opens batches and may wait for the disk."""
+        log = partition.log
+        search: Callable[[], TimestampOffset | None] = log.reader.offset_of_max_timestamp
+        if timestamp != MAX_TIMESTAMP:
+            search = partial(log.reader.offset_for_timestamp, timestamp)
+        if self.reply is None:
+            self.reply = Deferred()
+        self._undone += 1
+        self._broker.workers.run(search, partial(self._found, answer, self._end_offset(partition)))
+
+    def _found(
+        self, answer: ListOffsetsPartitionResponse, end_offset: int, outcome: JobResult[TimestampOffset | None]
+    ) -> None:
+        try:
+            found = outcome.result()
+        except KafkaError as failure:
+            answer.error_code = failure.code.value
+        else:
+            if found is not None and found.offset < end_offset:
+                self._tell(answer, found.timestamp, found.offset, found.leader_epoch)
+        self._undone -= 1
+        if not self._undone and self.reply is not None:
+            self.reply.resolve(self.response)
+
+
+def partitions_named_twice(request: ListOffsetsRequest) -> set[tuple[str, int]]:
+    """Kafka refuses them, each once."""
+    named = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
+    return {key for key, times in named.items() if times > 1}

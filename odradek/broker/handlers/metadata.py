@@ -1,0 +1,148 @@
+"""Metadata (key 3), versions 0-13: the brokers, and the leaders of partitions.
+
+v0: no topics means all; later null does. v1: controller, rack, internal topics. v2: cluster id. v4: whether missing
+topics are to be created. v5: offline replicas. v7: leader epochs. v8: authorized operations on topics, and up to v10
+on the cluster. v9: flexible. v10: topic ids in answers. v12: topic ids in requests. v13: an error for the whole
+request.
+Needs DESCRIBE on each topic; a request for all topics leaves out those that are not allowed.
+
+A missing topic that may be created is answered with UNKNOWN_TOPIC_OR_PARTITION while it is being created, as in Kafka:
+clients ask again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
+from odradek.broker.api.authorized_operations import NOT_ASKED_FOR, authorized_operations, is_allowed
+from odradek.broker.metadata.image import NO_LEADER
+from odradek.broker.metadata.topic_names import is_valid_topic_name
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.internal_topics import INTERNAL_TOPICS
+from odradek.protocol.messages.metadata_response import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from odradek.protocol.struct import ZERO_UUID
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.broker import Broker
+    from odradek.broker.metadata.image import PartitionImage, TopicImage
+    from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+
+NULL_MEANS_ALL_SINCE = 1
+TOPIC_IDS_SINCE = 12
+
+
+def metadata(request: MetadataRequest, context: RequestContext, broker: Broker) -> MetadataResponse:
+    image = broker.metadata.image
+    response = MetadataResponse(cluster_id=broker.cluster_id, controller_id=broker.config.node_id)
+    for registration in image.brokers.values():
+        endpoint = registration.endpoints.get(context.listener)
+        if endpoint is not None and not registration.is_fenced:
+            host, port = endpoint
+            response.brokers.append(
+                MetadataResponseBroker(node_id=registration.broker_id, host=host, port=port, rack=registration.rack)
+            )
+    response.topics = described_topics(request, context, broker)
+    if request.include_topic_authorized_operations:
+        for topic in response.topics:
+            if topic.error_code == 0 and topic.name is not None:
+                topic.topic_authorized_operations = authorized_operations(context, ResourceType.TOPIC, topic.name)
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = NOT_ASKED_FOR
+        if is_allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+            operations = authorized_operations(context, ResourceType.CLUSTER, CLUSTER_NAME)
+            response.cluster_authorized_operations = operations
+    return response
+
+
+def described_topics(request: MetadataRequest, context: RequestContext, broker: Broker) -> list[MetadataResponseTopic]:
+    asked = request.topics
+    if asked is None or (not asked and context.api_version < NULL_MEANS_ALL_SINCE):
+        return [
+            described_topic(topic)
+            for topic in broker.metadata.image.topics.values()
+            if is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        ]
+    check_names(asked, context.api_version)
+    topic_ids = [topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID]
+    if topic_ids:  # then, as in Kafka, names are not looked at
+        return [topic_by_id(topic_id, context, broker) for topic_id in dict.fromkeys(topic_ids)]
+    names = dict.fromkeys(topic.name for topic in asked if topic.name is not None)
+    return topics_by_name(list(names), request, context, broker)
+
+
+def check_names(asked: list[MetadataRequestTopic], version: int) -> None:
+    for topic in asked:
+        if topic.name is None and (version < TOPIC_IDS_SINCE or topic.topic_id == ZERO_UUID):
+            raise KafkaError(ErrorCode.INVALID_REQUEST)  # v12+ with a zero id: Kafka says UNKNOWN_SERVER_ERROR
+        if topic.topic_id != ZERO_UUID and version < TOPIC_IDS_SINCE:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+
+
+def topic_by_id(topic_id: bytes, context: RequestContext, broker: Broker) -> MetadataResponseTopic:
+    topic = broker.metadata.image.topics_by_id.get(topic_id)
+    if topic is None:
+        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID.value, name=None, topic_id=topic_id)
+    if not is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return MetadataResponseTopic(error_code=code.value, name=None, topic_id=topic_id)
+    return described_topic(topic)
+
+
+def topics_by_name(
+    names: list[str], request: MetadataRequest, context: RequestContext, broker: Broker
+) -> list[MetadataResponseTopic]:
+    image = broker.metadata.image
+    answers: list[MetadataResponseTopic] = []
+    missing: list[str] = []
+    for name in names:
+        topic = image.topics.get(name)
+        if not is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+            answers.append(failed_topic(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        elif topic is not None:
+            answers.append(described_topic(topic))
+        elif not is_valid_topic_name(name):
+            answers.append(failed_topic(name, ErrorCode.INVALID_TOPIC_EXCEPTION))
+        else:
+            answers.append(failed_topic(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            missing.append(name)
+    if missing and request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
+        broker.auto_creation.begin([name for name in missing if may_create(context, name)])
+    return answers
+
+
+def may_create(context: RequestContext, name: str) -> bool:
+    return is_allowed(context, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) or is_allowed(
+        context, Operation.CREATE, ResourceType.TOPIC, name
+    )
+
+
+def failed_topic(name: str, code: ErrorCode) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=code.value, name=name, is_internal=name in INTERNAL_TOPICS)
+
+
+def described_topic(topic: TopicImage) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[described_partition(partition) for partition in topic.partitions],
+    )
+
+
+def described_partition(partition: PartitionImage) -> MetadataResponsePartition:
+    leader = partition.leader
+    return MetadataResponsePartition(
+        error_code=(ErrorCode.LEADER_NOT_AVAILABLE if leader is None else ErrorCode.NONE).value,
+        partition_index=partition.partition_id,
+        leader_id=NO_LEADER if leader is None else leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=partition.replicas,
+        isr_nodes=partition.isr,
+    )

@@ -1,0 +1,131 @@
+"""OffsetCommit (key 8), versions 2-10: stores the offsets of a group.
+
+v5: no more retention time. v6: leader epochs. v7: static members. v8: flexible. v9: member epochs of consumer groups,
+GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH. v10: topic ids instead of names. Needs READ on the group and each topic.
+Answered when the offsets are recorded.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from odradek.broker.api.authorization import Operation, ResourceType
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from odradek.protocol.messages.offset_commit_response import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.broker import Broker
+    from odradek.broker.metadata.image import MetadataImage
+    from odradek.broker.runtime.delayed import Deferred
+
+TOPIC_IDS_SINCE = 10
+
+
+def offset_commit(
+    request: OffsetCommitRequest, context: RequestContext, broker: Broker
+) -> OffsetCommitResponse | Deferred[OffsetCommitResponse]:
+    context.require(Operation.READ, ResourceType.GROUP, request.group_id)
+    by_id = context.api_version >= TOPIC_IDS_SINCE
+    refused = OffsetCommitResponse()
+    known = []
+    for topic in request.topics:
+        accepted = check_topic(topic, context, broker.metadata.image, refused, by_id=by_id)
+        if accepted is not None:
+            known.append(accepted)
+    if not known:
+        return refused
+    version = context.api_version
+    accepted_request = OffsetCommitRequest(
+        group_id=request.group_id,
+        generation_id_or_member_epoch=request.generation_id_or_member_epoch,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        retention_time_ms=request.retention_time_ms,
+        topics=known,
+    )
+    try:
+        return broker.groups.shard_for(request.group_id).submit(
+            lambda core, now_ms: core.commit_offsets(accepted_request, version=version, now_ms=now_ms),
+            finish=partial(merged, refused, by_id=by_id),
+        )
+    except KafkaError as error:
+        # The group's refusal is about what was left to ask it; the other partitions keep their own codes.
+        return merged(refused, all_refused(accepted_request, error.code), by_id=by_id)
+
+
+def check_topic(
+    topic: OffsetCommitRequestTopic,
+    context: RequestContext,
+    image: MetadataImage,
+    refused: OffsetCommitResponse,
+    *,
+    by_id: bool,
+) -> OffsetCommitRequestTopic | None:
+    """The topic with both name and id, and those of its partitions that exist; the others are added to `refused`."""
+    known = image.topics_by_id.get(topic.topic_id) if by_id else image.topics.get(topic.name)
+    if by_id and known is None:
+        refuse(refused, topic, topic.partitions, ErrorCode.UNKNOWN_TOPIC_ID)
+        return None
+    try:
+        context.require(Operation.READ, ResourceType.TOPIC, topic.name if known is None else known.name)
+    except KafkaError as error:
+        refuse(refused, topic, topic.partitions, error.code)
+        return None
+    count = 0 if known is None else len(known.partitions)
+    existing = [partition for partition in topic.partitions if 0 <= partition.partition_index < count]
+    missing = [partition for partition in topic.partitions if not 0 <= partition.partition_index < count]
+    if missing:
+        refuse(refused, topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if known is None or not existing:
+        return None
+    return OffsetCommitRequestTopic(name=known.name, topic_id=known.topic_id, partitions=existing)
+
+
+def refuse(
+    response: OffsetCommitResponse,
+    topic: OffsetCommitRequestTopic,
+    partitions: list[OffsetCommitRequestPartition],
+    code: ErrorCode,
+) -> None:
+    response.topics.append(
+        OffsetCommitResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=[
+                OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code.value)
+                for partition in partitions
+            ],
+        )
+    )
+
+
+def all_refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
+    response = OffsetCommitResponse()
+    for topic in request.topics:
+        refuse(response, topic, topic.partitions, code)
+    return response
+
+
+def merged(refused: OffsetCommitResponse, answered: OffsetCommitResponse, *, by_id: bool) -> OffsetCommitResponse:
+    """One entry per topic, what was refused first: in Kafka's order."""
+    if not refused.topics:
+        return answered
+    by_topic = {topic.topic_id if by_id else topic.name: topic for topic in refused.topics}
+    for topic in answered.topics:
+        known = by_topic.get(topic.topic_id if by_id else topic.name)
+        if known is None:
+            refused.topics.append(topic)
+        else:
+            known.partitions += topic.partitions
+    return refused

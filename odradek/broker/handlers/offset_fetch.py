@@ -1,0 +1,176 @@
+"""OffsetFetch (key 9), versions 1-10: the committed offsets of groups.
+
+v2: null asks for all topics; an error of the group stands at the top. v5: leader epochs. v6: flexible.
+v7: `require_stable` answers UNSTABLE_OFFSET_COMMIT where an open transaction has an offset. v8: several groups, each
+with its error. v9: member id and epoch of consumer groups. v10: topic ids instead of names.
+Needs DESCRIBE on the groups and topics.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from odradek.broker.api.authorization import Operation, ResourceType
+from odradek.broker.runtime.gather import gather
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from odradek.protocol.messages.offset_fetch_response import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from odradek.protocol.struct import ZERO_UUID
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.broker import Broker
+    from odradek.broker.metadata.image import MetadataImage
+    from odradek.broker.runtime.delayed import Deferred
+    from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequest
+
+SEVERAL_GROUPS_SINCE = 8
+TOPIC_IDS_SINCE = 10
+GROUP_ERROR_SINCE = 2
+
+
+def offset_fetch(
+    request: OffsetFetchRequest, context: RequestContext, broker: Broker
+) -> OffsetFetchResponse | Deferred[OffsetFetchResponse]:
+    asked = request.groups if context.api_version >= SEVERAL_GROUPS_SINCE else [only_group(request)]
+    return gather(
+        [fetch_group(group, request.require_stable, context, broker) for group in asked],
+        lambda index, error: group_error(asked[index], error.code, context.api_version),
+        lambda groups: in_version(groups, context.api_version),
+    )
+
+
+def only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+    topics = None
+    if request.topics is not None:
+        topics = [
+            OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+            for topic in request.topics
+        ]
+    return OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+
+
+def fetch_group(
+    asked: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext, broker: Broker
+) -> OffsetFetchResponseGroup | Deferred[OffsetFetchResponseGroup]:
+    try:
+        context.require(Operation.DESCRIBE, ResourceType.GROUP, asked.group_id)
+        image, by_id = broker.metadata.image, context.api_version >= TOPIC_IDS_SINCE
+        group, refused = asked, list[OffsetFetchResponseTopics]()
+        if asked.topics is not None:
+            group, refused = answerable(asked, asked.topics, context, image, by_id=by_id)
+        return broker.groups.shard_for(group.group_id).submit(
+            lambda core, _: core.fetch_offsets(group, require_stable=require_stable),
+            finish=partial(shown, refused=refused, context=context, image=image if by_id else None),
+        )
+    except KafkaError as error:
+        return group_error(asked, error.code, context.api_version)
+
+
+def answerable(
+    asked: OffsetFetchRequestGroup,
+    topics: list[OffsetFetchRequestTopics],
+    context: RequestContext,
+    image: MetadataImage,
+    *,
+    by_id: bool,
+) -> tuple[OffsetFetchRequestGroup, list[OffsetFetchResponseTopics]]:
+    """The group's request without the topics that cannot be told, and their answers."""
+    refused: list[OffsetFetchResponseTopics] = []
+    wanted: list[OffsetFetchRequestTopics] = []
+    for topic in topics:
+        name = topic.name
+        if by_id:
+            known = image.topics_by_id.get(topic.topic_id)
+            if known is None:
+                refused.append(topic_error(topic, ErrorCode.UNKNOWN_TOPIC_ID))
+                continue
+            name = known.name
+        try:
+            context.require(Operation.DESCRIBE, ResourceType.TOPIC, name)
+        except KafkaError as error:
+            refused.append(topic_error(topic, error.code))
+            continue
+        wanted.append(
+            OffsetFetchRequestTopics(name=name, topic_id=topic.topic_id, partition_indexes=topic.partition_indexes)
+        )
+    group = OffsetFetchRequestGroup(
+        group_id=asked.group_id, member_id=asked.member_id, member_epoch=asked.member_epoch, topics=wanted
+    )
+    return group, refused
+
+
+def shown(
+    response: OffsetFetchResponseGroup,
+    refused: list[OffsetFetchResponseTopics],
+    context: RequestContext,
+    image: MetadataImage | None,
+) -> OffsetFetchResponseGroup:
+    """Without the topics that the client may not see; with ids, where it asked for all and speaks in ids (`image`)."""
+    topics = []
+    for topic in response.topics:
+        try:
+            context.require(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        except KafkaError:
+            continue
+        if image is not None and topic.topic_id == ZERO_UUID:
+            known = image.topics.get(topic.name)
+            if known is None:
+                continue  # it has no id to be named by
+            topic.topic_id = known.topic_id
+        topics.append(topic)
+    response.topics = topics + refused
+    return response
+
+
+def topic_error(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, error_code=code.value)
+            for index in topic.partition_indexes
+        ],
+    )
+
+
+def group_error(asked: OffsetFetchRequestGroup, code: ErrorCode, version: int) -> OffsetFetchResponseGroup:
+    """Version 1 has a place for codes at the partitions only."""
+    if version >= GROUP_ERROR_SINCE:
+        return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code.value)
+    return OffsetFetchResponseGroup(
+        group_id=asked.group_id, topics=[topic_error(topic, code) for topic in asked.topics or ()]
+    )
+
+
+def in_version(groups: list[OffsetFetchResponseGroup], version: int) -> OffsetFetchResponse:
+    if version >= SEVERAL_GROUPS_SINCE:
+        return OffsetFetchResponse(groups=groups)
+    (group,) = groups
+    return OffsetFetchResponse(
+        error_code=group.error_code,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=partition.partition_index,
+                        committed_offset=partition.committed_offset,
+                        committed_leader_epoch=partition.committed_leader_epoch,
+                        metadata=partition.metadata,
+                        error_code=partition.error_code,
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in group.topics
+        ],
+    )

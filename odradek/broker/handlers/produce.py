@@ -1,0 +1,57 @@
+"""Produce (key 0), versions 3-13; 0-2 are listed but not served, as in Kafka.
+
+v5: log start offset. v7: zstd. v8: what was wrong with which record. v9: flexible. v10: leader and endpoints beside a
+leadership error. v11: TRANSACTION_ABORTABLE is understood. v12: adds the partition to the transaction. v13: topic ids.
+Needs WRITE on each topic. Answered once the records are written (and synced, where settings ask); with acks=0 there is
+no answer, and an error closes the connection. Every error is one partition's, unless the request as a whole is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.api.authorization import Operation, ResourceType
+from odradek.broker.produce.request import PendingProduce
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.storage.validation import is_first_batch_transactional
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.broker import Broker
+    from odradek.broker.runtime.delayed import Deferred
+    from odradek.protocol.messages.produce_request import ProduceRequest
+    from odradek.protocol.messages.produce_response import ProduceResponse
+
+
+def produce(request: ProduceRequest, context: RequestContext, broker: Broker) -> Deferred[ProduceResponse]:
+    if has_transactional_records(request):
+        if request.transactional_id is None:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        return produce_in_transaction(request, context, broker)
+    pending = PendingProduce(request.acks, context, broker)
+    for topic in request.topic_data:
+        pending.take(topic, pending.write_unguarded)
+    pending.one_done()
+    return pending.reply
+
+
+def produce_in_transaction(
+    request: ProduceRequest, context: RequestContext, broker: Broker
+) -> Deferred[ProduceResponse]:
+    # Here: most producers have no transactions.
+    from odradek.broker.produce.transactional import TransactionalProduce
+
+    pending = PendingProduce(request.acks, context, broker)
+    TransactionalProduce(pending, context, broker.verifier).begin(request)
+    return pending.reply
+
+
+def has_transactional_records(request: ProduceRequest) -> bool:
+    """Looks at all partitions, since bytes that are no batch at all are an error of the whole request."""
+    found = False
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if data.records is not None and is_first_batch_transactional(data.records):
+                found = True
+    return found

@@ -1,0 +1,90 @@
+"""ShareFetch (key 78), versions 1-2: records of a share group for one of its members, and acknowledgements.
+
+v1: the first stable version. v2: acquire mode (KIP-1206), renewal of locks (KIP-1222). Needs READ on the group and on
+each topic. Membership is checked by the group coordinator, not here.
+Source: docs/spec/share-groups.md#s1-11.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from odradek.broker.api.authorization import Operation, ResourceType
+from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.shares.partition.acquisition import AcquireMode
+from odradek.broker.shares.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey
+from odradek.broker.sharing.acknowledging import AcknowledgedPartition, acknowledge
+from odradek.broker.sharing.share_fetch import PendingShareFetch
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.share_fetch_response import ShareFetchResponse
+from odradek.protocol.topic_partition import TopicIdPartition
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.broker import Broker
+    from odradek.protocol.messages.share_fetch_request import ShareFetchRequest
+
+LONGEST_MEMBER_ID = 36
+MODES = {mode.value for mode in AcquireMode}
+
+
+def share_fetch(request: ShareFetchRequest, context: RequestContext, broker: Broker) -> Deferred[ShareFetchResponse]:
+    shares = broker.shares
+    shares.require_enabled()
+    key = session_key(request.group_id, request.member_id, context)
+    if request.is_renew_ack and (request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Renewing locks and fetching records do not go together.")
+    if request.share_acquire_mode not in MODES:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no acquire mode {request.share_acquire_mode}.")
+    wanted = [
+        TopicIdPartition(topic.topic_id, partition.partition_index)
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    named = [
+        AcknowledgedPartition(
+            TopicIdPartition(topic.topic_id, partition.partition_index), partition.acknowledgement_batches
+        )
+        for topic in request.topics
+        for partition in topic.partitions
+        if partition.acknowledgement_batches
+    ]
+    if request.share_session_epoch == INITIAL_EPOCH and named:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A new share session has nothing to acknowledge.")
+    forgotten = [
+        TopicIdPartition(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions
+    ]
+    try:
+        session = shares.sessions.fetch(key, request.share_session_epoch, wanted, forgotten, context.connection.address)
+    except KafkaError as refusal:
+        if refusal.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
+            return refused_later(refusal, request.max_wait_ms, broker)
+        raise
+    is_final = request.share_session_epoch == FINAL_EPOCH
+    if request.share_session_epoch == INITIAL_EPOCH:
+        shares.watch(context.connection, key.group_id)
+    acknowledged = acknowledge(named, key, may_renew=request.is_renew_ack, context=context, broker=broker)
+    pending = PendingShareFetch(request, context, broker, session, acknowledged, is_final=is_final)
+    if is_final:
+        shares.end_session(session)
+    pending.begin()
+    return pending.reply
+
+
+def session_key(group_id: str | None, member_id: str | None, context: RequestContext) -> SessionKey:
+    """The checks that ShareFetch and ShareAcknowledge share."""
+    if group_id is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The group id is missing.")
+    context.require(Operation.READ, ResourceType.GROUP, group_id)
+    if not member_id or len(member_id) > LONGEST_MEMBER_ID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"A member id has 1 to {LONGEST_MEMBER_ID} characters.")
+    return SessionKey(group_id, member_id)
+
+
+def refused_later(refusal: KafkaError, max_wait_ms: int, broker: Broker) -> Deferred[ShareFetchResponse]:
+    """As Kafka: a client that is told at once would ask again at once."""
+    reply: Deferred[ShareFetchResponse] = Deferred()
+    timer = broker.timers.after(max_wait_ms, partial(reply.fail, refusal))
+    reply.on_disconnect(timer.cancel)
+    return reply

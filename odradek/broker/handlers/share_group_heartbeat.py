@@ -1,0 +1,48 @@
+"""ShareGroupHeartbeat (key 76), version 1: members of a share group (KIP-932) join, stay and leave.
+
+Needs READ on the group, DESCRIBE on the topics named. Answered when what was decided is recorded; then the share
+coordinator is asked to begin the state of partitions that have none, which later heartbeats assign.
+Source: docs/spec/share-groups.md#s2-1
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.api.authorization import Operation, ResourceType
+from odradek.broker.api.authorized_operations import is_allowed
+from odradek.broker.groups.share.heartbeat import Heard, ShareHeartbeat, check_heartbeat, heartbeat
+from odradek.broker.handlers.share_fetch import LONGEST_MEMBER_ID
+from odradek.broker.sharing import group_state
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.broker import Broker
+    from odradek.broker.runtime.delayed import Deferred
+    from odradek.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
+    from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
+
+
+def share_group_heartbeat(
+    request: ShareGroupHeartbeatRequest, context: RequestContext, broker: Broker
+) -> ShareGroupHeartbeatResponse | Deferred[ShareGroupHeartbeatResponse]:
+    broker.shares.require_enabled()
+    context.require(Operation.READ, ResourceType.GROUP, request.group_id)
+    if not 1 <= len(request.member_id) <= LONGEST_MEMBER_ID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)  # without words, as Kafka
+    for name in request.subscribed_topic_names or ():
+        if not is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    check_heartbeat(request)
+    beat = ShareHeartbeat(request, context.client_id or "", f"/{context.client_host}")
+    heard = broker.groups.shard_for(request.group_id).submit(
+        lambda core, now_ms: heartbeat(core.registry, beat, now_ms)
+    )
+
+    def recorded(heard: Heard) -> ShareGroupHeartbeatResponse:
+        if heard.state is not None:
+            group_state.begin(broker, request.group_id, heard.state)
+        return heard.response
+
+    return group_state.once_recorded(heard, recorded)

@@ -1,0 +1,207 @@
+"""TxnOffsetCommit (key 28), versions 0-5: stores offsets of a group that take effect if the transaction commits.
+
+v2: leader epochs. v3: flexible; member, instance and generation are checked where they are given. v4:
+TRANSACTION_ABORTABLE is understood. v5: adds the group's partition to the transaction. Needs WRITE on the transactional
+id, READ on the group and each topic. Answered when the offsets are recorded; they take effect with the COMMIT marker.
+Source: docs/spec/transactions.md#s2-7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from odradek.broker.api.authorization import Operation, ResourceType
+from odradek.broker.api.error_replies import code_for
+from odradek.broker.coordinators.shard import COORDINATOR_CODES, RecordsOf
+from odradek.broker.coordinators.verification import (
+    TransactionalProducer,
+    TransactionSupport,
+    Unverified,
+    VerificationResult,
+)
+from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.internal_topics import GROUP_OFFSETS
+from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
+from odradek.protocol.messages.txn_offset_commit_response import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.broker import Broker
+    from odradek.broker.metadata.image import MetadataImage
+    from odradek.storage.verification import VerificationGuard
+
+# What a verification or the log says → what a client of the group's coordinator can make use of.
+ANSWERS: Mapping[ErrorCode, ErrorCode] = {
+    **COORDINATOR_CODES,
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+}
+
+
+def txn_offset_commit(
+    request: TxnOffsetCommitRequest, context: RequestContext, broker: Broker
+) -> TxnOffsetCommitResponse | Deferred[TxnOffsetCommitResponse]:
+    context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    context.require(Operation.READ, ResourceType.GROUP, request.group_id)
+    response = TxnOffsetCommitResponse()
+    known = [
+        accepted
+        for topic in request.topics
+        if (accepted := check_topic(topic, context, broker.metadata.image, response)) is not None
+    ]
+    if not known:
+        return response
+    accepted_request = TxnOffsetCommitRequest(
+        transactional_id=request.transactional_id,
+        group_id=request.group_id,
+        producer_id=request.producer_id,
+        producer_epoch=request.producer_epoch,
+        generation_id=request.generation_id,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        topics=known,
+    )
+    commit = TransactionalCommit(accepted_request, response, context.api_version, broker)
+    commit.begin()
+    return commit.reply
+
+
+class TransactionalCommit:
+    """One TxnOffsetCommit whose topics are known, from the question to the transaction's coordinator to its answer."""
+
+    def __init__(
+        self, request: TxnOffsetCommitRequest, response: TxnOffsetCommitResponse, version: int, broker: Broker
+    ) -> None:
+        """response: holds what was refused already."""
+        self.reply: Deferred[TxnOffsetCommitResponse] = Deferred()
+        self._request = request
+        self._response = response
+        self._version = version
+        self._broker = broker
+
+    def begin(self) -> None:
+        request, broker = self._request, self._broker
+        if request.group_id == "":
+            self._refuse(KafkaError(ErrorCode.INVALID_GROUP_ID))
+            return
+        support = TransactionSupport.of_txn_offset_commit(self._version)
+        index = broker.groups.partition_for(request.group_id)
+        if not broker.verifier.asks_for(support):
+            self._write(None)
+            return
+        try:
+            partition = broker.partitions.get(GROUP_OFFSETS, index)
+        except KafkaError as missing:
+            self._refuse(missing)
+            return
+        broker.verifier.verify(
+            TransactionalProducer(request.transactional_id, request.producer_id, request.producer_epoch),
+            [Unverified(partition, None)],
+            support,
+            lambda results: self._verified(results[GROUP_OFFSETS, index]),
+            waits_for_the_last=False,
+        )
+
+    def _verified(self, result: VerificationResult) -> None:
+        if isinstance(result, KafkaError):
+            self._refuse(result)
+            return
+        # A topic may have been deleted while the coordinator was asked: its offsets must not outlive it.
+        topics, image = self._request.topics, self._broker.metadata.image
+        self._request.topics = [
+            each for topic in topics if (each := existing(topic, image, self._response)) is not None
+        ]
+        if self._request.topics:
+            self._write(result)
+        else:
+            self.reply.resolve(self._response)
+
+    def _write(self, guard: VerificationGuard | None) -> None:
+        request = self._request
+        if request.producer_id < 0 or request.producer_epoch < 0:  # as the transaction's coordinator would say
+            self._refuse(KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+            return
+        try:
+            answer = self._broker.groups.shard_for(request.group_id).submit(
+                lambda core, now_ms: core.commit_transactional_offsets(request, now_ms=now_ms),
+                producer=RecordsOf(
+                    request.producer_id,
+                    request.producer_epoch,
+                    guard,
+                    must_sync=request.producer_id in self._broker.two_phase,
+                ),
+            )
+        except KafkaError as refusal:
+            self._refuse(refusal)
+            return
+        if isinstance(answer, Deferred):
+            answer.when_done(self._written)
+        else:
+            self.reply.resolve(merged(self._response, answer))
+
+    def _written(self, answer: Deferred[TxnOffsetCommitResponse]) -> None:
+        try:
+            written = answer.outcome()
+        except KafkaError as refusal:
+            self._refuse(refusal)
+            return
+        assert isinstance(written, TxnOffsetCommitResponse)
+        self.reply.resolve(merged(self._response, written))
+
+    def _refuse(self, refusal: KafkaError) -> None:
+        """The group's refusal is about what was left to ask it; the other partitions keep their own codes."""
+        code = code_for(ApiKey.TXN_OFFSET_COMMIT, self._version, ANSWERS.get(refusal.code, refusal.code))
+        answers = TxnOffsetCommitResponse(topics=[refused(topic, code) for topic in self._request.topics])
+        self.reply.resolve(merged(self._response, answers))
+
+
+def check_topic(
+    topic: TxnOffsetCommitRequestTopic, context: RequestContext, image: MetadataImage, response: TxnOffsetCommitResponse
+) -> TxnOffsetCommitRequestTopic | None:
+    """The topic with those of its partitions that exist; the others are added to `response`."""
+    try:
+        context.require(Operation.READ, ResourceType.TOPIC, topic.name)
+    except KafkaError as error:
+        response.topics.append(refused(topic, error.code))
+        return None
+    return existing(topic, image, response)
+
+
+def existing(
+    topic: TxnOffsetCommitRequestTopic, image: MetadataImage, response: TxnOffsetCommitResponse
+) -> TxnOffsetCommitRequestTopic | None:
+    """The topic with those of its partitions that exist; the others are added to `response` as unknown."""
+    there = [each for each in topic.partitions if image.has_partition((topic.name, each.partition_index))]
+    missing = [each for each in topic.partitions if not image.has_partition((topic.name, each.partition_index))]
+    if missing:
+        unknown = TxnOffsetCommitRequestTopic(name=topic.name, partitions=missing)
+        response.topics.append(refused(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    return TxnOffsetCommitRequestTopic(name=topic.name, partitions=there) if there else None
+
+
+def refused(topic: TxnOffsetCommitRequestTopic, code: ErrorCode) -> TxnOffsetCommitResponseTopic:
+    return TxnOffsetCommitResponseTopic(
+        name=topic.name,
+        partitions=[
+            TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code.value)
+            for partition in topic.partitions
+        ],
+    )
+
+
+def merged(response: TxnOffsetCommitResponse, answered: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
+    """One entry per topic, what was refused first: in Kafka's order."""
+    by_name = {topic.name: topic for topic in response.topics}
+    for topic in answered.topics:
+        known = by_name.get(topic.name)
+        if known is None:
+            response.topics.append(topic)
+        else:
+            known.partitions += topic.partitions
+    return response

@@ -1,0 +1,129 @@
+"""TxnShareAcknowledge (key 93), version 0: accepts or rejects records of a share group in a producer's transaction.
+
+KIP-1289; served while share.version and transaction.version are at least 2. Needs WRITE on the transactional id, READ
+on the group and on each topic. Staged in all partitions of the request or in none; answered when that is stored. The
+acknowledgements count, or never did, when the transaction ends. Source: docs/spec/share-groups.md#s1-9, #s5-3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from odradek.broker.api.authorization import Operation, ResourceType
+from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.shares.acknowledgements import Acknowledgement, check_staged
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.staging import StagedTransaction
+from odradek.broker.sharing.acknowledging import DONE, Result
+from odradek.broker.sharing.responses import txn_share_acknowledge_node_endpoints
+from odradek.broker.sharing.txn_acknowledging import NOT_ATTEMPTED, Results, Stager, Staging
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.txn_share_acknowledge_response import (
+    LeaderIdAndEpoch,
+    PartitionData,
+    TxnShareAcknowledgeResponse,
+    TxnShareAcknowledgeTopicResponse,
+)
+from odradek.protocol.topic_partition import TopicIdPartition
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.broker import Broker
+    from odradek.protocol.messages.txn_share_acknowledge_request import TxnShareAcknowledgeRequest
+
+MAX_MEMBER_ID = 36
+Named = Mapping[TopicIdPartition, Sequence[Acknowledgement]]
+
+
+def txn_share_acknowledge(
+    request: TxnShareAcknowledgeRequest, context: RequestContext, broker: Broker
+) -> TxnShareAcknowledgeResponse | Deferred[TxnShareAcknowledgeResponse]:
+    broker.shares.require_transactions()
+    if not request.transactional_id or not request.group_id or not 0 < len(request.member_id) <= MAX_MEMBER_ID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    context.require(Operation.READ, ResourceType.GROUP, request.group_id)
+    named = acknowledgements_of(request)
+    refused = refusals(request.group_id, named, context, broker)
+    if refused:
+        return response_of({each: refused.get(each, NOT_ATTEMPTED) for each in named}, context, broker)
+    wanted = {each: acknowledgements for each, acknowledgements in named.items() if acknowledgements}
+    if not wanted:
+        return response_of(dict.fromkeys(named, DONE), context, broker)
+    transaction = StagedTransaction(request.transactional_id, request.producer_id, request.producer_epoch)
+    stager = Stager(request.group_id, request.member_id, request.member_epoch, transaction)
+    staging = Staging(stager, wanted, broker)
+    staging.begin()
+    reply: Deferred[TxnShareAcknowledgeResponse] = Deferred()
+
+    def answered(answer: Deferred[Results]) -> None:
+        try:
+            results = answer.outcome()
+        except Exception as error:
+            reply.fail(error)
+            return
+        assert isinstance(results, Mapping)
+        others = DONE if all(each.code is ErrorCode.NONE for each in results.values()) else NOT_ATTEMPTED
+        reply.resolve(response_of({each: results.get(each, others) for each in named}, context, broker))
+
+    staging.results.when_done(answered)
+    return reply
+
+
+def acknowledgements_of(request: TxnShareAcknowledgeRequest) -> Named:
+    """What is said of one partition in several places counts together."""
+    named: dict[TopicIdPartition, list[Acknowledgement]] = {}
+    for topic in request.topics:
+        for partition in topic.partitions:
+            named.setdefault(TopicIdPartition(topic.topic_id, partition.partition_index), []).extend(
+                Acknowledgement(each.first_offset, each.last_offset, each.acknowledge_types)
+                for each in partition.acknowledgement_batches
+            )
+    return named
+
+
+def refusals(group_id: str, named: Named, context: RequestContext, broker: Broker) -> dict[TopicIdPartition, Result]:
+    """Rows 5 to 9. Raises TOPIC_AUTHORIZATION_FAILED, which concerns the whole request."""
+    image = broker.metadata.image
+    topics = {topic_id: image.topics_by_id.get(topic_id) for topic_id, _ in named}
+    for topic in topics.values():
+        if topic is not None:
+            context.require(Operation.READ, ResourceType.TOPIC, topic.name)
+    refused: dict[TopicIdPartition, Result] = {}
+    for each, acknowledgements in named.items():
+        topic = topics[each.topic_id]
+        try:
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            if not 0 <= each.partition < len(topic.partitions) or topic.partitions[each.partition] is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            placed = topic.partitions[each.partition]
+            if placed.leader != broker.config.node_id:
+                refused[each] = Result(ErrorCode.NOT_LEADER_OR_FOLLOWER, None, placed)
+                continue
+            if acknowledgements and broker.shares.find(SharePartitionKey(group_id, *each)) is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            check_staged(acknowledgements)
+        except KafkaError as error:
+            refused[each] = Result(error.code, error.message)
+    return refused
+
+
+def response_of(results: Results, context: RequestContext, broker: Broker) -> TxnShareAcknowledgeResponse:
+    topics: dict[bytes, TxnShareAcknowledgeTopicResponse] = {}
+    leaders: dict[int, None] = {}
+    for (topic_id, index), result in results.items():
+        data = PartitionData(partition_index=index, error_code=result.code.value, error_message=result.message)
+        if result.leader is not None:
+            leader_id = -1 if result.leader.leader is None else result.leader.leader
+            data.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=result.leader.leader_epoch)
+            leaders[leader_id] = None
+        topic = topics.get(topic_id)
+        if topic is None:
+            topic = topics[topic_id] = TxnShareAcknowledgeTopicResponse(topic_id=topic_id)
+        topic.partitions.append(data)
+    return TxnShareAcknowledgeResponse(
+        responses=list(topics.values()),
+        node_endpoints=txn_share_acknowledge_node_endpoints(broker, leaders, context.listener),
+    )

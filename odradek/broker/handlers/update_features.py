@@ -1,0 +1,63 @@
+"""UpdateFeatures (key 57), versions 0-2: sets the finalised level of each feature of the cluster.
+
+v1: upgrade types instead of a flag (which Kafka does not heed: version 0 cannot downgrade), validation only. v2: no
+results by feature. Needs ALTER on the cluster. All updates are made or none; answered when they are durable.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
+from odradek.broker.metadata.decision import Decision
+from odradek.broker.metadata.features import FeatureUpdate
+from odradek.broker.metadata.features import update_features as decide
+from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.errors import KafkaError
+from odradek.protocol.internal_topics import SHARE_GROUP_STATE
+from odradek.protocol.messages.update_features_response import UpdatableFeatureResult, UpdateFeaturesResponse
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.broker import Broker
+    from odradek.broker.metadata.image import MetadataImage
+    from odradek.protocol.messages.update_features_request import UpdateFeaturesRequest
+
+RESULTS_UNTIL = 1
+
+
+def update_features(
+    request: UpdateFeaturesRequest, context: RequestContext, broker: Broker
+) -> Deferred[UpdateFeaturesResponse]:
+    context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    updates = [
+        FeatureUpdate(each.feature, each.max_version_level, each.upgrade_type) for each in request.feature_updates
+    ]
+    response = UpdateFeaturesResponse(error_message=None)
+    if context.api_version <= RESULTS_UNTIL:
+        response.results = [
+            UpdatableFeatureResult(feature=each.feature, error_message="NONE") for each in request.feature_updates
+        ]
+
+    def decision(image: MetadataImage) -> Decision[UpdateFeaturesResponse]:
+        made = decide(
+            image,
+            updates,
+            node_id=broker.metadata.node.node_id,
+            min_insync_replicas=str(broker.config.min_insync_replicas),
+            staged_count=lambda: staged_count(broker),
+        )
+        return Decision(response, () if request.validate_only else made.records)
+
+    return broker.metadata.submit(decision)
+
+
+def staged_count(broker: Broker) -> int | None:
+    """Of all share partitions: stored, or on their way to being stored. None while their coordinator loads."""
+    if SHARE_GROUP_STATE not in broker.metadata.image.topics:
+        return 0
+    try:
+        stored = broker.share_coordinator.staged_count()
+    except KafkaError:
+        return None
+    return max(stored, broker.shares.staged_count) if broker.has_started("shares") else stored

@@ -1,0 +1,70 @@
+"""WriteShareGroupState (key 85), versions 0-1: what a leader has to store.
+
+v1: the number of records that are done with (KIP-1226). Private tags: what is staged in transactions (KIP-1289).
+Needs CLUSTER_ACTION on the cluster: only brokers ask. Source: docs/spec/share-groups.md#s1-7, #s4-4.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from odradek.broker.shares.state.staged_forms import resolved_of, staged_of
+from odradek.broker.shares.state.turn import Outcome
+from odradek.broker.shares.state_batch import StateBatch
+from odradek.broker.sharing.state_requests import ask_each
+from odradek.protocol.messages.write_share_group_state_response import (
+    PartitionResult,
+    WriteShareGroupStateResponse,
+    WriteStateResult,
+)
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.broker import Broker
+    from odradek.broker.coordinators.two_phase import TwoPhaseProducers
+    from odradek.broker.runtime.delayed import Deferred
+    from odradek.broker.shares.key import SharePartitionKey
+    from odradek.broker.shares.state.core import StateCore
+    from odradek.protocol.messages.write_share_group_state_request import PartitionData, WriteShareGroupStateRequest
+
+
+def write_share_group_state(
+    request: WriteShareGroupStateRequest, context: RequestContext, broker: Broker
+) -> WriteShareGroupStateResponse | Deferred[WriteShareGroupStateResponse]:
+    return ask_each(
+        request.group_id,
+        request.topics,
+        context,
+        broker,
+        decide=partial(decide, two_phase=broker.two_phase),
+        refused=refused,
+        topic_result=lambda topic_id, partitions: WriteStateResult(topic_id=topic_id, partitions=partitions),
+        make=lambda results: WriteShareGroupStateResponse(results=results),
+    )
+
+
+def decide(
+    core: StateCore, key: SharePartitionKey, partition: PartitionData, now_ms: int, *, two_phase: TwoPhaseProducers
+) -> Outcome[PartitionResult]:
+    staged = staged_of(partition.txn_staged)
+    outcome = core.write(
+        key,
+        state_epoch=partition.state_epoch,
+        leader_epoch=partition.leader_epoch,
+        start_offset=partition.start_offset,
+        delivery_complete_count=partition.delivery_complete_count,
+        batches=[
+            StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
+            for each in partition.state_batches
+        ],
+        staged=staged,
+        resolved=resolved_of(partition.txn_resolved),
+        must_sync=any(each.producer_id in two_phase for each in staged),
+        now_ms=now_ms,
+    )
+    return Outcome(PartitionResult(partition=partition.partition), outcome.records, must_sync=outcome.must_sync)
+
+
+def refused(partition: int, code: int, message: str | None) -> PartitionResult:
+    return PartitionResult(partition=partition, error_code=code, error_message=message)

@@ -1,0 +1,411 @@
+"""The shell around the metadata decisions: a queue of turns, the log `__cluster_metadata-0`, the image, the listeners.
+
+    submit(decide) → decide(image) → append → fdatasync → replay → listeners → answer
+
+One turn runs at a time; decisions that arrive during a sync are taken after it. Nothing becomes visible, to this broker
+or to clients, that a power failure could still take.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from odradek.broker.configuration.config import BrokerConfig
+from odradek.broker.configuration.listeners import Listener
+from odradek.broker.configuration.resources import ConfigResourceType
+from odradek.broker.metadata.decision import MAX_RECORDS, Decision
+from odradek.broker.metadata.image import DEFAULT_BROKER, MetadataImage, Node, TopicImage
+from odradek.broker.metadata.loading import CorruptMetadata, Loader
+from odradek.broker.metadata.producer_id_blocks import allocate_producer_ids
+from odradek.broker.metadata.quorum_state import FILE as QUORUM_STATE
+from odradek.broker.metadata.quorum_state import QuorumState, decode_leader_epoch, encode_quorum_state
+from odradek.broker.metadata.records import record_batch
+from odradek.broker.metadata.registration import (
+    bootstrap_records,
+    fencing_records,
+    first_features,
+    leadership_records,
+    registration_records,
+)
+from odradek.broker.metadata.snapshots import BOOTSTRAP, bootstrap_snapshot, is_complete, records_in, snapshots_among
+from odradek.broker.metadata.strays import strays
+from odradek.broker.metadata.supported_features import METADATA_VERSION, SUPPORTED_FEATURES
+from odradek.broker.runtime.clock import Clock
+from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.workers import JobResult, Workers
+from odradek.protocol.control_records import leader_change_batch
+from odradek.protocol.errors import KafkaError
+from odradek.protocol.internal_topics import CLUSTER_METADATA
+from odradek.protocol.messages.abort_transaction_record import AbortTransactionRecord
+from odradek.protocol.struct import Message
+from odradek.storage.checkpoints import topic_id_bytes
+from odradek.storage.disk import Disk
+from odradek.storage.log import Log, LogWriteFailed, SyncTicket
+from odradek.storage.log_config import LogConfig
+from odradek.storage.log_directory import LogDirectory
+
+log = logging.getLogger("odradek.metadata")
+
+R = TypeVar("R")
+METADATA_TOPIC_ID = bytes(15) + b"\x01"
+
+
+class MetadataListener(Protocol):
+    """Told after a commit, in the order of the records, what it changed. On return the change has taken effect."""
+
+    def topic_created(self, topic: TopicImage) -> None: ...
+
+    def partitions_added(self, topic: TopicImage) -> None: ...
+
+    def topic_deleted(self, topic: TopicImage) -> None: ...
+
+    def topic_config_changed(self, topic: str) -> None: ...
+
+    def broker_config_changed(self) -> None: ...
+
+    def features_changed(self) -> None: ...
+
+
+@dataclass(slots=True)
+class QueuedDecision:
+    """A decision that waits for its turn, and the answer to be given once it is durable."""
+
+    decide: Callable[[MetadataImage], Decision[Any]]
+    answer: Deferred[Any]
+
+
+class ClusterMetadata:
+    """Use `ClusterMetadata.open`. Loop thread only."""
+
+    def __init__(
+        self,
+        image: MetadataImage,
+        metadata_log: Log,
+        config: BrokerConfig,
+        clock: Clock,
+        workers: Workers,
+        *,
+        node: Node,
+        leader_epoch: int,
+    ) -> None:
+        self.image = image
+        self.node = node
+        self.leader_epoch = leader_epoch  # of the metadata log
+        self.broker_epoch = -1
+        self._log = metadata_log
+        self._config = config
+        self._clock = clock
+        self._workers = workers
+        self._listeners: list[MetadataListener] = []
+        self._queue: deque[QueuedDecision] = deque()
+        self._is_syncing = False
+        self._holds = 0
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        log_directory: LogDirectory,
+        config: BrokerConfig,
+        clock: Clock,
+        workers: Workers,
+        *,
+        endpoints: Iterable[Listener],
+        new_uuid: Callable[[], bytes],
+    ) -> "ClusterMetadata":
+        """Read the metadata log, or begin one in a new directory; then register this process and lead its partitions.
+
+        Waits for the disk. Afterwards `image` is complete and `config` has its dynamic values.
+
+        raises  CorruptMetadata, KafkaError (KAFKA_STORAGE_ERROR), OSError: the broker cannot start on this directory
+        """
+        now_ms = clock.now_ms()
+        metadata_log = _open_log(log_directory, now_ms)
+        image = MetadataImage()
+        loader = Loader(image)
+        _load(disk, metadata_log, loader, image)
+        if loader.not_understood:
+            kinds = ", ".join(f"type {kind} version {version}" for kind, version in sorted(loader.not_understood))
+            log.warning("metadata written by a newer Kafka is kept but not heeded: %s", kinds)
+        _check_features(image)
+        assert log_directory.meta.directory_id is not None
+        node = Node(config.node_id, topic_id_bytes(log_directory.meta.directory_id))
+        path = f"{metadata_log.directory}/{QUORUM_STATE}"
+        stored_epoch = decode_leader_epoch(disk.read_bytes(path)) if disk.exists(path) else 0
+        leader_epoch = max(stored_epoch, metadata_log.leader_epoch) + 1
+        disk.replace(path, encode_quorum_state(QuorumState(node.node_id, leader_epoch, (node.node_id,))))
+        metadata = cls(image, metadata_log, config, clock, workers, node=node, leader_epoch=leader_epoch)
+        metadata_log.assign_leader_epoch(leader_epoch)
+        metadata._stage_control(now_ms)
+        if loader.is_in_transaction:
+            metadata._commit_here([AbortTransactionRecord(reason="a new leader")])
+        if not image.features:
+            formatted = _formatted(disk, f"{log_directory.path}/{BOOTSTRAP}", now_ms)
+            metadata._commit_here(bootstrap_records(formatted, config.current_text("min.insync.replicas") or "1"))
+        metadata._take_over(endpoints, new_uuid(), was_clean=log_directory.was_clean)
+        metadata._adopt_broker_configs()
+        for partition in strays(image, node.node_id, log_directory.partitions(), log_directory.topic_id_of):
+            aside = log_directory.set_aside(*partition, new_uuid().hex())
+            log.warning("no topic that is known has the directory of %s-%d; it is now %s", *partition, aside)
+        return metadata
+
+    def add_listener(self, listener: MetadataListener) -> None:
+        """Listeners are told in the order in which they were added."""
+        self._listeners.append(listener)
+
+    def submit(self, decide: Callable[[MetadataImage], Decision[R]]) -> Deferred[R]:
+        """Take a decision when its turn comes. The answer is its response, once everything in it has taken effect;
+        or the KafkaError that `decide` raised, or KAFKA_STORAGE_ERROR where it could not be recorded."""
+        queued = QueuedDecision(decide, Deferred())
+        self._queue.append(queued)
+        self._run_turns()
+        return queued.answer
+
+    def commit(self, records: Sequence[Message]) -> Deferred[None]:
+        """Record what is certain already."""
+        return self.submit(lambda image: Decision(None, tuple(records)))
+
+    def hold_until(self, done: Deferred[Any] | None) -> None:
+        """Take no further decision before `done`, however that ends: something must be on the disk before it."""
+        if done is None:
+            return
+
+        def go_on(_: Deferred[Any]) -> None:
+            self._holds -= 1
+            self._run_turns()
+
+        self._holds += 1
+        done.when_done(go_on)
+
+    def allocate_producer_ids(self, count: int, then: Callable[[int | KafkaError], None]) -> None:
+        """Calls `then`, once durable, with the first of `count` ids that nobody had before; or with why not."""
+
+        def done(answer: Deferred[int]) -> None:
+            try:
+                first = answer.outcome()
+            except KafkaError as error:
+                then(error)
+            else:
+                assert isinstance(first, int)
+                then(first)
+
+        decide: Callable[[MetadataImage], Decision[int]] = lambda image: allocate_producer_ids(  # noqa: E731
+            image, count, node_id=self.node.node_id, broker_epoch=self.broker_epoch
+        )
+        self.submit(decide).when_done(done)
+
+    def close(self) -> None:
+        """Record that this broker has stopped in good order. Waits for the disk; the log is closed with its directory.
+
+        raises  LogWriteFailed
+        """
+        if self._log.offline_reason is None:
+            self._commit_here(fencing_records(self.node, self.broker_epoch))
+
+    def _run_turns(self) -> None:
+        while self._queue and not self._is_syncing and not self._holds:
+            queued = self._queue.popleft()
+            try:
+                decision = queued.decide(self.image)
+                if decision.records:
+                    self._stage(decision.records)
+                    self._log.write_staged()
+            except Exception as error:
+                queued.answer.fail(error)
+                continue
+            if not decision.records:
+                queued.answer.resolve(decision.response)
+                continue
+            self._is_syncing = True
+            self._sync(queued, decision)
+
+    def _sync(self, queued: QueuedDecision, decision: Decision[Any]) -> None:
+        ticket = self._log.start_sync()
+
+        def done(outcome: JobResult[None]) -> None:
+            self._synced(queued, decision, ticket)
+            self._run_turns()
+
+        self._workers.run(ticket.run, done)
+
+    def _synced(self, queued: QueuedDecision, decision: Decision[Any], ticket: SyncTicket) -> None:
+        try:
+            self._log.finish_sync(ticket)
+        except LogWriteFailed as error:
+            self._is_syncing = False
+            log.critical("the metadata log failed; no topic or setting can be changed any more: %s", error)
+            queued.answer.fail(error)
+            return
+        self._apply(decision.records)
+        self._is_syncing = False
+        queued.answer.resolve(decision.response)
+
+    def _apply(self, records: Sequence[Message]) -> None:
+        """Replay, then tell the listeners."""
+        image = self.image
+        news: dict[tuple[str, object], Callable[[MetadataListener], None]] = {}
+        for record in records:
+            removed = _removed_topic(image, record)
+            image.replay(record)
+            if removed is not None:
+                news["deleted", removed.topic_id] = _deleted(removed)
+            else:
+                _note(news, image, record)
+        image.next_offset = self._log.high_watermark
+        if ("broker config", "") in news:
+            self._adopt_broker_configs()
+        for tell in news.values():
+            for listener in self._listeners:
+                tell(listener)
+
+    def _adopt_broker_configs(self) -> None:
+        configs = self.image.configs
+        own = configs.get((ConfigResourceType.BROKER, str(self.node.node_id)), {})
+        self._config.set_dynamic(configs.get(DEFAULT_BROKER, {}), own)
+
+    def _stage(self, records: Sequence[Message]) -> None:
+        now_ms = self._clock.now_ms()
+        level = self.image.metadata_version or METADATA_VERSION_OF_NEW
+        for start in range(0, len(records), MAX_RECORDS):
+            batch = record_batch(records[start : start + MAX_RECORDS], level, now_ms, leader_epoch=self.leader_epoch)
+            self._log.append(batch, now_ms=now_ms)
+
+    def _stage_control(self, now_ms: int) -> None:
+        batch = leader_change_batch(
+            leader_id=self.node.node_id,
+            voter_ids=[self.node.node_id],
+            timestamp_ms=now_ms,
+            base_offset=0,
+            leader_epoch=self.leader_epoch,
+        )
+        self._log.append(batch, now_ms=now_ms)
+
+    def _commit_here(self, records: Sequence[Message]) -> None:
+        """Commit at once, waiting for the disk: at start and stop, when nobody else does."""
+        self._stage(records)
+        self._log.write_staged()
+        ticket = self._log.start_sync()
+        ticket.run()
+        self._log.finish_sync(ticket)
+        self._apply([record for record in records if type(record).__name__ not in TRANSACTION_BRACKETS])
+
+    def _take_over(self, endpoints: Iterable[Listener], incarnation_id: bytes, *, was_clean: bool) -> None:
+        self._log.write_staged()
+        self.broker_epoch = self._log.high_watermark
+        records = registration_records(
+            self.node,
+            endpoints,
+            rack=self._config.broker_rack,
+            incarnation_id=incarnation_id,
+            broker_epoch=self.broker_epoch,
+        )
+        self._commit_here(records + leadership_records(self.image, self.node, was_clean=was_clean))
+
+
+TRANSACTION_BRACKETS = frozenset({"BeginTransactionRecord", "EndTransactionRecord", "AbortTransactionRecord"})
+METADATA_VERSION_OF_NEW = SUPPORTED_FEATURES[METADATA_VERSION][1]
+
+
+def _open_log(log_directory: LogDirectory, now_ms: int) -> Log:
+    config = LogConfig(flush_messages=1, cleanup_policy=frozenset())
+    if (CLUSTER_METADATA, 0) in log_directory.partitions():
+        return log_directory.open_log(CLUSTER_METADATA, 0, METADATA_TOPIC_ID, config, now_ms=now_ms)
+    return log_directory.create_log(CLUSTER_METADATA, 0, METADATA_TOPIC_ID, config, now_ms=now_ms)
+
+
+def _load(disk: Disk, metadata_log: Log, loader: Loader, image: MetadataImage) -> None:
+    """The newest whole snapshot, then the log behind it; the log alone where there is no snapshot."""
+    start = metadata_log.log_start_offset
+    behind = 0
+    damaged: list[str] = []
+    for snapshot in snapshots_among(disk.list_directory(metadata_log.directory)):
+        data = disk.read_bytes(f"{metadata_log.directory}/{snapshot.name}")
+        if not is_complete(data):
+            damaged.append(snapshot.name)
+            log.warning(
+                "%s/%s is damaged or was not finished; it is passed over", metadata_log.directory, snapshot.name
+            )
+            continue
+        if snapshot.end_offset > metadata_log.high_watermark:
+            raise CorruptMetadata(f"the log ends before the snapshot {snapshot.name}: its end is lost")
+        if snapshot.end_offset >= start:
+            loader.load([data], moves_offset=False)
+            behind = snapshot.end_offset
+        break
+    if behind < start:
+        found = f" ({', '.join(damaged)}: damaged)" if damaged else ""
+        raise CorruptMetadata(f"the log begins at offset {start}, and no snapshot holds what was before{found}")
+    try:
+        loader.load(metadata_log.reader.scan(behind, checked=True), from_offset=behind)
+    except CorruptMetadata as error:
+        path = [each.path() for each in metadata_log.segments if each.base_offset <= max(image.next_offset, start)][-1]
+        raise CorruptMetadata(f"{path}: {error}") from error
+
+
+def _formatted(disk: Disk, path: str, now_ms: int) -> list[Message]:
+    """The records that a directory was formatted with, by Kafka's tool or, if by nobody yet, here."""
+    if disk.exists(path):
+        data = disk.read_bytes(path)
+        if not is_complete(data):
+            raise CorruptMetadata(f"{path} is damaged; without it the directory begins with the newest features")
+        return records_in(data)
+    disk.replace(path, bootstrap_snapshot(first_features(), 0, now_ms))
+    return first_features()
+
+
+def _check_features(image: MetadataImage) -> None:
+    least, most = SUPPORTED_FEATURES[METADATA_VERSION]
+    level = image.features.get(METADATA_VERSION)
+    if level is not None and level < least:
+        raise CorruptMetadata(f"metadata.version {level} is older than any that can be read ({least} to {most})")
+    if level is not None and level > most:
+        log.warning("metadata.version %d is newer than the newest known (%d); going on with what is known", level, most)
+
+
+def _removed_topic(image: MetadataImage, record: Message) -> TopicImage | None:
+    if type(record).__name__ != "RemoveTopicRecord":
+        return None
+    return image.topics_by_id[record.topic_id]  # type: ignore[attr-defined]
+
+
+def _note(news: dict[tuple[str, object], Any], image: MetadataImage, record: Any) -> None:
+    """Which piece of news `record` belongs to; several records may make one."""
+    match type(record).__name__:
+        case "TopicRecord":
+            news["created", record.topic_id] = _created(image.topics_by_id[record.topic_id])
+        case "PartitionRecord" if ("created", record.topic_id) not in news:
+            news["grown", record.topic_id] = _grown(image.topics_by_id[record.topic_id])
+        case "ConfigRecord" if record.resource_type == ConfigResourceType.TOPIC.value:
+            topic = image.topics.get(record.resource_name)
+            if topic is not None and ("created", topic.topic_id) not in news:
+                news["topic config", record.resource_name] = _config_changed(record.resource_name)
+        case "ConfigRecord" if record.resource_type == ConfigResourceType.BROKER.value:
+            news["broker config", ""] = _broker_config_changed
+        case "FeatureLevelRecord":
+            news["features", ""] = _features_changed
+
+
+def _created(topic: TopicImage) -> Callable[[MetadataListener], None]:
+    return lambda listener: listener.topic_created(topic)
+
+
+def _grown(topic: TopicImage) -> Callable[[MetadataListener], None]:
+    return lambda listener: listener.partitions_added(topic)
+
+
+def _deleted(topic: TopicImage) -> Callable[[MetadataListener], None]:
+    return lambda listener: listener.topic_deleted(topic)
+
+
+def _config_changed(topic: str) -> Callable[[MetadataListener], None]:
+    return lambda listener: listener.topic_config_changed(topic)
+
+
+def _broker_config_changed(listener: MetadataListener) -> None:
+    listener.broker_config_changed()
+
+
+def _features_changed(listener: MetadataListener) -> None:
+    listener.features_changed()

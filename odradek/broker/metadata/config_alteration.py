@@ -1,0 +1,77 @@
+"""What AlterConfigs and IncrementalAlterConfigs share: permissions, loggers, the turn, the results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from odradek.broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
+from odradek.broker.configuration.loggers import PythonLoggers, alter_levels
+from odradek.broker.configuration.resources import ConfigResourceType
+from odradek.broker.metadata.config_changes import ResourceChanges, Result, alter_configs, check_changes, this_node
+from odradek.broker.metadata.decision import Decision
+from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.configuration.config import BrokerConfig
+    from odradek.broker.metadata.cluster_metadata import ClusterMetadata
+    from odradek.broker.metadata.image import MetadataImage
+
+M = TypeVar("M")
+
+
+def alter(
+    resources: Sequence[ResourceChanges],
+    context: RequestContext,
+    metadata: ClusterMetadata,
+    config: BrokerConfig,
+    *,
+    is_incremental: bool,
+    validate_only: bool,
+    response_of: Callable[[list[Result]], M],
+) -> Deferred[M]:
+    """Answers once everything has taken effect: results of what was decided at once first, then the recorded ones."""
+    at_once: list[Result] = []
+    to_record: list[ResourceChanges] = []
+    for resource in resources:
+        key = resource.resource_type, resource.resource_name
+        try:
+            _require(context, *key)
+            if resource.resource_type == ConfigResourceType.BROKER_LOGGER.value and is_incremental:
+                this_node(resource.resource_name, metadata.node.node_id, "node")
+                check_changes(resource.changes)
+                alter_levels(PythonLoggers(), resource.changes, validate_only=validate_only)
+                at_once.append((*key, None))
+            else:
+                to_record.append(resource)
+        except KafkaError as error:
+            at_once.append((*key, error))
+    answer: Deferred[M] = Deferred()
+
+    def turn(image: MetadataImage) -> Decision[list[Result]]:
+        node_id = metadata.node.node_id
+        decision = alter_configs(image, config, to_record, node_id=node_id, is_incremental=is_incremental)
+        return Decision(decision.response) if validate_only else decision
+
+    def done(altered: Deferred[list[Result]]) -> None:
+        try:
+            results = altered.outcome()
+        except KafkaError as error:
+            answer.fail(error)
+            return
+        assert isinstance(results, list)
+        answer.resolve(response_of(at_once + results))
+
+    metadata.submit(turn).when_done(done)
+    return answer
+
+
+def _require(context: RequestContext, resource_type: int, name: str) -> None:
+    if resource_type == ConfigResourceType.TOPIC.value:
+        context.require(Operation.ALTER_CONFIGS, ResourceType.TOPIC, name)
+    elif resource_type == ConfigResourceType.GROUP.value:
+        context.require(Operation.ALTER_CONFIGS, ResourceType.GROUP, name)
+    else:
+        context.require(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)

@@ -1,0 +1,178 @@
+"""AlterConfigs and IncrementalAlterConfigs: decisions about the image, with Kafka's codes and words.
+
+A change maps names to new values, None for "no longer set"; only what really changes is recorded.
+Source: the answers of Kafka 4.3.1 to the requests of tests/spec.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from odradek.broker.configuration.config import BrokerConfig
+from odradek.broker.configuration.resources import Change, ConfigOperation, ConfigResourceType
+from odradek.broker.configuration.settings import Kind
+from odradek.broker.metadata.config_rules import (
+    check_broker_change,
+    check_client_metrics,
+    check_group,
+    check_min_isr_under_elr,
+    check_topic,
+    settings_of,
+)
+from odradek.broker.metadata.decision import Decision
+from odradek.broker.metadata.image import ConfigResource, MetadataImage
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.config_record import ConfigRecord
+from odradek.protocol.struct import Message
+
+Result = tuple[int, str, KafkaError | None]  # resource type, resource name, what was wrong
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceChanges:
+    """What is asked for one resource. `resource_type` is the request's number: it may mean nothing."""
+
+    resource_type: int
+    resource_name: str
+    changes: Sequence[Change]
+
+
+def alter_configs(
+    image: MetadataImage,
+    config: BrokerConfig,
+    resources: Sequence[ResourceChanges],
+    *,
+    node_id: int,
+    is_incremental: bool,
+) -> Decision[list[Result]]:
+    """Each resource stands alone. is_incremental: False replaces all that was set for a resource."""
+    seen = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    results: list[Result] = []
+    records: list[Message] = []
+    for resource in resources:
+        key = resource.resource_type, resource.resource_name
+        try:
+            if seen[key] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            records += _alter(image, config, resource, node_id, is_incremental)
+        except KafkaError as error:
+            results.append((*key, error))
+        else:
+            results.append((*key, None))
+    return Decision(results, tuple(records))
+
+
+def check_changes(changes: Sequence[Change]) -> None:
+    """What makes no sense for any resource. Raises INVALID_REQUEST."""
+    nulls = [one.name for one in changes if one.value is None and one.operation != ConfigOperation.DELETE.value]
+    if nulls:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}")
+    if len({one.name for one in changes}) < len(changes):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    known = {operation.value for operation in ConfigOperation}
+    if any(one.operation not in known for one in changes):
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # what Kafka 4.3.1 makes of it
+
+
+def _alter(
+    image: MetadataImage, config: BrokerConfig, resource: ResourceChanges, node_id: int, is_incremental: bool
+) -> list[Message]:
+    key = _resource(resource, node_id, is_incremental)
+    check_changes(resource.changes)
+    current = image.configs.get(key, {})
+    if is_incremental:
+        changed = _incremental(config, key, current, resource.changes)
+    else:
+        given = {one.name: one.value for one in resource.changes}
+        changed = dict.fromkeys(current.keys() - given.keys()) | given
+    after: dict[str, str] = {**current}
+    for name, value in changed.items():
+        if value is None:
+            after.pop(name, None)
+        else:
+            after[name] = value
+    match key[0]:
+        case ConfigResourceType.TOPIC:
+            check_topic(image, key[1], after)
+        case ConfigResourceType.BROKER:
+            check_broker_change(config, changed, is_default=not key[1])
+            check_min_isr_under_elr(image, changed, is_default=not key[1])
+        case ConfigResourceType.GROUP:
+            check_group(config, key[1], after)
+        case ConfigResourceType.CLIENT_METRICS:
+            check_client_metrics(key[1], after)
+    return [
+        ConfigRecord(resource_type=key[0].value, resource_name=key[1], name=name, value=value)
+        for name, value in changed.items()
+        if value != current.get(name)
+    ]
+
+
+def _resource(resource: ResourceChanges, node_id: int, is_incremental: bool) -> ConfigResource:
+    """Which resource is meant. Raises INVALID_REQUEST."""
+    name = resource.resource_name
+    match resource.resource_type:
+        case ConfigResourceType.TOPIC.value:
+            return ConfigResourceType.TOPIC, name
+        case ConfigResourceType.BROKER.value:
+            return ConfigResourceType.BROKER, str(this_node(name, node_id, "broker")) if name else ""
+        case ConfigResourceType.CLIENT_METRICS.value:
+            return ConfigResourceType.CLIENT_METRICS, name
+        case ConfigResourceType.GROUP.value:
+            return ConfigResourceType.GROUP, name
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
+
+
+def this_node(name: str, node_id: int, what: str) -> int:
+    """The node that `name` is, which must be this one. Raises INVALID_REQUEST; `what` it is called there."""
+    try:
+        number = int(name)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
+    if number != node_id:
+        words = (
+            f"Unexpected broker id, expected {node_id},"
+            if what == "broker"
+            else f"Unexpected node id. Expected {node_id},"
+        )
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{words} but received {number}")
+    return number
+
+
+def _incremental(
+    config: BrokerConfig, key: ConfigResource, current: Mapping[str, str], changes: Sequence[Change]
+) -> dict[str, str | None]:
+    changed: dict[str, str | None] = {}
+    for change in changes:
+        operation = ConfigOperation(change.operation)
+        if operation is ConfigOperation.SET:
+            changed[change.name] = change.value
+        elif operation is ConfigOperation.DELETE:
+            changed[change.name] = None
+        else:
+            changed[change.name] = _list_with(config, key, current, change, operation)
+    return changed
+
+
+def _list_with(
+    config: BrokerConfig, key: ConfigResource, current: Mapping[str, str], change: Change, operation: ConfigOperation
+) -> str:
+    """The list with the change's values added or taken away. What was not set begins with the default."""
+    setting = settings_of(key[0]).get(change.name)
+    if setting is None or setting.kind is not Kind.LIST:
+        if key[0] is ConfigResourceType.BROKER:
+            what = f"Config value {operation.name.lower()} is not allowed for config key: {change.name}"
+        else:
+            what = f"Can't {operation.name} to key {change.name} because its type is not LIST."
+        raise KafkaError(ErrorCode.INVALID_CONFIG, what)
+    text = current.get(change.name)
+    if text is None:
+        is_topic = key[0] is ConfigResourceType.TOPIC
+        text = config.topic_defaults().get(change.name) if is_topic else config.given.get(change.name, setting.default)
+    values = [value for value in (text or "").split(",") if value]
+    for value in (change.value or "").split(","):
+        if operation is ConfigOperation.SUBTRACT:
+            values = [one for one in values if one != value]
+        elif value not in values:
+            values.append(value)
+    return ",".join(values)

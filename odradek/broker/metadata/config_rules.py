@@ -1,0 +1,234 @@
+"""The settings that each kind of resource allows. Refusals are KafkaErrors with Kafka's codes and words."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from odradek.broker.configuration.config import BrokerConfig
+from odradek.broker.configuration.resources import ConfigResourceType
+from odradek.broker.configuration.settings import InvalidSetting, Kind, Setting, Update
+from odradek.broker.configuration.settings_table import BROKER_SETTINGS
+from odradek.broker.configuration.topic_settings import (
+    CLIENT_METRICS_SETTINGS,
+    GROUP_SETTINGS,
+    TOPIC_SETTINGS,
+    validate_topic_settings,
+)
+from odradek.broker.metadata.image import MetadataImage
+from odradek.broker.metadata.supported_features import ELIGIBLE_LEADER_REPLICAS
+from odradek.broker.metadata.topic_names import check_topic_name
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]*\..+")
+SECURITY_PREFIXES = ("ssl.", "sasl.", "principal.builder.class")
+THREAD_COUNTS = frozenset(
+    {
+        "background.threads",
+        "num.io.threads",
+        "num.network.threads",
+        "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
+    }
+)
+# Settings of brokers that have no row in the table, since only AlterConfigs knows them.
+DYNAMIC_ONLY: Mapping[str, Setting] = {
+    name: Setting(name, Kind.LONG, None)
+    for name in (
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    )
+}
+MIN_ISR = "min.insync.replicas"
+MATCHABLE = frozenset(
+    {
+        "client_instance_id",
+        "client_id",
+        "client_software_name",
+        "client_software_version",
+        "client_source_address",
+        "client_source_port",
+    }
+)
+INTERVAL_MS = range(100, 3_600_001)
+
+
+def settings_of(resource_type: ConfigResourceType) -> Mapping[str, Setting]:
+    match resource_type:
+        case ConfigResourceType.TOPIC:
+            return TOPIC_SETTINGS
+        case ConfigResourceType.BROKER:
+            return BROKER_SETTINGS
+        case ConfigResourceType.GROUP:
+            return GROUP_SETTINGS
+        case ConfigResourceType.CLIENT_METRICS:
+            return CLIENT_METRICS_SETTINGS
+        case ConfigResourceType.BROKER_LOGGER:
+            return {}
+
+
+def check_topic(image: MetadataImage, topic: str, settings: Mapping[str, str]) -> None:
+    """`settings` as they would be after the change."""
+    if not topic:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+    try:
+        check_topic_name(topic)
+    except InvalidSetting as error:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from None
+    if topic not in image.topics:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")
+    try:
+        validate_topic_settings(settings)
+    except InvalidSetting as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def check_broker_change(config: BrokerConfig, changed: Mapping[str, str | None], *, is_default: bool) -> None:
+    """What may be changed while the broker runs; unknown names may. is_default: for all brokers, not for one."""
+    updates = {name: _update_of(name) for name in changed}
+    _refuse(
+        (name for name, update in updates.items() if update is Update.READ_ONLY),
+        "Cannot update these configs dynamically",
+    )
+    _refuse(
+        (name for name in changed if name.startswith(SECURITY_PREFIXES) and name in BROKER_SETTINGS),
+        "These security configs can be dynamically updated only per-listener using the listener prefix",
+    )
+    for name, text in changed.items():
+        _check_value(config, name, text)
+    if is_default:
+        _refuse(
+            (name for name, update in updates.items() if update is Update.PER_BROKER),
+            "Cannot update these configs at default cluster level, broker id must be specified",
+        )
+
+
+def check_min_isr_under_elr(image: MetadataImage, changed: Mapping[str, str | None], *, is_default: bool) -> None:
+    """With eligible leader replicas (KIP-966) the number of in-sync replicas is one for the cluster, and always set."""
+    if image.features.get(ELIGIBLE_LEADER_REPLICAS, 0) == 0 or MIN_ISR not in changed:
+        return
+    if not is_default:
+        what = "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
+        raise KafkaError(ErrorCode.INVALID_CONFIG, what)
+    if changed[MIN_ISR] is None:
+        what = "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
+        raise KafkaError(ErrorCode.INVALID_CONFIG, what)
+
+
+def check_group(config: BrokerConfig, group: str, settings: Mapping[str, str]) -> None:
+    """Values stay within what the broker allows its groups."""
+    if not group:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+    for name in settings:
+        if name not in GROUP_SETTINGS:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {name}")
+    try:
+        values = {name: GROUP_SETTINGS[name].parse(text) for name, text in settings.items()}
+    except InvalidSetting as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    for name, value in values.items():
+        kind, _, rest = name.partition(".")
+        for bound, words in (("min", "greater"), ("max", "less")):
+            limit_name = f"group.{kind}.{bound}.{rest}"
+            limit = BROKER_SETTINGS.get(limit_name)
+            if limit is None or not isinstance(value, int):
+                continue
+            allowed = limit.parse(config.current_text(limit_name))
+            assert isinstance(allowed, int)
+            if value < allowed if bound == "min" else value > allowed:
+                what = f"{name} must be {words} than or equal to {limit_name}"
+                raise KafkaError(ErrorCode.INVALID_CONFIG, what)
+    for kind in ("consumer", "share", "streams"):
+        session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+        if (session in values or heartbeat in values) and (
+            _effective(config, values, session) <= _effective(config, values, heartbeat)
+        ):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{session} must be greater than {heartbeat}")
+
+
+def _effective(config: BrokerConfig, values: Mapping[str, object], name: str) -> int:
+    """Of a group's setting: its own, else the broker's."""
+    broker_name = f"group.{name}"
+    value = values[name] if name in values else BROKER_SETTINGS[broker_name].parse(config.current_text(broker_name))
+    assert isinstance(value, int)
+    return value
+
+
+def check_client_metrics(subscription: str, settings: Mapping[str, str]) -> None:
+    """Source: KIP-714."""
+    if not subscription:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
+    for name in settings:
+        if name not in CLIENT_METRICS_SETTINGS:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {name}")
+    try:
+        values = {name: CLIENT_METRICS_SETTINGS[name].parse(text) for name, text in settings.items()}
+    except InvalidSetting as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    interval_ms = values.get("interval.ms")
+    if interval_ms is not None and interval_ms not in INTERVAL_MS:
+        what = f"Invalid value {interval_ms} for interval.ms, interval must be between 100 and 3600000 (1 hour)"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, what)
+    for pattern in settings.get("match", "").split(","):
+        if pattern.strip() and not _is_matching_pattern(pattern.strip()):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern: {pattern.strip()}")
+
+
+def _is_matching_pattern(pattern: str) -> bool:
+    name, separator, expression = pattern.partition("=")
+    if not separator or name.strip() not in MATCHABLE:
+        return False
+    try:
+        re.compile(expression.strip())
+    except re.error:
+        return False
+    return True
+
+
+def _update_of(name: str) -> Update:
+    if LISTENER_PREFIX.fullmatch(name):
+        return Update.PER_BROKER
+    setting = BROKER_SETTINGS.get(name)
+    return Update.CLUSTER_WIDE if setting is None else setting.update
+
+
+def _refuse(names: Iterable[str], why: str) -> None:
+    refused = list(names)
+    if refused:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{why}: [{', '.join(refused)}]")
+
+
+def _check_value(config: BrokerConfig, name: str, text: str | None) -> None:
+    setting = BROKER_SETTINGS.get(name) or DYNAMIC_ONLY.get(name)
+    if setting is None or text is None:
+        return
+    try:
+        value = setting.parse(text)
+    except InvalidSetting as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    if name in DYNAMIC_ONLY and isinstance(value, int) and value < 0:
+        what = f"Invalid value {value} for configuration {name}: Value must be at least 0"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, what)
+    if name == "log.retention.ms" and isinstance(value, int) and (value == 0 or value < -1):
+        what = "requirement failed: log.retention.ms must be unlimited (-1) or, greater than or equal to 1"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, what)
+    if name == "log.roll.ms" and isinstance(value, int) and value < 1:
+        what = "requirement failed: log.roll.ms must be greater than or equal to 1"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, what)
+    if name in THREAD_COUNTS and isinstance(value, int):
+        _check_thread_count(config, name, value)
+
+
+def _check_thread_count(config: BrokerConfig, name: str, value: int) -> None:
+    current = int(config.current_text(name) or 0)
+    if value < current // 2:
+        limit = f"value should be at least half the current value {current}"
+    elif value > current * 2:
+        limit = f"value should not be greater than double the current value {current}"
+    else:
+        return
+    why = f"Dynamic thread count update validation failed for {name}={value}, {limit}"
+    what = (
+        f"Invalid value org.apache.kafka.common.config.ConfigException: {why} "
+        "for configuration Invalid dynamic configuration"
+    )
+    raise KafkaError(ErrorCode.INVALID_REQUEST, what)

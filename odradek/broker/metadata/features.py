@@ -1,0 +1,138 @@
+"""UpdateFeatures: changing the finalised level of a feature. Source: Kafka 4.3.1; refusals are in its words."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from odradek.broker.metadata.decision import Decision
+from odradek.broker.metadata.image import DEFAULT_BROKER, MetadataImage
+from odradek.broker.metadata.supported_features import (
+    ELIGIBLE_LEADER_REPLICAS,
+    METADATA_VERSION,
+    SHARE_VERSION,
+    SHARE_VERSION_TRANSACTIONS,
+    SUPPORTED_FEATURES,
+)
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.config_record import ConfigRecord
+from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
+from odradek.protocol.struct import Message
+
+KRAFT_VERSION = "kraft.version"
+MIN_ISR = "min.insync.replicas"
+
+
+class UpgradeType(Enum):
+    """The numbers of UpdateFeatures; 0 and whatever else comes are unknown."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureUpdate:
+    feature: str
+    level: int
+    upgrade_type: int
+
+
+def update_features(
+    image: MetadataImage,
+    updates: Sequence[FeatureUpdate],
+    *,
+    node_id: int,
+    min_insync_replicas: str,
+    staged_count: Callable[[], int | None] = lambda: 0,
+) -> Decision[None]:
+    """All or none.
+
+    min_insync_replicas  what is recorded for the cluster when eligible leader replicas come in (KIP-966)
+    staged_count         how many acknowledgements of share groups wait for the end of a transaction (KIP-1289); None:
+                         not known now. Asked only where that matters
+    raises               KafkaError INVALID_UPDATE_VERSION, FEATURE_UPDATE_FAILED
+    """
+    records: list[Message] = []
+    for update in {each.feature: each for each in updates}.values():
+        _check(image, update, node_id)
+        _check_nothing_staged(image, update, staged_count)
+        if update.level != _level(image, update.feature):
+            records.append(FeatureLevelRecord(name=update.feature, feature_level=update.level))
+            if update.feature == ELIGIBLE_LEADER_REPLICAS and MIN_ISR not in image.configs.get(DEFAULT_BROKER, {}):
+                kind, name = DEFAULT_BROKER
+                records.append(
+                    ConfigRecord(resource_type=kind.value, resource_name=name, name=MIN_ISR, value=min_insync_replicas)
+                )
+    return Decision(None, tuple(records))
+
+
+def _level(image: MetadataImage, feature: str) -> int:
+    return image.features.get(feature, 0)
+
+
+def _check(image: MetadataImage, update: FeatureUpdate, node_id: int) -> None:
+    feature, level = update.feature, update.level
+    supported = SUPPORTED_FEATURES.get(feature)
+    upgrade_type = _upgrade_type(update)
+    if upgrade_type is None:
+        raise _invalid(update, "The controller does not support the given upgrade type.")
+    if supported is None:
+        raise _invalid(update, f"Local controller {node_id} does not support this feature.")
+    if level < 0:
+        raise _invalid(update, "A feature version cannot be less than 0.")
+    least, most = supported
+    if not least <= level <= most:
+        raise _invalid(update, f"Local controller {node_id} only supports versions {least}-{most}")
+    current = _level(image, feature)
+    if feature == KRAFT_VERSION and level != current:
+        # Level 1 is a quorum whose voters are recorded; there is one voter here, and it is not recorded.
+        raise _invalid(update, "Can't downgrade the version of this feature." if level < current else "Not supported.")
+    if level < current and upgrade_type is UpgradeType.UPGRADE:
+        raise _invalid(
+            update,
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe"
+            " downgrade.",
+        )
+    if level > current and upgrade_type is not UpgradeType.UPGRADE:
+        raise _invalid(update, "Can't downgrade to a newer version.")
+    if level < current and feature == METADATA_VERSION:
+        why = (
+            "Refusing to perform the requested downgrade because it might delete metadata information."
+            if upgrade_type is UpgradeType.SAFE_DOWNGRADE
+            else "Unsafe metadata downgrade is not supported in this version."
+        )
+        raise _refused(f"Unsupported metadata.version downgrade from {current} to {level}. {why}")
+
+
+def _check_nothing_staged(image: MetadataImage, update: FeatureUpdate, staged_count: Callable[[], int | None]) -> None:
+    """Below level 2 nobody would end what is staged (docs/spec/share-groups.md#s5-10)."""
+    current = _level(image, update.feature)
+    if update.feature != SHARE_VERSION or not update.level < SHARE_VERSION_TRANSACTIONS <= current:
+        return
+    count = staged_count()
+    if count == 0:
+        return
+    how_many = "an unknown number of" if count is None else count
+    raise KafkaError(
+        ErrorCode.FEATURE_UPDATE_FAILED,
+        f"Cannot downgrade {SHARE_VERSION} from {current} to {update.level}: {how_many} acknowledgements of share"
+        " groups are staged in open transactions. Commit or abort these, and try again.",
+    )
+
+
+def _upgrade_type(update: FeatureUpdate) -> UpgradeType | None:
+    try:
+        return UpgradeType(update.upgrade_type)
+    except ValueError:
+        return None
+
+
+def _invalid(update: FeatureUpdate, why: str) -> KafkaError:
+    return _refused(f"Invalid update version {update.level} for feature {update.feature}. {why}")
+
+
+def _refused(why: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_UPDATE_VERSION,
+        f"The update failed for all features since the following feature had an error: {why}",
+    )

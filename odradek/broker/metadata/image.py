@@ -1,0 +1,236 @@
+"""The cluster as the metadata log describes it: topics, partitions, configs, features, brokers, producer ids.
+
+State: `MetadataImage`; only `replay` changes it, one record at a time, live and at start alike. Records that this
+broker has no use for yet (quotas, SCRAM credentials, ACLs, controller registration) stay in the log, unread.
+Source: the record schemas of Kafka 4.3.1, and what its brokers served from the recorded directories (served.json).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from odradek.broker.configuration.resources import ConfigResourceType
+from odradek.broker.metadata.supported_features import METADATA_VERSION
+from odradek.protocol.struct import Message
+
+if TYPE_CHECKING:
+    from odradek.protocol.messages.broker_registration_change_record import BrokerRegistrationChangeRecord
+    from odradek.protocol.messages.config_record import ConfigRecord
+    from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
+    from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
+    from odradek.protocol.messages.partition_record import PartitionRecord
+    from odradek.protocol.messages.producer_ids_record import ProducerIdsRecord
+    from odradek.protocol.messages.register_broker_record import RegisterBrokerRecord
+    from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
+    from odradek.protocol.messages.topic_record import TopicRecord
+    from odradek.protocol.messages.unregister_broker_record import UnregisterBrokerRecord
+
+LEADER_UNCHANGED = -2  # PartitionChangeRecord.leader where the leader stays
+NO_LEADER = -1
+
+
+ConfigResource = tuple[ConfigResourceType, str]
+DEFAULT_BROKER: ConfigResource = (ConfigResourceType.BROKER, "")  # the cluster-wide default of broker settings
+
+
+class Node(NamedTuple):
+    """This broker as a place for partitions."""
+
+    node_id: int
+    directory_id: bytes
+
+
+@dataclass(slots=True)
+class PartitionImage:
+    """One partition. `leader` is None while there is none."""
+
+    partition_id: int
+    leader: int | None
+    leader_epoch: int
+    partition_epoch: int
+    replicas: list[int]
+    isr: list[int]
+    directories: list[bytes]
+    eligible_leader_replicas: list[int] = field(default_factory=list)
+    last_known_elr: list[int] = field(default_factory=list)
+    leader_is_recovering: bool = False  # after an unclean election
+
+
+@dataclass(slots=True)
+class TopicImage:
+    """`partitions[n].partition_id` is n."""
+
+    name: str
+    topic_id: bytes
+    partitions: list[PartitionImage] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class BrokerImage:
+    """A registration. `endpoints` maps listener names to (host, port)."""
+
+    broker_id: int
+    broker_epoch: int
+    incarnation_id: bytes
+    endpoints: dict[str, tuple[str, int]]
+    rack: str | None
+    is_fenced: bool
+    in_controlled_shutdown: bool = False
+    directories: list[bytes] = field(default_factory=list)
+
+
+class MetadataImage:
+    """What the records replayed so far add up to."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicImage] = {}
+        self.topics_by_id: dict[bytes, TopicImage] = {}
+        self.configs: dict[ConfigResource, dict[str, str]] = {}
+        self.features: dict[str, int] = {}  # finalised levels; a level of 0 is absence
+        self.brokers: dict[int, BrokerImage] = {}
+        self.next_producer_id = 0
+        self.topics_version = 0  # grows when a topic is created, deleted or enlarged
+        self.next_offset = 0  # of the metadata log: one past the last replayed record
+
+    @property
+    def metadata_version(self) -> int:
+        return self.features.get(METADATA_VERSION, 0)
+
+    def topic_configs(self, topic: str) -> Mapping[str, str]:
+        """The settings that the topic has of its own."""
+        return self.configs.get((ConfigResourceType.TOPIC, topic), {})
+
+    def has_partition(self, topic_partition: tuple[str, int]) -> bool:
+        topic = self.topics.get(topic_partition[0])
+        return topic is not None and 0 <= topic_partition[1] < len(topic.partitions)
+
+    def has_partition_of_id(self, topic_id: bytes, partition: int) -> bool:
+        topic = self.topics_by_id.get(topic_id)
+        return topic is not None and 0 <= partition < len(topic.partitions)
+
+    def partition_count(self) -> int:
+        return sum(len(topic.partitions) for topic in self.topics.values())
+
+    def replay(self, record: Message) -> None:
+        """Apply one record. A record that contradicts what came before raises KeyError or IndexError: a broken log."""
+        apply = REPLAYS.get(type(record).__name__)
+        if apply is not None:
+            apply(self, record)
+
+    def _topic(self, record: "TopicRecord") -> None:
+        topic = TopicImage(record.name, record.topic_id)
+        self.topics[record.name] = topic
+        self.topics_by_id[record.topic_id] = topic
+        self.topics_version += 1
+
+    def _partition(self, record: "PartitionRecord") -> None:
+        partition = PartitionImage(
+            record.partition_id,
+            None if record.leader == NO_LEADER else record.leader,
+            record.leader_epoch,
+            record.partition_epoch,
+            record.replicas,
+            record.isr,
+            record.directories,
+            record.eligible_leader_replicas or [],
+            record.last_known_elr or [],
+            record.leader_recovery_state == 1,
+        )
+        partitions = self.topics_by_id[record.topic_id].partitions
+        if record.partition_id == len(partitions):
+            partitions.append(partition)
+            self.topics_version += 1
+        else:
+            partitions[record.partition_id] = partition
+
+    def _partition_change(self, record: "PartitionChangeRecord") -> None:
+        partition = self.topics_by_id[record.topic_id].partitions[record.partition_id]
+        if record.isr is not None:
+            partition.isr = record.isr
+        if record.replicas is not None:
+            partition.replicas = record.replicas
+        if record.directories is not None:
+            partition.directories = record.directories
+        if record.eligible_leader_replicas is not None:
+            partition.eligible_leader_replicas = record.eligible_leader_replicas
+        if record.last_known_elr is not None:
+            partition.last_known_elr = record.last_known_elr
+        if record.leader_recovery_state != -1:
+            partition.leader_is_recovering = record.leader_recovery_state == 1
+        if record.leader != LEADER_UNCHANGED:
+            partition.leader = None if record.leader == NO_LEADER else record.leader
+            partition.leader_epoch += 1
+        partition.partition_epoch += 1
+
+    def _remove_topic(self, record: "RemoveTopicRecord") -> None:
+        topic = self.topics_by_id.pop(record.topic_id)
+        del self.topics[topic.name]
+        self.topics_version += 1
+        self.configs.pop((ConfigResourceType.TOPIC, topic.name), None)
+
+    def _config(self, record: "ConfigRecord") -> None:
+        resource = (ConfigResourceType(record.resource_type), record.resource_name)
+        settings = self.configs.setdefault(resource, {})
+        if record.value is not None:
+            settings[record.name] = record.value
+            return
+        settings.pop(record.name, None)
+        if not settings:
+            del self.configs[resource]
+
+    def _feature_level(self, record: "FeatureLevelRecord") -> None:
+        if record.feature_level == 0:
+            self.features.pop(record.name, None)
+        else:
+            self.features[record.name] = record.feature_level
+
+    def _register_broker(self, record: "RegisterBrokerRecord") -> None:
+        self.brokers[record.broker_id] = BrokerImage(
+            record.broker_id,
+            record.broker_epoch,
+            record.incarnation_id,
+            {endpoint.name: (endpoint.host, endpoint.port) for endpoint in record.end_points},
+            record.rack,
+            record.fenced,
+            record.in_controlled_shutdown,
+            record.log_dirs,
+        )
+
+    def _broker_change(self, record: "BrokerRegistrationChangeRecord") -> None:
+        broker = self.brokers[record.broker_id]
+        if record.fenced != 0:
+            broker.is_fenced = record.fenced == 1
+        if record.in_controlled_shutdown != 0:
+            broker.in_controlled_shutdown = record.in_controlled_shutdown == 1
+        if record.log_dirs:
+            broker.directories = record.log_dirs
+
+    def _unregister_broker(self, record: "UnregisterBrokerRecord") -> None:
+        del self.brokers[record.broker_id]
+
+    def _producer_ids(self, record: "ProducerIdsRecord") -> None:
+        self.next_producer_id = record.next_producer_id
+
+    def _clear_elr(self, record: Any) -> None:
+        topics = [self.topics[record.topic_name]] if record.topic_name else list(self.topics.values())
+        for topic in topics:
+            for partition in topic.partitions:
+                if partition.eligible_leader_replicas or partition.last_known_elr:
+                    partition.eligible_leader_replicas, partition.last_known_elr = [], []
+                    partition.partition_epoch += 1
+
+
+# By name, so that a class is imported only where a record of it is read or written.
+REPLAYS: Mapping[str, Callable[[MetadataImage, Any], None]] = {
+    "TopicRecord": MetadataImage._topic,
+    "PartitionRecord": MetadataImage._partition,
+    "PartitionChangeRecord": MetadataImage._partition_change,
+    "RemoveTopicRecord": MetadataImage._remove_topic,
+    "ConfigRecord": MetadataImage._config,
+    "FeatureLevelRecord": MetadataImage._feature_level,
+    "RegisterBrokerRecord": MetadataImage._register_broker,
+    "BrokerRegistrationChangeRecord": MetadataImage._broker_change,
+    "UnregisterBrokerRecord": MetadataImage._unregister_broker,
+    "ProducerIdsRecord": MetadataImage._producer_ids,
+    "ClearElrRecord": MetadataImage._clear_elr,
+}

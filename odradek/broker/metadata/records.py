@@ -1,0 +1,126 @@
+"""Metadata records to bytes and back, in Kafka's frame: frame version (1), type, version, then the body.
+
+The first three are unsigned varints. The finalised `metadata.version` determines the version in which a record is
+written, so that a Kafka of that level can read it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.records import NewRecord, build_batch
+from odradek.protocol.struct import Message
+
+FRAME_VERSION = 1
+METADATA_VERSION_4_3 = 30  # what this broker writes in a new directory, and the newest it knows
+
+# Type -> module below protocol.messages. Only what the image heeds is decoded; see KNOWN_TYPES for the rest.
+DECODED: Mapping[int, str] = {
+    0: "register_broker_record",
+    1: "unregister_broker_record",
+    2: "topic_record",
+    3: "partition_record",
+    4: "config_record",
+    5: "partition_change_record",
+    9: "remove_topic_record",
+    12: "feature_level_record",
+    15: "producer_ids_record",
+    17: "broker_registration_change_record",
+    23: "begin_transaction_record",
+    24: "end_transaction_record",
+    25: "abort_transaction_record",
+    28: "clear_elr_record",
+}
+# Types that Kafka 4.3.1 writes and that may stand in the log without our heeding them.
+KNOWN_TYPES = frozenset({*DECODED, 7, 8, 10, 11, 14, 18, 19, 20, 21, 22, 26, 27})
+
+# The versions to write, by the metadata.version from which on; source: Kafka 4.3.1's table of metadata versions.
+VERSIONS: Mapping[str, tuple[tuple[int, int], ...]] = {
+    "PartitionRecord": ((23, 2), (17, 1)),
+    "PartitionChangeRecord": ((23, 2), (17, 1)),
+    "RegisterBrokerRecord": ((30, 4), (17, 3), (8, 2), (7, 1)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """A record that says nothing to this broker: of a known type without use here, or of an unknown type or version."""
+
+    record_type: int
+    version: int
+    is_known: bool
+
+
+def record_version(record: Message, metadata_version: int) -> int:
+    """The version in which `record` is written at this level. BrokerRegistrationChange: the least that holds it."""
+    for since, version in VERSIONS.get(type(record).__name__, ()):
+        if metadata_version >= since:
+            return version
+    if type(record).__name__ == "BrokerRegistrationChangeRecord":
+        return _least_version(record)
+    return 0
+
+
+def _least_version(record: Any) -> int:
+    if record.cordoned_log_dirs is not None:
+        return 3
+    if record.log_dirs:
+        return 2
+    return 1 if record.in_controlled_shutdown else 0
+
+
+def encode_record(record: Message, metadata_version: int) -> bytes:
+    """The value of a record in the metadata log."""
+    version = record_version(record, metadata_version)
+    return bytes((FRAME_VERSION, record.API_KEY, version)) + encode(record, version)
+
+
+def decode_record(value: bytes) -> Message | PassedOver:
+    """One value of the metadata log. Raises MalformedMessage."""
+    if len(value) < 3 or value[0] != FRAME_VERSION:
+        raise MalformedMessage(f"a metadata record in a frame of version {value[0] if value else None}")
+    record_type, position = _read_unsigned(value, 1)
+    version, position = _read_unsigned(value, position)
+    record_class = _class_of(record_type)
+    if record_class is None:
+        return PassedOver(record_type, version, record_type in KNOWN_TYPES)
+    if version > record_class.MAX_VERSION:
+        return PassedOver(record_type, version, False)
+    return decode(record_class, version, value, position)
+
+
+def record_batch(records: Iterable[Message], metadata_version: int, now_ms: int, *, leader_epoch: int) -> bytearray:
+    """One batch of metadata records, offsets from 0: Kafka appends what belongs together as one batch."""
+    return build_batch(
+        [NewRecord(None, encode_record(record, metadata_version), now_ms) for record in records],
+        leader_epoch=leader_epoch,
+    )
+
+
+_classes: dict[int, type[Message] | None] = {}
+
+
+def _class_of(record_type: int) -> type[Message] | None:
+    if record_type not in _classes:
+        module_name = DECODED.get(record_type)
+        if module_name is None:
+            return None
+        class_name = "".join(word.capitalize() for word in module_name.split("_"))
+        _classes[record_type] = getattr(import_module(f"odradek.protocol.messages.{module_name}"), class_name)
+    return _classes[record_type]
+
+
+def _read_unsigned(data: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if position >= len(data) or shift > 28:
+            raise MalformedMessage("a metadata record's frame is cut short")
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7

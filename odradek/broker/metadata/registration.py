@@ -1,0 +1,128 @@
+"""What the broker records about itself at start and stop: initial features, its registration, its leadership."""
+
+from collections.abc import Iterable, Sequence
+
+from odradek.broker.configuration.listeners import Listener
+from odradek.broker.metadata.image import DEFAULT_BROKER, MetadataImage, Node
+from odradek.broker.metadata.records import METADATA_VERSION_4_3
+from odradek.broker.metadata.supported_features import (
+    ELIGIBLE_LEADER_REPLICAS,
+    GROUP_VERSION,
+    METADATA_VERSION,
+    SHARE_VERSION,
+    SHARE_VERSION_GROUPS,
+    SUPPORTED_FEATURES,
+    TRANSACTION_VERSION,
+)
+from odradek.protocol.internal_topics import TRANSACTION_STATE
+from odradek.protocol.messages.begin_transaction_record import BeginTransactionRecord
+from odradek.protocol.messages.broker_registration_change_record import BrokerRegistrationChangeRecord
+from odradek.protocol.messages.config_record import ConfigRecord
+from odradek.protocol.messages.end_transaction_record import EndTransactionRecord
+from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
+from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
+from odradek.protocol.messages.register_broker_record import BrokerEndpoint, BrokerFeature, RegisterBrokerRecord
+from odradek.protocol.struct import Message
+
+UNASSIGNED = bytes(16)  # the directory of a replica elsewhere
+PLAINTEXT = 0  # the security protocol's id
+
+
+def first_features() -> list[Message]:
+    """The features of a new cluster: those whose promises are kept. A level of 0 is not recorded."""
+    return [
+        FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_VERSION_4_3),
+        FeatureLevelRecord(name=ELIGIBLE_LEADER_REPLICAS, feature_level=1),
+        FeatureLevelRecord(name=GROUP_VERSION, feature_level=1),
+        FeatureLevelRecord(name=SHARE_VERSION, feature_level=SHARE_VERSION_GROUPS),
+        FeatureLevelRecord(name=TRANSACTION_VERSION, feature_level=2),
+    ]
+
+
+def bootstrap_records(formatted: Sequence[Message], min_insync_replicas: str) -> list[Message]:
+    """What a new metadata log begins with: what formatting left, and the cluster's min.insync.replicas as configured.
+
+    With eligible leader replicas the latter is always recorded (KIP-966).
+    """
+    min_isr = ConfigRecord(
+        resource_type=DEFAULT_BROKER[0].value,
+        resource_name=DEFAULT_BROKER[1],
+        name="min.insync.replicas",
+        value=min_insync_replicas,
+    )
+    has_elr = any(
+        isinstance(record, FeatureLevelRecord) and record.name == ELIGIBLE_LEADER_REPLICAS and record.feature_level > 0
+        for record in formatted
+    )
+    begin, end = BeginTransactionRecord(name="Bootstrap records"), EndTransactionRecord()
+    return [begin, *formatted, *([min_isr] if has_elr else []), end]
+
+
+def registration_records(
+    node: Node,
+    endpoints: Iterable[Listener],
+    *,
+    rack: str | None,
+    incarnation_id: bytes,
+    broker_epoch: int,
+) -> list[Message]:
+    """This process takes over as the node's broker, at once unfenced. `broker_epoch` is the first record's offset."""
+    return [
+        RegisterBrokerRecord(
+            broker_id=node.node_id,
+            incarnation_id=incarnation_id,
+            broker_epoch=broker_epoch,
+            end_points=[
+                BrokerEndpoint(name=one.name, host=one.host, port=one.port, security_protocol=PLAINTEXT)
+                for one in endpoints
+            ],
+            features=[
+                BrokerFeature(name=name, min_supported_version=least, max_supported_version=most)
+                for name, (least, most) in SUPPORTED_FEATURES.items()
+            ],
+            rack=rack,
+            fenced=True,
+            log_dirs=[node.directory_id],
+        ),
+        BrokerRegistrationChangeRecord(broker_id=node.node_id, broker_epoch=broker_epoch, fenced=-1),
+    ]
+
+
+def leadership_records(image: MetadataImage, node: Node, *, was_clean: bool) -> list[Message]:
+    """Lead every partition of which this node has a replica.
+
+    was_clean  False after a crash: then also where this node led already, a new leader epoch begins. What a power
+               failure took from the log's end is thereby visible to consumers that had read it (KIP-320).
+
+    Partitions of `__transaction_state` get a new leader epoch in any case: it is the epoch of their coordinator, by
+    which what the process before sent is told from what this one sends. (Kafka raises those of all topics.)
+    """
+    has_elr = image.features.get(ELIGIBLE_LEADER_REPLICAS, 0) > 0
+    records: list[Message] = []
+    for topic in image.topics.values():
+        for partition in topic.partitions:
+            leads = partition.leader == node.node_id and partition.isr == [node.node_id]
+            goes_on = leads and was_clean and topic.name != TRANSACTION_STATE
+            if node.node_id not in partition.replicas or goes_on:
+                continue
+            change = PartitionChangeRecord(
+                partition_id=partition.partition_id, topic_id=topic.topic_id, leader=node.node_id
+            )
+            if partition.isr != [node.node_id]:
+                change.isr = [node.node_id]
+            if has_elr and partition.eligible_leader_replicas:
+                change.eligible_leader_replicas = []
+            if has_elr and partition.last_known_elr:
+                change.last_known_elr = []
+            if partition.leader_is_recovering:
+                change.leader_recovery_state = 0
+            places = [node.directory_id if one == node.node_id else UNASSIGNED for one in partition.replicas]
+            if partition.directories and partition.directories != places and len(partition.replicas) == 1:
+                change.directories = places
+            records.append(change)
+    return records
+
+
+def fencing_records(node: Node, broker_epoch: int) -> list[Message]:
+    """The last words of a broker that stops in good order."""
+    return [BrokerRegistrationChangeRecord(broker_id=node.node_id, broker_epoch=broker_epoch, fenced=1)]

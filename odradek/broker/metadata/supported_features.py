@@ -1,0 +1,34 @@
+"""The features that this broker knows, and the levels at which it can finalise them.
+
+A feature is listed once everything it promises is served. Source: the feature enums of Kafka 4.3.1, observed.
+"""
+
+from collections.abc import Mapping
+
+from odradek.protocol import kip_1289
+
+METADATA_VERSION = "metadata.version"
+TRANSACTION_VERSION = "transaction.version"
+TRANSACTION_VERSION_EPOCHS = 2  # every end of a transaction raises the producer's epoch (KIP-890)
+GROUP_VERSION = "group.version"
+SHARE_VERSION = "share.version"
+SHARE_VERSION_GROUPS = 1  # KIP-932
+SHARE_VERSION_TRANSACTIONS = kip_1289.SHARE_VERSION  # not the level of a new cluster: ADR 16
+ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
+
+SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
+    ELIGIBLE_LEADER_REPLICAS: (0, 1),  # one replica is the only eligible leader there is
+    "kraft.version": (0, 1),
+    METADATA_VERSION: (7, 30),  # 3.3-IV3 to 4.3-IV0
+    GROUP_VERSION: (0, 1),  # KIP-848
+    SHARE_VERSION: (0, SHARE_VERSION_TRANSACTIONS),
+    TRANSACTION_VERSION: (0, 2),  # KIP-98; flexible records; KIP-890
+}
+
+
+def acknowledges_in_transactions(levels: Mapping[str, int]) -> bool:
+    """Whether TxnShareAcknowledge is served and listed (docs/spec/share-groups.md#s5-2). levels: those finalised"""
+    return (
+        levels.get(SHARE_VERSION, 0) >= SHARE_VERSION_TRANSACTIONS
+        and levels.get(TRANSACTION_VERSION, 0) >= TRANSACTION_VERSION_EPOCHS
+    )

@@ -1,0 +1,129 @@
+"""Creating topics: for CreateTopics, and for clients that merely mention one (auto-creation, internal topics).
+
+The decisions are imported when the first topic is created: a broker that starts on a full directory does not need them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from odradek.broker.metadata.decision import Decision
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+
+if TYPE_CHECKING:
+    from odradek.broker.configuration.config import BrokerConfig
+    from odradek.broker.metadata.cluster_metadata import ClusterMetadata
+    from odradek.broker.metadata.image import MetadataImage
+    from odradek.broker.metadata.topics import NewTopic, TopicResult
+    from odradek.broker.runtime.delayed import Deferred
+
+log = logging.getLogger("odradek.metadata")
+
+MOST_COMPLAINTS = 1_000  # remembered, so as not to be repeated
+
+
+def internal_topic(name: str, config: BrokerConfig) -> NewTopic | None:
+    """How the broker makes a topic that it keeps its own state in; None for any other name."""
+    from odradek.broker.metadata.topics import NewTopic
+
+    if name == GROUP_OFFSETS:
+        return NewTopic(
+            name,
+            config.offsets_topic_num_partitions,
+            config.offsets_topic_replication_factor,
+            configs=(
+                ("cleanup.policy", "compact"),
+                ("compression.type", "producer"),
+                ("segment.bytes", str(config.offsets_topic_segment_bytes)),
+            ),
+        )
+    if name == TRANSACTION_STATE:
+        return NewTopic(
+            name,
+            config.transaction_state_log_num_partitions,
+            config.transaction_state_log_replication_factor,
+            configs=(
+                ("cleanup.policy", "compact"),
+                ("compression.type", "uncompressed"),
+                ("min.insync.replicas", str(config.transaction_state_log_min_isr)),
+                ("segment.bytes", str(config.transaction_state_log_segment_bytes)),
+                ("unclean.leader.election.enable", "false"),
+            ),
+        )
+    if name == SHARE_GROUP_STATE:
+        return NewTopic(
+            name,
+            config.share_coordinator_state_topic_num_partitions,
+            config.share_coordinator_state_topic_replication_factor,
+            configs=(
+                ("cleanup.policy", "delete"),
+                ("compression.type", "producer"),
+                ("min.insync.replicas", str(config.share_coordinator_state_topic_min_isr)),
+                ("retention.ms", "-1"),
+                ("segment.bytes", str(config.share_coordinator_state_topic_segment_bytes)),
+            ),
+        )
+    return None
+
+
+class TopicCreation:
+    """Puts creations to the metadata log, with this broker's defaults."""
+
+    def __init__(self, metadata: ClusterMetadata, config: BrokerConfig, new_topic_id: Callable[[], bytes]) -> None:
+        self._metadata = metadata
+        self._config = config
+        self._new_topic_id = new_topic_id
+        self._complaints: set[str] = set()
+
+    def create(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> Deferred[list[TopicResult]]:
+        """Answered when the topics can be written to. Fails with POLICY_VIOLATION for too much at once."""
+        from odradek.broker.metadata.topics import TopicDefaults, create_topics
+
+        defaults = TopicDefaults(self._config.num_partitions, self._config.default_replication_factor)
+
+        def decide(image: MetadataImage) -> Decision[list[TopicResult]]:
+            decision = create_topics(
+                image, topics, node=self._metadata.node, defaults=defaults, new_topic_id=self._new_topic_id
+            )
+            return Decision(decision.response) if validate_only else decision
+
+        return self._metadata.submit(decide)
+
+    def create_internal(self, name: str) -> Deferred[list[TopicResult]]:
+        """Create a topic that the broker keeps its own state in. Why it cannot be is logged, once per cause."""
+        topic = internal_topic(name, self._config)
+        assert topic is not None, name
+        created = self.create([topic])
+        created.when_done(self._log_failure)
+        return created
+
+    def begin(self, names: Iterable[str]) -> None:
+        """Create those of `names` that can be, without an answer: the client will ask again."""
+        from odradek.broker.metadata.topics import NewTopic
+
+        topics = [internal_topic(name, self._config) or NewTopic(name) for name in names]
+        if topics:
+            self.create(topics).when_done(self._log_failure)
+
+    def _log_failure(self, answer: Deferred[list[TopicResult]]) -> None:
+        try:
+            results = answer.outcome()
+        except KafkaError as error:
+            self._complain(f"topics could not be created: {error}")
+            return
+        assert isinstance(results, list)
+        for result in results:
+            if result.error is not None and result.error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                self._complain(f"topic {result.name!r} could not be created: {result.error}")
+
+    def _complain(self, what: str) -> None:
+        """Once per cause: clients ask again several times a second."""
+        if what in self._complaints:
+            return
+        if len(self._complaints) >= MOST_COMPLAINTS:
+            self._complaints.clear()
+        self._complaints.add(what)
+        log.warning("%s", what)

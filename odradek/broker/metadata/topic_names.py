@@ -1,0 +1,35 @@
+"""Which topic names are valid. Source: Kafka 4.3.1; refusals are in its words."""
+
+import re
+
+from odradek.broker.configuration.settings import InvalidSetting
+
+MAX_LENGTH = 249
+
+
+def check_topic_name(name: str) -> None:
+    """Raises InvalidSetting with the sentence for the client; the code is INVALID_TOPIC_EXCEPTION."""
+    if not name:
+        why = "the empty string is not allowed"
+    elif name in (".", ".."):
+        why = f"'{name}' is not allowed"
+    elif len(name) > MAX_LENGTH:
+        why = f"the length of '{name}' is longer than the max allowed length {MAX_LENGTH}"
+    elif not re.fullmatch(r"[a-zA-Z0-9._-]+", name):
+        why = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    else:
+        return
+    raise InvalidSetting(f"Topic name is invalid: {why}")
+
+
+def is_valid_topic_name(name: str) -> bool:
+    try:
+        check_topic_name(name)
+    except InvalidSetting:
+        return False
+    return True
+
+
+def collision_key(name: str) -> str:
+    """Equal for names that would share a metric name, where `.` becomes `_`: Kafka lets only one of them exist."""
+    return name.replace(".", "_")

@@ -1,0 +1,338 @@
+"""Creating, enlarging and deleting topics: decisions about the image, with Kafka's codes and words.
+
+Every function takes the image and returns the records of the change; nothing changes here. All replicas are on this
+node, which `Node` identifies. Source: the answers of Kafka 4.3.1 to the requests of tests/spec.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from odradek.broker.configuration.resources import ConfigResourceType
+from odradek.broker.configuration.settings import InvalidSetting
+from odradek.broker.configuration.topic_settings import validate_topic_settings
+from odradek.broker.metadata.decision import MAX_RECORDS, Decision
+from odradek.broker.metadata.image import MetadataImage, Node, TopicImage
+from odradek.broker.metadata.topic_names import check_topic_name, collision_key
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.internal_topics import CLUSTER_METADATA
+from odradek.protocol.messages.config_record import ConfigRecord
+from odradek.protocol.messages.partition_record import PartitionRecord
+from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
+from odradek.protocol.messages.topic_record import TopicRecord
+from odradek.protocol.struct import Message
+
+R = TypeVar("R")
+
+MAX_PARTITIONS = 10_000  # asked for in one request
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """What is asked for. None stands for the broker's default.
+
+    assignments  pairs of partition index and broker ids; empty where the broker shall choose
+    configs      pairs of name and value; of a repeated name the last counts
+    """
+
+    name: str
+    partition_count: int | None = None
+    replication_factor: int | None = None
+    assignments: Sequence[tuple[int, Sequence[int]]] = ()
+    configs: Sequence[tuple[str, str | None]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicResult:
+    """How it went with one topic: `error` is None for success, and only then the rest means something."""
+
+    name: str
+    error: KafkaError | None = None
+    topic_id: bytes = bytes(16)
+    partition_count: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDefaults:
+    partition_count: int
+    replication_factor: int
+
+
+def create_topics(
+    image: MetadataImage,
+    topics: Sequence[NewTopic],
+    *,
+    node: Node,
+    defaults: TopicDefaults,
+    new_topic_id: Callable[[], bytes],
+) -> Decision[list[TopicResult]]:
+    """Each topic stands alone: one that is refused does not hinder the others.
+
+    Results come in the order of `topics`, names given twice behind them. Raises KafkaError where Kafka refuses the
+    whole request: POLICY_VIOLATION for too many partitions or records.
+    """
+    names = [topic.name for topic in topics]
+    repeated = _repeated(names)
+    wanted = [topic for topic in topics if topic.name not in repeated and topic.name != CLUSTER_METADATA]
+    if sum(_asked_partitions(topic, defaults) for topic in wanted) > MAX_PARTITIONS:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+    existing = {collision_key(name): name for name in image.topics}
+    records: list[Message] = []
+    results: list[TopicResult] = []
+    for topic in wanted:
+        try:
+            result, topic_records = _create(image, topic, existing, node, defaults, new_topic_id)
+        except KafkaError as error:
+            result, topic_records = TopicResult(topic.name, error), []
+        results.append(result)
+        records += topic_records
+    if len(records) > MAX_RECORDS:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+    for name in dict.fromkeys(names):
+        if name == CLUSTER_METADATA:
+            what = f"Creation of internal topic {CLUSTER_METADATA} is prohibited."
+            results.append(TopicResult(name, KafkaError(ErrorCode.INVALID_REQUEST, what)))
+        elif name in repeated:
+            results.append(TopicResult(name, KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")))
+    return Decision(results, tuple(records))
+
+
+def _repeated(values: Iterable[R]) -> set[R]:
+    return {value for value, count in Counter(values).items() if count > 1}
+
+
+def _asked_partitions(topic: NewTopic, defaults: TopicDefaults) -> int:
+    if topic.assignments:
+        return len(topic.assignments)
+    return max(0, defaults.partition_count if topic.partition_count is None else topic.partition_count)
+
+
+def _create(
+    image: MetadataImage,
+    topic: NewTopic,
+    existing: Mapping[str, str],
+    node: Node,
+    defaults: TopicDefaults,
+    new_topic_id: Callable[[], bytes],
+) -> tuple[TopicResult, list[Message]]:
+    try:
+        check_topic_name(topic.name)
+    except InvalidSetting as error:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from None
+    if topic.name in image.topics:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
+    twin = existing.get(collision_key(topic.name))
+    if twin is not None:
+        what = f"Topic '{topic.name}' collides with existing topic: {twin}"
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, what)
+    configs = _checked_configs(topic.configs)
+    replica_lists = _replica_lists(topic, node, defaults)
+    topic_id = new_topic_id()
+    records: list[Message] = [TopicRecord(name=topic.name, topic_id=topic_id)]
+    records += [
+        ConfigRecord(resource_type=ConfigResourceType.TOPIC.value, resource_name=topic.name, name=name, value=value)
+        for name, value in configs.items()
+    ]
+    records += [_new_partition(topic_id, index, replicas, node) for index, replicas in enumerate(replica_lists)]
+    factor = len(replica_lists[0])
+    return TopicResult(topic.name, None, topic_id, len(replica_lists), factor, configs), records
+
+
+def _checked_configs(given: Iterable[tuple[str, str | None]]) -> dict[str, str]:
+    configs: dict[str, str] = {}
+    nulls = [name for name, value in given if value is None]
+    if nulls:
+        what = f"Null value not supported for topic configs: {','.join(nulls)}"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, what)
+    for name, value in given:
+        assert value is not None
+        configs[name] = value
+    try:
+        validate_topic_settings(configs)
+    except InvalidSetting as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    return configs
+
+
+def _replica_lists(topic: NewTopic, node: Node, defaults: TopicDefaults) -> Sequence[Sequence[int]]:
+    """The replicas of each partition."""
+    if topic.assignments:
+        if topic.replication_factor is not None:
+            what = "A manual partition assignment was specified, but replication factor was not set to -1."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, what)
+        if topic.partition_count is not None:
+            what = "A manual partition assignment was specified, but numPartitions was not set to -1."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, what)
+        by_index: dict[int, Sequence[int]] = {}
+        for index, replicas in topic.assignments:
+            if index in by_index:
+                what = f"Found multiple manual partition assignments for partition {index}"
+                raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, what)
+            check_replicas(node, replicas)
+            by_index[index] = replicas
+        if sorted(by_index) != list(range(len(by_index))):
+            what = "partitions should be a consecutive 0-based integer sequence"
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, what)
+        return [by_index[index] for index in range(len(by_index))]
+    factor = defaults.replication_factor if topic.replication_factor is None else topic.replication_factor
+    if factor < 1:
+        what = "Replication factor must be larger than 0, or -1 to use the default value."
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, what)
+    count = defaults.partition_count if topic.partition_count is None else topic.partition_count
+    if count < 1:
+        what = "Number of partitions was set to an invalid non-positive value."
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, what)
+    if factor > 1:  # brokers that other nodes registered in this directory once are not here to take a replica
+        what = (
+            f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} cannot be "
+            "reached because only 1 broker(s) are registered or some brokers have all their log directories cordoned."
+        )
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, what)
+    return [[node.node_id]] * count
+
+
+def check_replicas(node: Node, replicas: Sequence[int]) -> None:
+    """Whether a client may put a partition there: this node only, whatever others the log once knew.
+
+    Raises INVALID_REPLICA_ASSIGNMENT.
+    """
+    if not replicas:
+        what = "The manual partition assignment includes an empty replica list."
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, what)
+    previous: int | None = None
+    for broker_id in sorted(replicas):
+        if broker_id != node.node_id:
+            what = f"The manual partition assignment includes broker {broker_id}, but no such broker is registered."
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, what)
+        if broker_id == previous:
+            what = f"The manual partition assignment includes the broker {broker_id} more than once."
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, what)
+        previous = broker_id
+
+
+def _new_partition(topic_id: bytes, index: int, replicas: Sequence[int], node: Node) -> PartitionRecord:
+    return PartitionRecord(
+        partition_id=index,
+        topic_id=topic_id,
+        replicas=list(replicas),
+        isr=list(replicas),
+        leader=replicas[0],
+        leader_epoch=0,
+        partition_epoch=0,
+        directories=[node.directory_id] * len(replicas),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MorePartitions:
+    """`count` is the new total. assignments: the replicas of each new partition; None where the broker shall choose."""
+
+    name: str
+    count: int
+    assignments: Sequence[Sequence[int]] | None = None
+
+
+def create_partitions(
+    image: MetadataImage, topics: Sequence[MorePartitions], *, node: Node
+) -> Decision[list[tuple[str, KafkaError | None]]]:
+    """Names given twice come first in the results, refused."""
+    names = [topic.name for topic in topics]
+    repeated = _repeated(names)
+    results: list[tuple[str, KafkaError | None]] = [
+        (name, KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
+        for name in dict.fromkeys(names)
+        if name in repeated
+    ]
+    records: list[Message] = []
+    for topic in topics:
+        if topic.name in repeated:
+            continue
+        try:
+            records += _enlarge(image, topic, node, room=MAX_RECORDS - len(records))
+        except KafkaError as error:
+            results.append((topic.name, error))
+        else:
+            results.append((topic.name, None))
+    return Decision(results, tuple(records))
+
+
+def _enlarge(image: MetadataImage, wish: MorePartitions, node: Node, room: int) -> list[Message]:
+    topic = image.topics.get(wish.name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    now = len(topic.partitions)
+    if wish.count == now:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {now} partition(s).")
+    if wish.count < now:
+        what = f"The topic {wish.name} currently has {now} partition(s); {wish.count} would not be an increase."
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, what)
+    added = wish.count - now
+    if wish.assignments is not None and len(wish.assignments) != added:
+        what = (
+            f"Attempted to add {added} additional partition(s), but only {len(wish.assignments)} assignment(s) "
+            "were specified."
+        )
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, what)
+    if added > room:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # what Kafka 4.3.1 makes of it
+    replica_lists: Sequence[Sequence[int]] = [[node.node_id]] * added if wish.assignments is None else wish.assignments
+    if wish.assignments is not None:
+        for replicas in replica_lists:
+            check_replicas(node, replicas)
+    return [_new_partition(topic.topic_id, now + n, replicas, node) for n, replicas in enumerate(replica_lists)]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedTopic:
+    """How it went; `name` is None where only an unknown id is known, `topic_id` zero where only a name is."""
+
+    name: str | None
+    topic_id: bytes
+    error: KafkaError | None = None
+
+
+def delete_topics(
+    image: MetadataImage, wishes: Sequence[tuple[str | None, bytes]], *, zero_id: bytes = bytes(16)
+) -> Decision[list[DeletedTopic]]:
+    """`wishes` name a topic or give its id, the other being None or zero. What cannot be done comes first."""
+    refused: list[DeletedTopic] = []
+    chosen: dict[bytes, DeletedTopic] = {}
+    names = [name for name, topic_id in wishes if name is not None and topic_id == zero_id]
+    ids = [topic_id for name, topic_id in wishes if name is None and topic_id != zero_id]
+
+    def refuse(name: str | None, topic_id: bytes, code: ErrorCode, what: str | None) -> None:
+        refused.append(DeletedTopic(name, topic_id, KafkaError(code, what)))
+
+    for name, topic_id in wishes:
+        if name is None and topic_id == zero_id:
+            refuse(None, topic_id, ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+        elif name is not None and topic_id != zero_id:
+            refuse(name, topic_id, ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+    repeated_names, repeated_ids = _repeated(names), _repeated(ids)
+    given_ids, taken = set(ids), set()
+    for name in dict.fromkeys(names):
+        topic = image.topics.get(name)
+        if name in repeated_names:
+            refuse(name, zero_id, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        elif topic is None:
+            what = "This server does not host this topic-partition."
+            refuse(name, zero_id, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
+        elif topic.topic_id in given_ids:
+            what = "The provided topic name maps to an ID that was already supplied."
+            refuse(name, topic.topic_id, ErrorCode.INVALID_REQUEST, what)
+            taken.add(topic.topic_id)
+        else:
+            chosen[topic.topic_id] = DeletedTopic(name, topic.topic_id)
+    for topic_id in dict.fromkeys(ids):
+        known: TopicImage | None = image.topics_by_id.get(topic_id)
+        if topic_id in repeated_ids:
+            refuse(None, topic_id, ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
+        elif known is None:
+            refuse(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+        elif topic_id not in taken:
+            chosen[topic_id] = DeletedTopic(known.name, topic_id)
+    records = tuple(RemoveTopicRecord(topic_id=topic_id) for topic_id in chosen)
+    return Decision([*refused, *chosen.values()], records)

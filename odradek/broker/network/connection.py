@@ -1,0 +1,373 @@
+"""One connection: bytes in, frames to the dispatcher, answers out in the order of the requests.
+
+Frames are handled where they were received: those that fit into the shared receive buffer in place, a longer one in its
+own buffer, which grows with the bytes that arrive and never with the announced length. One request is in flight at a
+time, except that requests of one API may overlap where their handler allows it. Meanwhile at most one receive buffer or
+one frame of further input is kept; then reading stops. It also stops for peers that do not read their answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from struct import Struct as Packing
+from typing import Any, NamedTuple, Protocol, cast
+
+from odradek.broker.api.context import ConnectionInfo
+from odradek.broker.network.limits import Admission, ConnectionLimits, RequestMemory
+from odradek.broker.runtime.delayed import CloseConnection, Parked
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.struct import Buffer
+
+log = logging.getLogger("odradek.connection")
+
+LENGTH = Packing(">i")
+LENGTH_BYTES = LENGTH.size
+API_KEY_BYTES = 2
+IPV4_IN_IPV6 = "::ffff:"  # how a socket for both writes the address of an IPv4 peer
+FIRST_BUFFER_BYTES = 16 * 1024  # the least that a frame longer than what came with it gets
+GROWTH_FACTOR = 2  # its buffer is never longer than this times the bytes that have arrived
+ZEROS = memoryview(bytes(1024 * 1024))
+WRITE_HIGH_WATER_BYTES = 256 * 1024  # with more than this unread by the peer, no further request of it is taken
+MAX_OVERLAPPING_REQUESTS = 32
+MAX_OVERLAPPING_BYTES = 8 * 1024 * 1024
+
+
+class Requests(Protocol):
+    """What answers frames: `odradek.broker.api.dispatch.Dispatcher`."""
+
+    @property
+    def keeping_keys(self) -> frozenset[int]:
+        """API keys whose handlers go on using the bytes of a frame."""
+
+    def start(self, frame: Buffer, connection: ConnectionInfo) -> list[Buffer] | Parked:
+        """Raises MalformedMessage, CloseConnection."""
+
+
+class ConnectionHost(Protocol):
+    """What a connection needs of its server."""
+
+    @property
+    def requests(self) -> Requests: ...
+    @property
+    def limits(self) -> ConnectionLimits: ...
+    @property
+    def memory(self) -> RequestMemory | None:
+        """Taken by requests; None where there is no limit."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+    @property
+    def listener_name(self) -> str: ...
+    @property
+    def receive_buffer(self) -> memoryview:
+        """Shared by all connections."""
+
+    @property
+    def sweep_count(self) -> int:
+        """Of idle connections, so far."""
+
+    def next_connection_id(self) -> int: ...
+    def admit(self, connection: Connection) -> Admission: ...
+    def forget(self, connection: Connection, admission: Admission, owed_bytes: int) -> None: ...
+    def give_back(self, size_bytes: int) -> None:
+        """Memory of requests that are done with."""
+
+
+class Answered(NamedTuple):
+    answer: list[Buffer]
+    size_bytes: int
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The loop calls get_buffer and buffer_updated in turn, so that one receive buffer serves all connections."""
+
+    __slots__ = (
+        "_admission",
+        "_backlog",
+        "_closing",
+        "_filled",
+        "_in_flight",
+        "_in_flight_bytes",
+        "_is_paid",
+        "_is_reading",
+        "_overlapping_key",
+        "_partial",
+        "_peer_reads",
+        "_server",
+        "_transport",
+        "_wanted",
+        "active_at_sweep",
+        "info",
+    )
+
+    info: ConnectionInfo
+
+    def __init__(self, server: ConnectionHost) -> None:
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self._admission = Admission.ACCEPTED
+        # A frame, with its length, that is longer than what has come: how much is there, how much there will be.
+        self._partial: bytearray | None = None
+        self._filled = 0
+        self._wanted = 0
+        # Frames, with their lengths, that must wait; nothing is read meanwhile.
+        self._backlog: memoryview | None = None
+        self._is_paid = False  # the partial frame, or the first of the backlog, is counted in queued.max.request.bytes
+        # Requests whose answers have not left, oldest first; an answer that waits for earlier ones stands for itself.
+        self._in_flight: deque[Parked | Answered] | None = None
+        self._in_flight_bytes = 0  # of their frames
+        self._overlapping_key: int | None = None
+        self._is_reading = True
+        self._peer_reads = True
+        self._closing = False
+        self.active_at_sweep = server.sweep_count
+
+    # What the loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        peer: Any = transport.get_extra_info("peername")
+        host, port = (peer[0].removeprefix(IPV4_IN_IPV6), peer[1]) if peer else ("unknown", 0)
+        self.info = ConnectionInfo(self._server.next_connection_id(), host, port, self._server.listener_name)
+        self._admission = self._server.admit(self)
+        if self._admission is Admission.REFUSED:
+            self._closing = True
+            self._transport.abort()
+            return
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
+        if self._admission is Admission.WAITS:
+            self._stop_reading()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        partial = self._partial
+        if partial is None:
+            return self._server.receive_buffer
+        if self._filled == len(partial):
+            missing = min(self._wanted - self._filled, max(FIRST_BUFFER_BYTES, (GROWTH_FACTOR - 1) * self._filled))
+            partial += ZEROS[:missing] if missing <= len(ZEROS) else bytes(missing)
+        return memoryview(partial)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.active_at_sweep = self._server.sweep_count
+        if self._closing:
+            return
+        partial = self._partial
+        if partial is None:
+            self._take(self._server.receive_buffer[:nbytes], is_shared=True)
+            return
+        self._filled += nbytes
+        if self._filled < self._wanted:
+            return
+        self._partial = None
+        self._take(memoryview(partial), is_shared=False)
+
+    def eof_received(self) -> bool:
+        """As Kafka, which does not look before it has answered: a peer may stop sending and still read the answers."""
+        if self._closing or self._waits_for_others():
+            return False
+        self._closing = True
+        return True
+
+    def pause_writing(self) -> None:
+        self._peer_reads = False
+
+    def resume_writing(self) -> None:
+        self.active_at_sweep = self._server.sweep_count
+        self._peer_reads = True
+        self._go_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        self._transport = None
+        owed_bytes = self._in_flight_bytes + (self._wanted - LENGTH_BYTES if self._is_paid else 0)
+        self._partial = self._backlog = None
+        in_flight, self._in_flight = self._in_flight, None
+        for exchange in in_flight or ():
+            if not isinstance(exchange, Answered):
+                exchange.abandon()
+        if self._admission is not Admission.REFUSED:
+            self._server.forget(self, self._admission, owed_bytes)
+        self.info.closed()
+
+    # What the server calls.
+
+    def serve(self) -> None:
+        """There is a place now for one that had to wait."""
+        self._admission = Admission.ACCEPTED
+        self._go_on()
+
+    def drain(self) -> None:
+        """Take no more requests; close when the answers have left that do not wait for time or other clients."""
+        self._backlog = None
+        self._stop_reading()
+        self._closing = True
+        if self._waits_for_others():
+            self._close()
+
+    def abort(self) -> None:
+        """Close without waiting for the peer to read its answers."""
+        self._closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    # Bytes to frames.
+
+    def _take(self, data: memoryview, *, is_shared: bool) -> None:
+        """Handle the frames in `data`; keep what has to wait, and the beginning of a frame at the end.
+
+        `is_shared`: the bytes are overwritten when this has returned.
+        """
+        server = self._server
+        limit_bytes = server.limits.max_request_bytes
+        position, end = 0, len(data)
+        while end - position >= LENGTH_BYTES:
+            start = position + LENGTH_BYTES
+            (size,) = LENGTH.unpack_from(data, position)
+            if not 0 <= size <= limit_bytes:
+                self._hang_up(f"it announced a request of {size} bytes; socket.request.max.bytes={limit_bytes}")
+                return
+            if server.memory is not None and not self._is_paid:
+                if not server.memory.take(size):
+                    self._wait_with(data[position:], is_shared)
+                    server.memory.wait(self._go_on)
+                    return
+                self._is_paid = True
+            if size > end - start:
+                self._wanted = LENGTH_BYTES + size
+                self._keep_partial(data[position:])
+                return
+            api_key = data[start] << 8 | data[start + 1] if size >= API_KEY_BYTES else None
+            if (self._in_flight or not self._peer_reads) and self._must_wait(api_key):
+                self._wanted = LENGTH_BYTES + size
+                self._wait_with(data[position:], is_shared)
+                return
+            position = start + size
+            frame: Buffer = data[start:position]
+            if is_shared and api_key in server.requests.keeping_keys:
+                frame = bytearray(frame)
+            self._is_paid = False
+            self._handle(frame)
+            if self._closing:
+                return
+        if position < end:
+            self._wanted = LENGTH_BYTES
+            self._keep_partial(data[position:])
+
+    def _keep_partial(self, received: memoryview) -> None:
+        self._filled = len(received)
+        capacity = min(self._wanted, max(FIRST_BUFFER_BYTES, GROWTH_FACTOR * self._filled))
+        self._partial = bytearray(received)
+        self._partial += ZEROS[: capacity - self._filled]
+
+    def _must_wait(self, api_key: int | None) -> bool:
+        """Whether a request of this API has to wait for answers to leave."""
+        if not self._peer_reads:
+            return True
+        if not self._in_flight:
+            return False
+        return (
+            api_key != self._overlapping_key
+            or len(self._in_flight) >= MAX_OVERLAPPING_REQUESTS
+            or self._in_flight_bytes >= MAX_OVERLAPPING_BYTES
+        )
+
+    def _wait_with(self, data: memoryview, is_shared: bool) -> None:
+        self._backlog = memoryview(bytearray(data)) if is_shared else data
+        self._stop_reading()
+
+    def _go_on(self) -> None:
+        """Something that had to be waited for is there: try again with what waits."""
+        if self._closing or self._transport is None or self._admission is Admission.WAITS:
+            return
+        backlog, self._backlog = self._backlog, None
+        if backlog is not None:
+            self._take(backlog, is_shared=False)
+        if self._backlog is None and not self._is_reading and not self._closing:
+            self._is_reading = True
+            self._transport.resume_reading()
+
+    def _stop_reading(self) -> None:
+        if self._is_reading and self._transport is not None and not self._transport.is_closing():
+            self._is_reading = False
+            self._transport.pause_reading()
+
+    # Requests to answers.
+
+    def _handle(self, frame: Buffer) -> None:
+        try:
+            reply = self._server.requests.start(frame, self.info)
+        except (MalformedMessage, CloseConnection) as error:
+            self._give_back(len(frame))
+            self._hang_up(str(error))
+            return
+        if not isinstance(reply, list):
+            if self._in_flight is None:
+                self._in_flight = deque()
+            self._in_flight.append(reply)
+            self._in_flight_bytes += reply.size_bytes
+            self._overlapping_key = reply.overlapping_key
+            reply.when_done(self._on_answer)
+        elif self._in_flight:
+            self._in_flight.append(Answered(reply, len(frame)))
+            self._in_flight_bytes += len(frame)
+        else:
+            self._write(reply)
+            if self._server.memory is not None:
+                self._give_back(len(frame))
+
+    def _on_answer(self, _: object) -> None:
+        """One of the parked requests is answered: send all answers that no other has to precede."""
+        in_flight = self._in_flight
+        while in_flight:
+            oldest = in_flight[0]
+            if isinstance(oldest, Answered):
+                chunks = oldest.answer
+            elif oldest.is_done:
+                try:
+                    chunks = oldest.chunks()
+                except CloseConnection as error:
+                    in_flight.clear()
+                    self._hang_up(str(error))
+                    return
+            else:
+                break
+            in_flight.popleft()
+            self._in_flight_bytes -= oldest.size_bytes
+            self._write(chunks)
+            if self._server.memory is not None:
+                self._give_back(oldest.size_bytes)
+        if self._closing:
+            if self._waits_for_others():
+                self._close()
+        elif self._backlog is not None:
+            self._server.loop.call_soon(self._go_on)
+
+    def _write(self, chunks: list[Buffer]) -> None:
+        if chunks and self._transport is not None:
+            if len(chunks) == 1:
+                self._transport.write(chunks[0])
+            else:
+                self._transport.writelines(chunks)
+            self.active_at_sweep = self._server.sweep_count
+
+    def _give_back(self, size: int) -> None:
+        if self._server.memory is not None:
+            self._server.give_back(size)
+
+    def _waits_for_others(self) -> bool:
+        """Whether nothing is in flight but what waits for time to pass or for other clients."""
+        return all(not isinstance(one, Answered) and one.waits_for_others for one in self._in_flight or ())
+
+    def _hang_up(self, reason: str) -> None:
+        """Kafka's answer to what it cannot read. Earlier requests are still answered."""
+        log.info("disconnecting %s:%d: %s", self.info.client_host, self.info.client_port, reason)
+        self._stop_reading()
+        self._closing = True
+        if not self._in_flight:
+            self._close()
+
+    def _close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()

@@ -1,0 +1,158 @@
+"""The server: the listening sockets, the resources that all connections share, and the sweep of idle connections."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections import deque
+from typing import Any
+
+from odradek.broker.network.connection import Connection, Requests
+from odradek.broker.network.limits import Admission, ConnectionLimits, ConnectionQuota, RequestMemory
+from odradek.broker.runtime.clock import TimerHandle, Timers
+
+LEAST_BACKLOG = 128  # Kafka's 50 drops connections when many clients start at once; the kernel's queue costs nothing
+RECEIVE_BUFFER_BYTES = 128 * 1024
+SWEEPS_PER_IDLE_TIME = 8  # an idle peer goes between connections.max.idle.ms and 1/8 later
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that does not listen yet. An empty host means every address, of IPv4 and IPv6. Raises OSError."""
+    if host:
+        # As bytes where it is ASCII: of a str, Python imports an encoding for other alphabets first.
+        name = host.encode() if host.isascii() else host
+        found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found.sort(key=lambda one: one[0] is not socket.AF_INET)  # as Java, where "localhost" is both
+        family, _, _, _, address = found[0]
+        return _bound(family, address)
+    try:
+        return _bound(socket.AF_INET6, ("::", port))
+    except OSError as error:
+        if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
+            raise
+        return _bound(socket.AF_INET, ("0.0.0.0", port))
+
+
+def _bound(family: int, address: Any) -> socket.socket:
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if address[0] == "::" else 1)
+        bound.bind(address)
+        bound.setblocking(False)
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+class Server:
+    """Loop thread only. `listen`, then `stop`; connections call the rest."""
+
+    def __init__(
+        self,
+        requests: Requests,
+        limits: ConnectionLimits,
+        timers: Timers,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        listener_name: str = "PLAINTEXT",
+    ) -> None:
+        self.requests = requests
+        self.limits = limits
+        self.loop = loop
+        self.listener_name = listener_name
+        self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        queued_bytes = limits.queued_max_request_bytes
+        self.memory = RequestMemory(queued_bytes) if queued_bytes is not None else None
+        self.sweep_count = 0  # a connection notes at which it was last busy
+        self._timers = timers
+        self._sweep_timer: TimerHandle | None = None
+        self._quota = ConnectionQuota(limits)
+        self._connections: set[Connection] = set()
+        self._waiting: deque[Connection] = deque()
+        self._connection_ids = 0
+        self._listener: asyncio.Server | None = None
+        self._all_gone: asyncio.Event | None = None
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    @property
+    def connections_made(self) -> int:
+        """Since the start."""
+        return self._connection_ids
+
+    async def listen(self, bound: socket.socket) -> None:
+        """Accept connections on a socket that `bind` made; from now on it is the server's."""
+        self._listener = await self.loop.create_server(
+            lambda: Connection(self), sock=bound, backlog=max(self.limits.accept_backlog, LEAST_BACKLOG)
+        )
+        if self.limits.max_idle_ms is not None:
+            self._sweep_later(self.limits.max_idle_ms)
+
+    def stop_accepting(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    async def stop(self, timeout_s: float) -> None:
+        """Answer what is in flight, except requests that wait for time or for other clients; then close everything."""
+        self.stop_accepting()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        for connection in list(self._connections):
+            connection.drain()
+        if self._connections:
+            self._all_gone = asyncio.Event()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._all_gone.wait()
+            except TimeoutError:
+                for connection in list(self._connections):
+                    connection.abort()
+
+    # What connections call.
+
+    def next_connection_id(self) -> int:
+        self._connection_ids += 1
+        return self._connection_ids
+
+    def admit(self, connection: Connection) -> Admission:
+        admission = self._quota.admit(connection.info.client_host)
+        if admission is not Admission.REFUSED:
+            self._connections.add(connection)
+        if admission is Admission.WAITS:
+            self._waiting.append(connection)
+        return admission
+
+    def forget(self, connection: Connection, admission: Admission, owed_bytes: int) -> None:
+        self._connections.discard(connection)
+        if admission is Admission.WAITS:
+            self._waiting.remove(connection)
+        self._quota.release(connection.info.client_host, admission)
+        if self._waiting and self._quota.promote():
+            self._waiting.popleft().serve()
+        if self.memory is not None:
+            self.give_back(owed_bytes)
+        if self._all_gone is not None and not self._connections:
+            self._all_gone.set()
+
+    def give_back(self, size_bytes: int) -> None:
+        """Requests of this size are done with; those that waited for memory try again, from the loop."""
+        assert self.memory is not None
+        for again in self.memory.give_back(size_bytes):
+            self.loop.call_soon(again)
+
+    def _sweep_later(self, idle_ms: int) -> None:
+        self._sweep_timer = self._timers.after(idle_ms / SWEEPS_PER_IDLE_TIME, lambda: self._sweep(idle_ms))
+
+    def _sweep(self, idle_ms: int) -> None:
+        self.sweep_count += 1
+        for connection in list(self._connections):
+            if self.sweep_count - connection.active_at_sweep > SWEEPS_PER_IDLE_TIME:
+                connection.abort()
+        self._sweep_later(idle_ms)

@@ -1,0 +1,240 @@
+"""One partition at work: appends without an answer yet, replies that wait for an fdatasync, parked fetches.
+
+Records, offsets and producer state live in its `Log`; this class holds only what waits for them. A reply is released
+when its records are written and, where settings require it, synced; a failed write fails exactly the appends in it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Container
+from functools import partial
+from typing import TYPE_CHECKING
+
+from odradek.broker.partitions.group_commit import AppendFlush, ParkedFetch, SyncRounds
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.protocol.batch_header import BatchHeader
+    from odradek.storage.log import Appended, Log, Origin, SyncTicket
+    from odradek.storage.log_config import LogConfig
+    from odradek.storage.validation import BatchRules
+    from odradek.storage.verification import VerificationGuard
+
+OnDone = Callable[[KafkaError | None], None]  # called once: None when it may be acknowledged
+
+
+class Partition:
+    def __init__(
+        self,
+        topic: str,
+        index: int,
+        topic_id: bytes,
+        log: Log,
+        *,
+        flush: AppendFlush,
+        syncs: SyncRounds,
+        is_internal: bool,
+        two_phase: Container[int] = frozenset(),
+    ) -> None:
+        """two_phase: the producer ids whose transactional batches are answered only after an fdatasync"""
+        self.topic = topic
+        self.index = index
+        self.topic_id = topic_id
+        self.log = log
+        self.is_internal = is_internal
+        self.is_deleted = False
+        self._rules: BatchRules | None = None
+        self._flush = flush
+        self._syncs = syncs
+        self.two_phase = two_phase
+        self._is_dirty = False
+        self._unwritten: list[OnDone] = []
+        self._unwritten_bytes = 0
+        self.bytes_in = self.bytes_out = 0  # appended, and given to readers, since this process has it
+        self.first_end_offset = log.log_end_offset  # when this process got it
+        self._unsynced: deque[tuple[int, OnDone]] = deque()  # (end offset that must be on disk, …), ascending
+        self._parked: dict[ParkedFetch, None] = {}
+
+    def __repr__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+    @property
+    def rules(self) -> BatchRules:
+        """What a client's batch must be like here; made when it is first needed."""
+        rules = self._rules
+        if rules is None:
+            from odradek.storage.validation import BatchRules  # here: starting up with many partitions needs none
+
+            rules = self._rules = BatchRules.of(self.topic, self.index, self.log.config)
+        return rules
+
+    def append(
+        self,
+        batch: bytearray | memoryview,
+        *,
+        origin: Origin,
+        now_ms: int,
+        on_done: OnDone,
+        header: BatchHeader | None = None,
+        transaction_version: int = 0,
+        guard: VerificationGuard | None = None,
+    ) -> Appended:
+        """Check and stage one batch (offsets are written into it); it is on disk by the end of the loop tick.
+
+        batch    writable, and left alone by the caller from now on
+        header   that of `batch`; without it a batch of a two-phase commit is not recognised
+        transaction_version  of the request that brought a marker
+        guard    of a transactional batch; see `Log.append`
+        raises   KafkaError if it is refused; then `on_done` is never called
+        caution  a duplicate is staged too, as nothing: its answer must not overtake the original's write
+        """
+        appended = self.log.append(
+            batch, origin=origin, now_ms=now_ms, header=header, transaction_version=transaction_version, guard=guard
+        )
+        if header is not None and header.is_transactional and header.producer_id in self.two_phase:
+            on_done = partial(self._written, appended.last_offset + 1, on_done)
+        self._unwritten.append(on_done)
+        self._will_write(len(batch))
+        return appended
+
+    def append_now(
+        self,
+        batch: bytearray | memoryview,
+        *,
+        origin: Origin,
+        now_ms: int,
+        transaction_version: int = 0,
+        guard: VerificationGuard | None = None,
+    ) -> Appended:
+        """Append and write at once, behind what is staged; readable on return, made durable by `when_durable`.
+
+        raises  KafkaError, and then nothing of it stays
+        """
+        appended = self.log.append(
+            batch, origin=origin, now_ms=now_ms, transaction_version=transaction_version, guard=guard
+        )
+        if self._parked:  # they are woken at the end of the tick
+            self._will_write(len(batch))
+        else:
+            self.bytes_in += len(batch)
+        failure = self._write()
+        if failure is not None:
+            raise failure
+        return appended
+
+    def when_durable(self, end_offset: int, action: OnDone, *, must_sync: bool = False) -> None:
+        """Run `action` (maybe at once) when all below `end_offset` is as durable as settings ask.
+
+        must_sync  whatever the settings say, only after an fdatasync
+        """
+        log = self.log
+        if not (must_sync or log.needs_sync) or log.synced_offset >= end_offset:
+            action(None)
+            return
+        if log.offline_reason is not None:
+            action(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, log.offline_reason))
+            return
+        self._await_sync(end_offset, action)
+
+    def write(self, woken: list[ParkedFetch]) -> None:
+        """Write what is staged, let replies go, and add to `woken` the parked fetches that may now have enough."""
+        self._is_dirty = False
+        size_bytes, self._unwritten_bytes = self._unwritten_bytes, 0
+        self.bytes_in += size_bytes
+        if self._unwritten:
+            self._write()
+        if self._parked:
+            woken.extend(wait for wait in self._parked if wait.appended(size_bytes))
+
+    def flush(self) -> None:
+        """Write what is staged now rather than at the end of the tick: for work that must come between writes."""
+        if self._unwritten:
+            self._write()
+
+    def sync(self) -> None:
+        """Sync everything written so far; no reply waits for it."""
+        self._syncs.add(self)
+
+    def configure(self, config: LogConfig) -> None:
+        """The topic's settings are others from now on."""
+        self.log.config = config
+        self._rules = None
+
+    def sync_ended(self, ticket: SyncTicket) -> None:
+        """An fdatasync of this log has come back from its thread, well or not."""
+        if self.is_deleted:
+            return
+        try:
+            self.log.finish_sync(ticket)
+        except KafkaError as failure:
+            # A failed fsync is final for the log: what it left in the page cache can no longer be told from lost.
+            unsynced, self._unsynced = self._unsynced, deque()
+            for _, action in unsynced:
+                action(failure)
+            return
+        unsynced, synced_offset = self._unsynced, self.log.synced_offset
+        while unsynced and unsynced[0][0] <= synced_offset:
+            unsynced.popleft()[1](None)
+        if unsynced:
+            self._syncs.add(self)
+
+    def park(self, wait: ParkedFetch) -> None:
+        self._parked[wait] = None
+
+    def unpark(self, wait: ParkedFetch) -> None:
+        self._parked.pop(wait, None)
+
+    def deleted(self) -> None:
+        """The topic is deleted: requests that wait here are answered so. The caller closes the log."""
+        self.is_deleted = True
+        gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        unwritten, self._unwritten = self._unwritten, []
+        unsynced, self._unsynced = self._unsynced, deque()
+        for on_done in unwritten:
+            on_done(gone)
+        for _, on_done in unsynced:
+            on_done(gone)
+        for wait in list(self._parked):
+            wait.wake()
+
+    def _will_write(self, size_bytes: int) -> None:
+        self._unwritten_bytes += size_bytes
+        if not self._is_dirty:
+            self._is_dirty = True
+            self._flush.add(self)
+
+    def _write(self) -> KafkaError | None:
+        """What went wrong, if anything did."""
+        unwritten, self._unwritten = self._unwritten, []
+        log = self.log
+        try:
+            log.write_staged()
+        except KafkaError as failure:
+            for on_done in unwritten:
+                on_done(failure)
+            return failure
+        if log.needs_sync:
+            end_offset = log.log_end_offset
+            for on_done in unwritten:
+                self._await_sync(end_offset, on_done)
+            if not unwritten:  # written at once, and maybe nobody will ask when it is durable
+                self.sync()
+            return None
+        for on_done in unwritten:
+            on_done(None)
+        if log.has_rolled:  # until it is synced a restart has more to read
+            self.sync()
+        return None
+
+    def _written(self, end_offset: int, on_done: OnDone, failure: KafkaError | None) -> None:
+        """A batch of a two-phase commit; or one that repeats it, and must not be answered before the original."""
+        if failure is not None:
+            on_done(failure)
+        else:
+            self.when_durable(end_offset, on_done, must_sync=True)
+
+    def _await_sync(self, end_offset: int, action: OnDone) -> None:
+        self._unsynced.append((end_offset, action))
+        if end_offset > self.log.syncing_to:
+            self._syncs.add(self)

@@ -1,0 +1,174 @@
+"""The partitions that this broker leads, by topic name and by topic id; kept in step with the metadata log.
+
+State: `Partitions` owns every `Partition`. The registry changes when the metadata has changed (`topic_created` and its
+siblings are called after a commit), never because of a request.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Container, Iterator
+from typing import TYPE_CHECKING
+
+from odradek.broker.partitions.group_commit import AppendFlush, SyncRounds
+from odradek.broker.partitions.partition import Partition
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.internal_topics import INTERNAL_TOPICS
+
+if TYPE_CHECKING:
+    from odradek.broker.metadata.image import MetadataImage, PartitionImage, TopicImage
+    from odradek.broker.runtime.clock import Clock
+    from odradek.storage.log import Log
+    from odradek.storage.log_config import LogConfig
+    from odradek.storage.log_directory import LogDirectory
+
+logger = logging.getLogger(__name__)
+
+
+class Partitions:
+    def __init__(
+        self,
+        image: MetadataImage,
+        log_directory: LogDirectory,
+        *,
+        node_id: int,
+        log_config: Callable[[str], LogConfig],
+        clock: Clock,
+        flush: AppendFlush,
+        syncs: SyncRounds,
+        discard: Callable[[str, int], None],
+        new_uuid: Callable[[], bytes],
+        two_phase: Container[int] = frozenset(),
+    ) -> None:
+        """
+        log_config   a topic's settings as they are now
+        discard      removes a directory, so many milliseconds later
+        two_phase    see `Partition`
+        """
+        self._image = image
+        self._log_directory = log_directory
+        self._node_id = node_id
+        self._log_config = log_config
+        self._clock = clock
+        self._flush = flush
+        self._syncs = syncs
+        self._discard = discard
+        self._new_uuid = new_uuid
+        self._two_phase = two_phase
+        self._by_name: dict[tuple[str, int], Partition] = {}
+        self._by_id: dict[tuple[bytes, int], Partition] = {}
+        self.offline: set[tuple[str, int]] = set()  # topic and partition of those whose log cannot be used
+        self._found = set(log_directory.partitions())  # that have a directory
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def get(self, topic: str, index: int) -> Partition:
+        """Raises UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR."""
+        partition = self._by_name.get((topic, index))
+        if partition is None:
+            raise self._why_not(self._image.topics.get(topic), index)
+        return partition
+
+    def get_by_id(self, topic_id: bytes, index: int) -> Partition:
+        """As `get`, and UNKNOWN_TOPIC_ID."""
+        partition = self._by_id.get((topic_id, index))
+        if partition is None:
+            topic = self._image.topics_by_id.get(topic_id)
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            raise self._why_not(topic, index)
+        return partition
+
+    def of_topic(self, topic: str) -> list[Partition]:
+        image = self._image.topics.get(topic)
+        if image is None:
+            return []
+        keys = ((topic, partition.partition_id) for partition in image.partitions)
+        return [self._by_name[key] for key in keys if key in self._by_name]
+
+    def open_all(self) -> None:
+        """Open the logs of all partitions that metadata places here."""
+        for topic in self._image.topics.values():
+            self.topic_created(topic)
+
+    def topic_created(self, topic: TopicImage) -> None:
+        """The topic can be written to on return. Also for a topic that has grown."""
+        config = self._log_config(topic.name)
+        for partition in topic.partitions:
+            if self._node_id in partition.replicas and (topic.name, partition.partition_id) not in self._by_name:
+                self._open(topic, partition, config)
+
+    partitions_added = topic_created
+
+    def topic_deleted(self, topic: TopicImage) -> None:
+        for image in topic.partitions:
+            key = (topic.name, image.partition_id)
+            partition = self._by_name.pop(key, None)
+            if partition is not None:
+                del self._by_id[topic.topic_id, image.partition_id]
+                partition.deleted()
+            if partition is not None or key in self.offline:
+                self.offline.discard(key)
+                self._remove(key, self._log_config(topic.name).file_delete_delay_ms)
+
+    def topic_config_changed(self, topic: str) -> None:
+        partitions = self.of_topic(topic)
+        if partitions:
+            config = self._log_config(topic)
+            for partition in partitions:
+                partition.configure(config)
+
+    def broker_config_changed(self) -> None:
+        """The defaults of topic settings may be others now."""
+        for topic in self._image.topics:
+            self.topic_config_changed(topic)
+
+    def _open(self, topic: TopicImage, partition: PartitionImage, config: LogConfig) -> None:
+        key = (topic.name, partition.partition_id)
+        try:
+            log = self._log(key, topic.topic_id, config)
+        except (KafkaError, OSError) as error:
+            logger.error("%s-%d is offline: %s", *key, error)
+            self.offline.add(key)
+            return
+        log.assign_leader_epoch(partition.leader_epoch)
+        opened = Partition(
+            *key,
+            topic.topic_id,
+            log,
+            flush=self._flush,
+            syncs=self._syncs,
+            is_internal=topic.name in INTERNAL_TOPICS,
+            two_phase=self._two_phase,
+        )
+        self._by_name[key] = opened
+        self._by_id[topic.topic_id, partition.partition_id] = opened
+
+    def _log(self, key: tuple[str, int], topic_id: bytes, config: LogConfig) -> Log:
+        now_ms = self._clock.now_ms()
+        if (
+            key in self._found
+        ):  # of this very topic: directories of others were set aside (odradek/broker/metadata/strays.py)
+            return self._log_directory.open_log(*key, topic_id, config, now_ms=now_ms)
+        log = self._log_directory.create_log(*key, topic_id, config, now_ms=now_ms)
+        self._found.add(key)
+        return log
+
+    def _remove(self, key: tuple[str, int], delay_ms: int) -> None:
+        """Take a partition's directory out of sight; its files go later."""
+        self._found.discard(key)
+        try:
+            self._discard(self._log_directory.delete_log(*key, self._new_uuid().hex()), delay_ms)
+        except OSError as error:
+            logger.error("%s-%d cannot be removed: %s", *key, error)
+
+    def _why_not(self, topic: TopicImage | None, index: int) -> KafkaError:
+        if topic is None or not 0 <= index < len(topic.partitions):
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if (topic.name, index) in self.offline:
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -1,0 +1,248 @@
+"""The fast path of Produce: one batch for one partition, with nothing unusual about it.
+
+It goes from the request's bytes to the log and back to bytes, because the general path costs twice as much CPU.
+Anything unusual or wrong is left to the general path (handlers/produce.py), which finds out what it is. The fast path
+therefore refuses nothing, and only the answers to written batches have to be the same on both. A question to the
+transaction coordinator whose answer is not yes, or does not come at once, is asked again on the general path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct as Packing
+from struct import error as PackingError
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from odradek.broker.api.context import AllowAll, Authorizer
+from odradek.broker.coordinators.verification import TransactionSupport
+from odradek.broker.produce.request import NO_OFFSET
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.batch_header import NO_TIMESTAMP
+from odradek.protocol.errors import KafkaError
+from odradek.protocol.frames import response_chunks
+from odradek.protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from odradek.storage.log import Origin
+from odradek.storage.validation import ALWAYS_CHEAP_BYTES, accept_usual
+
+if TYPE_CHECKING:
+    from odradek.broker.api.dispatch import Route
+    from odradek.broker.partitions.partition import Partition
+    from odradek.broker.produce.request import ProduceBroker
+    from odradek.protocol.struct import Buffer
+    from odradek.storage.log import Appended
+
+OLDEST_VERSION, TOPIC_IDS_SINCE = 9, 13  # the oldest flexible version
+# A request begins, behind the client id, with the header's tags and the size of the transactional id. What follows it:
+# acks, timeout, count of topics, size of the topic's name. Counts and sizes are one more than they count, 0 is null.
+ACKS_TO_NAME, ACKS_TO_ID = Packing(">hiBB"), Packing(">hiBx")
+CLIENT_ID_AT = 10
+TOPIC_AT = 7  # behind the transactional id
+NONE, ONE = 0, 2
+MOST_IN_ONE_BYTE = 127
+COUNT_AND_INDEX_BYTES = 1 + 4
+NO_TAGS = bytes(3)  # of partition, topic and request
+CORRELATION_ID_AT = 4  # in an answer, behind its length
+CORRELATION_ID = Packing(">i")
+# What differs between the answers for one partition: base offset, log append time, log start offset.
+NUMBERS = Packing(">qqq")
+MOST_KNOWN = 100_000
+
+
+def fast_path(
+    route: Route[Any], broker: ProduceBroker, now_ms: Callable[[], int], authorizer: Authorizer
+) -> ProduceFastPath | None:
+    """For this version of Produce; None where all requests have to go the general route."""
+    if route.version < OLDEST_VERSION or not isinstance(authorizer, AllowAll):
+        return None
+    return ProduceFastPath(route, broker, now_ms)
+
+
+class KnownPartition(NamedTuple):
+    """A partition as requests of one version name it, and the answer for it, but for its numbers."""
+
+    partition: Partition
+    answer: bytes
+    numbers_at: int
+
+
+class ProduceFastPath:
+    def __init__(self, route: Route[Any], broker: ProduceBroker, now_ms: Callable[[], int]) -> None:
+        self.route = route
+        self._broker = broker
+        self._now_ms = now_ms
+        self._has_ids = route.version >= TOPIC_IDS_SINCE
+        self._acks_to_topic = ACKS_TO_ID if self._has_ids else ACKS_TO_NAME
+        self._support = TransactionSupport.of_produce(route.version)
+        self._known: dict[bytes, KnownPartition] = {}  # by the bytes from the topic to the partition index
+
+    def begin(self, frame: Buffer, correlation_id: int, client_id_size: int) -> QuickReply | None:
+        """None where anything is unusual or wrong; then nothing has happened, but that the coordinator was asked."""
+        at = CLIENT_ID_AT + client_id_size if client_id_size > 0 else CLIENT_ID_AT
+        try:
+            tags, id_size = frame[at], frame[at + 1]
+            id_at = at + 2
+            at = id_at + id_size - 1 if id_size else id_at
+            if self._has_ids:
+                acks, _, topics = self._acks_to_topic.unpack_from(frame, at)
+                topic_size = 16
+            else:
+                acks, _, topics, topic_size = self._acks_to_topic.unpack_from(frame, at)
+            start = at + TOPIC_AT
+            end = start + topic_size + COUNT_AND_INDEX_BYTES
+            records_size = frame[end]
+            records_at = end + 1
+            if records_size > MOST_IN_ONE_BYTE:
+                records_size += (frame[records_at] - 1) * 128
+                records_at += 1
+                if frame[records_at - 1] > MOST_IN_ONE_BYTE:
+                    records_size += (frame[records_at] - 1) * 16384
+                    records_at += 1
+        except (PackingError, IndexError):
+            return None
+        records_end = records_at + records_size - 1
+        if (
+            tags
+            or id_size > MOST_IN_ONE_BYTE
+            or topics != ONE
+            or topic_size > MOST_IN_ONE_BYTE
+            or (acks != -1 and acks != 1)
+            or not 0 < records_size <= ALWAYS_CHEAP_BYTES
+            or frame[records_end:] != NO_TAGS
+        ):
+            return None
+        key = bytes(frame[start:end])
+        known = self._known.get(key)
+        if known is None or known.partition.is_deleted:
+            known = self._find(key)
+            if known is None:
+                return None
+        records = memoryview(frame)[records_at:records_end]
+        partition, now_ms = known.partition, self._now_ms()
+        header = accept_usual(records, partition.rules, now_ms)
+        if header is None or header.is_transactional is (id_size == NONE):
+            return None
+        staged = QuickReply(self, known, correlation_id, len(frame))
+        try:
+            guard = None
+            if id_size:
+                transactional_id = str(frame[id_at:at], "utf-8")
+                guard = self._broker.verifier.verified_at_once(transactional_id, header, partition, self._support)
+            staged.appended = partition.append(
+                records, origin=Origin.CLIENT, now_ms=now_ms, on_done=staged.written, header=header, guard=guard
+            )
+        except (KafkaError, UnicodeDecodeError):
+            return None
+        staged.log_start_offset = partition.log.log_start_offset
+        return staged
+
+    def _find(self, key: bytes) -> KnownPartition | None:
+        """Looks once, and keeps what it found."""
+        if key[-COUNT_AND_INDEX_BYTES] != ONE:
+            return None
+        index = int.from_bytes(key[-4:], "big", signed=True)
+        named = key[:-COUNT_AND_INDEX_BYTES]
+        partitions = self._broker.partitions
+        try:
+            partition = (
+                partitions.get_by_id(named, index) if self._has_ids else partitions.get(str(named[1:], "utf-8"), index)
+            )
+        except (KafkaError, UnicodeDecodeError):
+            return None
+        if partition.is_internal:  # these ask who writes to them
+            return None
+        if len(self._known) >= MOST_KNOWN:  # names of deleted topics, it seems
+            self._known.clear()
+        known = self._known[key] = KnownPartition(partition, *answer_form(self.route.version, partition))
+        return known
+
+
+class QuickReply:
+    """A batch in its partition's next write; then its answer. What a connection sees of a parked request."""
+
+    __slots__ = (
+        "_correlation_id",
+        "_error",
+        "_fast_path",
+        "_known",
+        "_on_done",
+        "appended",
+        "is_done",
+        "log_start_offset",
+        "parked_s",
+        "size_bytes",
+        "started_s",
+    )
+
+    overlapping_key = ApiKey.PRODUCE.value
+    waits_for_others = False
+    appended: Appended
+    log_start_offset: int
+    started_s: float  # as of Exchange
+    parked_s: float
+
+    def __init__(self, fast_path: ProduceFastPath, known: KnownPartition, correlation_id: int, size_bytes: int) -> None:
+        self._fast_path = fast_path
+        self._known = known
+        self._correlation_id = correlation_id
+        self._error: KafkaError | None = None
+        self._on_done: Callable[[object], None] | None = None
+        self.is_done = False
+        self.size_bytes = size_bytes  # of the frame
+
+    def written(self, error: KafkaError | None) -> None:
+        self._error = error
+        self.is_done = True
+        action, self._on_done = self._on_done, None
+        if action is not None:
+            action(self)
+
+    def when_done(self, action: Callable[[object], None]) -> None:
+        if self.is_done:
+            action(self)
+        else:
+            self._on_done = action
+
+    def abandon(self) -> None:
+        self._on_done = None
+
+    def chunks(self) -> list[Buffer]:
+        """The answer, as the codec would encode it."""
+        route = self._fast_path.route
+        now_s = perf_counter()
+        route.remote_s += now_s - self.parked_s
+        route.answered_in[int((now_s - self.started_s) * 1e6).bit_length()] += 1
+        known, appended = self._known, self.appended
+        if self._error is not None:
+            refused = PartitionProduceResponse(
+                index=known.partition.index, error_code=self._error.code.value, base_offset=NO_OFFSET
+            )
+            return response_chunks(route.key, route.version, self._correlation_id, response(known.partition, refused))
+        time_ms = appended.log_append_time_ms
+        answer = bytearray(known.answer)
+        CORRELATION_ID.pack_into(answer, CORRELATION_ID_AT, self._correlation_id)
+        NUMBERS.pack_into(
+            answer,
+            known.numbers_at,
+            appended.base_offset,
+            NO_TIMESTAMP if time_ms is None else time_ms,
+            self.log_start_offset,
+        )
+        return [answer]
+
+
+def answer_form(version: int, partition: Partition) -> tuple[bytes, int]:
+    """An answer for the partition, and where its numbers stand."""
+    placeholder = (2**63 - 1, 2**63 - 2, 2**63 - 3)
+    base_offset, time_ms, log_start_offset = placeholder
+    answer = PartitionProduceResponse(
+        index=partition.index, base_offset=base_offset, log_append_time_ms=time_ms, log_start_offset=log_start_offset
+    )
+    frame = b"".join(response_chunks(ApiKey.PRODUCE.value, version, 0, response(partition, answer)))
+    return frame, frame.rindex(NUMBERS.pack(*placeholder))
+
+
+def response(partition: Partition, answer: PartitionProduceResponse) -> ProduceResponse:
+    """Versions that do not name the topic leave the name out, and the others its id."""
+    topic = TopicProduceResponse(name=partition.topic, topic_id=partition.topic_id, partition_responses=[answer])
+    return ProduceResponse(responses=[topic])

@@ -1,0 +1,265 @@
+"""One Produce on the general path: its batches are checked and staged, and counted until the last of them is done.
+
+handlers/produce.py, and transactional.py for transactions, decide which requests come here and what is verified before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from odradek.broker.api.authorization import Operation, ResourceType
+from odradek.broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred
+from odradek.protocol.batch_header import NO_TIMESTAMP
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.produce_response import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from odradek.storage.log import Origin
+from odradek.storage.validation import Accepted, RefusedRecords, check_produced, is_cheap, only_batch
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.coordinators.verification import Verifier
+    from odradek.broker.partitions.partition import Partition
+    from odradek.broker.partitions.registry import Partitions
+    from odradek.broker.runtime.workers import JobResult, Workers
+    from odradek.protocol.messages.produce_request import TopicProduceData
+    from odradek.protocol.struct import Buffer
+    from odradek.storage.validation import BatchRules
+    from odradek.storage.verification import VerificationGuard
+
+    TakeRecords = Callable[[Partition, Buffer | None, PartitionProduceResponse], None]
+
+TOPIC_IDS_SINCE = 13
+NO_OFFSET = -1
+ACKS = frozenset({-1, 0, 1})
+ADMIN_CLIENT_ID = "__admin_client"  # the one that Kafka lets write into internal topics
+# Of the log itself, or met before it was asked: with these Kafka does not tell where the log starts.
+WITHOUT_LOG_START = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+    }
+)
+
+
+class ProduceBroker(Protocol):
+    """What a Produce needs of the broker."""
+
+    @property
+    def partitions(self) -> Partitions: ...
+    @property
+    def workers(self) -> Workers: ...
+    @property
+    def verifier(self) -> Verifier: ...
+
+
+class NotVerified(KafkaError):
+    """Refused before the log was asked; the client is told `message` too."""
+
+
+class PendingProduce:
+    """One Produce, from its first batch to its answer: counts the partitions that are not done.
+
+    Batches are checked here when that is cheap, else in a thread; then the reply does not overlap with later requests
+    of the connection, so that batches of one producer are staged in the order of its requests.
+    """
+
+    __slots__ = ("_acks", "_answers", "_broker", "_context", "_failed", "_undone", "reply")
+
+    def __init__(self, acks: int, context: RequestContext, broker: ProduceBroker) -> None:
+        self.reply: Deferred[ProduceResponse] = Deferred(overlaps=True)
+        self._acks = acks
+        self._context = context
+        self._broker = broker
+        self._answers: list[TopicProduceResponse] = []
+        self._failed = False
+        self._undone = 1  # the request itself, until all of its batches are under way
+
+    def take(self, topic: TopicProduceData, take_records: TakeRecords) -> None:
+        """`take_records` is given each batch with its place, and raises KafkaError to have it refused."""
+        answers: list[PartitionProduceResponse] = []
+        self._answers.append(
+            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+        )
+        for data in topic.partition_data:
+            answer = PartitionProduceResponse(index=data.index, base_offset=NO_OFFSET)
+            answers.append(answer)
+            partition = None
+            try:
+                partition = find_partition(topic, data.index, self._context, self._broker)
+                take_records(partition, data.records, answer)
+            except KafkaError as refusal:
+                self.refuse(answer, refusal, None if partition is None else log_start_offset(partition, refusal))
+
+    def write_unguarded(self, partition: Partition, records: Buffer | None, answer: PartitionProduceResponse) -> None:
+        self._take_records(partition, records, answer, None)
+
+    def write(
+        self,
+        partition: Partition,
+        records: Buffer | None,
+        answer: PartitionProduceResponse,
+        guard: VerificationGuard | None,
+    ) -> None:
+        """For a batch that had to wait. Raises nothing: a refusal is in the answer."""
+        try:
+            if partition.is_deleted:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            self._take_records(partition, records, answer, guard)
+        except KafkaError as refusal:
+            self.refuse(answer, refusal, log_start_offset(partition, refusal))
+
+    def one_done(self) -> None:
+        self._undone -= 1
+        if self._undone:
+            return
+        if self._acks != 0:
+            self.reply.resolve(ProduceResponse(responses=self._answers))
+        elif self._failed:
+            self.reply.fail(CloseConnection("an error of a Produce with acks=0 can be told in no other way"))
+        else:
+            self.reply.resolve(NO_RESPONSE)
+
+    def _take_records(
+        self,
+        partition: Partition,
+        records: Buffer | None,
+        answer: PartitionProduceResponse,
+        guard: VerificationGuard | None,
+    ) -> None:
+        if records is None:  # Kafka never answers this
+            raise RefusedRecords(ErrorCode.INVALID_RECORD, "no records", found_by_log=False)
+        refusal = self.refusal_by_request(partition)
+        if refusal is not None:
+            self._require_one_batch(records)
+            raise refusal
+        context, rules = self._context, partition.rules
+        if is_cheap(records, rules):
+            accepted = check_produced(records, rules, context.now_ms, context.api_version)
+            self._stage(partition, accepted, answer, guard)
+            return
+        self.reply.overlaps = False
+        self._undone += 1
+        self._check_in_thread(partition, records, answer, guard)
+
+    def refusal_by_request(self, partition: Partition) -> KafkaError | None:
+        """What Kafka's log refuses before it looks at the records: acks first, then records for internal topics."""
+        if self._acks not in ACKS:
+            return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+        if partition.is_internal and self._context.client_id != ADMIN_CLIENT_ID:
+            return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        return None
+
+    def _require_one_batch(self, records: Buffer) -> None:
+        """Raises what Kafka finds before it asks the log at all."""
+        try:
+            only_batch(records, self._context.api_version)
+        except RefusedRecords as refusal:
+            if not refusal.found_by_log:
+                raise
+
+    def _check_in_thread(
+        self,
+        partition: Partition,
+        records: Buffer,
+        answer: PartitionProduceResponse,
+        guard: VerificationGuard | None,
+    ) -> None:
+        context, rules = self._context, partition.rules
+        check = partial(check_produced, records, rules, context.now_ms, context.api_version)
+        self._broker.workers.run(check, partial(self._checked, partition, records, rules, answer, guard))
+
+    def _checked(
+        self,
+        partition: Partition,
+        records: Buffer,
+        rules: BatchRules,
+        answer: PartitionProduceResponse,
+        guard: VerificationGuard | None,
+        outcome: JobResult[Accepted],
+    ) -> None:
+        """Back on the loop, where everything may have changed since: what the thread relied on is checked again here,
+        sequences, epochs and the guard by the log."""
+        try:
+            if partition.is_deleted:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if partition.rules != rules:
+                self._check_in_thread(partition, records, answer, guard)
+                return
+            self._stage(partition, outcome.result(), answer, guard)
+        except KafkaError as refusal:
+            self.refuse(answer, refusal, log_start_offset(partition, refusal))
+        self.one_done()
+
+    def _stage(
+        self,
+        partition: Partition,
+        accepted: Accepted,
+        answer: PartitionProduceResponse,
+        guard: VerificationGuard | None,
+    ) -> None:
+        appended = partition.append(
+            accepted.batch,
+            origin=Origin.CLIENT,
+            now_ms=self._context.now_ms,
+            on_done=partial(self._appended, answer),
+            header=accepted.header,
+            guard=guard,
+        )
+        self._undone += 1
+        answer.base_offset = appended.base_offset
+        answer.log_start_offset = partition.log.log_start_offset
+        if appended.log_append_time_ms is not None:
+            answer.log_append_time_ms = appended.log_append_time_ms
+
+    def _appended(self, answer: PartitionProduceResponse, error: KafkaError | None) -> None:
+        if error is not None:
+            self.refuse(answer, error, None)
+        self.one_done()
+
+    def refuse(self, answer: PartitionProduceResponse, refusal: KafkaError, log_start_offset: int | None) -> None:
+        self._failed = True
+        refuse(answer, refusal, log_start_offset)
+
+
+def refuse(answer: PartitionProduceResponse, refusal: KafkaError, log_start_offset: int | None) -> None:
+    answer.error_code = refusal.code.value
+    answer.base_offset = NO_OFFSET
+    answer.log_append_time_ms = NO_TIMESTAMP
+    answer.log_start_offset = NO_OFFSET if log_start_offset is None else log_start_offset
+    if isinstance(refusal, RefusedRecords):
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=batch_index, batch_index_error_message=message)
+            for batch_index, message in refusal.record_errors
+        ]
+        answer.error_message = refusal.message
+    elif isinstance(refusal, NotVerified):
+        answer.error_message = refusal.message
+
+
+def find_partition(topic: TopicProduceData, index: int, context: RequestContext, broker: ProduceBroker) -> Partition:
+    """Raises KafkaError, also where the client may not write to the topic."""
+    if context.api_version >= TOPIC_IDS_SINCE:
+        partition = broker.partitions.get_by_id(topic.topic_id, index)
+        context.require(Operation.WRITE, ResourceType.TOPIC, partition.topic)
+        return partition
+    context.require(Operation.WRITE, ResourceType.TOPIC, topic.name)
+    return broker.partitions.get(topic.name, index)
+
+
+def log_start_offset(partition: Partition, refusal: KafkaError) -> int | None:
+    """Where the log starts, told with those errors that Kafka's log finds, and not with others."""
+    if refusal.code in WITHOUT_LOG_START or (isinstance(refusal, RefusedRecords) and not refusal.found_by_log):
+        return None
+    return partition.log.log_start_offset

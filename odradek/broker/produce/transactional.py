@@ -1,0 +1,127 @@
+"""Produce with transactional batches: all of them are verified before any batch of the request is written.
+
+The order is Kafka's: the header of each batch, one producer for all, the coordinator's answer, and only then the checks
+of the log and of the records. Source: docs/spec/transactions.md#s2-8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from odradek.broker.coordinators.verification import (
+    TransactionalProducer,
+    TransactionSupport,
+    Unverified,
+    VerificationResults,
+)
+from odradek.broker.produce.request import NotVerified, PendingProduce
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.storage.validation import RefusedRecords, only_batch
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.coordinators.verification import Verifier
+    from odradek.broker.partitions.partition import Partition
+    from odradek.protocol.batch_header import BatchHeader
+    from odradek.protocol.messages.produce_request import ProduceRequest
+    from odradek.protocol.messages.produce_response import PartitionProduceResponse
+    from odradek.protocol.struct import Buffer
+
+E = ErrorCode
+
+# What the producer is told of a verification that failed: a code that every client tries again without asking for
+# metadata. Only who relies on being added (ADD) knows that CONCURRENT_TRANSACTIONS passes.
+NOT_VERIFIABLE = frozenset(
+    {E.NETWORK_EXCEPTION, E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR}
+)
+ANSWERS: Mapping[TransactionSupport, Mapping[ErrorCode, ErrorCode]] = {
+    TransactionSupport.DEFAULT: dict.fromkeys(NOT_VERIFIABLE | {E.CONCURRENT_TRANSACTIONS}, E.NOT_ENOUGH_REPLICAS),
+    TransactionSupport.GENERIC: dict.fromkeys(NOT_VERIFIABLE | {E.CONCURRENT_TRANSACTIONS}, E.NOT_ENOUGH_REPLICAS),
+    TransactionSupport.ADD: dict.fromkeys(NOT_VERIFIABLE, E.NOT_ENOUGH_REPLICAS),
+}
+
+
+class HeldBatch(NamedTuple):
+    """A batch that waits for the verification of its request. header: None where it is not transactional."""
+
+    partition: Partition
+    records: Buffer | None
+    answer: PartitionProduceResponse
+    header: BatchHeader | None
+
+
+class TransactionalProduce:
+    def __init__(self, pending: PendingProduce, context: RequestContext, verifier: Verifier) -> None:
+        self._pending = pending
+        self._version = context.api_version
+        self._verifier = verifier
+        self._held: list[HeldBatch] = []
+        self._support = TransactionSupport.of_produce(context.api_version)
+
+    def begin(self, request: ProduceRequest) -> None:
+        """Raises KafkaError where the request as a whole is refused; then nothing was asked or written."""
+        pending = self._pending
+        for topic in request.topic_data:
+            pending.take(topic, self._hold)
+        assert request.transactional_id is not None
+        producers = {
+            TransactionalProducer(request.transactional_id, each.header.producer_id, each.header.producer_epoch)
+            for each in self._held
+            if each.header is not None
+        }
+        if len(producers) > 1:
+            raise KafkaError(E.INVALID_PRODUCER_ID_MAPPING)
+        batches = [
+            Unverified(each.partition, each.header.base_sequence) for each in self._held if each.header is not None
+        ]
+        if not batches:
+            self._verified({})
+            return
+        is_done = False
+
+        def verified(results: VerificationResults) -> None:
+            nonlocal is_done
+            is_done = True
+            self._verified(results)
+
+        self._verifier.verify(producers.pop(), batches, self._support, verified, waits_for_the_last=True)
+        if not is_done:
+            pending.reply.overlaps = False  # the producer's next request must not overtake this one
+
+    def _hold(self, partition: Partition, records: Buffer | None, answer: PartitionProduceResponse) -> None:
+        if records is None:
+            self._held.append(HeldBatch(partition, records, answer, None))
+            return
+        header = only_batch(records, self._version)
+        if not header.is_transactional:
+            self._held.append(HeldBatch(partition, records, answer, None))
+            return
+        refusal = self._pending.refusal_by_request(partition)
+        if partition.is_internal:
+            # Kafka adds the partition to the transaction first, and refuses the batch afterwards.
+            raise refusal or KafkaError(E.INVALID_TOPIC_EXCEPTION)
+        if not header.has_producer_id:
+            # Kafka writes it without asking a coordinator; no marker could ever end that transaction.
+            raise refusal or RefusedRecords(E.INVALID_RECORD, "transactional records without a producer id")
+        self._held.append(HeldBatch(partition, records, answer, header))
+
+    def _verified(self, results: VerificationResults) -> None:
+        pending = self._pending
+        for partition, records, answer, _ in self._held:
+            result = results.get((partition.topic, partition.index))
+            if isinstance(result, KafkaError):
+                pending.refuse(answer, self._told(result), None)
+            else:
+                pending.write(partition, records, answer, result)
+        pending.one_done()
+
+    def _told(self, refusal: KafkaError) -> KafkaError:
+        code = ANSWERS[self._support].get(refusal.code, refusal.code)
+        # Clients show these texts to people, so they are Kafka's.
+        if code is not refusal.code:
+            text = "Unable to verify the partition has been added to the transaction. Underlying error: "
+            return NotVerified(code, text + refusal.code.name)
+        if code is E.INVALID_TXN_STATE:
+            return NotVerified(code, "Partition was not added to the transaction")
+        return refusal

@@ -1,0 +1,256 @@
+"""Which records a member is given: those given back, those in holes left by a fail-over, and new ones.
+
+    mode               new records                                      records given back
+    batch optimised    whole log batches, so MaxRecords may be          whole entries
+                       exceeded by less than one of them
+    record limit       never more than MaxRecords; the rest of the      never more than MaxRecords
+                       log batch stays available
+
+Records that were delivered often go out in ever smaller numbers, so that one that nobody can process is found.
+Source: docs/spec/share-groups.md#s3-6.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from operator import itemgetter
+from typing import NamedTuple
+
+from odradek.broker.shares.partition.in_flight import NO_DEADLINE, NOBODY, InFlight, Span, TrackedBatch
+from odradek.broker.shares.partition.limits import Limits
+from odradek.broker.shares.partition.tables import GRID, Event, RecordState
+
+LogBatches = Sequence[tuple[int, int]]
+_LAST = itemgetter(1)
+
+
+class AcquireMode(Enum):
+    BATCH_OPTIMIZED = 0
+    RECORD_LIMIT = 1
+
+
+class Acquisition(NamedTuple):
+    """What a member asks of one partition.
+
+    fetch_offset  where the log was read from
+    batch_size    offsets that one acquired range should have at least, where log batches allow it
+    """
+
+    member_id: str
+    fetch_offset: int
+    max_records: int
+    batch_size: int = 1
+    mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED
+
+
+class Acquired(NamedTuple):
+    """Offsets, both inclusive, that the member may process, and how often they were delivered, this time included."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+
+    @property
+    def record_count(self) -> int:
+        return self.last_offset - self.first_offset + 1
+
+
+def acquire(
+    flight: InFlight, wanted: Acquisition, log_batches: LogBatches, limits: Limits, deadline_ms: int
+) -> list[Acquired]:
+    if not log_batches or wanted.max_records <= 0:
+        return []
+    last_offset = log_batches[-1][1]
+    budget = min(wanted.max_records, limits.max_record_locks - flight.size)
+    if budget <= 0:  # full: only what was given back
+        if wanted.fetch_offset >= flight.next_offset:
+            return []
+        budget = min(wanted.max_records, flight.next_offset - wanted.fetch_offset)
+        last_offset = min(last_offset, flight.next_offset - 1)
+    turn = _Acquiring(flight, wanted, log_batches, limits, deadline_ms, budget)
+    turn.archive_vanished(log_batches[0][0] - 1)
+    turn.run(max(log_batches[0][0], flight.start_offset), last_offset)
+    return turn.acquired
+
+
+class _Acquiring:
+    """One acquisition; `budget` is how many more records it may take."""
+
+    def __init__(
+        self,
+        flight: InFlight,
+        wanted: Acquisition,
+        log_batches: LogBatches,
+        limits: Limits,
+        deadline_ms: int,
+        budget: int,
+    ) -> None:
+        self._flight = flight
+        self._wanted = wanted
+        self._log_batches = log_batches
+        self._limits = limits
+        self._deadline_ms = deadline_ms
+        self._budget = budget
+        self._has_record_limit = wanted.mode is AcquireMode.RECORD_LIMIT
+        self.acquired: list[Acquired] = []
+
+    def archive_vanished(self, last_offset: int) -> None:
+        """The log was read from the fetch offset on, and begins beyond it: compaction removed what lies between."""
+        flight, first_offset = self._flight, self._wanted.fetch_offset
+        for batch in flight.overlapping(first_offset, last_offset):
+            for span in batch.overlapping(first_offset, last_offset):
+                if span.is_available and GRID[span.state][Event.DATA_GONE] is RecordState.ARCHIVED:
+                    gone = (max(span.first_offset, first_offset), min(span.last_offset, last_offset))
+                    for part in batch.cut(*gone):
+                        flight.become(part, RecordState.ARCHIVED)
+
+    def run(self, first_offset: int, last_offset: int) -> None:
+        flight = self._flight
+        reached = first_offset  # below it everything read has been looked at
+        for batch in flight.overlapping(first_offset, last_offset):
+            if self._budget <= 0:
+                return
+            if flight.gap_start is not None and self._has_data(reached, batch.first_offset - 1):
+                self._acquire_new(reached, batch.first_offset - 1)
+                if self._budget <= 0:
+                    return
+            reached = max(reached, batch.last_offset + 1)
+            if self._is_throttled(batch, first_offset, last_offset):
+                if not self.acquired:
+                    self._acquire_few(batch, first_offset, last_offset)
+                return
+            self._acquire_again(batch, first_offset, last_offset)
+        if self._budget > 0 and reached <= last_offset:
+            self._acquire_new(reached, last_offset)
+
+    # What was given back.
+
+    def _available(self, batch: TrackedBatch, first_offset: int, last_offset: int) -> Iterator[Span]:
+        for span in batch.overlapping(first_offset, last_offset):
+            if span.is_available and GRID[span.state][Event.ACQUIRE] is RecordState.ACQUIRED:
+                yield span
+
+    def _is_throttled(self, batch: TrackedBatch, first_offset: int, last_offset: int) -> bool:
+        throttled_from = self._limits.throttled_from
+        return any(span.delivery_count >= throttled_from for span in self._available(batch, first_offset, last_offset))
+
+    def _acquire_again(self, batch: TrackedBatch, first_offset: int, last_offset: int) -> None:
+        for span in list(self._available(batch, first_offset, last_offset)):
+            first, last = max(span.first_offset, first_offset), min(span.last_offset, last_offset)
+            if self._has_record_limit:
+                if self._budget <= 0:
+                    return
+                last = min(last, first + self._budget - 1)
+            self._take(batch, first, last)
+
+    def _acquire_few(self, batch: TrackedBatch, first_offset: int, last_offset: int) -> None:
+        """From a batch that was given back often: at most a half, a quarter … of it, at last one record at a time."""
+        limits = self._limits
+        at_most = self._budget if self._has_record_limit else len(batch)
+        took_others = False
+        for span in list(self._available(batch, first_offset, last_offset)):
+            count = span.delivery_count
+            if count >= limits.throttled_from:
+                if took_others or (count == limits.last_attempt and self.acquired):
+                    return
+                few = 1 if count == limits.last_attempt else len(batch) >> (count - limits.throttled_from + 1)
+                at_most = min(at_most, max(1, few) - sum(each.record_count for each in self.acquired))
+            else:
+                took_others = True
+            first = max(span.first_offset, first_offset)
+            last = min(span.last_offset, last_offset, first + at_most - 1)
+            if last < first:
+                return
+            self._take(batch, first, last)
+            at_most -= last - first + 1
+
+    def _take(self, batch: TrackedBatch, first_offset: int, last_offset: int) -> None:
+        """Available offsets of one batch; neighbours that were delivered equally often are told as one range."""
+        for span in batch.cut(first_offset, last_offset):
+            span.state = RecordState.ACQUIRED
+            span.delivery_count += 1
+            span.member_id = self._wanted.member_id
+            span.lock_deadline_ms = self._deadline_ms
+            self._budget -= len(span)
+            taken = Acquired(span.first_offset, span.last_offset, span.delivery_count)
+            if self.acquired and batch.first_offset <= self.acquired[-1].first_offset:
+                before = self.acquired[-1]
+                if before.last_offset + 1 == taken.first_offset and before.delivery_count == taken.delivery_count:
+                    self.acquired[-1] = Acquired(before.first_offset, taken.last_offset, taken.delivery_count)
+                    continue
+            self.acquired.append(taken)
+
+    # What is new.
+
+    def _has_data(self, first_offset: int, last_offset: int) -> bool:
+        if first_offset > last_offset:
+            return False
+        at = bisect_left(self._log_batches, first_offset, key=_LAST)
+        return at < len(self._log_batches) and self._log_batches[at][0] <= last_offset
+
+    def _acquire_new(self, first_offset: int, last_offset: int) -> None:
+        """Offsets that are not tracked, holes left by compaction included."""
+        last = last_offset
+        if last - first_offset + 1 > self._budget:
+            last = first_offset + self._budget - 1
+            if self._has_record_limit:
+                rest_last = min(self._log_batch_end(last), last_offset)
+                self._track(first_offset, last, rest_last)
+                return
+            last = min(self._log_batch_end(last), last_offset)
+        if self._has_record_limit:
+            self._track(first_offset, last, last)
+            return
+        for first, piece_last in self._pieces(first_offset, last):
+            self._track(first, piece_last, piece_last)
+
+    def _pieces(self, first_offset: int, last_offset: int) -> Iterator[tuple[int, int]]:
+        """Cut where a log batch begins, as soon as there are `batch_size` offsets."""
+        batch_size = max(1, self._wanted.batch_size)
+        first = first_offset
+        for base_offset, _ in self._log_batches:
+            if base_offset > last_offset:
+                break
+            if base_offset - first >= batch_size:
+                yield first, base_offset - 1
+                first = base_offset
+        yield first, last_offset
+
+    def _track(self, first_offset: int, last_offset: int, rest_last_offset: int) -> None:
+        """The rest, if there is one, stays available."""
+        span = Span(first_offset, last_offset, RecordState.ACQUIRED, 1, self._wanted.member_id, self._deadline_ms)
+        spans = [span]
+        if rest_last_offset > last_offset:
+            spans.append(Span(last_offset + 1, rest_last_offset, RecordState.AVAILABLE, 0, NOBODY, NO_DEADLINE))
+            self._flight.found_available()
+        self._flight.add(TrackedBatch(spans))
+        self._budget -= len(span)
+        self.acquired.append(Acquired(first_offset, last_offset, 1))
+
+    def _log_batch_end(self, offset: int) -> int:
+        return self._log_batches[bisect_left(self._log_batches, offset, key=_LAST)][1]
+
+
+def archive_aborted(
+    flight: InFlight, acquired: Sequence[Acquired], aborted: Sequence[tuple[int, int]]
+) -> list[Acquired]:
+    """Take the offsets of aborted transactions, ascending and apart, out of what was just acquired."""
+    left: list[Acquired] = []
+    for each in acquired:
+        first = each.first_offset
+        for aborted_first, aborted_last in aborted:
+            gone_first, gone_last = max(aborted_first, first), min(aborted_last, each.last_offset)
+            if gone_first > gone_last:
+                continue
+            for batch in flight.overlapping(gone_first, gone_last):
+                for span in batch.cut(gone_first, gone_last):
+                    if GRID[span.state][Event.TXN_ABORTED] is RecordState.ARCHIVED and not span.in_transition:
+                        flight.become(span, RecordState.ARCHIVED)
+            if gone_first > first:
+                left.append(Acquired(first, gone_first - 1, each.delivery_count))
+            first = gone_last + 1
+        if first <= each.last_offset:
+            left.append(Acquired(first, each.last_offset, each.delivery_count))
+    return left

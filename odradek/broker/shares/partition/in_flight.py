@@ -1,0 +1,285 @@
+"""The records in flight of one share partition, kept as ranges: what is tracked, and where the window begins and ends.
+
+    start offset     first offset that is not finished; everything below it is done
+    next offset      first offset not considered yet; with nothing tracked it is the start offset
+
+A range acquired together is a `TrackedBatch` of one `Span`; spans are split where their offsets get different states,
+and never joined. So 500 records acquired and acknowledged together cost one batch and one span.
+Source: docs/spec/share-groups.md#s3-5, #s3-7, #s3-8.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import NamedTuple
+
+from odradek.broker.shares.partition.tables import TERMINAL, RecordState
+from odradek.broker.shares.staging import StagedTransaction
+
+NOBODY = ""
+NO_DEADLINE = 0
+
+
+class Staging(NamedTuple):
+    """How offsets were acknowledged in a transaction. ack_type: ACCEPT or REJECT; who did it, at which epoch."""
+
+    transaction: StagedTransaction
+    ack_type: int
+    member_id: str
+    member_epoch: int
+
+
+class Span:
+    """Neighbouring offsets, both ends included, that are alike in every respect.
+
+    member_id         who has acquired them; NOBODY unless they are ACQUIRED or TX_PENDING
+    lock_deadline_ms  when they are taken away from that member
+    in_transition     a state write that will change them has not been answered; until then nothing else may
+    is_overdue        the lock ran out during that write, or during the transaction in which they are staged
+    staging           the transaction; only while they are TX_PENDING, or on their way there
+    """
+
+    __slots__ = (
+        "delivery_count",
+        "first_offset",
+        "in_transition",
+        "is_overdue",
+        "last_offset",
+        "lock_deadline_ms",
+        "member_id",
+        "staging",
+        "state",
+    )
+
+    def __init__(
+        self,
+        first_offset: int,
+        last_offset: int,
+        state: RecordState,
+        delivery_count: int,
+        member_id: str = NOBODY,
+        lock_deadline_ms: int = NO_DEADLINE,
+    ) -> None:
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.state = state
+        self.delivery_count = delivery_count
+        self.member_id = member_id
+        self.lock_deadline_ms = lock_deadline_ms
+        self.in_transition = False
+        self.is_overdue = False
+        self.staging: Staging | None = None
+
+    def __len__(self) -> int:
+        return self.last_offset - self.first_offset + 1
+
+    @property
+    def is_finished(self) -> bool:
+        return self.state in TERMINAL and not self.in_transition
+
+    @property
+    def is_available(self) -> bool:
+        return self.state is RecordState.AVAILABLE and not self.in_transition
+
+    def split_before(self, offset: int) -> Span:
+        """Keeps what lies below `offset`, and returns the rest."""
+        rest = Span(offset, self.last_offset, self.state, self.delivery_count, self.member_id, self.lock_deadline_ms)
+        rest.in_transition = self.in_transition
+        rest.is_overdue = self.is_overdue
+        rest.staging = self.staging
+        self.last_offset = offset - 1
+        return rest
+
+
+class TrackedBatch:
+    """Offsets that were acquired, or loaded, together. Its spans cover it without a gap, but for finished ones below
+    the start offset, which are forgotten."""
+
+    __slots__ = ("first_offset", "last_offset", "spans")
+
+    def __init__(self, spans: list[Span]) -> None:
+        self.first_offset = spans[0].first_offset
+        self.last_offset = spans[-1].last_offset
+        self.spans = spans
+
+    def __len__(self) -> int:
+        return self.last_offset - self.first_offset + 1
+
+    def overlapping(self, first_offset: int, last_offset: int) -> list[Span]:
+        return [each for each in self.spans if each.first_offset <= last_offset and each.last_offset >= first_offset]
+
+    def cut(self, first_offset: int, last_offset: int) -> list[Span]:
+        """The spans that hold exactly these offsets, as far as the batch holds them."""
+        spans = self.spans
+        if len(spans) == 1 and first_offset <= spans[0].first_offset and last_offset >= spans[0].last_offset:
+            return spans
+        self._split_before(first_offset)
+        self._split_before(last_offset + 1)
+        return self.overlapping(first_offset, last_offset)
+
+    def _split_before(self, offset: int) -> None:
+        at = bisect_right(self.spans, offset, key=_FIRST_OFFSET) - 1
+        if at >= 0 and self.spans[at].first_offset < offset <= self.spans[at].last_offset:
+            self.spans.insert(at + 1, self.spans[at].split_before(offset))
+
+
+_FIRST_OFFSET = attrgetter("first_offset")
+
+
+class InFlight:
+    """What is tracked, in ascending order.
+
+    complete_count  the finished offsets at or above the start offset (KIP-1226)
+    gap_start       where offsets may still have to be read between what was loaded; None once none can be left:
+                    with the first acquisition beyond the loaded end the holes are known to hold no data
+    """
+
+    __slots__ = ("_maybe_available", "batches", "complete_count", "gap_start", "next_offset", "start_offset")
+
+    def __init__(self, start_offset: int) -> None:
+        self.start_offset = start_offset
+        self.next_offset = start_offset
+        self.batches: list[TrackedBatch] = []
+        self.complete_count = 0
+        self.gap_start: int | None = None
+        self._maybe_available = False  # False: nothing below the next offset is there to be acquired
+
+    # Looking.
+
+    @property
+    def size(self) -> int:
+        """Offsets in flight, finished ones behind an unfinished one included."""
+        return self.next_offset - self.start_offset if self.batches else 0
+
+    @property
+    def next_fetch_offset(self) -> int:
+        """Where the log is to be read for the next acquisition: the first offset that is available, or unexplored."""
+        if not self._maybe_available:
+            return self.next_offset
+        gap_start = self.gap_start
+        for batch in self.batches:
+            if gap_start is not None:
+                if batch.first_offset > gap_start:
+                    return max(gap_start, self.start_offset)
+                gap_start = max(gap_start, batch.last_offset + 1)
+            for span in batch.spans:
+                if span.is_available and span.last_offset >= self.start_offset:
+                    return max(span.first_offset, self.start_offset)
+        self._maybe_available = False
+        return self.next_offset
+
+    def floor(self, offset: int) -> int:
+        """Index of the last batch that begins at or before `offset`; -1 if there is none."""
+        return bisect_right(self.batches, offset, key=_FIRST_OFFSET) - 1
+
+    def overlapping(self, first_offset: int, last_offset: int) -> list[TrackedBatch]:
+        batches = self.batches
+        at = self.floor(first_offset)
+        begin = at if at >= 0 and batches[at].last_offset >= first_offset else at + 1
+        return batches[begin : self.floor(last_offset) + 1]
+
+    def spans(self) -> Iterator[Span]:
+        for batch in self.batches:
+            yield from batch.spans
+
+    # Changing.
+
+    def found_available(self) -> None:
+        self._maybe_available = True
+
+    def add(self, batch: TrackedBatch) -> None:
+        """Offsets that are new here: beyond the next offset, or in a hole between what was loaded."""
+        at = self.floor(batch.first_offset) + 1
+        is_first = at == 0 or self.batches[at - 1].last_offset < self.start_offset
+        self.batches.insert(at, batch)
+        if is_first and batch.first_offset > self.start_offset:
+            self.start_offset = batch.first_offset
+        if batch.last_offset >= self.next_offset:
+            self.next_offset = batch.last_offset + 1
+            self.gap_start = None
+        elif self.gap_start is not None:
+            self.gap_start = batch.last_offset + 1
+
+    def become(self, span: Span, state: RecordState) -> None:
+        """A change that needs no answer any more."""
+        span.state = state
+        span.in_transition = span.is_overdue = False
+        span.member_id = NOBODY
+        span.lock_deadline_ms = NO_DEADLINE
+        span.staging = None
+        if state in TERMINAL:
+            self.complete_count += self._length_from_start(span)
+        else:
+            self._maybe_available = True
+
+    def become_staged(self, span: Span) -> None:
+        """Member and lock stay, for the case that the transaction is aborted."""
+        span.state = RecordState.TX_PENDING
+        span.in_transition = span.is_overdue = False
+
+    def become_acquired_again(self, span: Span) -> None:
+        span.state = RecordState.ACQUIRED
+        span.in_transition = span.is_overdue = False
+        span.staging = None
+
+    def move_start_to(self, log_start_offset: int) -> None:
+        """Retention went past the start offset. Nothing is read below it any more; what members hold there is left to
+        them until they are done or late."""
+        if log_start_offset <= self.start_offset:
+            return
+        self.start_offset = log_start_offset
+        self.next_offset = max(self.next_offset, log_start_offset)
+        if self.gap_start is not None:
+            self.gap_start = max(self.gap_start, log_start_offset)
+        self.complete_count = sum(self._length_from_start(span) for span in self.spans() if span.is_finished)
+        self._forget_finished()
+
+    def advance(self) -> None:
+        """Move the start offset over what is finished, to the first offset that is not."""
+        start = self._first_unfinished()
+        if start > self.start_offset:
+            self.complete_count -= sum(
+                self._length_from_start(span)
+                for batch in self.overlapping(self.start_offset, start - 1)
+                for span in batch.overlapping(self.start_offset, start - 1)
+            )
+            self.start_offset = start
+        self._forget_finished()
+
+    def _length_from_start(self, span: Span) -> int:
+        return max(0, span.last_offset - max(span.first_offset, self.start_offset) + 1)
+
+    def _first_unfinished(self) -> int:
+        start, gap_start = self.start_offset, self.gap_start
+        reached = start
+        for batch in self.batches:
+            if batch.last_offset < start:
+                continue
+            if gap_start is not None and (batch.last_offset >= gap_start or batch.first_offset > reached):
+                return reached
+            for span in batch.spans:
+                if span.last_offset < start:
+                    continue
+                if not span.is_finished:
+                    return max(span.first_offset, start)
+                reached = span.last_offset + 1
+        return self.next_offset if gap_start is None else reached
+
+    def _forget_finished(self) -> None:
+        """Of what lies below the start offset only what members still hold stays tracked."""
+        start, batches = self.start_offset, self.batches
+        below = self.floor(start - 1) + 1
+        if below == 0:
+            return
+        kept = []
+        for batch in batches[:below]:
+            spans = batch.spans
+            if spans[0].last_offset < start:
+                spans = [each for each in spans if each.last_offset >= start or not each.is_finished]
+                batch.spans = spans
+            if spans:
+                kept.append(batch)
+        if len(kept) < below:
+            batches[:below] = kept

@@ -1,0 +1,301 @@
+"""One share partition on its leader: which members hold which records, delivery counts, and finished records.
+
+State: `SharePartition` owns the records in flight. Methods that finish or release records return a `StateWrite`; its
+changes are in transition until `written` or `write_failed` reports the share coordinator's answer. Nothing else may
+touch those records meanwhile. Nothing waits for the write of an expired lock: it is best effort.
+Source: docs/spec/share-groups.md#s3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from odradek.broker.shares.acknowledgements import Acknowledgement
+from odradek.broker.shares.partition.acquisition import Acquired, Acquisition, LogBatches, acquire, archive_aborted
+from odradek.broker.shares.partition.in_flight import InFlight, Span, TrackedBatch
+from odradek.broker.shares.partition.limits import Limits
+from odradek.broker.shares.partition.staged import StagedRecords, given_back
+from odradek.broker.shares.partition.tables import GRID, LOADED_STATES, Event, RecordState, Result
+from odradek.broker.shares.partition.writes import Change, StateWrite, complete_count, stored
+from odradek.broker.shares.staging import StagedRange
+from odradek.broker.shares.state_batch import StateBatch
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+NOT_FOUND = "The batch cannot be acknowledged. No acquired records were found at these offsets."
+NOT_ACQUIRED = "The batch cannot be acknowledged. The batch is not in the acquired state."
+NOT_OWNER = "Member is not the owner of batch record"
+FIRST_TOO_HIGH = "The first offset in request is past acquired records."
+LAST_TOO_HIGH = "The last offset in request is past acquired records."
+RENEW_DISABLED = "Renewing acquisition locks is disabled for this group."
+
+
+class SharePartition:
+    """`staged`: what waits for the end of a transaction (KIP-1289)."""
+
+    def __init__(
+        self, start_offset: int, batches: Iterable[StateBatch] = (), staged: Iterable[StagedRange] = ()
+    ) -> None:
+        """As it was stored; the start offset has been decided.
+
+        raises  KafkaError UNKNOWN_SERVER_ERROR if that is nothing that a leader has written
+        """
+        self._flight = InFlight(start_offset)
+        self._completing_count = 0  # offsets that are finished once a write is answered
+        self.earliest_deadline_ms: int | None = None  # when a lock may have run out; looked at by `expire_locks`
+        self.staged = StagedRecords(self._flight, self._note_deadline)
+        self._load(sorted(batches))
+        self.staged.load(staged)
+
+    def _load(self, batches: Sequence[StateBatch]) -> None:
+        flight = self._flight
+        reached = flight.start_offset
+        gap_start = None
+        for batch in batches:
+            state = LOADED_STATES.get(batch.delivery_state)
+            if state is None or batch.first_offset < reached or batch.last_offset < batch.first_offset:
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"The stored share state cannot be read: {batch}")
+            if batch.first_offset > reached and gap_start is None:
+                gap_start = reached
+            reached = batch.last_offset + 1
+            span = Span(batch.first_offset, batch.last_offset, RecordState.AVAILABLE, batch.delivery_count)
+            flight.batches.append(TrackedBatch([span]))
+            flight.become(span, state)
+        flight.next_offset = reached
+        if batches:
+            flight.gap_start = gap_start
+            flight.found_available()
+            flight.advance()
+
+    @property
+    def start_offset(self) -> int:
+        return self._flight.start_offset
+
+    @property
+    def next_fetch_offset(self) -> int:
+        return self._flight.next_fetch_offset
+
+    @property
+    def next_offset(self) -> int:
+        """The first offset that was never looked at."""
+        return self._flight.next_offset
+
+    @property
+    def in_flight_count(self) -> int:
+        return self._flight.size
+
+    @property
+    def delivery_complete_count(self) -> int:
+        return self._flight.complete_count
+
+    @property
+    def span_count(self) -> int:
+        """How many objects hold the records in flight."""
+        return sum(len(batch.spans) for batch in self._flight.batches)
+
+    def may_acquire(self, limits: Limits) -> bool:
+        """Whether it is worth reading the log: full, it has only records that were given back."""
+        flight = self._flight
+        return flight.size < limits.max_record_locks or flight.next_fetch_offset < flight.next_offset
+
+    # Delivering.
+
+    def acquire(
+        self,
+        wanted: Acquisition,
+        log_batches: LogBatches,
+        limits: Limits,
+        now_ms: int,
+        aborted: Sequence[tuple[int, int]] = (),
+    ) -> list[Acquired]:
+        """Give records to a member.
+
+        log_batches  what was read from `next_fetch_offset` on: (first offset, last offset) of each batch, ascending
+        aborted      offsets, both inclusive, that a read_committed group must not see
+        returns      ascending; empty if there is nothing to be had
+        """
+        acquired = acquire(self._flight, wanted, log_batches, limits, now_ms + limits.lock_duration_ms)
+        if acquired and aborted:
+            acquired = archive_aborted(self._flight, acquired, aborted)
+        if acquired:
+            self._note_deadline(now_ms + limits.lock_duration_ms)
+        return acquired
+
+    def log_start_moved(self, log_start_offset: int) -> None:
+        """Retention removed records; nothing is written now. Also stands for OFFSET_OUT_OF_RANGE from the log."""
+        flight = self._flight
+        for batch in flight.overlapping(flight.start_offset, log_start_offset - 1):
+            for span in batch.overlapping(batch.first_offset, log_start_offset - 1):
+                if span.is_available and GRID[span.state][Event.DATA_GONE] is RecordState.ARCHIVED:
+                    for gone in batch.cut(span.first_offset, min(span.last_offset, log_start_offset - 1)):
+                        flight.become(gone, RecordState.ARCHIVED)
+        flight.move_start_to(log_start_offset)
+
+    # Acknowledging.
+
+    def acknowledge(
+        self, member_id: str, acknowledgements: Sequence[Acknowledgement], limits: Limits, now_ms: int
+    ) -> StateWrite | None:
+        """All of them, or none: the first that does not fit undoes the others, but for locks already renewed.
+
+        returns  what is to be stored before the member is told; None where nothing changes
+        raises   KafkaError INVALID_RECORD_STATE, INVALID_REQUEST
+        """
+        changes: list[Change] = []
+        try:
+            for each in acknowledgements:
+                self._begin(member_id, each, limits, now_ms, changes)
+        except KafkaError:
+            for change in changes:
+                change.span.in_transition = False
+            raise
+        return self._write(changes)
+
+    def release(self, member_id: str, limits: Limits) -> StateWrite | None:
+        """The member's share session ended: all that it holds goes back, once that is stored."""
+        changes = []
+        self.staged.owner_is_gone(member_id)
+        for span in self._held(lambda span: span.member_id == member_id):
+            assert GRID[span.state][Event.SESSION_ENDED] is Result.RETRY
+            changes.append(self._in_transition(span, self._given_back(span, limits)))
+        return self._write(changes)
+
+    def written(self, write: StateWrite) -> None:
+        self._completing_count -= complete_count(write.changes)
+        for span, state in write.changes:
+            if state is RecordState.TX_PENDING:
+                self._flight.become_staged(span)
+                self._note_deadline(span.lock_deadline_ms)
+            else:
+                self._flight.become(span, state)
+        self._flight.advance()
+
+    def write_failed(self, write: StateWrite, limits: Limits) -> None:
+        """The records are where they were; those whose locks ran out meanwhile are given back."""
+        self._completing_count -= complete_count(write.changes)
+        for span, _ in write.changes:
+            span.in_transition = False
+            span.staging = None
+            if span.is_overdue:
+                self._flight.become(span, self._given_back(span, limits))
+        self._flight.advance()
+
+    # Time.
+
+    def expire_locks(self, limits: Limits, now_ms: int) -> StateWrite | None:
+        """Take back what was held for too long. Stands whatever becomes of the write."""
+        self.earliest_deadline_ms = None
+        overdue = []
+        for span in self._flight.spans():
+            if span.state is RecordState.ACQUIRED and not span.is_overdue:
+                if span.lock_deadline_ms > now_ms:
+                    self._note_deadline(span.lock_deadline_ms)
+                elif span.in_transition:
+                    span.is_overdue = True
+                else:
+                    overdue.append(span)
+        self.staged.find_overdue(now_ms)
+        if not overdue:
+            return None
+        ended = self._held(lambda span: span.lock_deadline_ms <= now_ms)
+        for span in ended:
+            assert GRID[span.state][Event.LOCK_EXPIRED] is Result.RETRY
+            self._flight.become(span, self._given_back(span, limits))
+        batches = stored((span, span.state) for span in ended)
+        start_offset = self._flight.start_offset
+        all_complete = self._flight.complete_count + self._completing_count
+        self._flight.advance()
+        return StateWrite(start_offset, all_complete, batches)
+
+    # Within.
+
+    def _begin(
+        self, member_id: str, acknowledgement: Acknowledgement, limits: Limits, now_ms: int, changes: list[Change]
+    ) -> None:
+        flight = self._flight
+        first, last, _ = acknowledgement
+        start = flight.start_offset
+        if last < start:
+            return  # done long ago, or removed by retention
+        self._check_bounds(first, last)
+        for run_first, run_last, event in acknowledgement.runs():
+            run_first = max(run_first, start)
+            if run_first > run_last:
+                continue
+            for batch in flight.overlapping(run_first, run_last):
+                self._change(batch, run_first, run_last, event, member_id, limits, now_ms, changes)
+
+    def _check_bounds(self, first: int, last: int) -> None:
+        flight = self._flight
+        start_is_inside = first < flight.start_offset
+        at = flight.floor(flight.start_offset if start_is_inside else first)
+        if at < 0:
+            if start_is_inside and not flight.batches:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, LAST_TOO_HIGH)
+            raise KafkaError(ErrorCode.INVALID_RECORD_STATE, NOT_FOUND)
+        reached = flight.batches[flight.floor(last)].last_offset
+        if reached < first:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, FIRST_TOO_HIGH)
+        if reached < last:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, LAST_TOO_HIGH)
+
+    def _change(
+        self,
+        batch: TrackedBatch,
+        first: int,
+        last: int,
+        event: Event,
+        member_id: str,
+        limits: Limits,
+        now_ms: int,
+        changes: list[Change],
+    ) -> None:
+        for span in batch.overlapping(first, last):
+            if isinstance(GRID[span.state][event], ErrorCode) or span.in_transition:
+                raise KafkaError(ErrorCode.INVALID_RECORD_STATE, NOT_ACQUIRED)
+            if span.member_id != member_id:
+                raise KafkaError(ErrorCode.INVALID_RECORD_STATE, NOT_OWNER)
+            if event is Event.RENEW and not limits.renew_enabled:
+                raise KafkaError(ErrorCode.INVALID_RECORD_STATE, RENEW_DISABLED)
+        for span in batch.cut(first, last):
+            match GRID[span.state][event]:
+                case Result.EXTEND:
+                    span.lock_deadline_ms = now_ms + limits.lock_duration_ms
+                    self._note_deadline(span.lock_deadline_ms)
+                case Result.RETRY:
+                    changes.append(self._in_transition(span, self._given_back(span, limits)))
+                case RecordState() as state:
+                    changes.append(self._in_transition(span, state))
+
+    def _in_transition(self, span: Span, state: RecordState) -> Change:
+        span.in_transition = True
+        return Change(span, state)
+
+    def _given_back(self, span: Span, limits: Limits) -> RecordState:
+        """To be delivered again, unless it was often enough, or is below what is read."""
+        return given_back(self._flight, span, limits)
+
+    def _held(self, is_meant: Callable[[Span], bool]) -> list[Span]:
+        """What members hold and no write is about to change; cut at the start offset, below which nothing goes back."""
+        start = self._flight.start_offset
+        found = []
+        for batch in self._flight.batches:
+            for span in list(batch.spans):
+                if span.state is RecordState.ACQUIRED and not span.in_transition and is_meant(span):
+                    first, last = span.first_offset, span.last_offset
+                    if first < start <= last:
+                        found += batch.cut(first, start - 1) + batch.cut(start, last)
+                    else:
+                        found.append(span)
+        return found
+
+    def _note_deadline(self, deadline_ms: int) -> None:
+        if self.earliest_deadline_ms is None or deadline_ms < self.earliest_deadline_ms:
+            self.earliest_deadline_ms = deadline_ms
+
+    def _write(self, changes: Sequence[Change]) -> StateWrite | None:
+        if not changes:
+            return None
+        flight = self._flight
+        self._completing_count += complete_count(changes)
+        all_complete = flight.complete_count + self._completing_count
+        return StateWrite(flight.start_offset, all_complete, stored(changes), tuple(changes))

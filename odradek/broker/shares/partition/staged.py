@@ -1,0 +1,362 @@
+"""The records of a share partition whose acknowledgement is staged in a transaction: TX_PENDING (KIP-1289).
+
+A request is checked in every partition that it names before anything changes in any (`check`, then `stage`). A marker
+ends them (`end`). Their locks go on: one that runs out makes its transaction overdue, and the shell has that aborted
+first.
+Source: docs/spec/share-groups.md#s5-5, #s5-6, #s5-8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from odradek.broker.shares.acknowledgements import Acknowledgement
+from odradek.broker.shares.partition.in_flight import NOBODY, InFlight, Span, Staging, TrackedBatch
+from odradek.broker.shares.partition.limits import Limits
+from odradek.broker.shares.partition.tables import GRID, LOADED_STATES, TERMINAL, Event, RecordState, Result
+from odradek.broker.shares.partition.writes import Change, StateWrite, stored
+from odradek.broker.shares.staging import (
+    ACCEPT,
+    REJECT,
+    Ending,
+    Resolution,
+    ResolvedRange,
+    StagedRange,
+    StagedTransaction,
+    resolution_by,
+)
+from odradek.broker.shares.state_batch import StateBatch
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+NOT_TRACKED = "The acknowledgement cannot be staged. No acquired records were found at these offsets."
+FINISHED = "The acknowledgement cannot be staged. The records are below the start offset of the share partition."
+PAST_THE_END = "The offsets in the request are past the acquired records."
+NOT_ACQUIRED = "The acknowledgement cannot be staged. The records are not in the acquired state."
+NOT_OWNER = "The acknowledgement cannot be staged. The member does not own the records."
+EXPIRED = "The acknowledgement cannot be staged. The acquisition lock has expired."
+
+STAGED_TYPES = {Event.ACCEPT: ACCEPT, Event.REJECT: REJECT}
+
+
+def given_back(flight: InFlight, span: Span, limits: Limits) -> RecordState:
+    """To be delivered again, unless it was often enough, or is below what is read."""
+    if span.delivery_count >= limits.delivery_count_limit or span.last_offset < flight.start_offset:
+        return RecordState.ARCHIVED
+    return RecordState.AVAILABLE
+
+
+class StagedRecords:
+    """
+    lock_expired_count  offsets that left TX_PENDING because their lock ran out
+    overdue             transactions that the shell has still to ask about: their locks ran out
+    """
+
+    def __init__(self, flight: InFlight, note_deadline: Callable[[int], None]) -> None:
+        self._flight = flight
+        self._note_deadline = note_deadline
+        self._missed: list[Ending] = []  # markers that came before the write of what they end was answered
+        self.lock_expired_count = 0
+        self.overdue: set[StagedTransaction] = set()
+
+    @property
+    def record_count(self) -> int:
+        return sum(len(span) for span in self._flight.spans() if span.state is RecordState.TX_PENDING)
+
+    @property
+    def staged_count(self) -> int:
+        return sum(len(span) for span in self._flight.spans() if span.staging is not None)
+
+    def load(self, ranges: Iterable[StagedRange]) -> None:
+        """As they were stored; what a marker has ended is not among them."""
+        flight = self._flight
+        for one in ranges:
+            for batch in flight.overlapping(one.first_offset, one.last_offset):
+                for span in batch.cut(one.first_offset, one.last_offset):
+                    if span.state is not RecordState.AVAILABLE:
+                        continue
+                    span.staging = Staging(one.transaction, one.ack_type, one.member_id, one.member_epoch)
+                    span.member_id = one.member_id
+                    span.lock_deadline_ms = one.lock_deadline_ms
+                    flight.become_staged(span)
+                    self._note_deadline(one.lock_deadline_ms)
+
+    # Staging.
+
+    def check(
+        self, member_id: str, acknowledgements: Sequence[Acknowledgement], transaction: StagedTransaction, now_ms: int
+    ) -> None:
+        """Raises KafkaError INVALID_RECORD_STATE, INVALID_REQUEST unless all of it can be staged, or is already."""
+        for each in acknowledgements:
+            self._check_bounds(each.first_offset, each.last_offset)
+            for first, last, event in each.runs():
+                reached = first
+                for span in self._spans(first, last):
+                    if span.first_offset > reached:
+                        break
+                    self._check(span, first, event, member_id, transaction, now_ms)
+                    reached = span.last_offset + 1
+                if reached <= last:
+                    raise KafkaError(ErrorCode.INVALID_RECORD_STATE, NOT_TRACKED)
+
+    def stage(
+        self,
+        member_id: str,
+        member_epoch: int,
+        acknowledgements: Sequence[Acknowledgement],
+        transaction: StagedTransaction,
+    ) -> StateWrite | None:
+        """What `check` has accepted, in the same turn. None where nothing is left to be staged."""
+        flight = self._flight
+        changes: list[Change] = []
+        for each in acknowledgements:
+            for run_first, last, event in each.runs():
+                first = max(run_first, flight.start_offset)  # below it nothing is read again (#s5-5 G2)
+                if first > last:
+                    continue
+                for batch in flight.overlapping(first, last):
+                    for span in batch.cut(first, last):
+                        if GRID[span.state][Event.STAGE] is RecordState.TX_PENDING:
+                            span.in_transition = True
+                            span.staging = Staging(transaction, STAGED_TYPES[event], member_id, member_epoch)
+                            changes.append(Change(span, RecordState.TX_PENDING))
+        if not changes:
+            return None
+        return self._write(changes, staged=tuple(_staged_range(span) for span, _ in changes))
+
+    def undo(self, write: StateWrite, limits: Limits, now_ms: int) -> StateWrite:
+        """It was stored, but the request failed elsewhere: everything as before, and the store is told."""
+        resolved = tuple(ResolvedRange.of(each, Resolution.ABORTED, now_ms) for each in write.staged)
+        overdue = []
+        for span, _ in write.changes:
+            if span.is_overdue:
+                state = given_back(self._flight, span, limits)
+                self._flight.become(span, state)
+                overdue.append((span, state))
+            else:
+                self._flight.become_acquired_again(span)
+                self._note_deadline(span.lock_deadline_ms)
+        self._missed.clear()
+        self._flight.advance()
+        return self._write((), stored(overdue), resolved=resolved)
+
+    # The end of a transaction.
+
+    def end(self, ending: Ending, has_session: Callable[[str], bool], limits: Limits, now_ms: int) -> StateWrite | None:
+        """A marker ended a transaction, and what it did is stored.
+
+        has_session  whether this member still fetches this partition here
+        returns      what is to be stored in addition, best effort: records that were delivered often enough
+        """
+        ended: list[tuple[Span, Resolution]] = []
+        for batch in self._flight.batches:
+            for span in list(batch.spans):
+                if span.staging is None:
+                    continue
+                txn = span.staging.transaction
+                resolution = resolution_by(ending, txn.producer_id, txn.producer_epoch)
+                if resolution is None:
+                    continue
+                if span.in_transition:
+                    if ending not in self._missed:
+                        self._missed.append(ending)
+                else:
+                    ended += [(part, resolution) for part in self._cut_at_start(batch, span)]
+        archived = []
+        for span, resolution in ended:
+            if span.is_overdue and resolution is Resolution.ABORTED:
+                self.lock_expired_count += len(span)
+            archived += self._resolve(span, resolution, has_session, limits, now_ms)
+        return self._after(archived)
+
+    def end_missed(self, has_session: Callable[[str], bool], limits: Limits, now_ms: int) -> list[StateWrite]:
+        """What was staged is stored now; its transaction may have ended meanwhile."""
+        missed, self._missed = self._missed, []
+        writes = [self.end(each, has_session, limits, now_ms) for each in missed]
+        return [each for each in writes if each is not None]
+
+    def owner_is_gone(self, member_id: str) -> None:
+        """Its session ended. What it staged stays, and does not come back to it."""
+        for span in self._flight.spans():
+            if span.member_id == member_id and span.staging is not None and not span.in_transition:
+                span.member_id = NOBODY
+
+    # Locks that run out.
+
+    def find_overdue(self, now_ms: int) -> None:
+        for span in self._flight.spans():
+            if span.state is not RecordState.TX_PENDING or span.is_overdue:
+                continue
+            assert GRID[span.state][Event.LOCK_EXPIRED] is Result.END_TRANSACTION
+            assert span.staging is not None
+            if span.lock_deadline_ms > now_ms:
+                self._note_deadline(span.lock_deadline_ms)
+            else:
+                span.is_overdue = True
+                self.overdue.add(span.staging.transaction)
+
+    def ended_by(self, ending: Ending) -> set[StagedTransaction]:
+        return {
+            span.staging.transaction
+            for span in self._flight.spans()
+            if span.state is RecordState.TX_PENDING
+            and span.staging is not None
+            and resolution_by(ending, span.staging.transaction.producer_id, span.staging.transaction.producer_epoch)
+        }
+
+    def holds(self, transaction: StagedTransaction) -> bool:
+        return any(True for _ in self._of(transaction))
+
+    def release(self, transaction: StagedTransaction, limits: Limits, now_ms: int) -> StateWrite | None:
+        """Nobody can say what has become of the transaction: what is overdue goes back."""
+        released = []
+        for batch, each in list(self._of(transaction)):
+            if not each.is_overdue:
+                continue
+            for span in self._cut_at_start(batch, each):
+                range_ = _staged_range(span)
+                state = given_back(self._flight, span, limits)
+                self._flight.become(span, state)
+                self.lock_expired_count += len(span)
+                released.append((span, state, ResolvedRange.of(range_, Resolution.LOCK_EXPIRED, now_ms)))
+        if not released:
+            return None
+        batches = stored((span, state) for span, state, _ in released)
+        write = self._write((), batches, resolved=tuple(each for _, _, each in released))
+        self._flight.advance()
+        return write
+
+    def adopt(
+        self,
+        transaction: StagedTransaction,
+        batches: Sequence[StateBatch],
+        ranges: Sequence[StagedRange],
+        limits: Limits,
+    ) -> None:
+        """The transaction is over, and its marker did not reach us: what is staged no longer is as it was stored."""
+        for batch, each in list(self._of(transaction)):
+            for span in self._cut_at_start(batch, each):
+                if any(one.first_offset <= span.last_offset and one.last_offset >= span.first_offset for one in ranges):
+                    continue
+                state = _stored_state(span, batches)
+                if state not in TERMINAL:
+                    state = given_back(self._flight, span, limits)
+                    self.lock_expired_count += len(span) if span.is_overdue else 0
+                self._flight.become(span, state)
+        self._flight.advance()
+
+    # Within.
+
+    def _spans(self, first: int, last: int) -> Iterator[Span]:
+        for batch in self._flight.overlapping(first, last):
+            yield from batch.overlapping(first, last)
+
+    def _of(self, transaction: StagedTransaction) -> Iterator[tuple[TrackedBatch, Span]]:
+        for batch in self._flight.batches:
+            for span in batch.spans:
+                if (
+                    span.state is RecordState.TX_PENDING
+                    and span.staging is not None
+                    and span.staging.transaction == transaction
+                ):
+                    yield batch, span
+
+    def _check_bounds(self, first: int, last: int) -> None:
+        flight = self._flight
+        if flight.floor(first) < 0:
+            raise KafkaError(ErrorCode.INVALID_RECORD_STATE, NOT_TRACKED)
+        if flight.batches[flight.floor(last)].last_offset < last:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, PAST_THE_END)
+
+    def _check(
+        self, span: Span, first: int, event: Event, member_id: str, transaction: StagedTransaction, now_ms: int
+    ) -> None:
+        if span.staging is not None and not span.in_transition:
+            staging = span.staging
+            if (staging.transaction, staging.ack_type, staging.member_id) == (
+                transaction,
+                STAGED_TYPES[event],
+                member_id,
+            ):
+                return  # the answer to the first request got lost
+        is_below = max(first, span.first_offset) < self._flight.start_offset
+        if GRID[span.state][Event.STAGE] is not RecordState.TX_PENDING or span.in_transition:
+            raise KafkaError(ErrorCode.INVALID_RECORD_STATE, FINISHED if is_below else NOT_ACQUIRED)
+        if span.member_id != member_id:
+            raise KafkaError(ErrorCode.INVALID_RECORD_STATE, NOT_OWNER)
+        if span.lock_deadline_ms <= now_ms and not is_below:
+            raise KafkaError(ErrorCode.INVALID_RECORD_STATE, EXPIRED)
+
+    def _resolve(
+        self, span: Span, resolution: Resolution, has_session: Callable[[str], bool], limits: Limits, now_ms: int
+    ) -> list[tuple[Span, RecordState]]:
+        """What has to be stored in addition."""
+        flight, staging = self._flight, span.staging
+        assert staging is not None
+        if resolution is Resolution.COMMITTED:
+            assert GRID[span.state][Event.COMMIT_MARKER] is Result.APPLY
+            flight.become(span, RecordState.ACKNOWLEDGED if staging.ack_type == ACCEPT else RecordState.ARCHIVED)
+            return []
+        assert GRID[span.state][Event.ABORT_MARKER] is Result.RETURN
+        has_owner = span.member_id != NOBODY and has_session(span.member_id)
+        if has_owner and span.lock_deadline_ms > now_ms and span.first_offset >= flight.start_offset:
+            flight.become_acquired_again(span)
+            self._note_deadline(span.lock_deadline_ms)
+            return []
+        state = given_back(flight, span, limits)
+        flight.become(span, state)
+        return [(span, state)] if state is RecordState.ARCHIVED else []
+
+    def _cut_at_start(self, batch: TrackedBatch, span: Span) -> list[Span]:
+        start, first, last = self._flight.start_offset, span.first_offset, span.last_offset
+        if first < start <= last:
+            return batch.cut(first, start - 1) + batch.cut(start, last)
+        return [span]
+
+    def _after(self, archived: Sequence[tuple[Span, RecordState]]) -> StateWrite | None:
+        write = self._write((), stored(archived)) if archived else None
+        self._flight.advance()
+        return write
+
+    def _write(
+        self,
+        changes: Sequence[Change],
+        batches: tuple[StateBatch, ...] | None = None,
+        *,
+        staged: tuple[StagedRange, ...] = (),
+        resolved: tuple[ResolvedRange, ...] = (),
+    ) -> StateWrite:
+        flight = self._flight
+        return StateWrite(
+            flight.start_offset,
+            flight.complete_count,
+            stored(changes) if batches is None else batches,
+            tuple(changes),
+            staged,
+            resolved,
+        )
+
+
+def _staged_range(span: Span) -> StagedRange:
+    staging = span.staging
+    assert staging is not None
+    transactional_id, producer_id, producer_epoch = staging.transaction
+    return StagedRange(
+        span.first_offset,
+        span.last_offset,
+        producer_id,
+        producer_epoch,
+        staging.ack_type,
+        span.delivery_count,
+        staging.member_id,
+        staging.member_epoch,
+        span.lock_deadline_ms,
+        transactional_id,
+    )
+
+
+def _stored_state(span: Span, batches: Sequence[StateBatch]) -> RecordState:
+    """Below the start offset nothing is stored: done."""
+    for each in batches:
+        if each.first_offset <= span.first_offset <= each.last_offset:
+            return LOADED_STATES.get(each.delivery_state, RecordState.AVAILABLE)
+    return RecordState.ACKNOWLEDGED

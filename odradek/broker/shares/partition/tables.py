@@ -1,0 +1,89 @@
+"""The states of a shared record, and what each event does to it in each state. The grid is the code.
+
+TX_PENDING is that of KIP-1289: an acknowledgement waits for the end of a transaction.
+Source: docs/spec/share-groups.md#s3-2, #s5-8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+
+from odradek.protocol.errors import ErrorCode
+
+
+class RecordState(Enum):
+    """The values are bytes on the wire and on disk; ACQUIRED and TX_PENDING are in memory only: to old readers, a
+    stored 5 would be nothing that a leader has written."""
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVED = 4
+    TX_PENDING = 5
+
+    __hash__ = object.__hash__  # Enum's own hashes the name, in Python; each acknowledgement asks the grid
+
+
+S = RecordState
+TERMINAL = frozenset({S.ACKNOWLEDGED, S.ARCHIVED})
+
+# What a leader may find stored. 3 is ARCHIVING: a later Kafka was about to copy the record to a dead-letter queue.
+LOADED_STATES: Mapping[int, RecordState] = {0: S.AVAILABLE, 2: S.ACKNOWLEDGED, 3: S.ARCHIVED, 4: S.ARCHIVED}
+
+
+class Event(Enum):
+    """What can happen to a record. Acknowledgements come from the member that acquired it."""
+
+    ACQUIRE = auto()
+    ACCEPT = auto()
+    RELEASE = auto()
+    REJECT = auto()
+    GAP = auto()  # there is no record for the application at this offset
+    RENEW = auto()
+    LOCK_EXPIRED = auto()
+    SESSION_ENDED = auto()  # closed, or its connection was lost
+    DATA_GONE = auto()  # retention moved the log start past it, or compaction removed it
+    TXN_ABORTED = auto()  # found to be part of an aborted transaction by a read_committed group
+    STAGE = auto()  # accepted or rejected in a transaction of the member's producer
+    COMMIT_MARKER = auto()  # of the transaction in which it is staged
+    ABORT_MARKER = auto()
+
+    __hash__ = object.__hash__
+
+
+class Result(Enum):
+    """What is done where no new state is named."""
+
+    LEAVE = auto()
+    RETRY = auto()  # AVAILABLE; ARCHIVED when the delivery count is used up or the offset lies below the start offset
+    EXTEND = auto()  # ACQUIRED as before, and the lock lasts its full duration from now
+    APPLY = auto()  # ACKNOWLEDGED or ARCHIVED, as was staged
+    RETURN = auto()  # ACQUIRED as before while the member has its session and its lock, else RETRY
+    END_TRANSACTION = auto()  # stays until its transaction has been aborted, or was decided otherwise
+
+
+Cell = RecordState | Result | ErrorCode
+LEAVE, RETRY, EXTEND = Result.LEAVE, Result.RETRY, Result.EXTEND
+APPLY, RETURN, END_TXN = Result.APPLY, Result.RETURN, Result.END_TRANSACTION
+WRONG = ErrorCode.INVALID_RECORD_STATE
+
+# fmt: off
+_EVENTS = (
+    Event.ACQUIRE, Event.ACCEPT, Event.RELEASE, Event.REJECT, Event.GAP, Event.RENEW,
+    Event.LOCK_EXPIRED, Event.SESSION_ENDED, Event.DATA_GONE, Event.TXN_ABORTED,
+    Event.STAGE, Event.COMMIT_MARKER, Event.ABORT_MARKER,
+)
+TAKEN, DONE, GONE, STAGED = S.ACQUIRED, S.ACKNOWLEDGED, S.ARCHIVED, S.TX_PENDING
+_ROWS: Mapping[RecordState, tuple[Cell, ...]] = {
+    #                acquire accept release reject gap    renew   expired  ended  gone   aborted stage   commit abort
+    S.AVAILABLE:    (TAKEN,  WRONG, WRONG,  WRONG, WRONG, WRONG,  LEAVE,   LEAVE, GONE,  LEAVE,  WRONG,  LEAVE, LEAVE),
+    S.ACQUIRED:     (LEAVE,  DONE,  RETRY,  GONE,  GONE,  EXTEND, RETRY,   RETRY, LEAVE, GONE,   STAGED, LEAVE, LEAVE),
+    S.TX_PENDING:   (LEAVE,  WRONG, WRONG,  WRONG, WRONG, WRONG,  END_TXN, LEAVE, LEAVE, LEAVE,  WRONG,  APPLY, RETURN),
+    S.ACKNOWLEDGED: (LEAVE,  WRONG, WRONG,  WRONG, WRONG, WRONG,  LEAVE,   LEAVE, LEAVE, LEAVE,  WRONG,  LEAVE, LEAVE),
+    S.ARCHIVED:     (LEAVE,  WRONG, WRONG,  WRONG, WRONG, WRONG,  LEAVE,   LEAVE, LEAVE, LEAVE,  WRONG,  LEAVE, LEAVE),
+}
+# fmt: on
+GRID: Mapping[RecordState, Mapping[Event, Cell]] = {
+    state: dict(zip(_EVENTS, cells, strict=True)) for state, cells in _ROWS.items()
+}

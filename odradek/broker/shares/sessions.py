@@ -1,0 +1,149 @@
+"""Share sessions: the partitions that a member fetches from this broker, and the epoch that counts its requests.
+
+    epoch   ShareFetch                                     ShareAcknowledge
+    0       a new session; an existing one is replaced     refused
+    n > 0   the next request of the session                the next request of the session
+    -1      acknowledge, then end the session              acknowledge, then end the session
+
+The epoch advances before the work is done, so a request that fails in all its partitions has still used it. A request
+that is refused here has not. Source: docs/spec/share-groups.md#s1-10, #s1-12 F10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import NamedTuple
+
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.topic_partition import TopicIdPartition
+
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+MAX_EPOCH = 2**31 - 1
+
+
+class SessionKey(NamedTuple):
+    group_id: str
+    member_id: str
+
+
+class ShareSession:
+    """must_list: partitions that the next response names although there is nothing new: they have just been added, or
+    the last response named an error."""
+
+    __slots__ = ("connection", "epoch", "key", "must_list", "partitions")
+
+    def __init__(self, key: SessionKey, connection: Hashable) -> None:
+        self.key = key
+        self.connection = connection
+        self.epoch = INITIAL_EPOCH
+        self.partitions: dict[TopicIdPartition, None] = {}
+        self.must_list: set[TopicIdPartition] = set()
+
+    def in_turn(self) -> list[TopicIdPartition]:
+        """All its partitions, beginning with another one each time."""
+        partitions = list(self.partitions)
+        begin = self.epoch % len(partitions) if partitions else 0
+        return partitions[begin:] + partitions[:begin]
+
+    def takes_notice(self, partition: TopicIdPartition, *, has_news: bool, has_error: bool) -> bool:
+        """Whether a response names this partition, which is then done."""
+        listed = has_news or has_error or partition in self.must_list
+        if has_error:
+            self.must_list.add(partition)
+        elif listed:
+            self.must_list.discard(partition)
+        return listed
+
+    def _update(self, added: Iterable[TopicIdPartition], forgotten: Iterable[TopicIdPartition]) -> None:
+        for partition in added:
+            if partition not in self.partitions:
+                self.partitions[partition] = None
+                self.must_list.add(partition)
+        for partition in forgotten:
+            self.partitions.pop(partition, None)
+            self.must_list.discard(partition)
+
+    def _count(self) -> None:
+        self.epoch = 1 if self.epoch == MAX_EPOCH else self.epoch + 1
+
+
+class ShareSessions:
+    """State: all share sessions of this broker."""
+
+    def __init__(self, max_sessions: int) -> None:
+        self._max_sessions = max_sessions
+        self._sessions: dict[SessionKey, ShareSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def fetch(
+        self,
+        key: SessionKey,
+        epoch: int,
+        wanted: Sequence[TopicIdPartition],
+        forgotten: Iterable[TopicIdPartition],
+        connection: Hashable,
+    ) -> ShareSession:
+        """The session that a ShareFetch works for. One with the final epoch is left to be ended by the caller.
+
+        raises  SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED
+        """
+        if epoch == FINAL_EPOCH:
+            return self._require(key)
+        if epoch == INITIAL_EPOCH:
+            if key not in self._sessions and len(self._sessions) >= self._max_sessions:
+                raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
+            session = self._sessions[key] = ShareSession(key, connection)
+        else:
+            session = self._require_epoch(key, epoch)
+        session._update(wanted, forgotten)
+        session._count()
+        return session
+
+    def acknowledge(self, key: SessionKey, epoch: int) -> ShareSession:
+        """raises  SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH"""
+        if epoch == INITIAL_EPOCH:
+            raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+        if epoch == FINAL_EPOCH:
+            return self._require(key)
+        session = self._require_epoch(key, epoch)
+        session._count()
+        return session
+
+    def end(self, session: ShareSession) -> bool:
+        """False if it has been replaced or ended meanwhile."""
+        if self._sessions.get(session.key) is not session:
+            return False
+        del self._sessions[session.key]
+        return True
+
+    def is_open(self, session: ShareSession) -> bool:
+        return self._sessions.get(session.key) is session
+
+    def of_connection(self, connection: Hashable) -> list[ShareSession]:
+        return [session for session in self._sessions.values() if session.connection == connection]
+
+    def fetches(self, key: SessionKey, partition: TopicIdPartition) -> bool:
+        """Whether this member has a session with this partition in it."""
+        session = self._sessions.get(key)
+        return session is not None and partition in session.partitions
+
+    def has_group(self, group_id: str) -> bool:
+        return any(key.group_id == group_id for key in self._sessions)
+
+    def clear(self) -> None:
+        self._sessions.clear()
+
+    def _require(self, key: SessionKey) -> ShareSession:
+        session = self._sessions.get(key)
+        if session is None:
+            raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND)
+        return session
+
+    def _require_epoch(self, key: SessionKey, epoch: int) -> ShareSession:
+        session = self._require(key)
+        if session.epoch != epoch:
+            raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+        return session

@@ -1,0 +1,130 @@
+"""The records of `__share_group_state`, typed to bytes and back: docs/formats/share-group-state.md."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TypeVar
+
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.state.staged_forms import resolved_form, resolved_of, staged_form, staged_of
+from odradek.broker.shares.state.turn import Deletion, Snapshot, StateRecord, Update
+from odradek.broker.shares.state_batch import StateBatch
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.messages import share_snapshot_value, share_update_value
+from odradek.protocol.messages.share_snapshot_key import ShareSnapshotKey
+from odradek.protocol.messages.share_snapshot_value import ShareSnapshotValue
+from odradek.protocol.messages.share_update_key import ShareUpdateKey
+from odradek.protocol.messages.share_update_value import ShareUpdateValue
+
+SHORT = struct.Struct(">h")
+VERSION_BYTES = 2
+KEY_VERSION = VALUE_VERSION = 0
+SNAPSHOT, UPDATE = ShareSnapshotKey.API_KEY, ShareUpdateKey.API_KEY
+REMEMBERED = 1024  # keys: a share partition is written to again and again
+VALUE_PREFIX = SHORT.pack(VALUE_VERSION)
+
+
+def encode_record(record: StateRecord) -> tuple[bytes, bytes | None]:
+    match record:
+        case Deletion():
+            return _key(SNAPSHOT, record.key), None
+        case Snapshot():
+            snapshot = ShareSnapshotValue(
+                snapshot_epoch=record.snapshot_epoch,
+                state_epoch=record.state_epoch,
+                leader_epoch=record.leader_epoch,
+                start_offset=record.start_offset,
+                delivery_complete_count=record.delivery_complete_count,
+                create_timestamp=record.created_ms,
+                write_timestamp=record.written_ms,
+                state_batches=[_stored(share_snapshot_value.StateBatch, each) for each in record.batches],
+                txn_staged=[staged_form(share_snapshot_value.TxnStagedRange, each) for each in record.staged],
+            )
+            return _key(SNAPSHOT, record.key), VALUE_PREFIX + encode(snapshot, VALUE_VERSION)
+        case Update():
+            update = ShareUpdateValue(
+                snapshot_epoch=record.snapshot_epoch,
+                leader_epoch=record.leader_epoch,
+                start_offset=record.start_offset,
+                delivery_complete_count=record.delivery_complete_count,
+                state_batches=[_stored(share_update_value.StateBatch, each) for each in record.batches],
+                txn_staged=[staged_form(share_update_value.TxnStagedRange, each) for each in record.staged],
+                txn_resolved=[resolved_form(share_update_value.TxnResolvedRange, each) for each in record.resolved],
+            )
+            return _key(UPDATE, record.key), VALUE_PREFIX + encode(update, VALUE_VERSION)
+
+
+def decode_record(key: bytes | None, value: bytes | None) -> StateRecord | None:
+    """None for a type that we do not know (written by a later Kafka): as Kafka, passed over.
+
+    Raises MalformedMessage for anything else that is not as it should be.
+    """
+    if key is None or len(key) < VERSION_BYTES:
+        raise MalformedMessage("a record of __share_group_state without a type in its key")
+    kind = SHORT.unpack_from(key)[0]
+    if kind not in (SNAPSHOT, UPDATE):
+        return None
+    typed = decode(ShareSnapshotKey, KEY_VERSION, key, VERSION_BYTES)
+    share_partition = SharePartitionKey(typed.group_id, typed.topic_id, typed.partition)
+    if value is None:
+        return Deletion(share_partition) if kind == SNAPSHOT else None
+    if len(value) < VERSION_BYTES:
+        raise MalformedMessage("a value without a version in __share_group_state")
+    version = SHORT.unpack_from(value)[0]
+    if version != VALUE_VERSION:
+        raise MalformedMessage(f"a value of version {version} in __share_group_state")
+    if kind == SNAPSHOT:
+        snapshot = decode(ShareSnapshotValue, version, value, VERSION_BYTES)
+        return Snapshot(
+            share_partition,
+            snapshot.snapshot_epoch,
+            snapshot.state_epoch,
+            snapshot.leader_epoch,
+            snapshot.start_offset,
+            snapshot.delivery_complete_count,
+            snapshot.create_timestamp,
+            snapshot.write_timestamp,
+            _loaded(snapshot.state_batches),
+            staged_of(snapshot.txn_staged),
+        )
+    update = decode(ShareUpdateValue, version, value, VERSION_BYTES)
+    return Update(
+        share_partition,
+        update.snapshot_epoch,
+        update.leader_epoch,
+        update.start_offset,
+        update.delivery_complete_count,
+        _loaded(update.state_batches),
+        staged=staged_of(update.txn_staged),
+        resolved=resolved_of(update.txn_resolved),
+    )
+
+
+@lru_cache(REMEMBERED)
+def _key(kind: int, key: SharePartitionKey) -> bytes:
+    typed = ShareSnapshotKey(
+        group_id=key.group_id, topic_id=key.topic_id, partition=key.partition
+    )  # both types are alike
+    return SHORT.pack(kind) + encode(typed, KEY_VERSION)
+
+
+StoredBatch = share_snapshot_value.StateBatch | share_update_value.StateBatch
+B = TypeVar("B", share_snapshot_value.StateBatch, share_update_value.StateBatch)
+
+
+def _stored(form: type[B], batch: StateBatch) -> B:
+    return form(
+        first_offset=batch.first_offset,
+        last_offset=batch.last_offset,
+        delivery_state=batch.delivery_state,
+        delivery_count=batch.delivery_count,
+    )
+
+
+def _loaded(batches: Sequence[StoredBatch]) -> tuple[StateBatch, ...]:
+    return tuple(
+        StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count) for each in batches
+    )

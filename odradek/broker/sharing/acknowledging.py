@@ -1,0 +1,120 @@
+"""The acknowledgements of one ShareFetch or ShareAcknowledge: each partition has a result of its own.
+
+Source: docs/spec/share-groups.md#s1-11, rows 8 to 14, #s1-13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from odradek.broker.api.authorization import Operation, ResourceType
+from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.shares.acknowledgements import Acknowledgement, check
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.sessions import SessionKey
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.topic_partition import TopicIdPartition
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.metadata.image import PartitionImage
+    from odradek.broker.sharing.broker_view import ShareBroker
+
+
+class AcknowledgementBatch(Protocol):
+    @property
+    def first_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def acknowledge_types(self) -> list[int]: ...
+
+
+class AcknowledgedPartition(NamedTuple):
+    """What a request says of one partition; more than once, if it names the partition more than once."""
+
+    partition: TopicIdPartition
+    batches: Sequence[AcknowledgementBatch]
+
+
+class Result(NamedTuple):
+    """leader: whom to ask instead, where another leadership is the reason."""
+
+    code: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    leader: PartitionImage | None = None
+
+
+DONE = Result()
+
+
+def acknowledge(
+    named: Sequence[AcknowledgedPartition],
+    session: SessionKey,
+    *,
+    may_renew: bool,
+    context: RequestContext,
+    broker: ShareBroker,
+) -> dict[TopicIdPartition, Result | Deferred[Result]]:
+    """One result for each partition that is named, in the order of the request. What is named twice counts together."""
+    entries: dict[TopicIdPartition, list[Sequence[AcknowledgementBatch]]] = {}
+    for partition, batches in named:
+        entries.setdefault(partition, []).append(batches)
+    return {
+        partition: _acknowledge(partition, of_partition, session, may_renew, context, broker)
+        for partition, of_partition in entries.items()
+    }
+
+
+def _acknowledge(
+    partition: TopicIdPartition,
+    entries: Sequence[Sequence[AcknowledgementBatch]],
+    session: SessionKey,
+    may_renew: bool,
+    context: RequestContext,
+    broker: ShareBroker,
+) -> Result | Deferred[Result]:
+    try:
+        image = broker.metadata.image
+        topic = image.topics_by_id.get(partition.topic_id)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        acknowledgements = []
+        for batches in entries:
+            entry = [Acknowledgement(each.first_offset, each.last_offset, each.acknowledge_types) for each in batches]
+            check(entry, may_renew=may_renew)
+            acknowledgements += entry
+        context.require(Operation.READ, ResourceType.TOPIC, topic.name)
+        placed = topic.partitions[partition.partition] if 0 <= partition.partition < len(topic.partitions) else None
+        if placed is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if not acknowledgements:
+            return DONE
+        if placed.leader != broker.config.node_id:
+            return Result(ErrorCode.NOT_LEADER_OR_FOLLOWER, None, placed)
+        live = broker.shares.find(SharePartitionKey(session.group_id, *partition))
+        if live is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    except KafkaError as refusal:
+        return Result(refusal.code, refusal.message)
+    answer = live.acknowledge(session.member_id, acknowledgements)
+    if answer.is_done:
+        return _result(placed, answer)
+    result: Deferred[Result] = Deferred()
+    answer.when_done(partial(_resolve, result, placed))
+    return result
+
+
+def _resolve(result: Deferred[Result], placed: PartitionImage, answer: Deferred[bool]) -> None:
+    result.resolve(_result(placed, answer))
+
+
+def _result(placed: PartitionImage, answer: Deferred[bool]) -> Result:
+    try:
+        answer.outcome()
+    except KafkaError as error:
+        leader = placed if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER else None
+        return Result(error.code, error.message, leader)
+    return DONE

@@ -1,0 +1,102 @@
+"""The settings of one share group: its own, recorded as those of the resource GROUP, else the broker's.
+
+Read anew each time they are needed, so a change counts from the next decision. Source: docs/spec/share-groups.md#s2-6.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.configuration.resources import ConfigResourceType
+from odradek.broker.configuration.settings import InvalidSetting
+from odradek.broker.configuration.settings_table import BROKER_SETTINGS
+from odradek.broker.configuration.topic_settings import GROUP_SETTINGS
+from odradek.broker.shares.partition.limits import Limits
+
+if TYPE_CHECKING:
+    from odradek.broker.metadata.image import MetadataImage
+
+EARLIEST, LATEST = "earliest", "latest"
+BY_DURATION = "by_duration:"
+READ_COMMITTED = "read_committed"
+DURATION = re.compile(
+    r"(?P<sign>[-+]?)P(?:(?P<days>[-+]?\d+)D)?"
+    r"(?:T(?:(?P<hours>[-+]?\d+)H)?(?:(?P<minutes>[-+]?\d+)M)?(?:(?P<seconds>[-+]?\d+)(?:[.,](?P<fraction>\d{0,9}))?S)?)?",
+    re.IGNORECASE | re.ASCII,
+)
+NO_SETTINGS: Mapping[str, str] = {}
+
+
+class ShareGroupSettings:
+    def __init__(self, image: MetadataImage, broker_setting: Callable[[str], str | None]) -> None:
+        """broker_setting: the current value of a broker's setting, as it would stand in a file."""
+        self._image = image
+        self._broker_setting = broker_setting
+        self._broker_numbers: dict[str, int] = {}  # parsed; they can only be set in the broker's file
+        self._broker_limits: Limits | None = None
+
+    def limits(self, group_id: str) -> Limits:
+        if (ConfigResourceType.GROUP, group_id) in self._image.configs:
+            return self._limits(group_id)
+        if self._broker_limits is None:
+            self._broker_limits = self._limits(group_id)
+        return self._broker_limits
+
+    def _limits(self, group_id: str) -> Limits:
+        return Limits(
+            delivery_count_limit=self._number(group_id, "share.delivery.count.limit"),
+            max_record_locks=self._number(group_id, "share.partition.max.record.locks"),
+            lock_duration_ms=self.lock_duration_ms(group_id),
+            renew_enabled=bool(self._own(group_id, "share.renew.acknowledge.enable")),
+        )
+
+    def lock_duration_ms(self, group_id: str) -> int:
+        return self._number(group_id, "share.record.lock.duration.ms")
+
+    def is_read_committed(self, group_id: str) -> bool:
+        return bool(self._own(group_id, "share.isolation.level") == READ_COMMITTED)
+
+    def auto_offset_reset(self, group_id: str) -> str:
+        """`earliest`, `latest` or `by_duration:` and a duration."""
+        value = self._own(group_id, "share.auto.offset.reset")
+        assert isinstance(value, str)
+        return value
+
+    def _own(self, group_id: str, name: str) -> Any:
+        """The group's, else the default of the setting."""
+        setting = GROUP_SETTINGS[name]
+        text = self._image.configs.get((ConfigResourceType.GROUP, group_id), NO_SETTINGS).get(name)
+        if text is not None:
+            try:
+                return setting.parse(text)
+            except InvalidSetting:
+                pass  # recorded by a Kafka that allowed it
+        return setting.parse(setting.default)
+
+    def _number(self, group_id: str, name: str) -> int:
+        """The group's, else the broker's."""
+        own = self._image.configs.get((ConfigResourceType.GROUP, group_id))
+        if own is not None and name in own:
+            value = self._own(group_id, name)
+        else:
+            value = self._broker_numbers.get(name)
+            if value is None:
+                broker_name = f"group.{name}"
+                parsed = BROKER_SETTINGS[broker_name].parse(self._broker_setting(broker_name))
+                assert isinstance(parsed, int)
+                value = self._broker_numbers[name] = parsed
+        assert isinstance(value, int)
+        return value
+
+
+def duration_ms(reset: str) -> int:
+    """Of `by_duration:PnDTnHnMn.nS`."""
+    found = DURATION.fullmatch(reset[len(BY_DURATION) :])
+    if found is None:
+        raise ValueError(reset)
+    days, hours, minutes, seconds = (int(found[name] or 0) for name in ("days", "hours", "minutes", "seconds"))
+    millis = int(((found["fraction"] or "") + "000")[:3])
+    total = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000 + millis
+    return -total if found["sign"] == "-" else total

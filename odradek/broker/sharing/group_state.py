@@ -1,0 +1,116 @@
+"""Between group coordinator and share coordinator: the share state of a group's partitions, begun and deleted.
+
+first turn of the group → the share coordinator, once that is recorded → second turn of the group
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from odradek.broker.groups.share.member import Partitions, pairs_of
+from odradek.broker.groups.share.state import Pair, StateRequest, state_begun, state_deleted
+from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.gather import gather
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.groups.core import GroupCore
+    from odradek.broker.groups.outcome import Outcome
+    from odradek.broker.sharing.broker_view import ShareBroker
+
+log = logging.getLogger("odradek.shares")
+
+R = TypeVar("R")
+M = TypeVar("M")
+Refusals = Mapping[Pair, KafkaError]
+
+
+def begin(broker: ShareBroker, group_id: str, request: StateRequest) -> Refusals | Deferred[Refusals]:
+    """Have the state of these partitions begun, and note in the group which of them have one now."""
+    pairs = list(request.start_offsets)
+    asked = [
+        broker.shares.persister.initialize(
+            SharePartitionKey(group_id, *pair), request.state_epoch, request.start_offsets[pair]
+        )
+        for pair in pairs
+    ]
+
+    def begun(refusals: Refusals) -> Refusals:
+        succeeded = [pair for pair in pairs if pair not in refusals]
+        broker.shares.drop([SharePartitionKey(group_id, *pair) for pair in succeeded])
+        for pair, error in refusals.items():
+            log.warning("the share state of %s cannot be begun: %s", SharePartitionKey(group_id, *pair), error)
+        note(
+            broker,
+            group_id,
+            lambda core, now_ms: state_begun(core.registry, group_id, succeeded, list(refusals), now_ms),
+        )
+        return refusals
+
+    return _when_all_answered(pairs, asked, begun)
+
+
+def delete(broker: ShareBroker, group_id: str, partitions: Partitions) -> Refusals | Deferred[Refusals]:
+    """Have the state of these partitions deleted; topics of which nothing is left are noted in the group."""
+    pairs = pairs_of(partitions)
+    asked = [broker.shares.persister.delete(SharePartitionKey(group_id, *pair)) for pair in pairs]
+
+    def deleted(refusals: Refusals) -> Refusals:
+        broker.shares.drop([SharePartitionKey(group_id, *pair) for pair in pairs])
+        gone = partitions.keys() - {topic_id for topic_id, _ in refusals}
+        note(broker, group_id, lambda core, now_ms: state_deleted(core.registry, group_id, gone, now_ms))
+        return refusals
+
+    return _when_all_answered(pairs, asked, deleted)
+
+
+def note(broker: ShareBroker, group_id: str, decide: Callable[[GroupCore, int], Outcome[bool]]) -> None:
+    """The second turn. If it cannot be recorded, the first is as if interrupted, and its occasion comes again."""
+    try:
+        broker.groups.shard_for(group_id).submit(decide)
+    except KafkaError as error:
+        log.warning("the share state of group %s could not be noted: %s", group_id, error)
+
+
+def once_recorded(answer: R | Deferred[R], then: Callable[[R], M | Deferred[M]]) -> M | Deferred[M]:
+    """`then` of a turn's answer, when it is durable. Raises, or fails with, what the turn was refused with."""
+    if not isinstance(answer, Deferred):
+        return then(answer)
+    later: Deferred[M] = Deferred()
+
+    def recorded(told: Deferred[R]) -> None:
+        try:
+            result = then(told.outcome())  # type: ignore[arg-type]  # a turn always has an answer
+        except Exception as error:
+            later.fail(error)
+            return
+        if isinstance(result, Deferred):
+            result.when_done(passed_on)
+        else:
+            later.resolve(result)
+
+    def passed_on(result: Deferred[M]) -> None:
+        try:
+            later.resolve(result.outcome())
+        except Exception as error:
+            later.fail(error)
+
+    answer.when_done(recorded)
+    return later
+
+
+def _when_all_answered(
+    pairs: Sequence[Pair], asked: Sequence[Deferred[bool]], then: Callable[[Refusals], Refusals]
+) -> Refusals | Deferred[Refusals]:
+    def failed(index: int, error: KafkaError) -> bool | KafkaError:
+        return error
+
+    def all_answered(answers: Sequence[object]) -> Refusals:
+        refused = {pair: each for pair, each in zip(pairs, answers, strict=True) if isinstance(each, KafkaError)}
+        return then(refused)
+
+    answers = cast("list[bool | KafkaError | Deferred[bool | KafkaError]]", [*asked])
+    return gather(answers, failed, all_answered)

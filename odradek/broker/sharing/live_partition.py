@@ -1,0 +1,410 @@
+"""A share partition at work on its leader: the core with its log, its timer, its state writes and who waits for it.
+
+    LOADING → ACTIVE → GONE        state is read once; a refused write, a deleted topic or the last session ends it
+
+A fetch that finds it GONE begins anew with another. Source: docs/spec/share-groups.md#s2-7, #s3-7, #s3-9.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum, auto
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.shares.partition.partition import SharePartition
+from odradek.broker.shares.partition.writes import StateWrite
+from odradek.broker.shares.state_batch import UNDECIDED_START_OFFSET
+from odradek.broker.sharing.group_settings import EARLIEST, LATEST, duration_ms
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.partitions.partition import Partition
+    from odradek.broker.runtime.clock import Clock, TimerHandle, Timers
+    from odradek.broker.runtime.workers import JobResult, Workers
+    from odradek.broker.shares.acknowledgements import Acknowledgement
+    from odradek.broker.shares.key import SharePartitionKey
+    from odradek.broker.shares.partition.limits import Limits
+    from odradek.broker.shares.staging import Ending, StagedTransaction
+    from odradek.broker.shares.state.turn import StoredState
+    from odradek.broker.sharing.group_settings import ShareGroupSettings
+    from odradek.broker.sharing.persister import Persister
+    from odradek.storage.log_read import TimestampOffset
+
+log = logging.getLogger("odradek.shares")
+
+UNAVAILABLE, NOT_LEADER = ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER
+# What the share coordinator says → what a client is told. Anything else is UNKNOWN_SERVER_ERROR.
+CODES: Mapping[ErrorCode, ErrorCode] = {
+    ErrorCode.NOT_COORDINATOR: UNAVAILABLE,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: UNAVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: UNAVAILABLE,
+    ErrorCode.GROUP_ID_NOT_FOUND: ErrorCode.GROUP_ID_NOT_FOUND,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.FENCED_LEADER_EPOCH: NOT_LEADER,
+    ErrorCode.FENCED_STATE_EPOCH: NOT_LEADER,
+    ErrorCode.OFFSET_NOT_AVAILABLE: ErrorCode.OFFSET_NOT_AVAILABLE,
+    ErrorCode.INVALID_TXN_STATE: ErrorCode.INVALID_TXN_STATE,
+}
+# Whoever is told so has lost the right to write.
+FENCING = frozenset(
+    {
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.FENCED_STATE_EPOCH,
+    }
+)
+
+
+class Phase(Enum):
+    LOADING = auto()
+    ACTIVE = auto()
+    GONE = auto()
+
+
+class Waiter(Protocol):
+    def wake(self) -> None: ...
+
+
+class PendingStaging(NamedTuple):
+    """Acknowledgements of one request in one share partition on their way to being staged.
+
+    write, stored  None where all of it was staged before
+    """
+
+    live: LiveSharePartition
+    write: StateWrite | None
+    stored: Deferred[bool] | None
+
+
+class LiveSharePartition:
+    """
+    failure     why it could not be loaded; None for one that was active, or is
+    is_reading  a fetch waits for the disk on its behalf; others leave it alone meanwhile
+    """
+
+    def __init__(
+        self,
+        key: SharePartitionKey,
+        partition: Partition,
+        *,
+        persister: Persister,
+        settings: ShareGroupSettings,
+        clock: Clock,
+        timers: Timers,
+        workers: Workers,
+        call_soon: Callable[[Callable[[], None]], object],
+        on_gone: Callable[[LiveSharePartition], None],
+        has_session: Callable[[SharePartitionKey, str], bool],
+        on_overdue: Callable[[LiveSharePartition, StagedTransaction], None],
+    ) -> None:
+        """
+        has_session  whether a member still fetches this share partition here
+        on_overdue   the locks of records ran out whose acknowledgement is staged in this transaction
+        """
+        self.key = key
+        self.partition = partition
+        self.phase = Phase.LOADING
+        self.failure: KafkaError | None = None
+        self.is_reading = False
+        self._core: SharePartition | None = None
+        self._state_epoch = 0
+        self._leader_epoch = partition.log.leader_epoch
+        self._persister = persister
+        self._settings = settings
+        self._clock = clock
+        self._timers = timers
+        self._workers = workers
+        self._call_soon = call_soon
+        self._on_gone = on_gone
+        self._has_session = has_session
+        self._on_overdue = on_overdue
+        self._ended_meanwhile: list[Ending] = []  # markers that came while the state was read
+        self._timer: TimerHandle | None = None
+        self._timer_due_ms = 0
+        self._waiting: dict[Waiter, None] = {}
+
+    @property
+    def core(self) -> SharePartition:
+        assert self._core is not None
+        return self._core
+
+    @property
+    def lock_expired_count(self) -> int:
+        return 0 if self._core is None else self._core.staged.lock_expired_count
+
+    @property
+    def limits(self) -> Limits:
+        return self._settings.limits(self.key.group_id)
+
+    @property
+    def is_read_committed(self) -> bool:
+        return self._settings.is_read_committed(self.key.group_id)
+
+    # Waiting.
+
+    def park(self, wait: Waiter) -> None:
+        self._waiting[wait] = None
+
+    def unpark(self, wait: Waiter) -> None:
+        self._waiting.pop(wait, None)
+
+    def wake(self) -> None:
+        """Something may be there to be acquired, or will never be. Who waits looks again, each in a turn of its own."""
+        for wait in self._waiting:
+            self._call_soon(wait.wake)
+
+    # Loading.
+
+    def load(self) -> None:
+        self._persister.read(self.key, self._leader_epoch).when_done(self._state_read)
+
+    def _state_read(self, answer: Deferred[StoredState]) -> None:
+        if self.phase is Phase.GONE:
+            return
+        try:
+            stored = answer.outcome()
+            assert not isinstance(stored, Enum)
+            self._state_epoch = stored.state_epoch
+            if stored.start_offset == UNDECIDED_START_OFFSET:
+                self._decide_start()
+            else:
+                self._begin(SharePartition(stored.start_offset, stored.batches, stored.staged))
+        except KafkaError as error:
+            self._cannot_load(error)
+
+    def _decide_start(self) -> None:
+        log = self.partition.log
+        reset = self._settings.auto_offset_reset(self.key.group_id)
+        if reset == EARLIEST:
+            self._begin(SharePartition(log.log_start_offset))
+        elif reset == LATEST:
+            self._begin(SharePartition(log.high_watermark))
+        else:
+            since_ms = self._clock.now_ms() - duration_ms(reset)
+            self._workers.run(lambda: log.reader.offset_for_timestamp(since_ms), self._start_found)
+
+    def _start_found(self, outcome: JobResult[TimestampOffset | None]) -> None:
+        if self.phase is Phase.GONE:
+            return
+        try:
+            found = outcome.result()
+            if found is None:
+                raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
+            self._begin(SharePartition(found.offset))
+        except KafkaError as error:
+            self._cannot_load(error)
+
+    def _begin(self, core: SharePartition) -> None:
+        self._core = core
+        self.phase = Phase.ACTIVE
+        for ending in self._ended_meanwhile:
+            self.end_transaction(ending)
+        self.arm()
+        self.wake()
+
+    def _cannot_load(self, error: KafkaError) -> None:
+        self.failure = KafkaError(CODES.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR), error.message)
+        log.warning("share partition %s cannot be loaded: %s", self.key, error)
+        self.drop()
+
+    def drop(self) -> None:
+        """Forget what is in memory; what was stored stays."""
+        if self.phase is Phase.GONE:
+            return
+        self.phase = Phase.GONE
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._on_gone(self)
+        self.wake()
+
+    # Changing.
+
+    def acknowledge(self, member_id: str, acknowledgements: Sequence[Acknowledgement]) -> Deferred[bool]:
+        """Answered when it is stored. Refusals are KafkaErrors, in the codes that clients are told."""
+        answer: Deferred[bool] = Deferred()
+        try:
+            if self.phase is not Phase.ACTIVE:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            write = self.core.acknowledge(member_id, acknowledgements, self.limits, self._clock.now_ms())
+        except KafkaError as error:
+            self.arm()  # locks may have been renewed before that
+            answer.fail(error)
+            return answer
+        self.arm()
+        if write is None:
+            answer.resolve(True)
+        else:
+            self._store(write, answer)
+        return answer
+
+    def release(self, member_id: str) -> None:
+        """The member's session ended. Nobody waits for it."""
+        if self.phase is Phase.ACTIVE:
+            write = self.core.release(member_id, self.limits)
+            if write is not None:
+                self._store(write, None)
+
+    # Acknowledging in a transaction.
+
+    def check_staging(
+        self, member_id: str, acknowledgements: Sequence[Acknowledgement], transaction: StagedTransaction
+    ) -> None:
+        """Raises KafkaError unless all of it can be staged, by `stage` in the same turn."""
+        if self.phase is not Phase.ACTIVE:
+            raise KafkaError(NOT_LEADER)
+        self.core.staged.check(member_id, acknowledgements, transaction, self._clock.now_ms())
+
+    def stage(
+        self,
+        member_id: str,
+        member_epoch: int,
+        acknowledgements: Sequence[Acknowledgement],
+        transaction: StagedTransaction,
+        *,
+        must_sync: bool,
+    ) -> PendingStaging:
+        """must_sync: its producer takes part in a two-phase commit"""
+        write = self.core.staged.stage(member_id, member_epoch, acknowledgements, transaction)
+        stored = None if write is None else self._written(write, must_sync=must_sync)
+        return PendingStaging(self, write, stored)
+
+    def staged(self, write: StateWrite) -> None:
+        """It is stored, and so is the rest of its request."""
+        self.core.written(write)
+        now_ms = self._clock.now_ms()
+        for further in self.core.staged.end_missed(self._has_its_session, self.limits, now_ms):
+            self._store(further, None)
+        self.arm()
+        self.wake()
+
+    def not_staged(self, write: StateWrite, error: KafkaError) -> None:
+        """It could not be stored."""
+        log.warning("the state of share partition %s could not be stored: %s", self.key, error)
+        self.core.write_failed(write, self.limits)
+        if error.code in FENCING:
+            self.drop()
+        self.arm()
+        self.wake()
+
+    def undo_staging(self, write: StateWrite) -> None:
+        """It is stored, but not the rest of its request."""
+        self._store(self.core.staged.undo(write, self.limits, self._clock.now_ms()), None)
+        self.arm()
+        self.wake()
+
+    def end_transaction(self, ending: Ending) -> None:
+        """A marker ended a transaction, and what it does to what is stored has been appended."""
+        if self.phase is Phase.LOADING:
+            self._ended_meanwhile.append(ending)
+        if self.phase is not Phase.ACTIVE:
+            return
+        write = self.core.staged.end(ending, self._has_its_session, self.limits, self._clock.now_ms())
+        if write is not None:
+            self._store(write, None)
+        self.arm()
+        self.wake()
+
+    def holds_staged(self, transaction: StagedTransaction) -> bool:
+        return self.phase is Phase.ACTIVE and self.core.staged.holds(transaction)
+
+    def release_staged(self, transaction: StagedTransaction) -> None:
+        """What is overdue goes back: nobody can say what has become of the transaction."""
+        if self.phase is Phase.ACTIVE:
+            write = self.core.staged.release(transaction, self.limits, self._clock.now_ms())
+            if write is not None:
+                self._store(write, None)
+            self.wake()
+
+    def reread_ended(self, ending: Ending) -> None:
+        """A marker ended a transaction in state that another broker stores."""
+        if self.phase is Phase.ACTIVE:
+            for transaction in self.core.staged.ended_by(ending):
+                self._reread(transaction, lambda: None)
+
+    def reread_staged(self, transaction: StagedTransaction) -> None:
+        """The transaction is over: what is stored of its records counts. What is staged even there, nobody will end."""
+        self._reread(transaction, lambda: self.release_staged(transaction))
+
+    def _reread(self, transaction: StagedTransaction, then: Callable[[], None]) -> None:
+        def told(answer: Deferred[StoredState]) -> None:
+            if self.phase is not Phase.ACTIVE:
+                return
+            try:
+                stored = answer.outcome()
+            except KafkaError as error:
+                log.warning("the state of share partition %s cannot be read again: %s", self.key, error)
+                return
+            assert not isinstance(stored, Enum)
+            self.core.staged.adopt(transaction, stored.batches, stored.staged, self.limits)
+            then()
+            self.arm()
+            self.wake()
+
+        if self.phase is Phase.ACTIVE:
+            self._persister.read(self.key, self._leader_epoch).when_done(told)
+
+    def _has_its_session(self, member_id: str) -> bool:
+        return self._has_session(self.key, member_id)
+
+    def arm(self) -> None:
+        """Have the timer fire when the first lock may run out."""
+        if self.phase is not Phase.ACTIVE:
+            return
+        due_ms = self.core.earliest_deadline_ms
+        if due_ms is None or (self._timer is not None and self._timer_due_ms <= due_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due_ms = due_ms
+        self._timer = self._timers.after(max(0, due_ms - self._clock.now_ms()), self._locks_due)
+
+    def _locks_due(self) -> None:
+        self._timer = None
+        if self.phase is not Phase.ACTIVE:
+            return
+        write = self.core.expire_locks(self.limits, self._clock.now_ms())
+        self.arm()
+        if write is not None:
+            self._store(write, None)
+            self.wake()
+        overdue = self.core.staged.overdue
+        while overdue:
+            self._on_overdue(self, overdue.pop())
+
+    def _store(self, write: StateWrite, answer: Deferred[bool] | None) -> None:
+        self._written(write).when_done(partial(self._stored, write, answer))
+
+    def _written(self, write: StateWrite, *, must_sync: bool = False) -> Deferred[bool]:
+        return self._persister.write(
+            self.key,
+            state_epoch=self._state_epoch,
+            leader_epoch=self._leader_epoch,
+            start_offset=write.start_offset,
+            delivery_complete_count=write.delivery_complete_count,
+            batches=write.batches,
+            staged=write.staged,
+            resolved=write.resolved,
+            must_sync=must_sync,
+        )
+
+    def _stored(self, write: StateWrite, answer: Deferred[bool] | None, told: Deferred[bool]) -> None:
+        try:
+            told.outcome()
+        except KafkaError as error:
+            code = CODES.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR)
+            log.warning("the state of share partition %s could not be stored: %s", self.key, error)
+            self.core.write_failed(write, self.limits)
+            if error.code in FENCING:
+                self.drop()
+            if answer is not None:
+                answer.fail(KafkaError(code, error.message))
+        else:
+            self.core.written(write)
+            if answer is not None:
+                answer.resolve(True)
+        self.wake()

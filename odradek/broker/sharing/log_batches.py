@@ -1,0 +1,100 @@
+"""What a share fetch needs to know of log batches: their offsets and bytes. No record is decoded.
+
+Only the headers are walked, and only as far as the member may be given records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from odradek.protocol.batch_header import CONTROL, HEADER_BYTES, LOG_OVERHEAD, TRANSACTIONAL, unpack_batch_header
+from odradek.protocol.control_records import read_marker
+from odradek.protocol.struct import Buffer
+
+
+class LogBatch(NamedTuple):
+    """chunk, begin, end: which of the chunks that were read it lies in, and where."""
+
+    first_offset: int
+    last_offset: int
+    chunk: int
+    begin: int
+    end: int
+
+
+class LogBatches:
+    """The whole batches at the beginning of what was read, up to the one that holds `until_offset`.
+
+    A batch that is cut off is no batch: the next read begins with it.
+    """
+
+    def __init__(self, chunks: Sequence[Buffer], from_offset: int, until_offset: int) -> None:
+        self._chunks = chunks
+        self._batches: list[LogBatch] = []
+        for index, chunk in enumerate(chunks):
+            if not self._walk(index, chunk, from_offset, until_offset):
+                break
+
+    def _walk(self, index: int, chunk: Buffer, from_offset: int, until_offset: int) -> bool:
+        begin, size = 0, len(chunk)
+        while size - begin >= HEADER_BYTES:
+            header = unpack_batch_header(chunk, begin)
+            end = begin + header.batch_length + LOG_OVERHEAD
+            if end > size:
+                return False
+            last_offset = header.base_offset + header.last_offset_delta
+            if last_offset >= from_offset:
+                self._batches.append(LogBatch(header.base_offset, last_offset, index, begin, end))
+            if last_offset >= until_offset:
+                return False
+            begin = end
+        return begin == size
+
+    def offsets(self) -> list[tuple[int, int]]:
+        return [(each.first_offset, each.last_offset) for each in self._batches]
+
+    def bytes_of(self, first_offset: int, last_offset: int) -> list[Buffer]:
+        """The batches that hold some of these offsets, whole, as few pieces as the chunks allow."""
+        pieces: list[Buffer] = []
+        chunk, begin, end = -1, 0, 0
+        for batch in self._batches:
+            if batch.last_offset < first_offset or batch.first_offset > last_offset:
+                continue
+            if batch.chunk == chunk and batch.begin == end:
+                end = batch.end
+                continue
+            if chunk >= 0:
+                pieces.append(memoryview(self._chunks[chunk])[begin:end])
+            chunk, begin, end = batch.chunk, batch.begin, batch.end
+        if chunk >= 0:
+            pieces.append(memoryview(self._chunks[chunk])[begin:end])
+        return pieces
+
+    def aborted(self, transactions: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The offsets, both inclusive and ascending, of data batches in aborted transactions.
+
+        transactions  (producer id, first offset), as the log names them for what was read
+        """
+        if not transactions:
+            return []
+        waiting = sorted(transactions, key=lambda each: each[1], reverse=True)
+        open_producers: set[int] = set()
+        found: list[tuple[int, int]] = []
+        for batch in self._batches:
+            while waiting and waiting[-1][1] <= batch.last_offset:
+                open_producers.add(waiting.pop()[0])
+            chunk = self._chunks[batch.chunk]
+            header = unpack_batch_header(chunk, batch.begin)
+            if header.producer_id not in open_producers:
+                continue
+            if header.attributes & CONTROL:
+                marker = read_marker(chunk, batch.begin, header)
+                if marker is not None and not marker.is_commit:
+                    open_producers.discard(header.producer_id)
+            elif header.attributes & TRANSACTIONAL:
+                if found and found[-1][1] + 1 == batch.first_offset:
+                    found[-1] = (found[-1][0], batch.last_offset)
+                else:
+                    found.append((batch.first_offset, batch.last_offset))
+        return found

@@ -1,0 +1,107 @@
+"""Locks that ran out while the acknowledgement was staged in a transaction: the transaction is ended first.
+
+Otherwise it could still commit: its output would be visible, and the records delivered again. So the coordinator is
+asked to abort it as if it had timed out, and the abort marker gives the records back.
+
+    the coordinator's answer     records
+    a marker is coming           wait for it
+    a two-phase commit           wait for its decision, however long that takes
+    over long ago                are as the share coordinator has them
+    none                         are given back after one more lock duration
+
+Source: docs/spec/share-groups.md#s5-13, row 6.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.transactions.turn import OverdueFate
+from odradek.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.runtime.clock import Clock, Timers
+    from odradek.broker.shares.staging import StagedTransaction
+    from odradek.broker.sharing.live_partition import LiveSharePartition
+
+log = logging.getLogger("odradek.shares")
+
+RETRY_MS = 500
+
+
+class TransactionEnder(Protocol):
+    def abort_overdue(
+        self, transactional_id: str, producer_id: int, producer_epoch: int
+    ) -> OverdueFate | Deferred[OverdueFate]:
+        """Raises KafkaError, or fails with it, where the coordinator cannot be asked."""
+
+
+class OverdueTransactions:
+    def __init__(
+        self,
+        coordinator: Callable[[], TransactionEnder],
+        clock: Clock,
+        timers: Timers,
+        may_be_two_phase: Callable[[int], bool],
+    ) -> None:
+        """may_be_two_phase: whether a producer id takes part in two-phase commits, or may do so as far as is known"""
+        self._coordinator = coordinator
+        self._clock = clock
+        self._timers = timers
+        self._may_be_two_phase = may_be_two_phase
+
+    def found(self, live: LiveSharePartition, transaction: StagedTransaction) -> None:
+        self._ask(live, transaction, self._clock.now_ms() + live.limits.lock_duration_ms)
+
+    def _ask(self, live: LiveSharePartition, transaction: StagedTransaction, until_ms: int) -> None:
+        if not live.holds_staged(transaction):
+            return
+        transactional_id, producer_id, producer_epoch = transaction
+        if transactional_id is None:  # written by somebody else: nobody to be asked
+            live.release_staged(transaction)
+            return
+        try:
+            answer = self._coordinator().abort_overdue(transactional_id, producer_id, producer_epoch)
+        except KafkaError as error:
+            self._unanswered(live, transaction, until_ms, error)
+            return
+        if isinstance(answer, Deferred):
+            answer.when_done(partial(self._answered, live, transaction, until_ms))
+        else:
+            self._take(live, transaction, answer)
+
+    def _answered(
+        self, live: LiveSharePartition, transaction: StagedTransaction, until_ms: int, answer: Deferred[OverdueFate]
+    ) -> None:
+        try:
+            fate = answer.outcome()
+        except KafkaError as error:
+            self._unanswered(live, transaction, until_ms, error)
+            return
+        assert isinstance(fate, OverdueFate)
+        self._take(live, transaction, fate)
+
+    def _take(self, live: LiveSharePartition, transaction: StagedTransaction, fate: OverdueFate) -> None:
+        if fate is OverdueFate.OVER:
+            live.reread_staged(transaction)
+
+    def _unanswered(
+        self, live: LiveSharePartition, transaction: StagedTransaction, until_ms: int, error: KafkaError
+    ) -> None:
+        is_late = self._clock.now_ms() >= until_ms
+        if is_late and not self._may_be_two_phase(transaction.producer_id):
+            log.warning(
+                "the transaction %r of producer %d cannot be ended (%s): its acknowledgements in %s are given up",
+                transaction.transactional_id,
+                transaction.producer_id,
+                error,
+                live.key,
+            )
+            live.release_staged(transaction)
+            return
+        wait_ms = RETRY_MS if is_late else min(RETRY_MS, max(1, until_ms - self._clock.now_ms()))
+        self._timers.after(wait_ms, partial(self._ask, live, transaction, until_ms))

@@ -1,0 +1,53 @@
+"""Parts of the responses of ShareFetch, ShareAcknowledge and TxnShareAcknowledge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from odradek.protocol.messages import share_acknowledge_response, share_fetch_response, txn_share_acknowledge_response
+
+if TYPE_CHECKING:
+    from odradek.broker.sharing.broker_view import ShareBroker
+
+
+def lock_timeout_of(broker: ShareBroker, group_id: str) -> int:
+    """How long the group's locks last now, in ms."""
+    return broker.shares.settings.lock_duration_ms(group_id)
+
+
+def share_fetch_node_endpoints(
+    broker: ShareBroker, leaders: Iterable[int], listener: str
+) -> list[share_fetch_response.NodeEndpoint]:
+    return [
+        share_fetch_response.NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
+        for node_id, host, port, rack in _endpoints(broker, leaders, listener)
+    ]
+
+
+def share_acknowledge_node_endpoints(
+    broker: ShareBroker, leaders: Iterable[int], listener: str
+) -> list[share_acknowledge_response.NodeEndpoint]:
+    return [
+        share_acknowledge_response.NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
+        for node_id, host, port, rack in _endpoints(broker, leaders, listener)
+    ]
+
+
+def txn_share_acknowledge_node_endpoints(
+    broker: ShareBroker, leaders: Iterable[int], listener: str
+) -> list[txn_share_acknowledge_response.NodeEndpoint]:
+    return [
+        txn_share_acknowledge_response.NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
+        for node_id, host, port, rack in _endpoints(broker, leaders, listener)
+    ]
+
+
+def _endpoints(
+    broker: ShareBroker, leaders: Iterable[int], listener: str
+) -> Iterator[tuple[int, str, int, str | None]]:
+    for node_id in leaders:
+        registration = broker.metadata.image.brokers.get(node_id)
+        if registration is not None and listener in registration.endpoints:
+            host, port = registration.endpoints[listener]
+            yield node_id, host, port, registration.rack

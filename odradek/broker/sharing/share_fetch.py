@@ -1,0 +1,392 @@
+"""One ShareFetch, from the session to the answer: acknowledge, then acquire, or wait until there is something.
+
+    session → start acknowledgements → look at each partition in turn → acquired, or an error? → answer
+                                           ↑                              └ no: wait
+                                           └ woken by appends, by records given back, by the timer ┘
+
+The answer also waits for the acknowledgements to be stored. Source: docs/spec/share-groups.md#s1-11, #s1-12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from odradek.broker.api.authorization import Operation, ResourceType
+from odradek.broker.fetch.wait import FetchWait
+from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.partition.acquisition import AcquireMode, Acquisition
+from odradek.broker.shares.sessions import ShareSession
+from odradek.broker.sharing.acknowledging import Result
+from odradek.broker.sharing.live_partition import LiveSharePartition, Phase
+from odradek.broker.sharing.log_batches import LogBatches
+from odradek.broker.sharing.responses import lock_timeout_of, share_fetch_node_endpoints
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.share_fetch_response import (
+    AcquiredRecords,
+    LeaderIdAndEpoch,
+    PartitionData,
+    ShareFetchableTopicResponse,
+    ShareFetchResponse,
+)
+from odradek.protocol.topic_partition import TopicIdPartition
+from odradek.storage.disk import WouldBlock
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.fetch.wait import AwaitedPartition
+    from odradek.broker.metadata.image import PartitionImage
+    from odradek.broker.partitions.partition import Partition
+    from odradek.broker.runtime.workers import JobResult
+    from odradek.broker.sharing.broker_view import ShareBroker
+    from odradek.protocol.messages.share_fetch_request import ShareFetchRequest
+    from odradek.storage.log import Log, ReadResult
+
+NO_RECORDS = b""
+READ_AHEAD_FACTOR = 2  # bytes are read for so many times the records wanted, by the log's average
+LEAST_READ_BYTES = 64 * 1024
+
+
+class PendingShareFetch:
+    def __init__(
+        self,
+        request: ShareFetchRequest,
+        context: RequestContext,
+        broker: ShareBroker,
+        session: ShareSession,
+        acknowledged: Mapping[TopicIdPartition, Result | Deferred[Result]],
+        *,
+        is_final: bool,
+    ) -> None:
+        """acknowledged: of the partitions that the request acknowledges, which may still be stored"""
+        self.reply: Deferred[ShareFetchResponse] = Deferred()
+        self._context = context
+        self._broker = broker
+        self._session = session
+        self._acknowledged = dict(acknowledged)
+        self._max_bytes = request.max_bytes
+        self._min_bytes = request.min_bytes
+        self._max_wait_ms = request.max_wait_ms
+        self._max_records = request.max_records
+        self._batch_size = request.batch_size
+        self._mode = AcquireMode(request.share_acquire_mode)
+        fetches = not (is_final or request.max_records <= 0 or request.max_bytes <= 0 or request.is_renew_ack)
+        self._partitions: Sequence[TopicIdPartition] = session.in_turn() if fetches else ()
+        self._must_answer = request.max_wait_ms <= 0
+        self._has_fetched = False
+        self._is_looking = False
+        self._look_again = False
+        self._is_over = False
+        self._wait: FetchWait | None = None
+        self._live: dict[TopicIdPartition, LiveSharePartition] = {}  # as this request has found them
+        self._answers: dict[TopicIdPartition, PartitionData] = {}
+        self._leaders: dict[int, None] = {}
+        self._left_records = 0
+        self._left: list[TopicIdPartition] = []  # still to be looked at in this round
+        self.reply.on_disconnect(self._abandon)
+
+    def begin(self) -> None:
+        for partition, result in list(self._acknowledged.items()):
+            if isinstance(result, Deferred):
+                result.when_done(partial(self._stored, partition))
+        self.look()
+
+    # Rounds of looking.
+
+    def look(self) -> None:
+        if self._is_over or self._has_fetched:
+            return
+        if self._is_looking:  # in a thread
+            self._look_again = True
+            return
+        self._answers = {}
+        self._left_records = self._max_records
+        self._left = list(self._partitions)
+        if not self._broker.shares.sessions.is_open(self._session):
+            self._left = []
+            self._must_answer = True
+        self._is_looking = True
+        self._must_have_bytes = self._min_bytes > 1 and not self._must_answer and not self._has_min_bytes()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        left = self._left
+        while left:
+            partition = left.pop(0)
+            try:
+                live = self._find(partition)
+                if live is None or self._must_have_bytes or self._left_records <= 0:
+                    continue
+                read = _Read.of(live, self._read_bytes(), self._left_records)
+                if read is None:
+                    continue
+                if read.starts_anew:
+                    self._answers[partition] = data_of(partition)
+                    continue
+            except KafkaError as error:
+                self._answers[partition] = self._failed(partition, error)
+                continue
+            try:
+                result = read.now()
+            except KafkaError as error:
+                self._answers[partition] = self._failed(partition, error)
+            except WouldBlock:
+                live.is_reading = True
+                self._broker.workers.run(read.cold, partial(self._read_came, partition, live, read))
+                return
+            else:
+                self._acquire(partition, live, read, result)
+        self._is_looking = False
+        self._looked()
+
+    def _read_came(
+        self, partition: TopicIdPartition, live: LiveSharePartition, read: _Read, outcome: JobResult[ReadResult]
+    ) -> None:
+        if read.is_overtaken and not self._is_over:
+            self._broker.workers.run(read.cold, partial(self._read_came, partition, live, read))
+            return
+        live.is_reading = False
+        if self._is_over:
+            live.wake()
+            return
+        try:
+            result = outcome.result()
+        except KafkaError as error:
+            self._answers[partition] = self._failed(partition, error)
+        else:
+            if live.phase is Phase.ACTIVE and self._broker.shares.sessions.is_open(self._session):
+                self._acquire(partition, live, read, result)
+        live.wake()
+        self._go_on()
+
+    def _looked(self) -> None:
+        look_again, self._look_again = self._look_again, False
+        if self._answers or self._must_answer or not self._partitions:
+            self._fetched()
+        elif look_again:
+            self.look()
+        elif self._wait is None:
+            self._wait = FetchWait(
+                self._places(),
+                missing_bytes=self._missing_bytes(),
+                max_wait_ms=self._max_wait_ms,
+                timers=self._broker.timers,
+                look=self.look,
+                time_is_over=self._time_is_over,
+            )
+        else:
+            self._wait.still_missing(self._missing_bytes())
+
+    def _places(self) -> list[AwaitedPartition]:
+        return [place for live in self._live.values() for place in (live, live.partition)]
+
+    def _missing_bytes(self) -> int:
+        return 1  # an append may be a marker, behind which much becomes readable; the rest is seen by looking
+
+    def _time_is_over(self) -> None:
+        self._must_answer = True
+        self.look()
+
+    # One partition.
+
+    def _find(self, wanted: TopicIdPartition) -> LiveSharePartition | None:
+        """None where there is nothing to be had now. Raises KafkaError."""
+        live = self._live.get(wanted)
+        if live is None or (live.phase is Phase.GONE and live.failure is None):
+            partition = self._partition(wanted)
+            key = SharePartitionKey(self._session.key.group_id, *wanted)
+            live = self._live[wanted] = self._broker.shares.find_or_load(key, partition)
+            if self._wait is not None:
+                live.park(self._wait)
+        if live.failure is not None:
+            raise live.failure
+        if live.phase is not Phase.ACTIVE or live.is_reading:
+            return None
+        return live if live.core.may_acquire(live.limits) else None
+
+    def _partition(self, wanted: TopicIdPartition) -> Partition:
+        topic = self._broker.metadata.image.topics_by_id.get(wanted.topic_id)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        self._context.require(Operation.READ, ResourceType.TOPIC, topic.name)
+        return self._broker.partitions.get_by_id(*wanted)
+
+    def _has_min_bytes(self) -> bool:
+        """Whether there is as much to be acquired as the request asks for, at least by what can be read."""
+        missing_bytes = self._min_bytes
+        for wanted in self._partitions:
+            try:
+                live = self._find(wanted)
+                read = None if live is None else _Read.of(live, missing_bytes, self._max_records)
+                if read is not None and not read.starts_anew:
+                    missing_bytes -= read.now().size_bytes
+            except (KafkaError, WouldBlock):
+                return True  # an error is told at once; on the disk there is more
+            if missing_bytes <= 0:
+                return True
+        return False
+
+    def _read_bytes(self) -> int:
+        return max(1, self._max_bytes // len(self._partitions))
+
+    def _acquire(self, partition: TopicIdPartition, live: LiveSharePartition, read: _Read, result: ReadResult) -> None:
+        core, limits = live.core, live.limits
+        batches = LogBatches(result.chunks, read.fetch_offset, read.until_offset)
+        aborted: Sequence[tuple[int, int]] = ()
+        if live.is_read_committed and result.size_bytes:
+            transactions = live.partition.log.reader.aborted_transactions(read.fetch_offset, result.end_offset)
+            aborted = batches.aborted(transactions)
+        wanted = Acquisition(
+            self._session.key.member_id, read.fetch_offset, self._left_records, self._batch_size, self._mode
+        )
+        acquired = core.acquire(wanted, batches.offsets(), limits, self._broker.clock.now_ms(), aborted)
+        if not acquired:
+            return
+        live.arm()
+        self._left_records -= sum(each.record_count for each in acquired)
+        chunks = batches.bytes_of(acquired[0].first_offset, acquired[-1].last_offset)
+        live.partition.bytes_out += sum(map(len, chunks))
+        data = self._answers[partition] = data_of(partition)
+        data.records = chunks
+        data.acquired_records = [
+            AcquiredRecords(
+                first_offset=each.first_offset, last_offset=each.last_offset, delivery_count=each.delivery_count
+            )
+            for each in acquired
+        ]
+
+    def _failed(self, partition: TopicIdPartition, error: KafkaError) -> PartitionData:
+        data = data_of(partition)
+        data.error_code = error.code.value
+        if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+            topic = self._broker.metadata.image.topics_by_id[partition.topic_id]
+            self._name_leader(data, topic.partitions[partition.partition])
+        return data
+
+    def _name_leader(self, data: PartitionData, placed: PartitionImage) -> None:
+        leader_id = -1 if placed.leader is None else placed.leader
+        data.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=placed.leader_epoch)
+        self._leaders[leader_id] = None
+
+    # The answer.
+
+    def _fetched(self) -> None:
+        self._has_fetched = True
+        self._end_waiting()
+        self._answer_if_stored()
+
+    def _stored(self, partition: TopicIdPartition, result: Deferred[Result]) -> None:
+        outcome = result.outcome()
+        assert isinstance(outcome, Result)
+        self._acknowledged[partition] = outcome
+        self._answer_if_stored()
+
+    def _answer_if_stored(self) -> None:
+        if self._is_over or not self._has_fetched:
+            return
+        if any(isinstance(result, Deferred) for result in self._acknowledged.values()):
+            return
+        self._is_over = True
+        self.reply.resolve(self._response())
+
+    def _response(self) -> ShareFetchResponse:
+        listed: dict[TopicIdPartition, PartitionData] = {}
+        for partition in dict.fromkeys((*self._partitions, *self._acknowledged)):
+            data = self._answers.get(partition)
+            result = self._acknowledged.get(partition)
+            has_error = data is not None and data.error_code != ErrorCode.NONE.value
+            has_news = data is not None or result is not None
+            if not self._session.takes_notice(partition, has_news=has_news, has_error=has_error):
+                continue
+            data = listed[partition] = data or data_of(partition)
+            if isinstance(result, Result):
+                data.acknowledge_error_code = result.code.value
+                data.acknowledge_error_message = result.message
+                if result.leader is not None and data.error_code == ErrorCode.NONE.value:
+                    self._name_leader(data, result.leader)
+        responses: dict[bytes, ShareFetchableTopicResponse] = {}
+        for partition, data in listed.items():
+            topic = responses.get(partition.topic_id)
+            if topic is None:
+                topic = responses[partition.topic_id] = ShareFetchableTopicResponse(topic_id=partition.topic_id)
+            topic.partitions.append(data)
+        return ShareFetchResponse(
+            acquisition_lock_timeout_ms=lock_timeout_of(self._broker, self._session.key.group_id),
+            responses=list(responses.values()),
+            node_endpoints=share_fetch_node_endpoints(self._broker, self._leaders, self._context.listener),
+        )
+
+    def _end_waiting(self) -> None:
+        wait, self._wait = self._wait, None
+        if wait is not None:
+            wait.end()
+            for live in self._live.values():
+                live.unpark(wait)
+
+    def _abandon(self) -> None:
+        self._is_over = True
+        self._end_waiting()
+
+
+class _Read:
+    """One read of the log for one share partition.
+
+    until_offset  no record beyond the batch that holds it can be acquired
+    starts_anew   the log begins beyond the fetch offset now, so there is nothing to be read there any more
+    """
+
+    def __init__(self, log: Log, fetch_offset: int, until_offset: int, end_offset: int, max_bytes: int) -> None:
+        self._log = log
+        self._end_offset = end_offset
+        self._max_bytes = max_bytes
+        self._segments = log.segments
+        self.fetch_offset = fetch_offset
+        self.until_offset = until_offset
+        self.starts_anew = False
+
+    @classmethod
+    def of(cls, live: LiveSharePartition, max_bytes: int, max_records: int) -> _Read | None:
+        """None where there is nothing to read."""
+        core, log = live.core, live.partition.log
+        fetch_offset = core.next_fetch_offset
+        end_offset = log.last_stable_offset if live.is_read_committed else log.high_watermark
+        until_offset = core.next_offset + max_records - 1
+        read = cls(log, fetch_offset, until_offset, end_offset, max_bytes)
+        if fetch_offset < log.log_start_offset:
+            core.log_start_moved(log.log_start_offset)
+            read.starts_anew = True
+            return read
+        if fetch_offset >= end_offset:
+            return None
+        records = log.high_watermark - log.log_start_offset
+        average_bytes = log.size_bytes / records if records else 0
+        enough_bytes = int(average_bytes * READ_AHEAD_FACTOR * (until_offset - fetch_offset + 1)) + LEAST_READ_BYTES
+        read._max_bytes = min(max_bytes, enough_bytes)
+        return read
+
+    def now(self) -> ReadResult:
+        """Raises WouldBlock when the records are not in memory: then `cold` in a thread."""
+        return self._log.reader.read(self.fetch_offset, max_bytes=self._max_bytes, end_offset=self._end_offset)
+
+    @property
+    def is_overtaken(self) -> bool:
+        """Whether segments changed during `cold`: with the records of aborted transactions compaction drops the list of
+        them, and what was read may still hold the records."""
+        return self._segments is not self._log.segments
+
+    def cold(self) -> ReadResult:
+        """In a thread."""
+        self._segments = self._log.segments
+        return self._log.reader.read_cold(self.fetch_offset, max_bytes=self._max_bytes, end_offset=self._end_offset)
+
+
+def data_of(partition: TopicIdPartition) -> PartitionData:
+    """Nothing acquired, nothing wrong. Kafka writes leader 0 at epoch 0 where it has nothing to say, which some clients
+    take for a hint."""
+    return PartitionData(
+        partition_index=partition.partition,
+        current_leader=LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1),
+        records=NO_RECORDS,
+    )

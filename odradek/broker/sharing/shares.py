@@ -1,0 +1,178 @@
+"""What a broker serves of share groups: the share partitions that it leads, and share sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from odradek.broker.metadata.supported_features import (
+    SHARE_VERSION,
+    SHARE_VERSION_GROUPS,
+    acknowledges_in_transactions,
+)
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.sessions import SessionKey, ShareSession, ShareSessions
+from odradek.broker.sharing.live_partition import LiveSharePartition, Phase
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.topic_partition import TopicIdPartition
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import ConnectionInfo
+    from odradek.broker.metadata.image import MetadataImage
+    from odradek.broker.partitions.partition import Partition
+    from odradek.broker.runtime.clock import Clock, Timers
+    from odradek.broker.runtime.workers import Workers
+    from odradek.broker.shares.staging import Ending
+    from odradek.broker.sharing.group_settings import ShareGroupSettings
+    from odradek.broker.sharing.overdue import OverdueTransactions
+    from odradek.broker.sharing.persister import Persister
+
+
+def share_groups_are_on(image: MetadataImage) -> bool:
+    return image.features.get(SHARE_VERSION, 0) >= SHARE_VERSION_GROUPS
+
+
+class Shares:
+    def __init__(
+        self,
+        image: MetadataImage,
+        persister: Persister,
+        settings: ShareGroupSettings,
+        clock: Clock,
+        timers: Timers,
+        workers: Workers,
+        call_soon: Callable[[Callable[[], None]], object],
+        *,
+        max_sessions: int,
+        overdue: OverdueTransactions,
+    ) -> None:
+        self.image = image
+        self.persister = persister
+        self.settings = settings
+        self.sessions = ShareSessions(max_sessions)
+        self._clock = clock
+        self._timers = timers
+        self._workers = workers
+        self._call_soon = call_soon
+        self._overdue = overdue
+        self._expired_in_dropped = 0
+        self._live: dict[SharePartitionKey, LiveSharePartition] = {}
+        self._groups_of: dict[tuple[str, int], set[str]] = {}  # whose sessions a connection has opened
+
+    @property
+    def live(self) -> Iterable[LiveSharePartition]:
+        return self._live.values()
+
+    def require_enabled(self) -> None:
+        """Raises UNSUPPORTED_VERSION while the feature is off."""
+        if not share_groups_are_on(self.image):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+
+    def require_transactions(self) -> None:
+        """Raises UNSUPPORTED_VERSION while acknowledgements cannot be part of transactions."""
+        if not acknowledges_in_transactions(self.image.features):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+
+    def find(self, key: SharePartitionKey) -> LiveSharePartition | None:
+        return self._live.get(key)
+
+    def find_or_load(self, key: SharePartitionKey, partition: Partition) -> LiveSharePartition:
+        live = self._live.get(key)
+        if live is None:
+            live = self._live[key] = LiveSharePartition(
+                key,
+                partition,
+                persister=self.persister,
+                settings=self.settings,
+                clock=self._clock,
+                timers=self._timers,
+                workers=self._workers,
+                call_soon=self._call_soon,
+                on_gone=self._gone,
+                has_session=self._has_session,
+                on_overdue=self._overdue.found,
+            )
+            live.load()
+        return live
+
+    def watch(self, connection: ConnectionInfo, group_id: str) -> None:
+        """End the sessions of this connection when it closes."""
+        groups = self._groups_of.get(connection.address)
+        if groups is None:
+            groups = self._groups_of[connection.address] = set()
+            connection.when_closed(partial(self._connection_closed, connection.address))
+        groups.add(group_id)
+
+    def end_session(self, session: ShareSession) -> None:
+        """What its member holds in the session's partitions goes back. Nobody waits for that."""
+        if not self.sessions.end(session):
+            return
+        group_id, member_id = session.key
+        for topic_id, index in session.partitions:
+            live = self._live.get(SharePartitionKey(group_id, topic_id, index))
+            if live is not None:
+                live.release(member_id)
+
+    # Transactions.
+
+    def end_transaction(self, ending: Ending) -> None:
+        """A marker ended a transaction: its acknowledgements count now, or never did."""
+        for live in list(self._live.values()):
+            live.end_transaction(ending)
+
+    def reread_staged(self, ending: Ending) -> None:
+        """The state of some share partitions is stored elsewhere, and a marker has ended a transaction there."""
+        for live in list(self._live.values()):
+            live.reread_ended(ending)
+
+    @property
+    def pending_record_count(self) -> int:
+        """Records whose acknowledgement waits for the end of a transaction."""
+        return sum(live.core.staged.record_count for live in self._live.values() if live.phase is Phase.ACTIVE)
+
+    @property
+    def staged_count(self) -> int:
+        """Those, and the ones that are about to become so."""
+        return sum(live.core.staged.staged_count for live in self._live.values() if live.phase is Phase.ACTIVE)
+
+    @property
+    def lock_expired_count(self) -> int:
+        """How many of those were given back since their lock ran out."""
+        return self._expired_in_dropped + sum(live.lock_expired_count for live in self._live.values())
+
+    def _has_session(self, key: SharePartitionKey, member_id: str) -> bool:
+        return self.sessions.fetches(SessionKey(key.group_id, member_id), TopicIdPartition(key.topic_id, key.partition))
+
+    # What happens to them.
+
+    def drop(self, keys: Iterable[SharePartitionKey]) -> None:
+        """Their state was altered or deleted: what is in memory counts no more."""
+        for key in keys:
+            live = self._live.get(key)
+            if live is not None:
+                live.drop()
+
+    def topic_deleted(self, topic_id: bytes) -> None:
+        self.drop([key for key in self._live if key.topic_id == topic_id])
+
+    def features_changed(self) -> None:
+        """With the feature off, sessions and what was acquired are gone."""
+        if not share_groups_are_on(self.image):
+            self.sessions.clear()
+            self.drop(list(self._live))
+
+    def stop(self) -> None:
+        self.drop(list(self._live))
+
+    def _connection_closed(self, address: tuple[str, int]) -> None:
+        for session in self.sessions.of_connection(address):
+            self.end_session(session)
+        for group_id in self._groups_of.pop(address):
+            if not self.sessions.has_group(group_id):
+                self.drop([key for key in self._live if key.group_id == group_id])
+
+    def _gone(self, live: LiveSharePartition) -> None:
+        if self._live.get(live.key) is live:
+            del self._live[live.key]
+            self._expired_in_dropped += live.lock_expired_count

@@ -1,0 +1,81 @@
+"""What requests 83 to 87 have in common: they ask the share coordinator about many share partitions, each on its own.
+
+Only brokers ask: all need CLUSTER_ACTION on the cluster. Source: docs/spec/share-groups.md#s1-7, #s4-4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from odradek.broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
+from odradek.broker.runtime.gather import gather
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.runtime.delayed import Deferred
+    from odradek.broker.shares.state.core import StateCore
+    from odradek.broker.shares.state.turn import Outcome
+    from odradek.broker.sharing.broker_view import ShareBroker
+
+
+class AskedPartition(Protocol):
+    @property
+    def partition(self) -> int: ...
+
+
+A = TypeVar("A", bound=AskedPartition)
+A_co = TypeVar("A_co", bound=AskedPartition, covariant=True)
+T = TypeVar("T")
+P = TypeVar("P")
+M = TypeVar("M")
+
+
+class AskedTopic(Protocol[A_co]):
+    @property
+    def topic_id(self) -> bytes: ...
+    @property
+    def partitions(self) -> Sequence[A_co]: ...
+
+
+def ask_each(
+    group_id: str,
+    topics: Sequence[AskedTopic[A]],
+    context: RequestContext,
+    broker: ShareBroker,
+    *,
+    decide: Callable[[StateCore, SharePartitionKey, A, int], Outcome[P]],
+    refused: Callable[[int, int, str | None], P],
+    topic_result: Callable[[bytes, list[P]], T],
+    make: Callable[[list[T]], M],
+) -> M | Deferred[M]:
+    """
+    decide   what the core is asked about one share partition; its answer is the result for it
+    refused  the result for a partition that was not: its number, the code, the message
+    """
+    if group_id == "" or not topics or any(not topic.partitions for topic in topics):
+        return make([])
+    asked = [(topic.topic_id, partition) for topic in topics for partition in topic.partitions]
+
+    def answer(topic_id: bytes, partition: A) -> P | Deferred[P]:
+        try:
+            context.require(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+            if partition.partition < 0:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Partition numbers cannot be negative.")
+            key = SharePartitionKey(group_id, topic_id, partition.partition)
+            return broker.share_coordinator.shard_for(key).submit(
+                lambda core, now_ms: decide(core, key, partition, now_ms)
+            )
+        except KafkaError as error:
+            return refused(partition.partition, error.code.value, error.message)
+
+    def failed(index: int, error: KafkaError) -> P:
+        return refused(asked[index][1].partition, error.code.value, error.message)
+
+    def together(results: list[P]) -> M:
+        given = iter(results)
+        return make([topic_result(topic.topic_id, [next(given) for _ in topic.partitions]) for topic in topics])
+
+    return gather([answer(*each) for each in asked], failed, together)

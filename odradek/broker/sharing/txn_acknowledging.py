@@ -1,0 +1,189 @@
+"""One TxnShareAcknowledge after its checks: membership, registration with the transaction, staging.
+
+    require_member → register `__share_group_state`-N with the transaction → check every partition → stage all → answer
+
+Staging never precedes registration: otherwise a transaction could end without anyone telling the share partitions. All
+partitions of the request are staged, or none. Source: docs/spec/share-groups.md#s5-3 rows 10 to 14, #s5-4, #s5-5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.gather import gather
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.sharing.acknowledging import DONE, Result
+from odradek.broker.sharing.live_partition import CODES
+from odradek.broker.sharing.membership import require_member
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.internal_topics import SHARE_GROUP_STATE
+
+if TYPE_CHECKING:
+    from odradek.broker.shares.acknowledgements import Acknowledgement
+    from odradek.broker.shares.staging import StagedTransaction
+    from odradek.broker.sharing.broker_view import ShareBroker
+    from odradek.broker.sharing.live_partition import PendingStaging
+    from odradek.protocol.topic_partition import PartitionCodes, TopicIdPartition
+
+NOT_ATTEMPTED = Result(ErrorCode.OPERATION_NOT_ATTEMPTED, "Nothing was staged: another partition was refused.")
+REGISTRATION_RETRY_MS = 20
+REGISTRATION_PATIENCE_MS = 100  # while the transaction before is being completed
+
+Results = Mapping["TopicIdPartition", Result]
+
+
+class Stager(NamedTuple):
+    """Who stages. `transaction.transactional_id` is given."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    transaction: StagedTransaction
+
+
+class Staging:
+    """The partitions have passed the checks that need no coordinator, and none is without acknowledgements."""
+
+    def __init__(
+        self,
+        stager: Stager,
+        acknowledgements: Mapping[TopicIdPartition, Sequence[Acknowledgement]],
+        broker: ShareBroker,
+    ) -> None:
+        self.results: Deferred[Results] = Deferred()  # fails where the request is refused as a whole
+        self._stager = stager
+        self._acknowledgements = acknowledgements
+        self._broker = broker
+        self._keys = {each: SharePartitionKey(stager.group_id, *each) for each in acknowledgements}
+        self._patient_until_ms = broker.clock.now_ms() + REGISTRATION_PATIENCE_MS
+
+    def begin(self) -> None:
+        """Raises KafkaError where the member is not who it says it is."""
+        group_id, member_id, member_epoch, _ = self._stager
+        require_member(self._broker.groups, group_id, member_id, member_epoch)
+        self._register()
+
+    # Registration.
+
+    def _register(self) -> None:
+        coordinator = self._broker.share_coordinator
+        transactional_id, producer_id, producer_epoch = self._stager.transaction
+        assert transactional_id is not None
+        answer = self._broker.transactions.add_partitions(
+            transactional_id,
+            producer_id,
+            producer_epoch,
+            {(SHARE_GROUP_STATE, coordinator.partition_for(key.coordinator_key)) for key in self._keys.values()},
+            verify_only=False,
+            asked_version=2,
+        )
+        if isinstance(answer, Deferred):
+            answer.when_done(lambda told: self._guarded(lambda: self._registered(told.outcome())))  # type: ignore[arg-type]
+        else:
+            self._guarded(lambda: self._registered(answer))
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception as error:
+            self.results.fail(error)
+
+    def _registered(self, codes: PartitionCodes) -> None:
+        code = next((each for each in codes.values() if each is not ErrorCode.NONE), ErrorCode.NONE)
+        if code is ErrorCode.CONCURRENT_TRANSACTIONS and self._broker.clock.now_ms() < self._patient_until_ms:
+            self._broker.timers.after(REGISTRATION_RETRY_MS, lambda: self._guarded(self._register))
+            return
+        if code is not ErrorCode.NONE:
+            raise KafkaError(code)
+        self._stage()
+
+    # Staging.
+
+    def _stage(self) -> None:
+        """What the answer of the transaction coordinator took may have changed everything that was checked before."""
+        shares = self._broker.shares
+        shares.require_transactions()
+        _, producer_id, producer_epoch = self._stager.transaction
+        for key in self._keys.values():
+            shard = self._broker.share_coordinator.shard_for(key)
+            if shard.look(lambda core: core.has_ended(producer_id, producer_epoch)):
+                raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+        refused = {each: refusal for each in self._keys if (refusal := self._refusal(each)) is not None}
+        if refused:
+            self.results.resolve({each: refused.get(each, NOT_ATTEMPTED) for each in self._keys})
+            return
+        must_sync = producer_id in self._broker.two_phase
+        staged = []
+        for each, acknowledgements in self._acknowledgements.items():
+            live = shares.find(self._keys[each])
+            assert live is not None
+            staged.append(
+                live.stage(
+                    self._stager.member_id,
+                    self._stager.member_epoch,
+                    acknowledgements,
+                    self._stager.transaction,
+                    must_sync=must_sync,
+                )
+            )
+        self._await(staged)
+
+    def _refusal(self, partition: TopicIdPartition) -> Result | None:
+        live = self._broker.shares.find(self._keys[partition])
+        try:
+            if live is None:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            live.check_staging(self._stager.member_id, self._acknowledgements[partition], self._stager.transaction)
+        except KafkaError as error:
+            return Result(error.code, error.message)
+        return None
+
+    def _await(self, staged: Sequence[PendingStaging]) -> None:
+        answers: list[KafkaError | Deferred[KafkaError | None] | None] = [_refusal_of(each) for each in staged]
+        together = gather(answers, lambda _, error: error, list)
+        if isinstance(together, Deferred):
+            together.when_done(lambda told: self._guarded(lambda: self._stored(staged, told.outcome())))  # type: ignore[arg-type]
+        else:
+            self._stored(staged, together)
+
+    def _stored(self, staged: Sequence[PendingStaging], errors: Sequence[KafkaError | None]) -> None:
+        """Also after a restart a request that was stored in part only is no commit: its producer has to abort."""
+        has_failed = any(error is not None for error in errors)
+        results: dict[TopicIdPartition, Result] = {}
+        for partition, (live, write, _), error in zip(self._keys, staged, errors, strict=True):
+            if error is not None:
+                code = CODES.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR)
+                results[partition] = Result(code, error.message)
+            else:
+                results[partition] = NOT_ATTEMPTED if has_failed else DONE
+            if write is None:
+                continue
+            if error is not None:
+                live.not_staged(write, error)
+            elif has_failed:
+                live.undo_staging(write)
+            else:
+                live.staged(write)
+        if any(error is not None and error.code is ErrorCode.INVALID_TXN_STATE for error in errors):
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+        self.results.resolve(results)
+
+
+def _refusal_of(staging: PendingStaging) -> KafkaError | Deferred[KafkaError | None] | None:
+    """Why it could not be stored; None: it is."""
+    if staging.stored is None:
+        return None
+    answer: Deferred[KafkaError | None] = Deferred()
+
+    def told(stored: Deferred[bool]) -> None:
+        try:
+            stored.outcome()
+        except KafkaError as error:
+            answer.resolve(error)
+        else:
+            answer.resolve(None)
+
+    staging.stored.when_done(told)
+    return answer

@@ -1,0 +1,396 @@
+"""All transactional ids of one `__transaction_state` partition. Plain decisions: no clock, no files, nothing awaited.
+
+    EMPTY, COMPLETE_* → ONGOING → PREPARE_COMMIT or PREPARE_ABORT → markers in every partition → COMPLETE_*
+
+A core changes in two ways, and in no other: `replay` applies a record that is in the log, and `settle` applies what
+memory alone holds of a decision whose records are in the log: which markers are still owed, who waits for the end, and
+the producer id of a transactional id that has no record yet. (`unload` ends it.) A request method only decides: its
+caller appends `Outcome.records`, replays them and settles. A refusal of the whole request is raised as `KafkaError`.
+
+A decided transaction owes its markers until every partition has its own. `Outcome.markers` are to be sent; the result
+comes back by `markers_written`, which is a turn of its own. Failed markers are retried by a timer, without limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableSet
+from typing import TypeVar
+
+from odradek.broker.transactions.add_partitions import add_partitions, verify_partitions
+from odradek.broker.transactions.end_txn import end_txn
+from odradek.broker.transactions.entry import Forgotten, Txn, TxnRecord
+from odradek.broker.transactions.init_producer_id import init_producer_id, timeout_ms
+from odradek.broker.transactions.listing import Filter, described, listed
+from odradek.broker.transactions.tables import EXPIRABLE, TxnState
+from odradek.broker.transactions.transitions import answered_pair, bumped, completed, fenced, without_topic
+from odradek.broker.transactions.turn import (
+    PRODUCER_ID_NEEDED,
+    MarkersOwed,
+    Moment,
+    Outcome,
+    OverdueFate,
+    ProducerIdNeeded,
+    Reply,
+    Timer,
+    Token,
+    TransactionConfig,
+)
+from odradek.protocol.batch_header import NO_PRODUCER_ID
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.describe_transactions_response import TransactionState
+from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.messages.end_txn_response import EndTxnResponse
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.protocol.messages.list_transactions_response import TransactionState as ListedTransaction
+from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
+
+MARKER_RETRY_MS = 100
+NOTHING: frozenset[TopicPartition] = frozenset()
+
+R = TypeVar("R")
+
+
+class TransactionCore:
+    def __init__(
+        self,
+        config: TransactionConfig,
+        *,
+        coordinator_epoch: int,
+        is_gone: Callable[[str], bool] = lambda topic: False,
+        two_phase: MutableSet[int] | None = None,
+    ) -> None:
+        """
+        coordinator_epoch  higher than that of any core of this partition before; markers carry it
+        is_gone            whether a topic that a record names is not there, or is another one of that name: asked as
+                           soon as the records are loaded
+        two_phase          holds the producer ids of those with Enable2Pc, of other cores too
+        """
+        self._config = config
+        self._is_gone = is_gone
+        self._coordinator_epoch = coordinator_epoch
+        self._two_phase = set() if two_phase is None else two_phase
+        self._txns: dict[str, Txn] = {}
+        self._ongoing: dict[str, None] = {}
+        self._remaining: dict[str, frozenset[TopicPartition]] = {}  # of those that are decided
+        self._awaited: dict[str, Reply] = {}
+
+    # State.
+
+    def replay(self, record: TxnRecord, record_offset: int = 0, producer_id: int = NO_PRODUCER_ID) -> None:
+        """A record that is in the log, at the restart as in live traffic."""
+        transactional_id = record.transactional_id
+        self._remaining.pop(transactional_id, None)
+        self._ongoing.pop(transactional_id, None)
+        before = self._txns.get(transactional_id)
+        if before is not None and before.is_two_phase:
+            self._two_phase.discard(before.producer_id)
+        if isinstance(record, Forgotten):
+            self._txns.pop(transactional_id, None)
+            return
+        self._txns[transactional_id] = record
+        if record.is_two_phase:
+            self._two_phase.add(record.producer_id)
+        if record.is_prepared:
+            self._remaining[transactional_id] = record.partitions
+        elif record.state is TxnState.ONGOING:
+            self._ongoing[transactional_id] = None
+
+    def replay_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
+        """A marker in our own partition says nothing of what we keep. Kafka could be made to write one."""
+
+    def settle(self, outcome: Outcome[object]) -> None:
+        """After the outcome's records were replayed: what they do not tell."""
+        if outcome.reserved is not None:
+            self._txns[outcome.reserved.transactional_id] = outcome.reserved
+        if outcome.remaining is not None:
+            self._remaining.update(outcome.remaining)
+        if outcome.awaited is not None:
+            for transactional_id, reply in outcome.awaited.items():
+                if reply is None:
+                    self._awaited.pop(transactional_id, None)
+                else:
+                    self._awaited[transactional_id] = reply
+
+    def on_loaded(self, now_ms: int) -> Outcome[None]:
+        """What had been decided is carried out; what a crash kept from being forgotten is forgotten."""
+        forgotten = self._without(self._is_gone)
+        left = {txn.transactional_id: txn.partitions for txn in forgotten}
+        markers = [
+            self._owed(self._txns[each], left.get(each, partitions)) for each, partitions in self._remaining.items()
+        ]
+        must_sync = any(self._txns[each].is_two_phase for each in self._remaining)
+        return Outcome(records=forgotten, markers=markers, may_split=True, must_sync=must_sync)
+
+    def on_timer(self, key: str, now_ms: int) -> Outcome[None]:
+        """Markers that failed are sent again."""
+        if key not in self._remaining:
+            return Outcome()
+        txn = self._txns[key]
+        return Outcome(markers=(self._owed(txn, self._remaining[key]),), must_sync=txn.is_two_phase)
+
+    def unload(self, code: ErrorCode) -> list[Reply]:
+        """This broker no longer coordinates these ids: answers waiting requests; the core is not used again."""
+        refusal = EndTxnResponse(error_code=code.value)
+        replies = [Reply(reply.token, refusal) for reply in self._awaited.values()]
+        self._awaited.clear()
+        return replies
+
+    # Requests.
+
+    def init_producer_id(self, request: InitProducerIdRequest, moment: Moment) -> Outcome[InitProducerIdResponse]:
+        """A request that `check_request` has passed. An id that is not known needs a producer id: see `reserve`."""
+        assert request.transactional_id is not None
+        txn = self._txns.get(request.transactional_id)
+        if txn is None:
+            return Outcome(needs_producer_id=True)
+        owned = init_producer_id(txn, request, moment)
+        if owned is PRODUCER_ID_NEEDED:
+            return Outcome(needs_producer_id=True)
+        if owned is None:
+            refusal = InitProducerIdResponse(
+                error_code=ErrorCode.CONCURRENT_TRANSACTIONS.value, producer_id=-1, producer_epoch=-1
+            )
+            return self._decided(self._fenced(txn, moment), refusal)
+        # Records from before the owner asked for Enable2Pc, or from before a crash, may be in the page cache only.
+        to_sync = owned.partitions if owned.is_kept and owned.is_two_phase else NOTHING
+        return Outcome(initialised_response(owned), records=(owned,), must_sync=owned.is_two_phase, to_sync=to_sync)
+
+    def reserve(self, request: InitProducerIdRequest, producer_id: int, now_ms: int) -> Outcome[None]:
+        """A producer id for an id that is not known, to be recorded by `init_producer_id`. The first one stays."""
+        transactional_id = request.transactional_id
+        assert transactional_id is not None
+        if transactional_id in self._txns:
+            return Outcome()
+        return Outcome(reserved=Txn(transactional_id, producer_id, None, timeout_ms(request), updated_ms=now_ms))
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: frozenset[TopicPartition],
+        *,
+        asked_version: int,
+        moment: Moment,
+    ) -> Outcome[PartitionCodes]:
+        """asked_version: what the request's own version stands for, 2 for partitions that a produce brings, else 0."""
+        txn = self._require(transactional_id)
+        grown = add_partitions(txn, producer_id, producer_epoch, partitions, asked_version, moment)
+        codes = dict.fromkeys(partitions, ErrorCode.NONE)
+        return Outcome(codes, records=() if grown is None else (grown,), must_sync=txn.is_two_phase)
+
+    def verify_partitions(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]
+    ) -> Outcome[PartitionCodes]:
+        """Whether they take part. Writes nothing."""
+        txn = self._require(transactional_id)
+        return Outcome(verify_partitions(txn, producer_id, producer_epoch, partitions), must_sync=txn.is_two_phase)
+
+    def end_txn(
+        self, request: EndTxnRequest, token: Token, *, asked_version: int, moment: Moment
+    ) -> Outcome[EndTxnResponse]:
+        """Keeps `token` until the markers are written, or until one of them has failed; see `end_txn.end_txn`."""
+        txn = self._require(request.transactional_id)
+        decided = end_txn(txn, request, asked_version, moment)
+        if decided is PRODUCER_ID_NEEDED:
+            return Outcome(needs_producer_id=True)
+        if decided is None:
+            return Outcome(ended(txn, asked_version), must_sync=txn.is_two_phase)
+        awaited = {request.transactional_id: Reply(token, ended(decided, asked_version))}
+        return self._decided(decided, None, awaited)
+
+    def markers_written(self, owed: MarkersOwed, written: frozenset[TopicPartition], moment: Moment) -> Outcome[int]:
+        """What became of the markers that were sent.
+
+        written   that are there now, or are not needed any more
+        returns   how many are still owed
+        """
+        transactional_id = owed.transactional_id
+        txn = self._txns.get(transactional_id)
+        if (
+            txn is None
+            or not txn.is_prepared
+            or owed.coordinator_epoch != self._coordinator_epoch
+            or (txn.producer_id, txn.producer_epoch) != (owed.producer_id, owed.producer_epoch)
+        ):
+            return Outcome(0)  # of a decision that is history
+        remaining = self._remaining[transactional_id] - written
+        if remaining:
+            later = self.send_later(transactional_id)
+            return later._replace(response=len(remaining), remaining={transactional_id: remaining})
+        return Outcome(
+            0,
+            records=(completed(txn, now_ms=moment.now_ms, transaction_version=moment.transaction_version),),
+            replies=self._awaiting(transactional_id),
+            timers=(Timer(transactional_id, None),),
+            awaited={transactional_id: None},
+        )
+
+    def send_later(self, transactional_id: str) -> Outcome[int]:
+        """The decision stands and is recorded, so waiting requests are answered; the rest is retried."""
+        return Outcome(
+            0,
+            replies=self._awaiting(transactional_id),
+            timers=(Timer(transactional_id, MARKER_RETRY_MS),),
+            awaited={transactional_id: None},
+        )
+
+    # What happens by itself.
+
+    def timed_out(self, now_ms: int) -> list[str]:
+        """The transactional ids whose transaction has been open for too long."""
+        return [each for each in self._ongoing if self._txns[each].is_timed_out(now_ms)]
+
+    def abort_timed_out(self, transactional_id: str, moment: Moment) -> Outcome[bool]:
+        """If it is still so."""
+        txn = self._txns.get(transactional_id)
+        if txn is None or not txn.is_timed_out(moment.now_ms):
+            return Outcome(False)
+        return self._decided(self._fenced(txn, moment), True)
+
+    def abort_overdue(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, moment: Moment
+    ) -> Outcome[OverdueFate]:
+        """Abort it as if it had timed out: locks on records of a share group that it acknowledges have run out.
+
+        producer_epoch  that of its records
+        """
+        txn = self._txns.get(transactional_id)
+        if txn is None or txn.producer_id != producer_id:
+            return Outcome(OverdueFate.OVER)
+        if txn.is_prepared and txn.producer_epoch in (producer_epoch, bumped(producer_epoch)):
+            return Outcome(OverdueFate.ENDING, must_sync=txn.is_two_phase)
+        if txn.state is not TxnState.ONGOING or txn.producer_epoch != producer_epoch:
+            return Outcome(OverdueFate.OVER)
+        if txn.is_two_phase:
+            return Outcome(OverdueFate.PENDING)
+        return self._decided(self._fenced(txn, moment), OverdueFate.ENDING)
+
+    def expire(self, now_ms: int) -> Outcome[None]:
+        """Forget the ids that were unused for `transactional.id.expiration.ms`, or for as long as their rule says."""
+        expiration_ms = self._config.expiration_ms
+        expired = [
+            Forgotten(txn.transactional_id)
+            for txn in self._txns.values()
+            if txn.state in EXPIRABLE and txn.updated_ms <= now_ms - expiration_ms(txn.transactional_id)
+        ]
+        return Outcome(records=expired, may_split=True)
+
+    def forget_topic(self, topic: str) -> Outcome[int]:
+        """It was deleted: no marker for whatever gets its name next, not even after a power failure. Returns how many
+        transactions it took part in."""
+        records = self._without(lambda each: each == topic)
+        return Outcome(len(records), records=records, may_split=True, must_sync=bool(records))
+
+    # Administration.
+
+    def describe(self, transactional_id: str) -> TransactionState:
+        txn = self._txns.get(transactional_id)
+        if txn is None:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        return described(txn, self._remaining.get(transactional_id, txn.partitions))
+
+    def list_transactions(self, wanted: Filter, now_ms: int) -> list[ListedTransaction]:
+        return [listed(txn) for txn in self._txns.values() if wanted.selects(txn, now_ms)]
+
+    @property
+    def kept_count(self) -> int:
+        """How many open transactions wait for the recovery that owns them to end them (KIP-939)."""
+        return sum(self._txns[each].is_kept for each in self._ongoing)
+
+    def open_time_max_ms(self, now_ms: int) -> int:
+        """How long the oldest open transaction has been open; 0 where none is. KIP-939's
+        `active-transaction-open-time-max`."""
+        started_ms = [each for name in self._ongoing if (each := self._txns[name].started_ms) is not None]
+        return max(0, now_ms - min(started_ms)) if started_ms else 0
+
+    @property
+    def open_count(self) -> int:
+        """How many transactions are open, or decided and not complete."""
+        return len(self._ongoing) + len(self._remaining)
+
+    @property
+    def open_partition_count(self) -> int:
+        """How many partitions take part in open transactions, each counted once for each of them (KIP-1289)."""
+        return sum(len(self._txns[each].partitions) for each in self._ongoing)
+
+    def txn(self, transactional_id: str) -> Txn | None:
+        return self._txns.get(transactional_id)
+
+    # Within.
+
+    def _without(self, is_gone: Callable[[str], bool]) -> list[Txn]:
+        """The transactions that some of these topics take part in, without them."""
+        records = []
+        for transactional_id in [*self._ongoing, *self._remaining]:
+            txn = self._txns[transactional_id]
+            partitions = self._remaining.get(transactional_id, txn.partitions)
+            gone = {topic for topic in {topic for topic, _ in partitions} if is_gone(topic)}
+            if gone:
+                records.append(without_topic(txn, frozenset(each for each in partitions if each[0] not in gone)))
+        return records
+
+    def _require(self, transactional_id: str) -> Txn:
+        if transactional_id == "":
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        txn = self._txns.get(transactional_id)
+        if txn is None:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return txn
+
+    def _fenced(self, txn: Txn, moment: Moment) -> Txn | ProducerIdNeeded:
+        return fenced(
+            txn,
+            now_ms=moment.now_ms,
+            transaction_version=moment.transaction_version,
+            new_producer_id=moment.new_producer_id,
+        )
+
+    def _decided(
+        self,
+        decided: Txn | ProducerIdNeeded,
+        response: R | None,
+        awaited: Mapping[str, Reply | None] | None = None,
+    ) -> Outcome[R]:
+        if decided is PRODUCER_ID_NEEDED:
+            return Outcome(needs_producer_id=True)
+        markers = (self._owed(decided, decided.partitions),)
+        return Outcome(response, records=(decided,), markers=markers, awaited=awaited, must_sync=decided.is_two_phase)
+
+    def _owed(self, txn: Txn, partitions: frozenset[TopicPartition]) -> MarkersOwed:
+        assert txn.producer_epoch is not None
+        return MarkersOwed(
+            txn.transactional_id,
+            txn.producer_id,
+            txn.producer_epoch,
+            is_commit=txn.is_commit,
+            transaction_version=txn.client_version,
+            coordinator_epoch=self._coordinator_epoch,
+            partitions=partitions,
+            must_sync=txn.is_two_phase,
+        )
+
+    def _awaiting(self, transactional_id: str) -> tuple[Reply, ...]:
+        reply = self._awaited.get(transactional_id)
+        return () if reply is None else (reply,)
+
+
+def initialised_response(txn: Txn) -> InitProducerIdResponse:
+    """The pair to go on with; and that of the transaction that was kept, if one was."""
+    producer_id, producer_epoch = txn.client_pair
+    assert producer_epoch is not None
+    response = InitProducerIdResponse(producer_id=producer_id, producer_epoch=producer_epoch)
+    if txn.is_kept:
+        assert txn.producer_epoch is not None
+        response.ongoing_txn_producer_id = txn.producer_id
+        response.ongoing_txn_producer_epoch = txn.producer_epoch
+    return response
+
+
+def ended(txn: Txn, asked_version: int) -> EndTxnResponse:
+    """Producers of version 2 are told their next pair; for the others it has not changed."""
+    if asked_version != 2 or txn.client_version != 2:
+        return EndTxnResponse()
+    producer_id, producer_epoch = answered_pair(txn)
+    return EndTxnResponse(producer_id=producer_id, producer_epoch=producer_epoch)

@@ -1,0 +1,238 @@
+"""The records of `__transaction_state`, typed values to bytes and back: docs/formats/transaction-log.md.
+
+A key of version 0 holds a transactional id. Kafka writes values of version 0 below `transaction.version` 1, and from
+then on version 1, with the newer fields as tags. No value means: forget the id. The record headers are Odradek's own.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from itertools import groupby
+
+from odradek.broker.transactions.entry import LAST_USABLE_EPOCH, Forgotten, Txn, TxnRecord
+from odradek.broker.transactions.tables import STORED, TxnState
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.messages.transaction_log_key import TransactionLogKey
+from odradek.protocol.messages.transaction_log_value import PartitionsSchema, TransactionLogValue
+from odradek.protocol.records import Headers
+from odradek.protocol.topic_partition import TopicPartition
+
+SHORT = struct.Struct(">h")
+VERSION_BYTES = 2
+KEY_VERSION = 0
+VALUE_WITHOUT_TAGS = 0
+VALUE_WITH_TAGS = 1
+INT = struct.Struct(">i")
+# Record headers of ours.
+LAST_PRODUCER_EPOCH = "last-producer-epoch"
+NEXT_TIMEOUT_MS = "next-timeout-ms"
+REMEMBERED = 1024  # keys and sets of partitions: a producer's records have the same ones for a while
+NONE = -1  # what the fields say where there is no id, epoch or time
+# A value of version 1 as nearly all are, around its partitions: every transaction writes three, and the codec takes
+# three times as long. First the version, producer id and epoch, timeout and state; at the end the times, and of the
+# tags two, the previous producer id (0, 8 bytes) and the client's version (2, 2 bytes).
+USUAL_START = struct.Struct(">hqhib")
+USUAL_END = struct.Struct(">qqBBBqBBh")
+BYTES_BEFORE_PARTITIONS, BYTES_BEHIND_PARTITIONS = USUAL_START.size - VERSION_BYTES, 8 + 8 + 1
+
+
+def value_version(txn: Txn, transaction_version: int) -> int:
+    """The oldest that the cluster's level allows, except where a second pair of producer id and epoch must be kept."""
+    if transaction_version == 0 and txn.next_producer_epoch is None:
+        return VALUE_WITHOUT_TAGS
+    return VALUE_WITH_TAGS
+
+
+def encode_record(record: TxnRecord, transaction_version: int) -> tuple[bytes, bytes | None]:
+    key = _key(record.transactional_id)
+    if isinstance(record, Forgotten):
+        return key, None
+    version = value_version(record, transaction_version)
+    if version == VALUE_WITH_TAGS and has_usual_tags(record):
+        return key, usual_value(record)
+    return key, SHORT.pack(version) + encode(_value(record, version), version)
+
+
+@lru_cache(REMEMBERED)
+def _key(transactional_id: str) -> bytes:
+    return SHORT.pack(KEY_VERSION) + encode(TransactionLogKey(transactional_id=transactional_id), KEY_VERSION)
+
+
+def decode_record(key: bytes | None, value: bytes | None) -> TxnRecord | None:
+    """None for a key of a later version: as Kafka, passed over.
+
+    Raises MalformedMessage for anything else that is not as it should be. That includes a value of a later version,
+    which Kafka passes over: what an older record says of the same id would then be taken for its state.
+    """
+    if key is None or len(key) < VERSION_BYTES:
+        raise MalformedMessage("a record of __transaction_state without a version in its key")
+    if SHORT.unpack_from(key)[0] != KEY_VERSION:
+        return None
+    transactional_id = decode(TransactionLogKey, KEY_VERSION, key, VERSION_BYTES).transactional_id
+    if value is None:
+        return Forgotten(transactional_id)
+    if len(value) < VERSION_BYTES:
+        raise MalformedMessage(f"the value of {transactional_id!r} in __transaction_state has no version")
+    version = SHORT.unpack_from(value)[0]
+    if version not in (VALUE_WITHOUT_TAGS, VALUE_WITH_TAGS):
+        raise MalformedMessage(f"the value of {transactional_id!r} in __transaction_state is of version {version}")
+    return _txn(transactional_id, decode(TransactionLogValue, version, value, VERSION_BYTES))
+
+
+def record_headers(record: TxnRecord) -> Headers:
+    """What a later start needs and the value has no field for; Kafka passes over headers.
+
+    last-producer-epoch  where it does not follow from the value: so that a producer that repeats its InitProducerId is
+                         known again. Kafka fences it
+    next-timeout-ms      see `Txn.next_timeout_ms`. For Kafka the timeout of the kept transaction stays that of the id
+    """
+    if isinstance(record, Forgotten):
+        return ()
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    if record.last_producer_epoch is not None and record.last_producer_epoch != _epoch_that_follows(record):
+        headers = ((LAST_PRODUCER_EPOCH, SHORT.pack(record.last_producer_epoch)),)
+    if record.next_timeout_ms is not None:
+        headers += ((NEXT_TIMEOUT_MS, INT.pack(record.next_timeout_ms)),)
+    return headers
+
+
+def revive(record: TxnRecord, headers: Headers) -> TxnRecord:
+    """Raises MalformedMessage."""
+    if isinstance(record, Forgotten):
+        return record
+    for name, value in headers:
+        if name == LAST_PRODUCER_EPOCH:
+            record = record._replace(last_producer_epoch=_number(SHORT, value, name, record))
+        elif name == NEXT_TIMEOUT_MS:
+            record = record._replace(next_timeout_ms=_number(INT, value, name, record))
+    return record
+
+
+def _number(form: struct.Struct, value: bytes | None, name: str, record: Txn) -> int:
+    if value is None or len(value) != form.size:
+        raise MalformedMessage(f"the header {name} of {record.transactional_id!r} does not hold {form.size} bytes")
+    number: int = form.unpack(value)[0]
+    return number
+
+
+def _epoch_that_follows(record: Txn) -> int | None:
+    assert record.producer_epoch is not None
+    return _last_producer_epoch(
+        record.state, record.client_version, record.producer_id, record.producer_epoch, record.previous_producer_id
+    )
+
+
+def _value(txn: Txn, version: int) -> TransactionLogValue:
+    assert txn.state in STORED
+    assert txn.producer_epoch is not None
+    value = TransactionLogValue(
+        producer_id=txn.producer_id,
+        producer_epoch=txn.producer_epoch,
+        transaction_timeout_ms=txn.timeout_ms,
+        transaction_status=txn.state.value,
+        transaction_partitions=None if txn.state is TxnState.EMPTY else _by_topic(txn.partitions),
+        transaction_last_update_timestamp_ms=txn.updated_ms,
+        transaction_start_timestamp_ms=_or_none(txn.started_ms),
+    )
+    if version >= VALUE_WITH_TAGS:
+        value.previous_producer_id = _or_none(txn.previous_producer_id)
+        value.next_producer_id = _or_none(txn.next_producer_id)
+        value.next_producer_epoch = _or_none(txn.next_producer_epoch)
+        value.client_transaction_version = txn.client_version
+    return value
+
+
+def has_usual_tags(txn: Txn) -> bool:
+    return (
+        txn.client_version != 0
+        and txn.previous_producer_id is not None
+        and txn.next_producer_id is None
+        and txn.next_producer_epoch is None
+    )
+
+
+def usual_value(txn: Txn) -> bytes:
+    """The same bytes as the codec's, version included."""
+    state, started_ms = txn.state, txn.started_ms
+    assert state in STORED
+    start = USUAL_START.pack(VALUE_WITH_TAGS, txn.producer_id, txn.producer_epoch, txn.timeout_ms, state.value)
+    end = USUAL_END.pack(
+        txn.updated_ms,
+        NONE if started_ms is None else started_ms,
+        *(2, 0, 8, txn.previous_producer_id),
+        *(2, 2, txn.client_version),
+    )
+    return start + _partitions(None if state is TxnState.EMPTY else txn.partitions) + end
+
+
+@lru_cache(REMEMBERED)
+def _partitions(partitions: frozenset[TopicPartition] | None) -> bytes:
+    """Their part of a value of version 1; None makes a null."""
+    value = TransactionLogValue(transaction_partitions=None if partitions is None else _by_topic(partitions))
+    return encode(value, VALUE_WITH_TAGS)[BYTES_BEFORE_PARTITIONS:-BYTES_BEHIND_PARTITIONS]
+
+
+@lru_cache(REMEMBERED)
+def _by_topic(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
+    """In order, so that the same decisions make the same bytes. Not to be changed: it is remembered."""
+    return [
+        PartitionsSchema(topic=topic, partition_ids=[partition for _, partition in members])
+        for topic, members in groupby(sorted(partitions), key=lambda each: each[0])
+    ]
+
+
+def _txn(transactional_id: str, value: TransactionLogValue) -> Txn:
+    try:
+        state = TxnState(value.transaction_status)
+    except ValueError:
+        state = None
+    if state not in STORED:
+        raise MalformedMessage(f"{transactional_id!r} in __transaction_state is in state {value.transaction_status}")
+    previous_producer_id = _unless_none(value.previous_producer_id)
+    next_producer_id, next_producer_epoch = (
+        _unless_none(value.next_producer_id),
+        _unless_none(value.next_producer_epoch),
+    )
+    if state is TxnState.ONGOING and (next_producer_id is None or next_producer_epoch is None):
+        next_producer_id = next_producer_epoch = None  # half a pair keeps nothing
+    return Txn(
+        transactional_id,
+        producer_id=value.producer_id,
+        producer_epoch=value.producer_epoch,
+        timeout_ms=value.transaction_timeout_ms,
+        state=state,
+        partitions=frozenset(
+            (each.topic, partition) for each in value.transaction_partitions or () for partition in each.partition_ids
+        ),
+        started_ms=_unless_none(value.transaction_start_timestamp_ms),
+        updated_ms=value.transaction_last_update_timestamp_ms,
+        previous_producer_id=previous_producer_id,
+        next_producer_id=next_producer_id,
+        next_producer_epoch=next_producer_epoch,
+        last_producer_epoch=_last_producer_epoch(
+            state, value.client_transaction_version, value.producer_id, value.producer_epoch, previous_producer_id
+        ),
+        client_version=value.client_transaction_version,
+    )
+
+
+def _last_producer_epoch(
+    state: TxnState, version: int, producer_id: int, producer_epoch: int, previous_producer_id: int | None
+) -> int | None:
+    """What can be told of it: the end of a transaction under version 2 bumps the epoch, unless it was kept meanwhile
+    or took a new producer id from its very last epoch on."""
+    if state in (TxnState.EMPTY, TxnState.ONGOING) or version != 2:
+        return None
+    if producer_epoch > 0:
+        return producer_epoch - 1
+    return LAST_USABLE_EPOCH if previous_producer_id != producer_id else None
+
+
+def _or_none(number: int | None) -> int:
+    return NONE if number is None else number
+
+
+def _unless_none(number: int) -> int | None:
+    return None if number == NONE else number

@@ -1,0 +1,238 @@
+"""The 61 bytes before the records of a batch (magic 2), and in-place changes that do not touch the records.
+
+docs/formats/record-batch.md describes the bytes. A *batch* here is a buffer that begins with its header. The buffer may
+be longer: the header says where the batch ends.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from odradek.protocol.checksum import crc32c
+from odradek.protocol.compression import Bytes, Compression
+from odradek.protocol.errors import MalformedMessage
+
+HEADER_BYTES = 61
+LOG_OVERHEAD = 12  # bytes before what `batch_length` counts
+CRC_START = 21  # the CRC covers the attributes to the end; base offset and leader epoch are the broker's to change
+MAGIC = 2
+
+COMPRESSION_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_LEADER_EPOCH = -1
+NO_TIMESTAMP = -1
+INT32_MAX = 2**31 - 1
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_LENGTH = struct.Struct(">i")
+_BASE_OFFSET = struct.Struct(">q")
+_LEADER_EPOCH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_LENGTH_AT = 8
+_LEADER_EPOCH_AT = 12
+_MAGIC_AT = 16
+_CRC_AT = 17
+_ATTRIBUTES_AT = 21
+_MAX_TIMESTAMP_AT = 35
+
+
+class BatchHeader(NamedTuple):
+    """The header's fields in their order on the wire, with the wire's -1 for "none".
+
+    A named tuple because one is made for every batch that arrives or is read.
+    """
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The whole batch, header included."""
+        return self.batch_length + LOG_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def compression(self) -> Compression:
+        """Raises MalformedMessage for the three ids that mean nothing."""
+        try:
+            return Compression(self.attributes & COMPRESSION_MASK)
+        except ValueError:
+            raise MalformedMessage(f"unknown compression type {self.attributes & COMPRESSION_MASK}") from None
+
+    @property
+    def is_compressed(self) -> bool:
+        return self.attributes & COMPRESSION_MASK != 0
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return self.attributes & LOG_APPEND_TIME != 0
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL != 0
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        return self.attributes & DELETE_HORIZON != 0
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When tombstones and markers of this batch may be removed. It takes the place of the base timestamp."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON else None
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id > NO_PRODUCER_ID
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record, wrapping past 2**31 - 1 to 0; -1 where there is no sequence."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & INT32_MAX
+
+
+def unpack_batch_header(data: Bytes, position: int = 0) -> BatchHeader:
+    """The 61 bytes at `position` as they are: neither magic nor length has been looked at. struct.error if too few."""
+    return BatchHeader._make(_HEADER.unpack_from(data, position))
+
+
+def read_batch_header(data: Bytes, position: int = 0) -> BatchHeader:
+    """The header at `position`. Raises MalformedMessage for one cut short, another magic or too small a length.
+
+    Does not look beyond the header: neither the CRC nor whether the records are all there.
+    """
+    try:
+        header = BatchHeader._make(_HEADER.unpack_from(data, position))
+    except struct.error:
+        raise MalformedMessage("a record batch ends within its header") from None
+    if header.magic != MAGIC:
+        raise MalformedMessage(f"record batch of magic {header.magic}")
+    if header.batch_length < HEADER_BYTES - LOG_OVERHEAD:
+        raise MalformedMessage(f"record batch of length {header.batch_length}, less than its header")
+    return header
+
+
+def batches(data: Bytes, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """Every whole batch with its position. A batch cut short at the end of `data` ends the walk quietly, since that
+    is how a Fetch response or a torn segment may end; anything else wrong raises MalformedMessage."""
+    end = len(data)
+    while position + HEADER_BYTES <= end:
+        header = read_batch_header(data, position)
+        next_position = position + header.batch_length + LOG_OVERHEAD
+        if next_position > end:
+            return
+        yield position, header
+        position = next_position
+
+
+def batch_size_at(data: Bytes, position: int) -> int:
+    """Bytes of the batch at `position` by its length field, unchecked."""
+    length: int = _LENGTH.unpack_from(data, position + _LENGTH_AT)[0]
+    return length + LOG_OVERHEAD
+
+
+def computed_crc(data: Bytes, position: int, size_bytes: int) -> int:
+    """The CRC-32C that the batch of `size_bytes` at `position` ought to carry; copies nothing."""
+    return crc32c(memoryview(data)[position + CRC_START : position + size_bytes])
+
+
+def crc_ok(data: Bytes, position: int, size_bytes: int) -> bool:
+    stored: int = int.from_bytes(data[position + _CRC_AT : position + CRC_START], "big")
+    return stored == computed_crc(data, position, size_bytes)
+
+
+def pack_batch(header: BatchHeader, payload: Bytes) -> bytearray:
+    """A batch of this header and these (already compressed) records; length, magic and CRC are computed here."""
+    batch = bytearray(HEADER_BYTES)
+    batch += payload
+    base_offset, _, leader_epoch, _, _, *rest = header
+    seal_batch(batch, base_offset, leader_epoch, *rest)
+    return batch
+
+
+def seal_batch(
+    batch: bytearray,
+    base_offset: int,
+    leader_epoch: int,
+    attributes: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    record_count: int,
+) -> None:
+    """Writes the header into the first 61 bytes of a batch whose records stand behind them; computes the rest of it."""
+    _HEADER.pack_into(
+        batch,
+        0,
+        base_offset,
+        len(batch) - LOG_OVERHEAD,
+        leader_epoch,
+        MAGIC,
+        0,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    )
+    _seal(batch, 0)
+
+
+def assign(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
+    """Gives a batch its place in the log, in place. The CRC stays right, it covers neither field."""
+    _BASE_OFFSET.pack_into(batch, 0, base_offset)
+    _LEADER_EPOCH.pack_into(batch, _LEADER_EPOCH_AT, leader_epoch)
+
+
+def set_log_append_time(batch: bytearray | memoryview, now_ms: int) -> None:
+    """Turns one batch (exactly, no bytes behind it) to LogAppendTime `now_ms`, in place, CRC included."""
+    struct.pack_into(">h", batch, _ATTRIBUTES_AT, struct.unpack_from(">h", batch, _ATTRIBUTES_AT)[0] | LOG_APPEND_TIME)
+    struct.pack_into(">q", batch, _MAX_TIMESTAMP_AT, now_ms)
+    _seal(batch, 0)
+
+
+def set_max_timestamp(batch: bytearray | memoryview, max_timestamp: int) -> None:
+    """Corrects the largest CreateTime of one batch (exactly, no bytes behind it), in place, CRC included."""
+    struct.pack_into(">h", batch, _ATTRIBUTES_AT, struct.unpack_from(">h", batch, _ATTRIBUTES_AT)[0] & ~LOG_APPEND_TIME)
+    struct.pack_into(">q", batch, _MAX_TIMESTAMP_AT, max_timestamp)
+    _seal(batch, 0)
+
+
+def _seal(batch: bytearray | memoryview, position: int) -> None:
+    _CRC.pack_into(batch, position + _CRC_AT, crc32c(memoryview(batch)[position + CRC_START :]))

@@ -1,0 +1,315 @@
+"""The codecs of record batches, in the framings that Kafka's clients write. Decompression is bounded.
+
+Kafka streams through compressed records and needs no limit; Odradek holds the decompressed records in memory and has
+one (docs/formats/record-batch.md). A frame that claims or reaches more is refused before its memory is allocated.
+"""
+
+import zlib
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, TypeAlias
+
+from odradek.protocol.errors import MalformedMessage
+
+Bytes: TypeAlias = bytes | bytearray | memoryview
+
+# What one request can bring when nothing is compressed (the default of `socket.request.max.bytes`): a batch that opens
+# to more could not have been sent open.
+DECOMPRESSED_LIMIT_BYTES = 100 * 1024 * 1024
+
+
+class DecompressedTooLarge(MalformedMessage):
+    """Compressed data that opens to more bytes than the caller allows."""
+
+
+class Compression(Enum):
+    """How the records of a batch are compressed; the value is the low three bits of the batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+def compress(kind: Compression, data: Bytes, level: int | None = None) -> bytes:
+    """`data` in the framing that Kafka's own clients write.
+
+    level   Kafka's scale of the codec (gzip -1 or 1..9, lz4 1..17, zstd -131072..22); None is Kafka's default.
+            Snappy has no levels.
+    """
+    match kind:
+        case Compression.NONE:
+            return bytes(data)
+        case Compression.GZIP:
+            deflate = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, _GZIP_WINDOW_BITS)
+            return deflate.compress(data) + deflate.flush()
+        case Compression.SNAPPY:
+            return _compress_snappy(data)
+        case Compression.LZ4:
+            return _compress_lz4(data, level)
+        case Compression.ZSTD:
+            import cramjam
+
+            return bytes(cramjam.zstd.compress(data, level=ZSTD_DEFAULT_LEVEL if level is None else level))
+
+
+def decompress(kind: Compression, data: Bytes, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> bytes | memoryview:
+    """The opened bytes: at most `limit_bytes`, else DecompressedTooLarge; MalformedMessage for anything unreadable.
+
+    NONE gives a view of `data`; the others own their result. Bytes behind the end of a frame are not looked at,
+    as in Kafka.
+    """
+    if kind is Compression.NONE:
+        if len(data) > limit_bytes:
+            raise DecompressedTooLarge(f"{len(data)} bytes of records, {limit_bytes} allowed")
+        return memoryview(data)
+    return _OPEN[kind](memoryview(data), limit_bytes)
+
+
+# --- gzip ------------------------------------------------------------------------------------------------------------
+
+_GZIP_WINDOW_BITS = 31  # 15 bits of window, 16 for gzip's header and trailer
+
+
+def _open_gzip(data: memoryview, limit_bytes: int) -> bytes:
+    opened: list[bytes] = []
+    left = limit_bytes
+    rest: Bytes = data
+    while True:  # members may follow one another
+        member = zlib.decompressobj(_GZIP_WINDOW_BITS)
+        try:
+            part = member.decompress(rest, left + 1)  # 0 would mean "no limit"
+        except zlib.error as error:
+            raise MalformedMessage(f"gzip: {error}") from None
+        left -= len(part)
+        if left < 0:
+            raise DecompressedTooLarge(f"gzip: more than {limit_bytes} bytes")
+        if not member.eof:
+            raise MalformedMessage("gzip: the data ends too early")
+        opened.append(part)
+        rest = member.unused_data
+        if rest[:2] != b"\x1f\x8b":
+            return opened[0] if len(opened) == 1 else b"".join(opened)
+
+
+# --- snappy ----------------------------------------------------------------------------------------------------------
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"  # version 1, readable since version 1
+_XERIAL_BLOCK_BYTES = 32 * 1024
+_SNAPPY_BEST_RATIO = 32  # the format's densest element copies 64 bytes out of 3; anything above is a false claim
+
+
+def _compress_snappy(data: Bytes) -> bytes:
+    import cramjam
+
+    out = bytearray(_XERIAL_HEADER)
+    view = memoryview(data)
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        out += len(block).to_bytes(4, "big")
+        out += block
+    return bytes(out)
+
+
+def _open_snappy(data: memoryview, limit_bytes: int) -> bytes:
+    if data[:8] != _XERIAL_MAGIC:
+        return _open_snappy_block(data, limit_bytes)
+    opened: list[bytes] = []
+    left, position, end = limit_bytes, len(_XERIAL_HEADER), len(data)
+    while position < end:
+        if data[position : position + 8] == _XERIAL_MAGIC:  # streams may be joined
+            position += len(_XERIAL_HEADER)
+            continue
+        if position + 4 > end:
+            break  # snappy-java takes this for the end
+        length = int.from_bytes(data[position : position + 4], "big")
+        block_end = position + 4 + length
+        if block_end > end:
+            raise MalformedMessage("snappy: the data ends too early")
+        part = _open_snappy_block(data[position + 4 : block_end], left)
+        left -= len(part)
+        opened.append(part)
+        position = block_end
+    return b"".join(opened)
+
+
+def _open_snappy_block(block: memoryview, limit_bytes: int) -> bytes:
+    import cramjam
+
+    try:
+        claimed = int(cramjam.snappy.decompress_raw_len(block))
+        if claimed > limit_bytes:
+            raise DecompressedTooLarge(f"snappy: more than {limit_bytes} bytes")
+        if claimed > _SNAPPY_BEST_RATIO * len(block):
+            raise MalformedMessage(f"snappy: {len(block)} bytes cannot hold {claimed}")
+        return bytes(cramjam.snappy.decompress_raw(block))
+    except cramjam.DecompressionError as error:
+        raise MalformedMessage(f"snappy: {error}") from None
+
+
+# --- lz4 -------------------------------------------------------------------------------------------------------------
+
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_HEADER = (
+    _LZ4_MAGIC + b"\x60\x40\x82"
+)  # independent blocks of at most 64 KiB, no checksums or size; its own checksum
+_LZ4_BLOCK_BYTES = 64 * 1024
+_LZ4_STORED = 0x8000_0000  # in a block's length: the block is not compressed
+LZ4_DEFAULT_LEVEL = 9  # Kafka's name for its fast compressor; every other level selects the thorough one
+
+
+def _compress_lz4(data: Bytes, level: int | None) -> bytes:
+    import cramjam
+
+    thorough: dict[str, Any] = {}
+    if level is not None and level != LZ4_DEFAULT_LEVEL:
+        thorough = {"mode": "high_compression", "compression": level}
+    out = bytearray(_LZ4_HEADER)
+    view = memoryview(data)
+    for start in range(0, len(view), _LZ4_BLOCK_BYTES):
+        plain = view[start : start + _LZ4_BLOCK_BYTES]
+        block = bytes(cramjam.lz4.compress_block(plain, store_size=False, **thorough))
+        if len(block) < len(plain):
+            out += len(block).to_bytes(4, "little")
+            out += block
+        else:
+            out += (len(plain) | _LZ4_STORED).to_bytes(4, "little")
+            out += plain
+    out += b"\x00\x00\x00\x00"
+    return bytes(out)
+
+
+def _open_lz4(data: memoryview, limit_bytes: int) -> memoryview:
+    import cramjam
+
+    frame_end, most_bytes = _measure_lz4(data)
+    try:
+        return _open_into(cramjam.lz4.decompress_into, data[:frame_end], most_bytes, limit_bytes)
+    except cramjam.DecompressionError as error:
+        raise MalformedMessage(f"lz4: {error}") from None
+
+
+def _measure_lz4(data: memoryview) -> tuple[int, int]:
+    """(where the frame ends, the most bytes it can open to), found by stepping over its blocks.
+
+    Refuses what Kafka's reader refuses: blocks that depend on one another, reserved bits, other versions.
+    """
+    if len(data) < 7 or data[:4] != _LZ4_MAGIC:
+        raise MalformedMessage("lz4: not a frame")
+    flags, descriptor = data[4], data[5]
+    if flags >> 6 != 1 or flags & 0b11 or descriptor & 0b1000_1111 or descriptor >> 4 < 4:
+        raise MalformedMessage("lz4: unknown frame flags")
+    if not flags & 0x20:
+        raise MalformedMessage("lz4: blocks that depend on one another")
+    block_checksum, content_size, content_checksum = flags & 0x10, flags & 0x08, flags & 0x04
+    block_bytes = 1 << (8 + 2 * (descriptor >> 4))  # 4 is 64 KiB, each step four times the one before
+    position, end, most_bytes = 7 + (8 if content_size else 0), len(data), 0
+    while position + 4 <= end:
+        length = int.from_bytes(data[position : position + 4], "little")
+        position += 4
+        if length == 0:
+            position += 4 if content_checksum else 0
+            if position > end:
+                break
+            return position, most_bytes
+        stored, length = length & _LZ4_STORED, length & ~_LZ4_STORED
+        if length > block_bytes:
+            raise MalformedMessage("lz4: a block longer than its frame allows")
+        most_bytes += length if stored else block_bytes
+        position += length + (4 if block_checksum else 0)
+    raise MalformedMessage("lz4: the data ends too early")
+
+
+# --- zstd ------------------------------------------------------------------------------------------------------------
+
+ZSTD_DEFAULT_LEVEL = 3
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_ZSTD_BLOCK_BYTES = 128 * 1024  # no block opens to more
+_ZSTD_SIZE_BYTES = (0, 2, 4, 8)  # of the content size field, by its flag
+_ZSTD_DICTIONARY_BYTES = (0, 1, 2, 4)
+
+
+def _open_zstd(data: memoryview, limit_bytes: int) -> memoryview:
+    import cramjam
+
+    if not data:
+        return data  # no frame at all is no records, not an error
+    end, most_bytes = _measure_zstd(data)
+    try:
+        return _open_into(cramjam.zstd.decompress_into, data[:end], most_bytes, limit_bytes)
+    except cramjam.DecompressionError as error:
+        raise MalformedMessage(f"zstd: {error}") from None
+
+
+def _measure_zstd(data: memoryview) -> tuple[int, int]:
+    """(where the last frame ends, the most bytes all frames can open to), found by stepping over their blocks."""
+    position, end, most_bytes = 0, len(data), 0
+    while True:
+        if data[position : position + 4] == _ZSTD_MAGIC:
+            position, frame_bytes = _measure_zstd_frame(data, position + 4)
+            most_bytes += frame_bytes
+        elif (
+            bytes(data[position + 1 : position + 4]) == b"\x2a\x4d\x18" and data[position] >> 4 == 5
+        ):  # a frame to skip
+            position += 8 + int.from_bytes(data[position + 4 : position + 8], "little")
+        else:
+            raise MalformedMessage("zstd: not a frame")
+        if position > end:
+            raise MalformedMessage("zstd: the data ends too early")
+        if position == end:
+            return end, most_bytes
+
+
+def _measure_zstd_frame(data: memoryview, position: int) -> tuple[int, int]:
+    end, most_bytes = len(data), 0
+    if position >= end:
+        raise MalformedMessage("zstd: the data ends too early")
+    flags = data[position]
+    single_segment = flags & 0x20
+    position += 1 + (0 if single_segment else 1) + _ZSTD_DICTIONARY_BYTES[flags & 3]
+    position += _ZSTD_SIZE_BYTES[flags >> 6] or (1 if single_segment else 0)
+    while position + 3 <= end:
+        block = int.from_bytes(data[position : position + 3], "little")
+        is_last, kind, size = block & 1, block >> 1 & 3, block >> 3
+        position += 3
+        if kind == 3 or size > _ZSTD_BLOCK_BYTES:
+            raise MalformedMessage("zstd: unknown kind or size of block")
+        position += 1 if kind == 1 else size  # kind 1 is one byte, repeated
+        most_bytes += _ZSTD_BLOCK_BYTES if kind == 2 else size
+        if is_last:
+            return position + (4 if flags & 0x04 else 0), most_bytes
+    raise MalformedMessage("zstd: the data ends too early")
+
+
+# --- lz4 and zstd ----------------------------------------------------------------------------------------------------
+
+
+def _open_into(
+    open_into: Callable[[memoryview, bytearray], int], data: memoryview, most_bytes: int, limit_bytes: int
+) -> memoryview:
+    """Opens into a buffer as large as the result may become.
+
+    The system hands out zeroed pages when they are first written, so the unused end of the buffer costs nothing.
+    """
+    if most_bytes <= limit_bytes:
+        room = bytearray(most_bytes)
+        return memoryview(room)[: open_into(data, room)]
+    import cramjam
+
+    room = bytearray(limit_bytes)
+    try:
+        return memoryview(room)[: open_into(data, room)]
+    except cramjam.DecompressionError as error:
+        if "whole buffer" in str(error):
+            raise DecompressedTooLarge(f"more than {limit_bytes} bytes") from None
+        raise
+
+
+_OPEN: dict[Compression, Callable[[memoryview, int], bytes | memoryview]] = {
+    Compression.GZIP: _open_gzip,
+    Compression.SNAPPY: _open_snappy,
+    Compression.LZ4: _open_lz4,
+    Compression.ZSTD: _open_zstd,
+}

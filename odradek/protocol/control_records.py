@@ -1,0 +1,162 @@
+"""Control batches: batches that the broker writes between the records of clients, and that clients skip.
+
+The key of a control record holds its kind: int16 version (0), int16 type. ABORT and COMMIT are the markers that end a
+transaction; the other types belong to the KRaft metadata log. Source: docs/spec/transactions.md#s4-8; dumps of Kafka's
+metadata log.
+"""
+
+import struct
+from enum import Enum
+from typing import NamedTuple
+
+from odradek.protocol.batch_header import (
+    CONTROL,
+    HEADER_BYTES,
+    LOG_OVERHEAD,
+    NO_LEADER_EPOCH,
+    NO_SEQUENCE,
+    TRANSACTIONAL,
+    BatchHeader,
+    read_batch_header,
+    seal_batch,
+)
+from odradek.protocol.compression import Bytes
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.records import NewRecord, build_batch, records_of
+
+_KEY = struct.Struct(">hh")  # version, type
+_MARKER_VALUE = struct.Struct(">hi")  # version, coordinator epoch
+# The one record of a marker, which has the same size always: what comes before its key; version and type; the size of
+# its value; version and coordinator epoch; no headers.
+_MARKER_RECORD = struct.Struct(">5shhBhiB")
+_BEFORE_KEY = bytes((2 * 16, 0, 0, 0, 2 * _KEY.size))  # sizes are zigzag
+_VALUE_SIZE = 2 * _MARKER_VALUE.size
+_MARKER_ATTRIBUTES = TRANSACTIONAL | CONTROL
+MARKER_BYTES = HEADER_BYTES + _MARKER_RECORD.size
+
+
+class ControlType(Enum):
+    """The type in a control record's key."""
+
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+
+
+_ABORT, _COMMIT = ControlType.ABORT.value, ControlType.COMMIT.value
+
+
+class Marker(NamedTuple):
+    """The end of one producer's transaction in one partition. A tuple, for every transaction makes some."""
+
+    offset: int
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    coordinator_epoch: int
+    timestamp: int  # ms
+
+
+def marker_batch(
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    is_commit: bool,
+    coordinator_epoch: int,
+    timestamp_ms: int,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+) -> bytearray:
+    """The 78 bytes that end a transaction."""
+    batch = bytearray(MARKER_BYTES)
+    kind = _COMMIT if is_commit else _ABORT
+    _MARKER_RECORD.pack_into(batch, HEADER_BYTES, _BEFORE_KEY, 0, kind, _VALUE_SIZE, 0, coordinator_epoch, 0)
+    producer = (producer_id, producer_epoch, NO_SEQUENCE)
+    seal_batch(batch, base_offset, leader_epoch, _MARKER_ATTRIBUTES, 0, timestamp_ms, timestamp_ms, *producer, 1)
+    return batch
+
+
+def control_type(key: bytes | None) -> ControlType | None:
+    """The kind that a control record's key names; None for a kind we do not know, which readers skip.
+
+    Higher key versions and further bytes are accepted. Raises MalformedMessage for a key that is too short.
+    """
+    if key is None or len(key) < _KEY.size:
+        raise MalformedMessage("a control record whose key is too short")
+    version, kind = _KEY.unpack_from(key)
+    if version < 0:
+        raise MalformedMessage(f"a control record of key version {version}")
+    try:
+        return ControlType(kind)
+    except ValueError:
+        return None
+
+
+def read_marker(batch: Bytes, position: int = 0, header: BatchHeader | None = None) -> Marker | None:
+    """The marker in the control batch at `position`; None when it is empty (compaction may leave it so) or its record
+    is no marker. Higher versions and further bytes are accepted."""
+    header = header or read_batch_header(batch, position)
+    if header.record_count == 0:
+        return None
+    if header.batch_length == MARKER_BYTES - LOG_OVERHEAD and header.attributes == _MARKER_ATTRIBUTES:
+        usual = _usual_marker(batch, position, header)
+        if usual is not None:
+            return usual
+    record = next(records_of(batch, position))
+    kind = control_type(record.key)
+    if kind is not ControlType.COMMIT and kind is not ControlType.ABORT:
+        return None
+    if record.value is None or len(record.value) < _MARKER_VALUE.size:
+        raise MalformedMessage("a transaction marker whose value is too short")
+    version, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value)
+    if version < 0:
+        raise MalformedMessage(f"a transaction marker of version {version}")
+    return Marker(
+        offset=record.offset,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        is_commit=kind is ControlType.COMMIT,
+        coordinator_epoch=coordinator_epoch,
+        timestamp=record.timestamp,
+    )
+
+
+def _usual_marker(batch: Bytes, position: int, header: BatchHeader) -> Marker | None:
+    """Of a batch that is what `marker_batch` makes; None for any other."""
+    try:
+        fields = _MARKER_RECORD.unpack_from(batch, position + HEADER_BYTES)
+    except struct.error:  # cut short
+        return None
+    before_key, key_version, kind, value_size, value_version, coordinator_epoch, headers = fields
+    if before_key != _BEFORE_KEY or value_size != _VALUE_SIZE or key_version or value_version or headers:
+        return None
+    if kind != _COMMIT and kind != _ABORT:
+        return None
+    return Marker(
+        header.base_offset,
+        header.producer_id,
+        header.producer_epoch,
+        kind == _COMMIT,
+        coordinator_epoch,
+        header.base_timestamp,
+    )
+
+
+def leader_change_batch(
+    *, leader_id: int, voter_ids: list[int], timestamp_ms: int, base_offset: int, leader_epoch: int
+) -> bytearray:
+    """What a KRaft leader writes first in its epoch: who leads, who may vote, and who voted for it (all)."""
+    voters = bytearray([len(voter_ids) + 1])
+    for voter_id in voter_ids:
+        voters += struct.pack(">ib", voter_id, 0)
+    value = struct.pack(">hi", 0, leader_id) + voters + voters + b"\x00"
+    return build_batch(
+        [NewRecord(_KEY.pack(0, ControlType.LEADER_CHANGE.value), value, timestamp_ms)],
+        base_offset=base_offset,
+        is_control=True,
+        leader_epoch=leader_epoch,
+    )

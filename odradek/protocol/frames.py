@@ -1,0 +1,130 @@
+"""Frames: a 4-byte length, a header, a body. The API and the version of the body determine the version of the header.
+
+Request header 1 holds API key, version, correlation id and client id. Request header 2, for flexible bodies, adds
+tagged fields, but the client id keeps its old encoding. Response header 0 holds the correlation id, response header 1
+adds tagged fields. ApiVersions always answers with response header 0, so that a client can read the answer to a version
+that it did not ask for.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from struct import Struct as Packing
+from struct import error as PackingError
+
+from odradek.protocol.codec import Write, is_flexible, writer
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.messages import request_class
+from odradek.protocol.primitives import skip_tags
+from odradek.protocol.struct import Buffer, Message
+
+LENGTH_BYTES = 4
+API_VERSIONS_KEY = 18
+
+REQUEST_START = Packing(">hhih")  # API key, API version, correlation id, size of the client id (-1: null)
+RESPONSE_START = Packing(">ii")  # size of what follows, correlation id
+RESPONSE_START_WITH_TAGS = Packing(">iix")  # and no tagged fields
+LENGTH = Packing(">i")
+
+_request_class = cache(request_class)  # once per API; keys that do not exist raise, and are not kept
+
+
+@dataclass(slots=True)
+class RequestHeader:
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+def request_header_version(api_key: int, api_version: int) -> int:
+    """1 or 2. Raises MalformedMessage for an API or a version that never was, whose header nobody can delimit."""
+    try:
+        message_class = _request_class(api_key)
+    except KeyError:
+        raise MalformedMessage(f"unknown API key {api_key}") from None
+    return 2 if is_flexible(message_class, api_version) else 1
+
+
+def read_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
+    """Read the header of a request frame (given without its length). Returns it and where the body starts."""
+    if len(frame) < REQUEST_START.size:
+        raise MalformedMessage(f"a request of {len(frame)} bytes")
+    api_key, api_version = REQUEST_START.unpack_from(frame)[:2]
+    has_tags = request_header_version(api_key, api_version) == 2
+    correlation_id, client_id, position = read_header_fields(frame, has_tags=has_tags)
+    return RequestHeader(api_key, api_version, correlation_id, client_id), position
+
+
+def read_header_fields(frame: Buffer, *, has_tags: bool) -> tuple[int, str | None, int]:
+    """Correlation id, client id and where the body starts, of a header whose version is known: 2 `has_tags`."""
+    try:
+        _, _, correlation_id, client_id_size = REQUEST_START.unpack_from(frame)
+    except PackingError as error:
+        raise MalformedMessage(f"a request of {len(frame)} bytes") from error
+    client_id, position = read_client_id(frame, client_id_size, has_tags)
+    return correlation_id, client_id, position
+
+
+def read_client_id(frame: Buffer, size: int, has_tags: bool) -> tuple[str | None, int]:
+    """What follows the fixed part of a request header: the client id, and the position behind it and the tags."""
+    position = REQUEST_START.size
+    client_id = None
+    if size >= 0:
+        position += size
+        # As Kafka reads it: what is not UTF-8 becomes a replacement character, and is no reason to hang up.
+        client_id = str(frame[REQUEST_START.size : position], "utf-8", "replace")
+    try:
+        if has_tags:
+            tags = frame[position]
+            position += 1
+            if tags:
+                position = skip_tags(frame, position, tags)
+    except IndexError as error:  # slicing does not raise: a client id that is too long leaves no tags
+        raise MalformedMessage("a request that ends in its header, maybe in its client id") from error
+    if position > len(frame):
+        raise MalformedMessage("a request that ends in its client id or tags")
+    return client_id, position
+
+
+def response_has_tags(api_key: int, message_class: type[Message], version: int) -> bool:
+    """Whether the response's header is of version 1."""
+    return api_key != API_VERSIONS_KEY and is_flexible(message_class, version)
+
+
+def response_chunks(api_key: int, version: int, correlation_id: int, message: Message) -> list[Buffer]:
+    """A whole response frame, length included, as parts to be written one after the other."""
+    return response_writer(api_key, type(message), version)(correlation_id, message)
+
+
+def response_writer(api_key: int, message_class: type[Message], version: int) -> Callable[[int, Message], list[Buffer]]:
+    """`response_chunks` of one kind of answer: takes the correlation id and the message."""
+    has_tags = response_has_tags(api_key, message_class, version)
+    pack_start = (RESPONSE_START_WITH_TAGS if has_tags else RESPONSE_START).pack
+    write = writer(message_class, version)
+
+    def chunks(correlation_id: int, message: Message) -> list[Buffer]:
+        return _frame(message, write, bytearray(pack_start(0, correlation_id)))
+
+    return chunks
+
+
+def request_bytes(message: Message, version: int, correlation_id: int, client_id: str | None) -> bytes:
+    """A whole request frame, length included."""
+    client_id_bytes = b"" if client_id is None else client_id.encode()
+    size = -1 if client_id is None else len(client_id_bytes)
+    head = bytearray(LENGTH_BYTES)
+    head += REQUEST_START.pack(message.API_KEY, version, correlation_id, size)
+    head += client_id_bytes
+    if is_flexible(type(message), version):
+        head.append(0)
+    return b"".join(_frame(message, writer(type(message), version), head))
+
+
+def _frame(message: Message, write: Write, head: bytearray) -> list[Buffer]:
+    """Write the message behind `head`, whose first four bytes are kept for the length."""
+    chunks: list[Buffer] = []
+    write(message, head, chunks)
+    size_bytes = len(head) if len(chunks) == 1 else sum(map(len, chunks))
+    LENGTH.pack_into(head, 0, size_bytes - LENGTH_BYTES)
+    return chunks

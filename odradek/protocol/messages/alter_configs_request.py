@@ -1,0 +1,52 @@
+"""AlterConfigsRequest, versions 0-2. Written by `python -m odradek.protocol.generate`."""
+
+# ruff: noqa: RUF023 (slots stand in the order of the wire)
+
+from __future__ import annotations
+
+from odradek.protocol.struct import UNSET, Message, Struct
+
+
+class AlterConfigsRequest(Message):
+    __slots__ = ("resources", "validate_only")
+    API_KEY = 33
+    MIN_VERSION = 0
+    MAX_VERSION = 2
+    FLEXIBLE_SINCE = 2
+
+    def __init__(
+        self,
+        *,
+        resources: list[AlterConfigsResource] = UNSET,
+        validate_only: bool = False,
+    ) -> None:
+        self.resources = [] if resources is UNSET else resources
+        self.validate_only = validate_only
+
+
+class AlterConfigsResource(Struct):
+    __slots__ = ("resource_type", "resource_name", "configs")
+
+    def __init__(
+        self,
+        *,
+        resource_type: int = 0,
+        resource_name: str = "",
+        configs: list[AlterableConfig] = UNSET,
+    ) -> None:
+        self.resource_type = resource_type
+        self.resource_name = resource_name
+        self.configs = [] if configs is UNSET else configs
+
+
+class AlterableConfig(Struct):
+    __slots__ = ("name", "value")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        value: str | None = "",
+    ) -> None:
+        self.name = name
+        self.value = value

@@ -1,0 +1,53 @@
+"""ConsumerGroupCurrentMemberAssignmentValue, versions 0-0. Written by `python -m odradek.protocol.generate`."""
+
+# ruff: noqa: RUF023 (slots stand in the order of the wire)
+
+from __future__ import annotations
+
+from odradek.protocol.struct import UNSET, ZERO_UUID, Message, Struct
+
+
+class ConsumerGroupCurrentMemberAssignmentValue(Message):
+    __slots__ = (
+        "member_epoch",
+        "previous_member_epoch",
+        "state",
+        "assigned_partitions",
+        "partitions_pending_revocation",
+    )
+    API_KEY = 8
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+
+    def __init__(
+        self,
+        *,
+        member_epoch: int = 0,
+        previous_member_epoch: int = 0,
+        state: int = 0,
+        assigned_partitions: list[TopicPartitions] = UNSET,
+        partitions_pending_revocation: list[TopicPartitions] = UNSET,
+    ) -> None:
+        self.member_epoch = member_epoch
+        self.previous_member_epoch = previous_member_epoch
+        self.state = state
+        self.assigned_partitions = [] if assigned_partitions is UNSET else assigned_partitions
+        self.partitions_pending_revocation = (
+            [] if partitions_pending_revocation is UNSET else partitions_pending_revocation
+        )
+
+
+class TopicPartitions(Struct):
+    __slots__ = ("topic_id", "partitions", "assignment_epochs")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = ZERO_UUID,
+        partitions: list[int] = UNSET,
+        assignment_epochs: list[int] | None = UNSET,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is UNSET else partitions
+        self.assignment_epochs = [] if assignment_epochs is UNSET else assignment_epochs

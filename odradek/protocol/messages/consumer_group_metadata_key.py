@@ -1,0 +1,20 @@
+"""ConsumerGroupMetadataKey, versions 0-0. Written by `python -m odradek.protocol.generate`."""
+
+from __future__ import annotations
+
+from odradek.protocol.struct import Message
+
+
+class ConsumerGroupMetadataKey(Message):
+    __slots__ = ("group_id",)
+    API_KEY = 3
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = None
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+    ) -> None:
+        self.group_id = group_id

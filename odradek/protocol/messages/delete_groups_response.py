@@ -1,0 +1,37 @@
+"""DeleteGroupsResponse, versions 0-2. Written by `python -m odradek.protocol.generate`."""
+
+# ruff: noqa: RUF023 (slots stand in the order of the wire)
+
+from __future__ import annotations
+
+from odradek.protocol.struct import UNSET, Message, Struct
+
+
+class DeleteGroupsResponse(Message):
+    __slots__ = ("throttle_time_ms", "results")
+    API_KEY = 42
+    MIN_VERSION = 0
+    MAX_VERSION = 2
+    FLEXIBLE_SINCE = 2
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = 0,
+        results: list[DeletableGroupResult] = UNSET,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.results = [] if results is UNSET else results
+
+
+class DeletableGroupResult(Struct):
+    __slots__ = ("group_id", "error_code")
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        error_code: int = 0,
+    ) -> None:
+        self.group_id = group_id
+        self.error_code = error_code

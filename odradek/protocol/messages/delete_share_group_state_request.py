@@ -1,0 +1,48 @@
+"""DeleteShareGroupStateRequest, versions 0-0. Written by `python -m odradek.protocol.generate`."""
+
+# ruff: noqa: RUF023 (slots stand in the order of the wire)
+
+from __future__ import annotations
+
+from odradek.protocol.struct import UNSET, ZERO_UUID, Message, Struct
+
+
+class DeleteShareGroupStateRequest(Message):
+    __slots__ = ("group_id", "topics")
+    API_KEY = 86
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+
+    def __init__(
+        self,
+        *,
+        group_id: str = "",
+        topics: list[DeleteStateData] = UNSET,
+    ) -> None:
+        self.group_id = group_id
+        self.topics = [] if topics is UNSET else topics
+
+
+class DeleteStateData(Struct):
+    __slots__ = ("topic_id", "partitions")
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = ZERO_UUID,
+        partitions: list[PartitionData] = UNSET,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is UNSET else partitions
+
+
+class PartitionData(Struct):
+    __slots__ = ("partition",)
+
+    def __init__(
+        self,
+        *,
+        partition: int = 0,
+    ) -> None:
+        self.partition = partition

@@ -1,0 +1,23 @@
+"""KRaftVersionRecord, versions 0-0. Written by `python -m odradek.protocol.generate`."""
+
+# ruff: noqa: RUF023 (slots stand in the order of the wire)
+
+from __future__ import annotations
+
+from odradek.protocol.struct import Message
+
+
+class KRaftVersionRecord(Message):
+    __slots__ = ("version", "kraft_version")
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+
+    def __init__(
+        self,
+        *,
+        version: int = 0,
+        kraft_version: int = 0,
+    ) -> None:
+        self.version = version
+        self.kraft_version = kraft_version

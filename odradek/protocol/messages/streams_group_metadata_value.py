@@ -1,0 +1,41 @@
+"""StreamsGroupMetadataValue, versions 0-0. Written by `python -m odradek.protocol.generate`."""
+
+# ruff: noqa: RUF023 (slots stand in the order of the wire)
+
+from __future__ import annotations
+
+from odradek.protocol.struct import UNSET, Message, Struct
+
+
+class StreamsGroupMetadataValue(Message):
+    __slots__ = ("epoch", "metadata_hash", "validated_topology_epoch", "last_assignment_configs")
+    API_KEY = 17
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+
+    def __init__(
+        self,
+        *,
+        epoch: int = 0,
+        metadata_hash: int = 0,
+        validated_topology_epoch: int = -1,
+        last_assignment_configs: list[LastAssignmentConfig] | None = UNSET,
+    ) -> None:
+        self.epoch = epoch
+        self.metadata_hash = metadata_hash
+        self.validated_topology_epoch = validated_topology_epoch
+        self.last_assignment_configs = [] if last_assignment_configs is UNSET else last_assignment_configs
+
+
+class LastAssignmentConfig(Struct):
+    __slots__ = ("key", "value")
+
+    def __init__(
+        self,
+        *,
+        key: str = "",
+        value: str = "",
+    ) -> None:
+        self.key = key
+        self.value = value

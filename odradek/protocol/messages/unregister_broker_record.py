@@ -1,0 +1,24 @@
+"""UnregisterBrokerRecord, versions 0-0. Written by `python -m odradek.protocol.generate`."""
+
+# ruff: noqa: RUF023 (slots stand in the order of the wire)
+
+from __future__ import annotations
+
+from odradek.protocol.struct import Message
+
+
+class UnregisterBrokerRecord(Message):
+    __slots__ = ("broker_id", "broker_epoch")
+    API_KEY = 1
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+
+    def __init__(
+        self,
+        *,
+        broker_id: int = 0,
+        broker_epoch: int = 0,
+    ) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch

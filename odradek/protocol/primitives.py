@@ -1,0 +1,98 @@
+"""The primitive types of the wire: what compiled codecs call when their fast path does not apply."""
+
+from functools import cache
+from struct import Struct as Packing
+from typing import Any
+
+from odradek.protocol.errors import MalformedMessage, UnsupportedVersion
+from odradek.protocol.struct import Buffer
+
+MAX_STRING_BYTES = 0x7FFF  # of every string, in the compact form too
+MAX_LENGTH = 0x7FFF_FFFF
+
+packing = cache(Packing)
+
+
+def read_varint(data: Buffer, position: int) -> tuple[int, int]:
+    """An unsigned varint of at most five bytes, and the position behind it."""
+    first = data[position]
+    return (first, position + 1) if first < 0x80 else longer_varint(data, position + 1, first)
+
+
+def longer_varint(data: Buffer, position: int, first: int) -> tuple[int, int]:
+    """As `read_varint`, when the first byte is not the last one and has been read: `position` is behind it."""
+    value = first & 0x7F
+    for shift in (7, 14, 21, 28):
+        byte = data[position]
+        position += 1
+        if byte < 0x80:
+            value |= byte << shift
+            if value > MAX_LENGTH:
+                raise MalformedMessage(f"varint {value} is too large for a length")
+            return value, position
+        value |= (byte & 0x7F) << shift
+    raise MalformedMessage("varint of more than five bytes")
+
+
+def longer_string_length(data: Buffer, position: int, first: int) -> tuple[int, int]:
+    """As `longer_varint`, for the length of a string (plus one)."""
+    length, position = longer_varint(data, position, first)
+    if length > MAX_STRING_BYTES + 1:
+        raise MalformedMessage(f"string of {length - 1} bytes")
+    return length, position
+
+
+def varint(value: int) -> bytes:
+    """An unsigned varint's bytes."""
+    if 0x7F < value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def string_varint(length: int) -> bytes:
+    """The compact length of a string, which is its length plus one."""
+    if length > MAX_STRING_BYTES + 1:
+        raise UnsupportedVersion(f"a string of {length - 1} bytes is longer than any version can carry")
+    return varint(length)
+
+
+def skip_tags(data: Buffer, position: int, count: int) -> int:
+    """The position behind `count` tagged fields that nobody here knows; above 127, `count` is a varint's first byte."""
+    if count > 0x7F:
+        count, position = longer_varint(data, position, count)
+    for _ in range(count):
+        _, position = read_varint(data, position)
+        size, position = read_varint(data, position)
+        position += size
+    return position
+
+
+def read_fixed_array(data: Buffer, position: int, count: int, code: str) -> tuple[list[Any], int]:
+    """`count` values of one fixed size. Nothing is allocated for values that are not there."""
+    size = packing(">" + code).size
+    end = position + count * size
+    if count < 0 or end > len(data):
+        raise wrong_count(count)
+    if code == "16s":
+        return [value for (value,) in packing(code).iter_unpack(data[position:end])], end
+    return list(packing(f">{count}{code}").unpack_from(data, position)), end
+
+
+def fixed_array(values: list[Any], code: str) -> bytes:
+    """The bytes of values of one fixed size."""
+    if code == "16s":
+        return b"".join(values)
+    return packing(f">{len(values)}{code}").pack(*values)
+
+
+def unexpected_null(name: str) -> MalformedMessage:
+    return MalformedMessage(f"{name} is null")
+
+
+def wrong_count(count: int) -> MalformedMessage:
+    return MalformedMessage(f"{count} elements announced, more than the bytes left can hold")

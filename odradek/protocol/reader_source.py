@@ -1,0 +1,221 @@
+"""Generates the source of the decoder of one message at one version.
+
+    def read(data, p): ... return message, position
+
+Inside, reads may run past the end, because a slice of missing bytes is just shorter. The position is compared with the
+end once, after everything has been read.
+"""
+
+from collections.abc import Callable
+from struct import error as StructError
+from typing import Any
+
+from odradek.protocol import primitives
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.schema import FIXED, Field, Schema
+from odradek.protocol.source import Source
+from odradek.protocol.struct import ZERO_UUID
+
+HELPERS = (
+    "read_varint",
+    "longer_varint",
+    "longer_string_length",
+    "skip_tags",
+    "read_fixed_array",
+    "unexpected_null",
+    "wrong_count",
+)
+
+
+class ReaderSource(Source):
+    """Bytes are read faster than other buffers, so others are copied first, but not where the message holds records:
+    there `view` is a view of what was given."""
+
+    def __init__(self, schema: Schema, version: int) -> None:
+        super().__init__(schema, version)
+        self.has_records = has_records(schema)
+        self.names = {name: getattr(primitives, name) for name in HELPERS}
+        self.names |= {"new": object.__new__, "ZERO_UUID": ZERO_UUID, "malformed": malformed(schema, version)}
+        self.names["NOT_SUCH_BYTES"] = (IndexError, StructError, UnicodeDecodeError)
+
+    def write(self) -> str:
+        if self.has_records:
+            self.line("view = data if type(data) is memoryview else memoryview(data)")
+        else:
+            with self.block("if type(data) is not bytes:"):
+                self.line("m, q = read(bytes(data[p:]), 0)")
+                self.line("return m, p + q")
+        self.line("end = len(data)")
+        with self.block("try:"):
+            self.line(f"m = new({self.schema.name})")
+            self.struct(self.schema.fields, "m")
+        with self.block("except NOT_SUCH_BYTES as error:"):
+            self.line("raise malformed(error) from error")
+        with self.block("if p > end:"):
+            self.line('raise malformed(f"{p - end} bytes are missing")')
+        self.line("return m, p")
+        return self.text("def read(data, p):")
+
+    def flush(self) -> None:
+        if not self.run:
+            return
+        codes = "".join(code for code, _ in self.run)
+        targets = ", ".join(target for _, target in self.run) + ("," if len(self.run) == 1 else "")
+        self.run = []
+        if codes == "B":
+            self.early(f"{targets[:-1]} = data[p]")
+            self.early("p += 1")
+            return
+        packing = primitives.packing(">" + codes)
+        name = f"read_{codes.replace('?', 'Z')}"
+        self.names[name] = packing.unpack_from
+        self.early(f"{targets} = {name}(data, p)")
+        self.early(f"p += {packing.size}")
+
+    def struct(self, fields: tuple[Field, ...], var: str) -> None:
+        """Read the fields of the struct in `var`."""
+        regular, tagged, others = self.present(fields)
+        for field in [*others, *tagged]:
+            self.early(f"{var}.{field.attribute} = {self.default(field)}")
+        for field in regular:
+            self.field(field, f"{var}.{field.attribute}")
+        if self.is_flexible:
+            self.tags(tagged, var)
+
+    def default(self, field: Field) -> str:
+        if field.default_is_empty:
+            if field.is_array:
+                return "[]"
+            return "None" if field.is_none_when_absent else f"{field.type}()"
+        return "ZERO_UUID" if field.default == ZERO_UUID else repr(field.default)
+
+    def tags(self, tagged: list[Field], var: str) -> None:
+        count = self.name("n")
+        self.run.append(("B", count))
+        if not tagged:
+            with self.block(f"if {count}:"):
+                self.line(f"p = skip_tags(data, p, {count})")
+            return
+        with self.block(f"if {count}:"):
+            with self.block(f"if {count} > 127:"):
+                self.line(f"{count}, p = longer_varint(data, p, {count})")
+            with self.block(f"for _ in range({count}):"):
+                self.line("tag, p = read_varint(data, p)")
+                self.line("size, p = read_varint(data, p)")
+                for number, field in enumerate(tagged):
+                    with self.block(f"{'if' if number == 0 else 'elif'} tag == {field.tag}:"):
+                        self.field(field, f"{var}.{field.attribute}")
+                with self.block("else:"):
+                    self.line("p += size")
+
+    def field(self, field: Field, target: str) -> None:
+        is_nullable = self.version in field.nullable
+        if field.is_array:
+            self.array(field, target, is_nullable)
+        elif field.is_struct:
+            if is_nullable:
+                marker = self.name("n")
+                self.run.append(("b" if field.tag is None else "B", marker))
+                with self.block(f"if {marker} {'< 0' if field.tag is None else '== 0'}:"):
+                    self.line(f"{target} = None")
+                with self.block("else:"):
+                    self.inner_struct(field, target)
+            else:
+                self.inner_struct(field, target)
+        elif field.type in FIXED:
+            code = "?" if field.type == "bool" else FIXED[field.type][1]
+            self.run.append((code, target))
+        else:
+            self.sized(field, target, is_nullable)
+
+    def inner_struct(self, field: Field, target: str) -> None:
+        var = self.name("s")
+        self.early(f"{var} = {target} = new({field.type})")
+        self.struct(self.schema.structs[field.type], var)
+
+    def sized(self, field: Field, target: str, is_nullable: bool) -> None:
+        """A string, bytes or records."""
+        length = self.name("n")
+        if self.compact(field):
+            helper = "longer_string_length" if field.type == "string" else "longer_varint"
+            self.run.append(("B", length))
+            with self.block(f"if {length} > 127:"):
+                self.line(f"{length}, p = {helper}(data, p, {length})")
+            null_test, behind = f"{length} == 0", f"p + {length} - 1"
+        else:
+            self.run.append(("h" if field.type == "string" else "i", length))
+            null_test, behind = f"{length} < 0", f"p + {length}"
+        with self.block(f"if {null_test}:"):
+            self.line(f"{target} = None" if is_nullable else f"raise unexpected_null({field.name!r})")
+        if is_nullable:
+            with self.block("else:"):
+                self.slice(field, target, behind)
+        else:
+            self.slice(field, target, behind)
+
+    def slice(self, field: Field, target: str, behind: str) -> None:
+        self.line(f"q = {behind}")
+        if field.type == "records":
+            value = "view[p:q]"
+        elif field.type == "bytes":
+            value = "bytes(data[p:q])" if self.has_records else "data[p:q]"
+        else:
+            value = 'str(data[p:q], "utf-8")' if self.has_records else "data[p:q].decode()"
+        self.line(f"{target} = {value}")
+        self.line("p = q")
+
+    def array(self, field: Field, target: str, is_nullable: bool) -> None:
+        count = self.name("n")
+        if self.compact(field):
+            self.run.append(("B", count))
+            with self.block(f"if {count} > 127:"):
+                self.line(f"{count}, p = longer_varint(data, p, {count})")
+            null_test, size = f"{count} == 0", f"{count} - 1"
+        else:
+            self.run.append(("i", count))
+            null_test, size = f"{count} < 0", count
+        with self.block(f"if {null_test}:"):
+            self.line(f"{target} = None" if is_nullable else f"raise unexpected_null({field.name!r})")
+        if is_nullable:
+            with self.block("else:"):
+                self.elements(field, target, size)
+        else:
+            self.elements(field, target, size)
+
+    def elements(self, field: Field, target: str, size: str) -> None:
+        if field.type in FIXED:
+            code = "?" if field.type == "bool" else FIXED[field.type][1]
+            self.line(f'{target}, p = read_fixed_array(data, p, {size}, "{code}")')
+            return
+        smallest = self.min_size(field)
+        assert smallest > 0, f"{field.name} has elements of no bytes"
+        with self.block(f"if ({size}) * {smallest} > end - p:"):
+            self.line(f"raise wrong_count({size})")
+        elements = self.name("a")
+        self.line(f"{elements} = {target} = []")
+        with self.block(f"for _ in range({size}):"):
+            element = self.name("e")
+            if field.is_struct:
+                self.line(f"{element} = new({field.type})")
+                self.line(f"{elements}.append({element})")
+                self.struct(self.schema.structs[field.type], element)
+            else:
+                self.sized(field, element, False)
+                self.line(f"{elements}.append({element})")
+
+
+def malformed(schema: Schema, version: int) -> Callable[[object], MalformedMessage]:
+    """The exception's maker, which knows what was being read."""
+    return lambda why: MalformedMessage(f"{schema.name} v{version}: {why}")
+
+
+def has_records(schema: Schema) -> bool:
+    """Whether decoding it makes views into the bytes it was given."""
+    return any(field.type == "records" for fields in (schema.fields, *schema.structs.values()) for field in fields)
+
+
+def reader_source(schema: Schema, version: int) -> tuple[str, dict[str, Any]]:
+    """The source, and the names it uses, all but the message's classes."""
+    source = ReaderSource(schema, version)
+    text = source.write()
+    return text, source.names

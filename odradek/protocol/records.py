@@ -1,0 +1,270 @@
+"""Records and record batches: reading them, and building new ones.
+
+The parts are odradek/protocol/batch_header.py (the fixed header and in-place changes), odradek/protocol/compression.py
+(the codecs) and odradek/protocol/control_records.py (markers and other control records). The names that most callers
+need are re-exported here.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from odradek.protocol.batch_header import (
+    CONTROL,
+    DELETE_HORIZON,
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+    BatchHeader,
+    assign,
+    batches,
+    computed_crc,
+    crc_ok,
+    pack_batch,
+    read_batch_header,
+    seal_batch,
+    set_log_append_time,
+    set_max_timestamp,
+)
+from odradek.protocol.compression import DECOMPRESSED_LIMIT_BYTES, Bytes, Compression, compress, decompress
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.varint import append_varint, read_varint, read_varlong
+
+__all__ = [
+    "HEADER_BYTES",
+    "LOG_OVERHEAD",
+    "NO_LEADER_EPOCH",
+    "NO_PRODUCER_EPOCH",
+    "NO_PRODUCER_ID",
+    "NO_SEQUENCE",
+    "NO_TIMESTAMP",
+    "BatchHeader",
+    "Compression",
+    "NewRecord",
+    "Record",
+    "append_record",
+    "assign",
+    "batch_of_one",
+    "batches",
+    "build_batch",
+    "computed_crc",
+    "crc_ok",
+    "pack_batch",
+    "read_batch_header",
+    "records_of",
+    "set_log_append_time",
+    "set_max_timestamp",
+]
+
+# Header keys are text; bytes that are not UTF-8 survive a round trip.
+_NOT_UTF8 = "surrogateescape"
+BEFORE_THE_KEY_OF_ONE = bytes(3)  # attributes, and no distance in time and offset from the batch
+NO_HEADERS = bytes(1)
+NULL = b"\x01"  # -1, in place of a size
+
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class Record(NamedTuple):
+    """One record as it stands in the log. A named tuple because loaders make millions."""
+
+    offset: int
+    timestamp: int  # ms; the append time in a batch of LogAppendTime
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+class NewRecord(NamedTuple):
+    """One record to be written; its offset comes from its place in the batch."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp: int  # ms
+    headers: Headers = ()
+
+
+def records_of(batch: Bytes, position: int = 0, *, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> Iterator[Record]:
+    """The records of the batch at `position`, opened when they are compressed (at most `limit_bytes`).
+
+    Raises MalformedMessage, possibly after some records; the CRC is the caller's to check.
+    """
+    header = read_batch_header(batch, position)
+    end = position + header.size_bytes
+    if end > len(batch):
+        raise MalformedMessage("a record batch is cut short")
+    payload = memoryview(batch)[position + HEADER_BYTES : end]
+    # One copy, so that keys and values are plain slices.
+    data = bytes(decompress(header.compression, payload, limit_bytes) if header.is_compressed else payload)
+    if header.record_count < 0 or header.record_count * 7 > len(data):  # 7 bytes is the smallest record
+        raise MalformedMessage(f"{header.record_count} records cannot stand in {len(data)} bytes")
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    append_time = header.max_timestamp if header.is_log_append_time else None
+    at = 0
+    for _ in range(header.record_count):
+        try:
+            record, at = _read_record(data, at, base_offset, base_timestamp, append_time)
+        except IndexError:
+            raise MalformedMessage("a record is cut short") from None
+        yield record
+    if at != len(data):
+        raise MalformedMessage(f"{len(data) - at} bytes behind the last record")
+
+
+def _read_record(
+    data: bytes, at: int, base_offset: int, base_timestamp: int, append_time: int | None
+) -> tuple[Record, int]:
+    """One record and the position behind it. IndexError when `data` ends within it."""
+    length, at = read_varint(data, at)
+    end = at + length
+    if length < 0 or end > len(data):
+        raise MalformedMessage(f"a record of {length} bytes")
+    at += 1  # the record's attributes: no bit of them means anything yet
+    timestamp_delta, at = read_varlong(data, at)
+    offset_delta, at = read_varint(data, at)
+    key, at = _read_bytes(data, at, end)
+    value, at = _read_bytes(data, at, end)
+    count, at = read_varint(data, at)
+    headers: Headers = ()
+    if count:
+        if count < 0 or count > end - at:
+            raise MalformedMessage(f"{count} headers")
+        headers_read = []
+        for _ in range(count):
+            name, at = _read_bytes(data, at, end)
+            if name is None:
+                raise MalformedMessage("a header without a key")
+            content, at = _read_bytes(data, at, end)
+            headers_read.append((name.decode("utf-8", _NOT_UTF8), content))
+        headers = tuple(headers_read)
+    if at != end:
+        raise MalformedMessage("a record whose parts do not fill its length")
+    timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
+    return Record(base_offset + offset_delta, timestamp, key, value, headers), end
+
+
+def _read_bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+    length, at = read_varint(data, at)
+    if length < 0:
+        return None, at  # Kafka takes any negative length for null
+    stop = at + length
+    if stop > end:
+        raise MalformedMessage("a key, value or header reaches beyond its record")
+    return data[at:stop], stop
+
+
+def build_batch(
+    records: Iterable[NewRecord],
+    *,
+    base_offset: int = 0,
+    compression: Compression = Compression.NONE,
+    compression_level: int | None = None,
+    log_append_time_ms: int | None = None,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    delete_horizon_ms: int | None = None,
+) -> bytearray:
+    """One batch of at least one record, offsets counting up from `base_offset`.
+
+    log_append_time_ms  makes it a batch of LogAppendTime; None leaves each record its own timestamp (CreateTime)
+    delete_horizon_ms   as compaction sets it: timestamp deltas then count from the horizon
+    """
+    batch = bytearray(HEADER_BYTES)
+    base_timestamp = delete_horizon_ms
+    max_timestamp = NO_TIMESTAMP
+    count = 0
+    for key, value, timestamp, headers in records:
+        if base_timestamp is None:
+            base_timestamp = timestamp
+        if timestamp > max_timestamp:
+            max_timestamp = timestamp
+        append_record(batch, count, timestamp - base_timestamp, key, value, headers)
+        count += 1
+    if base_timestamp is None or count == 0:
+        raise ValueError("a batch needs a record")
+    if compression is not Compression.NONE:
+        batch[HEADER_BYTES:] = compress(compression, memoryview(batch)[HEADER_BYTES:].tobytes(), compression_level)
+    attributes = (
+        compression.value
+        | (LOG_APPEND_TIME if log_append_time_ms is not None else 0)
+        | (TRANSACTIONAL if is_transactional else 0)
+        | (CONTROL if is_control else 0)
+        | (DELETE_HORIZON if delete_horizon_ms is not None else 0)
+    )
+    seal_batch(
+        batch,
+        base_offset,
+        leader_epoch,
+        attributes,
+        count - 1,
+        base_timestamp,
+        max_timestamp if log_append_time_ms is None else log_append_time_ms,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    )
+    return batch
+
+
+def batch_of_one(key: bytes, value: bytes | None, timestamp: int, base_sequence: int = NO_SEQUENCE) -> bytearray:
+    """`build_batch` of one record without headers and without a producer, in half the time: most of what coordinators
+    write is this."""
+    stored_value = NULL if value is None else size_varint(len(value)) + value
+    record = BEFORE_THE_KEY_OF_ONE + size_varint(len(key)) + key + stored_value + NO_HEADERS
+    batch = bytearray(HEADER_BYTES)
+    batch += size_varint(len(record))
+    batch += record
+    nobody = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+    seal_batch(batch, 0, NO_LEADER_EPOCH, 0, 0, timestamp, timestamp, *nobody, base_sequence, 1)
+    return batch
+
+
+@lru_cache(1024)
+def size_varint(size: int) -> bytes:
+    """The same few sizes come again and again."""
+    out = bytearray()
+    append_varint(out, size)
+    return bytes(out)
+
+
+def append_record(
+    out: bytearray,
+    offset_delta: int,
+    timestamp_delta: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Iterable[tuple[str, bytes | None]] = (),
+) -> None:
+    """Adds one record, its length in front, to the opened records of a batch."""
+    record = bytearray(1)  # attributes, always 0
+    append_varint(record, timestamp_delta)
+    append_varint(record, offset_delta)
+    _append_bytes(record, key)
+    _append_bytes(record, value)
+    headers = headers if isinstance(headers, tuple) else tuple(headers)
+    append_varint(record, len(headers))
+    for name, content in headers:
+        _append_bytes(record, name.encode("utf-8", _NOT_UTF8))
+        _append_bytes(record, content)
+    append_varint(out, len(record))
+    out += record
+
+
+def _append_bytes(out: bytearray, content: bytes | None) -> None:
+    if content is None:
+        out.append(1)  # -1
+        return
+    append_varint(out, len(content))
+    out += content

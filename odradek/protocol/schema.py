@@ -1,0 +1,167 @@
+"""Schemas as values: the contents of `odradek/schemas/*.json`, checked and with every default filled in.
+
+A schema describes one message in all its versions. Its JSON holds for each field the name (in Kafka's spelling), the
+type and the versions that have it. Where they apply, it also holds the versions in which the field may be null, its
+tag, its default, whether a version without it may drop a value (`ignorable`), whether it is part of the key of its list
+(`map_key`), and `flexible: null` for the one field that keeps its old encoding in flexible versions. See
+docs/formats/wire.md.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+SCHEMAS = Path(__file__).resolve().parent.parent / "schemas"
+
+INTEGERS: Mapping[str, tuple[int, str]] = {  # type → (bytes, struct code)
+    "int8": (1, "b"),
+    "int16": (2, "h"),
+    "uint16": (2, "H"),
+    "int32": (4, "i"),
+    "uint32": (4, "I"),
+    "int64": (8, "q"),
+}
+FIXED: Mapping[str, tuple[int, str]] = {**INTEGERS, "bool": (1, "b"), "float64": (8, "d"), "uuid": (16, "16s")}
+SIZED = frozenset({"string", "bytes", "records"})  # a length, then that many bytes
+ZERO_UUID = bytes(16)
+
+
+def snake_case(name: str) -> str:
+    """Kafka's `TransactionalId` as `transactional_id`; `KRaft` counts as one word."""
+    name = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", name.replace("KRaft", "Kraft"))
+    return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """A range of versions, both ends included; `highest` is None where it is open."""
+
+    lowest: int
+    highest: int | None
+
+    def __contains__(self, version: int) -> bool:
+        return self.lowest <= version and (self.highest is None or version <= self.highest)
+
+    @classmethod
+    def parse(cls, text: str | None) -> "Versions":
+        """Read `3+`, `0-7`, `2`, or None for no version at all."""
+        if text is None:
+            return NO_VERSIONS
+        if text.endswith("+"):
+            return cls(int(text[:-1]), None)
+        lowest, _, highest = text.partition("-")
+        return cls(int(lowest), int(highest or lowest))
+
+
+NO_VERSIONS = Versions(0, -1)
+
+
+class Field(NamedTuple):
+    """One field of a struct. `default` is what it holds in versions without it; where that is an empty list or a struct
+    of defaults, it is None and `default_is_empty` says so."""
+
+    name: str
+    attribute: str
+    type: str  # the type of one element where `is_array`
+    is_array: bool
+    is_struct: bool
+    versions: Versions
+    nullable: Versions
+    tag: int | None
+    default: Any
+    default_is_empty: bool
+    ignorable: bool
+    map_key: bool
+    flexible: bool  # False: not even flexible versions write it in the compact form
+
+    @property
+    def type_name(self) -> str:
+        return f"[]{self.type}" if self.is_array else self.type
+
+    @property
+    def is_none_when_absent(self) -> bool:
+        """A tagged struct that has no null is None where it is absent: messages with many of them stay cheap."""
+        return self.tag is not None and self.is_struct and not self.is_array and self.nullable == NO_VERSIONS
+
+
+class Schema(NamedTuple):
+    """One message in all its versions."""
+
+    name: str
+    kind: str  # request, response, header, data, metadata, coordinator-key, coordinator-value
+    key: int | None  # API key, or the record type that stands before the record
+    versions: Versions
+    flexible: Versions
+    latest_version_unstable: bool
+    fields: tuple[Field, ...]
+    structs: Mapping[str, tuple[Field, ...]]
+
+    @property
+    def module(self) -> str:
+        return snake_case(self.name)
+
+    def version_range(self) -> range:
+        assert self.versions.highest is not None
+        return range(self.versions.lowest, self.versions.highest + 1)
+
+
+def _field(data: Mapping[str, Any], structs: Mapping[str, Any]) -> Field:
+    is_array = data["type"].startswith("[]")
+    type_name = data["type"].removeprefix("[]")
+    is_struct = type_name in structs
+    if not (is_struct or type_name in FIXED or type_name in SIZED):
+        raise ValueError(f"unknown type {data['type']} of field {data['name']}")
+    default_is_empty = "default" not in data and (is_array or is_struct)
+    if "default" in data:
+        default = data["default"]
+    elif default_is_empty or type_name == "records":
+        default = None
+    elif type_name in INTEGERS:
+        default = 0
+    else:
+        default = {"bool": False, "float64": 0.0, "uuid": ZERO_UUID, "string": "", "bytes": b""}[type_name]
+    return Field(
+        name=data["name"],
+        attribute=snake_case(data["name"]),
+        type=type_name,
+        is_array=is_array,
+        is_struct=is_struct,
+        versions=Versions.parse(data["versions"]),
+        nullable=Versions.parse(data.get("nullable")),
+        tag=data.get("tag"),
+        default=default,
+        default_is_empty=default_is_empty,
+        ignorable=data.get("ignorable", False),
+        map_key=data.get("map_key", False),
+        flexible="flexible" not in data,
+    )
+
+
+def parse(data: Mapping[str, Any]) -> Schema:
+    """Build the schema that one JSON document describes."""
+    structs = data.get("structs", {})
+    return Schema(
+        name=data["name"],
+        kind=data["kind"],
+        key=data.get("key"),
+        versions=Versions.parse(data["versions"]),
+        flexible=Versions.parse(data["flexible"]),
+        latest_version_unstable=data.get("latest_version_unstable", False),
+        fields=tuple(_field(field, structs) for field in data["fields"]),
+        structs={name: tuple(_field(field, structs) for field in fields) for name, fields in structs.items()},
+    )
+
+
+@cache
+def load(module: str) -> Schema:
+    """The schema of one message, by the name of its module, e.g. `produce_request`."""
+    return parse(json.loads((SCHEMAS / f"{module}.json").read_bytes()))
+
+
+def all_modules() -> list[str]:
+    """The names of all schemas, sorted."""
+    return sorted(path.stem for path in SCHEMAS.glob("*.json"))

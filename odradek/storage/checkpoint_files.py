@@ -1,0 +1,141 @@
+"""The checkpoints of a data directory: reading them at start, and keeping them up to date.
+
+Threads write them, and sometimes the loop. A file is only ever replaced by a newer state.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from threading import Lock
+from typing import NamedTuple, Protocol
+
+from odradek.protocol.topic_partition import TopicPartition
+from odradek.storage.checkpoints import (
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    CorruptCheckpoint,
+    decode_offsets,
+    encode_offsets,
+)
+from odradek.storage.disk import Disk
+from odradek.storage.file_facts import NOTHING_NOTED, FactsByName, is_as_left
+from odradek.storage.manifest import IF_CHANGED_BY_HAND
+from odradek.storage.segment import Segment
+
+logger = logging.getLogger(__name__)
+
+
+class Checkpointable(Protocol):
+    """A log, as far as checkpoints are concerned."""
+
+    log_start_offset: int
+    high_watermark: int
+    recovery_point: int
+
+    @property
+    def segments(self) -> tuple[Segment, ...]: ...
+
+
+class CheckpointFiles:
+    """Owned by the loop thread, but for the writing itself."""
+
+    def __init__(self, disk: Disk, directory: str, *, left: FactsByName = NOTHING_NOTED, was_clean: bool) -> None:
+        """Reads them.
+
+        left    what the clean stop said of them
+        raises  CorruptCheckpoint, where a start that took the file for an empty one would do harm
+        """
+        self._disk = disk
+        self._directory = directory
+        self._left = left
+        # After a clean stop every log was synced up to its end.
+        self._recovery_points = self._read_or_forget(RECOVERY_POINTS) if was_clean else self._read(RECOVERY_POINTS)
+        self._log_start_offsets = self._read(LOG_START_OFFSETS)
+        self._lock = Lock()
+        self._asked = 0
+        self._written = 0
+        self._deleted: dict[TopicPartition, int] = {}  # which write will be the first without the partition
+
+    def recovery_point(self, key: TopicPartition) -> int | None:
+        """None where it is not known."""
+        return self._recovery_points.get(key)
+
+    def log_start_offset(self, key: TopicPartition) -> int:
+        return self._log_start_offsets.get(key, 0)
+
+    def deleted(self, key: TopicPartition) -> None:
+        self._recovery_points.pop(key, None)
+        self._log_start_offsets.pop(key, None)
+        self._deleted[key] = self._asked + 1
+
+    def may_name(self, key: TopicPartition) -> bool:
+        """Whether the files may still hold something about a partition that was deleted."""
+        if key in self._recovery_points or key in self._log_start_offsets:
+            self.deleted(key)  # in an earlier life of this process's directory
+        return self._deleted.get(key, 0) > self._written
+
+    def write(self, logs: Mapping[TopicPartition, Checkpointable]) -> CheckpointWrite:
+        """The state as it is now, to be put in place. Partitions that are not open keep what they had."""
+        self._recovery_points |= {key: log.recovery_point for key, log in logs.items()}
+        closed = {key: start for key, start in self._log_start_offsets.items() if key not in logs}
+        self._log_start_offsets = closed | {
+            key: log.log_start_offset for key, log in logs.items() if log.log_start_offset > log.segments[0].base_offset
+        }
+        self._deleted = {key: number for key, number in self._deleted.items() if number > self._written}
+        self._asked += 1
+        contents = {
+            LOG_START_OFFSETS: encode_offsets(self._log_start_offsets),
+            RECOVERY_POINTS: encode_offsets(self._recovery_points),
+            HIGH_WATERMARKS: encode_offsets({key: log.high_watermark for key, log in logs.items()}),
+        }
+        return CheckpointWrite(self, self._asked, contents)
+
+    def put(self, number: int, contents: Mapping[str, bytes]) -> None:
+        """Each durably and in one step; the order among them does not matter."""
+        with self._lock:
+            if number < self._written:
+                return  # a newer state is there; this one may name partitions that were deleted since
+            for name, data in contents.items():
+                self._disk.replace(f"{self._directory}/{name}", data)
+            self._written = number
+
+    def read_cleaner_offsets(self) -> dict[TopicPartition, int]:
+        """Compaction of a log that is not in it begins at the log's start."""
+        return self._read_or_forget(CLEANER_OFFSETS)
+
+    def write_cleaner_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self._disk.replace(f"{self._directory}/{CLEANER_OFFSETS}", encode_offsets(offsets))
+
+    def _read(self, name: str) -> dict[TopicPartition, int]:
+        path = f"{self._directory}/{name}"
+        if not self._disk.exists(path):
+            return {}
+        try:
+            data = self._disk.read_bytes(path)
+            if not is_as_left(self._left, name, data):
+                raise CorruptCheckpoint(f"it is not as the clean stop left it. {IF_CHANGED_BY_HAND}")
+            return decode_offsets(data)
+        except CorruptCheckpoint as error:
+            raise CorruptCheckpoint(f"{path}: {error}") from None
+
+    def _read_or_forget(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return self._read(name)
+        except CorruptCheckpoint as error:
+            logger.warning("nothing is taken from a damaged checkpoint: %s", error)
+            return {}
+
+
+class CheckpointWrite(NamedTuple):
+    """One state of the checkpoints, to be put in place by a thread."""
+
+    files: CheckpointFiles
+    number: int
+    contents: Mapping[str, bytes]
+
+    def run(self) -> None:
+        """Does nothing if a later state was quicker. Raises OSError."""
+        self.files.put(self.number, self.contents)

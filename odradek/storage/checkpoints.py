@@ -1,0 +1,145 @@
+"""Kafka's small text files: offsets per partition, leader epochs, the topic id of a partition, the ids of a data
+directory, and the mark of a clean shutdown. Bytes ↔ values only; layouts in docs/formats/checkpoints.md.
+
+A checkpoint of no bytes means "no entries": Kafka creates the file before it first writes to it.
+"""
+
+import base64
+import itertools
+import json
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from odradek.protocol.topic_partition import TopicPartition
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+META_PROPERTIES = "meta.properties"
+LOCK = ".lock"
+
+_VERSION = "0"
+_META_VERSION = "1"
+
+
+class CorruptCheckpoint(Exception):
+    """The file is not what Kafka or we would have written."""
+
+
+class MetaProperties(NamedTuple):
+    """Who a data directory belongs to. Ids as Kafka prints them."""
+
+    node_id: int
+    cluster_id: str
+    directory_id: str | None  # a Kafka before 3.7 wrote none
+
+
+def _rows(data: bytes) -> list[list[str]]:
+    """The rows behind version and count, split at spaces."""
+    if not data:
+        return []
+    try:
+        version, count, *rows = data.decode("utf-8").splitlines()
+    except ValueError:
+        raise CorruptCheckpoint("no version and count") from None
+    if version != _VERSION:
+        raise CorruptCheckpoint(f"version {version}")
+    if not count.isdigit() or int(count) != len(rows):
+        raise CorruptCheckpoint(f"{len(rows)} rows where {count} are announced")
+    return [row.split(" ") for row in rows]
+
+
+def _text(rows: Iterable[str]) -> bytes:
+    rows = list(rows)
+    return "".join(f"{line}\n" for line in (_VERSION, len(rows), *rows)).encode()
+
+
+def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
+    """An offset per partition. Raises CorruptCheckpoint."""
+    try:
+        return {(topic, int(partition)): int(offset) for topic, partition, offset in _rows(data)}
+    except ValueError as error:
+        raise CorruptCheckpoint(str(error)) from None
+
+
+def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    return _text(f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items())
+
+
+def decode_epochs(data: bytes) -> list[tuple[int, int]]:
+    """(leader epoch, its first offset), both ascending. Raises CorruptCheckpoint."""
+    try:
+        entries = [(int(epoch), int(start)) for epoch, start in _rows(data)]
+    except ValueError as error:
+        raise CorruptCheckpoint(str(error)) from None
+    for (epoch, start), (next_epoch, next_start) in itertools.pairwise(entries):
+        if next_epoch <= epoch or next_start < start:
+            raise CorruptCheckpoint("leader epochs do not ascend")
+    return entries
+
+
+def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
+    return _text(f"{epoch} {start}" for epoch, start in entries)
+
+
+def topic_id_text(topic_id: bytes) -> str:
+    """A 16-byte id as Kafka prints it: base64 for URLs, without padding."""
+    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
+
+
+def topic_id_bytes(text: str) -> bytes:
+    try:
+        topic_id = base64.urlsafe_b64decode(text + "==")
+    except ValueError:
+        raise CorruptCheckpoint(f"{text!r} is no id") from None
+    if len(topic_id) != 16:
+        raise CorruptCheckpoint(f"{text!r} is no id")
+    return topic_id
+
+
+def decode_partition_metadata(data: bytes) -> bytes:
+    """The topic id. Raises CorruptCheckpoint, also for an empty file."""
+    fields = dict(line.partition(": ")[::2] for line in data.decode("utf-8", "replace").splitlines())
+    if fields.get("version") != _VERSION or "topic_id" not in fields:
+        raise CorruptCheckpoint("partition.metadata without version 0 and a topic id")
+    return topic_id_bytes(fields["topic_id"])
+
+
+def encode_partition_metadata(topic_id: bytes) -> bytes:
+    return f"version: 0\ntopic_id: {topic_id_text(topic_id)}".encode()
+
+
+def decode_meta_properties(data: bytes) -> MetaProperties:
+    """Raises CorruptCheckpoint."""
+    lines = (line.strip() for line in data.decode("utf-8", "replace").splitlines())
+    rows = (line.partition("=")[::2] for line in lines if line and not line.startswith(("#", "!")))
+    fields = {name: value.replace("\\", "") for name, value in rows}  # Java escapes = and : in values
+    if fields.get("version") != _META_VERSION:
+        raise CorruptCheckpoint(f"meta.properties of version {fields.get('version')}")
+    try:
+        return MetaProperties(int(fields["node.id"]), fields["cluster.id"], fields.get("directory.id"))
+    except (KeyError, ValueError) as error:
+        raise CorruptCheckpoint(f"meta.properties: {error}") from None
+
+
+def encode_meta_properties(meta: MetaProperties) -> bytes:
+    lines = [f"node.id={meta.node_id}", f"version={_META_VERSION}", f"cluster.id={meta.cluster_id}"]
+    if meta.directory_id is not None:
+        lines.append(f"directory.id={meta.directory_id}")
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def encode_clean_shutdown(broker_epoch: int) -> bytes:
+    return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
+
+
+def decode_clean_shutdown(data: bytes) -> int | None:
+    """The broker epoch of the process that stopped; None when the file does not tell, as older Kafkas'."""
+    try:
+        fields = json.loads(data)
+        epoch = fields["brokerEpoch"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return epoch if isinstance(epoch, int) else None

@@ -1,0 +1,220 @@
+"""Which records of a compacted log survive, and the batches that hold them: no files, one batch at a time.
+
+A pass reads the log twice: first what is new since the last pass (`collect_keys`), to learn the latest offset of each
+key, then everything from the start of the log (`RecordFilter.filtered`). Source:
+docs/spec/transactions.md#s7, and the output of the cleaner of Kafka 4.3.1, with which tests compare this one's.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from odradek.protocol.batch_header import (
+    DELETE_HORIZON,
+    HEADER_BYTES,
+    NO_TIMESTAMP,
+    BatchHeader,
+    pack_batch,
+)
+from odradek.protocol.compression import Bytes, compress, decompress
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.varint import append_varint, read_varint, read_varlong
+from odradek.storage.key_map import KeyMap
+from odradek.storage.pass_transactions import PassTransactions
+
+# A log may hold batches that Kafka took although they open to more than we would take.
+OPENED_LIMIT_BYTES = 2**31 - 1
+
+BatchAt = tuple[BatchHeader, memoryview]  # a header, and all bytes of its batch
+
+
+@dataclass(frozen=True, slots=True)
+class LastOfProducer:
+    """What an active producer's state rests on: the batch that compaction must not take altogether."""
+
+    producer_epoch: int
+    last_data_offset: int | None  # last offset of its last batch of records; None where its last word was a marker
+    last_marker_offset: int | None = None  # of the newest control batch with this epoch, where it is known
+
+
+@dataclass(frozen=True, slots=True)
+class PassRules:
+    """
+    end_offset           where the pass may not go beyond, exclusive; the batch that ends there is kept, if only as an
+                         empty one, so that the log still ends there
+    now_ms               when the pass began
+    delete_retention_ms  how long tombstones and markers stay from the pass on that first finds them superfluous
+    producers            the active ones, by producer id
+    """
+
+    end_offset: int
+    now_ms: int
+    delete_retention_ms: int
+    producers: Mapping[int, LastOfProducer]
+
+
+def collect_keys(
+    batches: Iterable[BatchAt], keys: KeyMap, transactions: PassTransactions, first_dirty_offset: int
+) -> bool:
+    """Learns the latest offset of each key from `first_dirty_offset` on; records of aborted transactions and control
+    records do not count.
+
+    returns   False when the map is full: `keys.end_offset` tells how far it got, within a batch perhaps
+    """
+    for header, batch in batches:
+        if header.is_control:
+            transactions.is_marker_of_nothing(header, batch)
+        elif not transactions.is_aborted(header):
+            base_offset = header.base_offset
+            for part in _parts(_opened(header, batch), header.record_count):
+                offset = base_offset + part.offset_delta
+                if part.key is not None and offset >= first_dirty_offset:
+                    if keys.is_full:
+                        return False
+                    keys.put(part.key, offset)
+        if header.last_offset >= first_dirty_offset:
+            keys.end_offset = max(keys.end_offset, header.next_offset)
+    return True
+
+
+class RecordFilter:
+    """Decides one pass's batches, which must come in order and all of them."""
+
+    def __init__(self, keys: KeyMap, transactions: PassTransactions, rules: PassRules) -> None:
+        self._keys = keys
+        self._transactions = transactions
+        self._rules = rules
+
+    def filtered(self, header: BatchHeader, batch: memoryview) -> Bytes | None:
+        """The batch as it is to stand in the compacted log: itself, a new one with fewer records, or None.
+
+        Raises MalformedMessage for a batch that cannot be read.
+        """
+        if header.is_control:
+            is_superfluous = self._transactions.is_marker_of_nothing(header, batch)
+            horizon_ms = header.delete_horizon_ms
+            drops_all = is_superfluous and horizon_ms is not None and horizon_ms <= self._rules.now_ms
+        else:
+            is_superfluous = drops_all = self._transactions.is_aborted(header)
+        keeps_empty = self._carries_state(header) or header.next_offset == self._rules.end_offset
+        if drops_all or not header.record_count:
+            return _empty(header) if keeps_empty else None
+        if header.is_control:
+            if is_superfluous and not header.has_delete_horizon:
+                return self._with_horizon(header, batch)
+            return batch
+        return self._filtered(header, batch, keeps_empty)
+
+    def _carries_state(self, header: BatchHeader) -> bool:
+        """Whether an active producer's sequence or epoch would be forgotten without this batch."""
+        last = self._rules.producers.get(header.producer_id) if header.has_producer_id else None
+        if last is None:
+            return False
+        if last.last_data_offset is not None:
+            return header.last_offset == last.last_data_offset
+        # Kafka keeps every control batch of the current epoch; the newest of them says as much, and is one.
+        return (
+            header.is_control
+            and header.producer_epoch == last.producer_epoch
+            and last.last_marker_offset in (None, header.last_offset)
+        )
+
+    def _filtered(self, header: BatchHeader, batch: memoryview, keeps_empty: bool) -> Bytes | None:
+        opened = _opened(header, batch)
+        horizon_ms = header.delete_horizon_ms
+        keeps_tombstones = horizon_ms is None or self._rules.now_ms < horizon_ms
+        kept: list[_Part] = []
+        has_tombstone = False
+        keys, base_offset, known_end = self._keys, header.base_offset, self._keys.end_offset
+        for part in _parts(opened, header.record_count):
+            offset = base_offset + part.offset_delta
+            if offset < known_end and (
+                part.key is None or offset < keys.latest(part.key) or not (part.has_value or keeps_tombstones)
+            ):
+                continue
+            kept.append(part)
+            has_tombstone |= not part.has_value
+        if not kept:
+            return _empty(header) if keeps_empty else None
+        if has_tombstone and horizon_ms is None:
+            horizon_ms = self._rules.now_ms + self._rules.delete_retention_ms
+        elif len(kept) == header.record_count:
+            return batch
+        return _rebuilt(header, opened, kept, horizon_ms)
+
+    def _with_horizon(self, header: BatchHeader, batch: memoryview) -> bytearray:
+        opened = _opened(header, batch)
+        horizon_ms = self._rules.now_ms + self._rules.delete_retention_ms
+        return _rebuilt(header, opened, list(_parts(opened, header.record_count)), horizon_ms)
+
+
+# --- batches and records ---------------------------------------------------------------------------------------------
+
+
+class _Part(NamedTuple):
+    """What of a record decides its fate, and where it lies."""
+
+    offset_delta: int
+    timestamp_delta: int
+    key: bytes | None
+    has_value: bool
+    attributes_at: int
+    key_at: int  # from its length on
+    end: int
+
+
+def _opened(header: BatchHeader, batch: memoryview) -> bytes:
+    return bytes(decompress(header.compression, batch[HEADER_BYTES : header.size_bytes], OPENED_LIMIT_BYTES))
+
+
+def _parts(opened: bytes, count: int) -> Iterator[_Part]:
+    at = 0
+    try:
+        for _ in range(count):
+            length, attributes_at = read_varint(opened, at)
+            end = attributes_at + length
+            timestamp_delta, at = read_varlong(opened, attributes_at + 1)
+            offset_delta, key_at = read_varint(opened, at)
+            size, at = read_varint(opened, key_at)
+            key = None
+            if size >= 0:
+                key = opened[at : at + size]
+                at += size
+            value_size = opened[at]
+            if length < 0 or end > len(opened) or at >= end:
+                raise MalformedMessage("a record whose parts reach beyond it")
+            yield _Part(offset_delta, timestamp_delta, key, not value_size & 1, attributes_at, key_at, end)
+            at = end
+    except IndexError:
+        raise MalformedMessage("a record is cut short") from None
+
+
+def _rebuilt(header: BatchHeader, opened: bytes, kept: list[_Part], horizon_ms: int | None) -> bytearray:
+    """A batch of these records only. It still counts the offsets and sequences of the others."""
+    has_append_time = header.is_log_append_time
+    timestamps = [header.max_timestamp if has_append_time else header.base_timestamp + p.timestamp_delta for p in kept]
+    base_timestamp = timestamps[0] if horizon_ms is None else horizon_ms
+    payload = bytearray()
+    for part, timestamp in zip(kept, timestamps, strict=True):
+        start = bytearray(opened[part.attributes_at : part.attributes_at + 1])
+        append_varint(start, timestamp - base_timestamp)
+        append_varint(start, part.offset_delta)
+        append_varint(payload, len(start) + part.end - part.key_at)
+        payload += start
+        payload += opened[part.key_at : part.end]
+    attributes = header.attributes & ~DELETE_HORIZON | (DELETE_HORIZON if horizon_ms is not None else 0)
+    return pack_batch(
+        header._replace(
+            attributes=attributes,
+            base_timestamp=base_timestamp,
+            max_timestamp=header.max_timestamp if has_append_time else max(NO_TIMESTAMP, *timestamps),
+            record_count=len(kept),
+        ),
+        compress(header.compression, payload),
+    )
+
+
+def _empty(header: BatchHeader) -> bytearray:
+    """The header alone: who wrote it, and which offsets and sequences it took."""
+    kept_bits = header.attributes & ~(DELETE_HORIZON | 0x07) & 0x7F
+    return pack_batch(header._replace(attributes=kept_bits, base_timestamp=NO_TIMESTAMP, record_count=0), b"")

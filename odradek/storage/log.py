@@ -1,0 +1,479 @@
+"""The log of one partition: appending, the high watermark and the last stable offset, and producer state.
+
+Owned by the loop thread. Appending has two steps, so that all appends of a loop tick share one write:
+
+    append (checks, offsets, producer state: memory only) … append … → write_staged (one pwritev) → readable
+
+There is one replica, so what is written is committed: the high watermark is the end of what is written. A power failure
+may take everything above `recovery_point`. The parts: log_producers.py (idempotence and transactions), staging.py
+(batches that wait for the write), log_reader.py (reading), log_sync.py (fdatasync), recovery.py (opening), retention.py
+(which segments may be deleted).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+
+from odradek.protocol.batch_header import CONTROL, LOG_APPEND_TIME
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.records import BatchHeader, assign, read_batch_header
+from odradek.storage.appended import Appended, LogWriteFailed, appended
+from odradek.storage.directory_guard import DirectoryGuard
+from odradek.storage.disk import Disk
+from odradek.storage.file_names import SEGMENT_SUFFIXES, SNAPSHOT, offset_file
+from odradek.storage.log_config import LogConfig
+from odradek.storage.log_producers import LogProducers
+from odradek.storage.log_read import ReadResult, TimestampOffset
+from odradek.storage.log_reader import LogReader
+from odradek.storage.log_state import LogState
+from odradek.storage.log_sync import SnapshotToWrite, SyncTicket, Unsynced
+from odradek.storage.producer_state import Origin, ProducerEntry, has_open_transaction
+from odradek.storage.retention import count_deletable
+from odradek.storage.segment import Segment
+from odradek.storage.segment_removal import SegmentRemoval, SegmentReplacement
+from odradek.storage.segments import Segments
+from odradek.storage.staging import Run, Staging
+from odradek.storage.tail_cache import TailCache
+from odradek.storage.verification import VerificationGuard
+
+__all__ = ["Appended", "Log", "LogWriteFailed", "Origin", "ReadResult", "SyncTicket", "TimestampOffset"]
+
+
+def no_jitter(limit_ms: int) -> int:
+    return 0
+
+
+class Log:
+    """`reader` reads from `log_start_offset` up to `high_watermark`. `offline_reason`: why nothing can be appended."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        topic: str,
+        partition: int,
+        *,
+        topic_id: bytes | None,
+        config: LogConfig,
+        state: LogState,
+        tail_cache: TailCache,
+        jitter_ms: Callable[[int], int] = no_jitter,
+    ) -> None:
+        """jitter_ms: a random number of milliseconds below its argument, so that segments do not all roll at once."""
+        self._disk = disk
+        self.directory = directory
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.config = config
+        self._jitter_ms = jitter_ms
+        self.log_start_offset = state.log_start_offset
+        self.high_watermark = state.end_offset
+        self.recovery_point = state.recovery_point
+        self.offline_reason: str | None = None
+        self._producers = LogProducers(state.producers)
+        self._leader_epochs = state.leader_epochs
+        self._leader_epoch = state.leader_epochs.latest or 0
+        self._segments = Segments(state.segments)
+        self._active = self._segments.active
+        self._active_is_saved = state.active_is_saved
+        self._tail = tail_cache.new_tail()
+        self.reader = LogReader(self, self._segments, self._tail)
+        self._staging = Staging(self._active, state.end_offset, self._begin_run)
+        self._last_snapshot_offset = state.last_snapshot_offset
+        self._unsynced = Unsynced(
+            directory_is_new=state.is_new, rolled=state.unsynced_segments, snapshots=state.unsynced_snapshots
+        )
+        self._ticket: SyncTicket | None = None
+        self._replacement: SegmentReplacement | None = None  # the last one
+        self._guard = DirectoryGuard()
+        self.noted = state.noted  # facts of files as they stand, for the manifest of a clean stop
+
+    def __repr__(self) -> str:
+        return f"Log({self.topic}-{self.partition})"
+
+    # --- how far it goes, and what is known of it
+
+    @property
+    def log_end_offset(self) -> int:
+        """Behind the last record written; what is merely staged does not count."""
+        return self.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it every transaction is decided."""
+        first_unstable = self._producers.states.first_unstable_offset
+        if first_unstable is None or first_unstable >= self.high_watermark:
+            return self.high_watermark
+        return max(first_unstable, self.log_start_offset)
+
+    @property
+    def synced_offset(self) -> int:
+        """Everything below survives a power failure."""
+        return self.recovery_point
+
+    @property
+    def size_bytes(self) -> int:
+        return self._segments.size_bytes
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Ascending; the last one is the active segment."""
+        return self._segments.all.segments
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._leader_epoch
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
+        """The largest leader epoch not above `epoch`, and where it ended (exclusive); None if it is newer than ours."""
+        return self._leader_epochs.end_offset(epoch, self.high_watermark)
+
+    def leader_epoch_at(self, offset: int) -> int | None:
+        return self._leader_epochs.epoch_at(offset)
+
+    def producers(self) -> list[ProducerEntry]:
+        return list(self._producers.states.entries().values())
+
+    def producer(self, producer_id: int) -> ProducerEntry | None:
+        return self._producers.states.get(producer_id)
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Under this very epoch."""
+        return has_open_transaction(self._producers.states.get(producer_id), producer_epoch)
+
+    # --- appending
+
+    def assign_leader_epoch(self, epoch: int) -> None:
+        """Batches from here on carry `epoch`. One that is not newer changes nothing."""
+        assert not self._staging.runs, "a leadership begins between writes"
+        self._leader_epochs.assign(epoch, self.high_watermark)
+        self._leader_epoch = max(epoch, self._leader_epoch)
+
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, sequence: int | None, *, supports_epoch_bump: bool, now_ms: int
+    ) -> VerificationGuard:
+        """Before the coordinator is asked about a transaction: what to append its batch with, if the answer is yes.
+
+        sequence             the batch's first; None where the batch is the broker's own
+        supports_epoch_bump  the question adds the partition (docs/spec/transactions.md#s4-6)
+        returns              NO_GUARD when the transaction is open here: nobody needs to be asked
+        raises               INVALID_PRODUCER_EPOCH for a producer that was fenced here
+        """
+        return self._producers.begin_verification(
+            producer_id, producer_epoch, sequence, supports_epoch_bump=supports_epoch_bump, now_ms=now_ms
+        )
+
+    def append(
+        self,
+        batch: bytearray | memoryview,
+        *,
+        origin: Origin = Origin.CLIENT,
+        now_ms: int,
+        header: BatchHeader | None = None,
+        transaction_version: int = 0,
+        guard: VerificationGuard | None = None,
+    ) -> Appended:
+        """Checks one batch, gives it its place, and stages it for `write_staged`.
+
+        batch                 exactly one, validated, offsets from 0; belongs to the log from now on
+        header                that of `batch`, where the caller has it
+        transaction_version   of the request that brought a marker (#s4-8)
+        guard                 what `begin_verification` gave; None where verification is switched off (#s4-3)
+        raises                KafkaError, and then nothing has changed
+        """
+        if header is None:
+            header = read_batch_header(batch)
+        size_bytes = len(batch)
+        if self.offline_reason is not None or size_bytes > self.config.segment_bytes:
+            raise self._refusal(size_bytes)
+        producers, staging = self._producers, self._staging
+        base_offset = staging.next_offset
+        is_control = header.attributes & CONTROL
+        is_data = header.producer_id >= 0 and not is_control  # of a producer that has a state
+        marker = None
+        if is_data:
+            original = producers.check_data(header, origin, guard)
+            if original is not None:
+                return Appended(original.first_offset, original.last_offset, original.timestamp, is_duplicate=True)
+        elif is_control and header.producer_id >= 0:
+            marker = producers.check_marker(batch, header, transaction_version, base_offset)
+        run = staging.place(header, size_bytes, self.config, now_ms)
+        if is_data:
+            producers.apply_data(header, base_offset)
+        elif marker is not None:
+            aborted = producers.apply_marker(marker, transaction_version)
+            if aborted is not None:
+                run.aborted.append(aborted)
+        assign(batch, base_offset, self._leader_epoch)
+        last_offset = staging.add(run, batch, header)
+        log_append_time_ms = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
+        return appended((base_offset, last_offset, log_append_time_ms, False))
+
+    def _refusal(self, size_bytes: int) -> KafkaError:
+        """Why no batch of this size can be appended."""
+        if self.offline_reason is not None:
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.offline_reason)
+        return KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"a batch of {size_bytes} bytes, and segments hold {self.config.segment_bytes}",
+        )
+
+    def write_staged(self) -> None:
+        """Writes what is staged and makes it readable.
+
+        raises   LogWriteFailed: none of it is in the log, and it goes on as before; or, if even taking it back
+                 failed, the log is offline
+        """
+        staging = self._staging
+        runs = staging.runs
+        if not runs:
+            return
+        try:
+            for run in runs:
+                if run.is_new:
+                    run.segment.create_file()
+                run.segment.file.write_at(run.buffers, run.position)
+        except OSError as error:
+            self._take_back(runs)
+            raise LogWriteFailed(f"{self}: {error}") from error
+        staging.runs = []
+        self._active_is_saved = False
+        self._producers.accept()
+        self.high_watermark = staging.next_offset
+        interval = self.config.index_interval_bytes
+        for run in runs:
+            segment = run.segment
+            if run.is_new:
+                self._rolled_to(segment, run.snapshot)
+            self._tail.add(run.position, run.batches)
+            segment.note_batches(run.position, run.batches, interval)
+            for aborted in run.aborted:
+                segment.txn_index.append(aborted)
+            run.written()
+
+    def _begin_run(self, now_ms: int) -> Run:
+        """In a new segment, whose file appears with the first write."""
+        snapshot = self._snapshot(self._staging.next_offset)
+        return Run(self._new_segment(now_ms), 0, is_new=True, snapshot=snapshot)
+
+    def _new_segment(self, now_ms: int) -> Segment:
+        limit_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        jitter_ms = self._jitter_ms(limit_ms) if limit_ms > 0 else 0
+        return Segment.new(
+            self._disk, self.directory, self._staging.next_offset, now_ms=now_ms, roll_jitter_ms=jitter_ms
+        )
+
+    def _rolled_to(self, segment: Segment, snapshot: SnapshotToWrite | None) -> None:
+        """The file of a new segment is there."""
+        self._active.seal_time_index()
+        self._unsynced.rolled.append(self._active)
+        self._unsynced.names_changed = True
+        self._segments.add(segment)
+        self._active = segment
+        self._active_is_saved = False
+        self._tail.clear()
+        if snapshot is not None:
+            self._unsynced.snapshots.append(snapshot)
+            self._last_snapshot_offset = segment.base_offset
+
+    def _snapshot(self, offset: int) -> SnapshotToWrite | None:
+        """The producers as of `offset`, unless nothing was added since the last snapshot."""
+        if offset <= self._last_snapshot_offset:
+            return None
+        return SnapshotToWrite(f"{self.directory}/{offset_file(offset, SNAPSHOT)}", self._producers.states.entries())
+
+    def _take_back(self, runs: list[Run]) -> None:
+        """After a failed write: memory first, so that it is right whatever the disk does next."""
+        self._staging.go_on_in(self._active, self.high_watermark)
+        self._unsynced.names_changed = True
+        self._producers.take_back()
+        try:
+            for run in reversed(runs):
+                if not run.is_new:
+                    run.segment.file.truncate(run.position)
+                elif self._disk.exists(run.segment.path()):
+                    self._disk.unlink(run.segment.path())
+        except OSError as error:
+            self.go_offline(f"{self}: what could not be written could not be taken back either: {error}")
+
+    def go_offline(self, reason: str) -> None:
+        """Final: nothing is appended or synced any more. What was readable stays readable."""
+        if self.offline_reason is None:
+            self.offline_reason = reason
+
+    # --- durability
+
+    @property
+    def needs_sync(self) -> bool:
+        """Whether `flush.messages` asks for an fdatasync before what was written last may be acknowledged."""
+        return self.high_watermark - self.recovery_point >= self.config.flush_messages
+
+    @property
+    def has_rolled(self) -> bool:
+        """Whether finished segments wait for a sync. Nobody needs to wait for it, but it should come soon: until
+        then a restart after a crash reads them again."""
+        return bool(self._unsynced.rolled)
+
+    @property
+    def syncing_to(self) -> int:
+        """What is below is synced already, or by the sync that is under way."""
+        return self.recovery_point if self._ticket is None else self._ticket.end_offset
+
+    def start_sync(self) -> SyncTicket:
+        """One at a time, since the next one relies on what this one makes durable."""
+        assert self._ticket is None, f"{self}: a sync is under way"
+        self._ticket = self._unsynced.take(
+            self._disk, self.directory, self.high_watermark, self._active, self._leader_epochs, self._guard
+        )
+        return self._ticket
+
+    def finish_sync(self, ticket: SyncTicket) -> None:
+        """Raises LogWriteFailed if the sync failed; that is final, since nobody can tell what was lost."""
+        assert ticket is self._ticket
+        self._ticket = None
+        if ticket.error is not None:
+            self.go_offline(f"{self}: fsync failed: {ticket.error}")
+        if self.offline_reason is not None:
+            raise LogWriteFailed(self.offline_reason) from ticket.error
+        self.recovery_point = max(self.recovery_point, ticket.end_offset)
+        self.noted |= ticket.noted
+
+    # --- making room
+
+    def delete_records_before(self, offset: int) -> int:
+        """The log starts at `offset` from now on; the files follow when `retention` is next asked.
+
+        returns   the log start offset, which never goes back
+        raises    KafkaError OFFSET_OUT_OF_RANGE above the high watermark
+        """
+        if offset > self.high_watermark or offset < 0:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        self._start_at(offset)
+        return self.log_start_offset
+
+    def _start_at(self, offset: int) -> None:
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self._leader_epochs.truncate_from_start(offset)
+
+    def retention(self, now_ms: int, relied_on: Container[int] = frozenset()) -> SegmentRemoval | None:
+        """Takes the segments that retention lets go out of the log, which then starts behind them.
+
+        relied_on  the producers whose open transactions stay, however old or large the log gets
+        returns   what remains to be done with their files, in a thread; None when nothing is to go, or when a sync
+                  or a replacement is under way that may include them
+        raises    LogWriteFailed when a new segment is needed and cannot be made
+        """
+        if self._ticket is not None or self._is_replacing or self._staging.runs or self.offline_reason is not None:
+            return None
+        ongoing = self._producers.states.ongoing
+        count = count_deletable(
+            self.segments,
+            self.config,
+            log_start_offset=self.log_start_offset,
+            high_watermark=self.high_watermark,
+            now_ms=now_ms,
+            relied_on_from=next((first for first, each in ongoing.items() if each in relied_on), None),
+        )
+        if count == 0:
+            return None
+        gone = self.segments[:count]
+        try:
+            removal = SegmentRemoval(self._disk, self.directory, gone, guard=self._guard)
+        except OSError as error:
+            raise LogWriteFailed(f"{self}: {error}") from error
+        if count == len(self.segments):
+            self.roll(now_ms)
+        self._segments.remove(gone)
+        self._unsynced.forget(gone)
+        self._start_at(self.segments[0].base_offset)
+        return removal
+
+    def replace_segments(self, replacement: SegmentReplacement) -> bool:
+        """Readers see the compacted segments from now on; `replacement` is prepared, and to be finished next.
+
+        returns   False, and nothing has changed, while a sync or another replacement is under way; or when the old
+                  ones are no longer all part of the log, and the replacement is to be discarded
+        """
+        if self._ticket is not None or self._is_replacing:
+            return False
+        if not set(map(id, replacement.old)) <= set(map(id, self.segments)):
+            return False
+        self._segments.replace(replacement.old, replacement.new)
+        self._unsynced.forget(replacement.old)
+        for segment in (*replacement.old, *replacement.new):
+            for suffix in SEGMENT_SUFFIXES:
+                self.noted.pop(offset_file(segment.base_offset, suffix), None)
+        replacement.belongs_to(self._guard)
+        self._replacement = replacement
+        return True
+
+    @property
+    def _is_replacing(self) -> bool:
+        """Whether the files of compacted segments do not bear their names yet."""
+        return self._replacement is not None and not self._replacement.is_finished
+
+    def roll(self, now_ms: int) -> None:
+        """Goes on in a new, empty segment, unless the active one is empty. Raises LogWriteFailed."""
+        assert not self._staging.runs, f"{self}: a segment ends between writes"
+        if self._active.size_bytes == 0:
+            return
+        segment = self._new_segment(now_ms)
+        try:
+            segment.create_file()
+        except OSError as error:
+            raise LogWriteFailed(f"{self}: {error}") from error
+        self._rolled_to(segment, self._snapshot(self.high_watermark))
+        self._staging.go_on_in(segment, self.high_watermark)
+
+    def expire_producers(self, now_ms: int) -> list[int]:
+        """Forgets producers that are idle for longer than `producer.id.expiration.ms`. Returns their ids."""
+        return self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
+
+    # --- leaving
+
+    def start_close(self) -> SyncTicket | None:
+        """Whatever must be durable so that the next start need not read the log: index files and producer snapshot
+        too. None when it is already. Nothing may be staged or being synced; nothing is appended from now on.
+
+        raises   LogWriteFailed when the log is offline: the next start must not count on a clean shutdown
+        """
+        assert not self._staging.runs, f"{self}: closed between append and write"
+        if self.offline_reason is not None:
+            raise LogWriteFailed(self.offline_reason)
+        self.go_offline(f"{self} is closed")
+        self._tail.clear()
+        snapshot = self._snapshot(self.high_watermark)
+        if snapshot is not None:
+            self._unsynced.snapshots.append(snapshot)
+        if not self._active_is_saved:
+            self._active.seal_time_index()
+            self._unsynced.rolled.append(self._active)
+        unsaved = set(map(id, self._unsynced.rolled))
+        self._unsynced.rolled += [s for s in self.segments if s.indexes_are_rebuilt and id(s) not in unsaved]
+        if self.recovery_point == self.high_watermark and self._unsynced.is_empty and not self._leader_epochs.is_dirty:
+            return None
+        return self.start_sync()
+
+    def finish_close(self, ticket: SyncTicket) -> None:
+        """Raises LogWriteFailed."""
+        self._ticket = None
+        if ticket.error is not None:
+            raise LogWriteFailed(f"{self}: {ticket.error}") from ticket.error
+        self.recovery_point = self.high_watermark
+        self.noted |= ticket.noted
+
+    def close(self) -> None:
+        """Makes everything durable. Waits for the disk. Raises LogWriteFailed."""
+        ticket = self.start_close()
+        if ticket is not None:
+            ticket.run()
+            self.finish_close(ticket)
+
+    def abandon(self) -> None:
+        """The partition is deleted: nothing more is written, and what was staged is forgotten."""
+        self._staging.runs = []
+        self._tail.clear()
+        self._guard.take_away()
+        self.go_offline(f"{self} was deleted")

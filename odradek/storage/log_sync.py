@@ -1,0 +1,166 @@
+"""Making a log's writes durable, outside the loop.
+
+ticket = log.start_sync()   loop: what is to be synced, as it is now
+ticket.run()                thread: index files, snapshots, fdatasync; never raises
+log.finish_sync(ticket)     loop: the recovery point moves, or the log goes offline
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from odradek.storage.checkpoints import encode_epochs
+from odradek.storage.directory_guard import DirectoryGuard
+from odradek.storage.disk import REPLACE_SUFFIX, Disk, DiskFile
+from odradek.storage.file_facts import facts_of
+from odradek.storage.file_names import LEADER_EPOCHS
+from odradek.storage.leader_epochs import LeaderEpochs
+from odradek.storage.producer_snapshot import encode_snapshot
+from odradek.storage.producer_state import ProducerEntry
+from odradek.storage.segment import Segment
+
+_TOGETHER = 8  # from so many logs on, one sync of the file system is cheaper than theirs
+
+
+class SnapshotToWrite(NamedTuple):
+    path: str
+    entries: dict[int, ProducerEntry]
+
+
+@dataclass(slots=True)
+class SyncTicket:
+    """Everything below `end_offset`, once `run` has come back without an error."""
+
+    disk: Disk
+    directory: str
+    end_offset: int
+    active: DiskFile | None  # None when nothing was written to it
+    rolled: list[Segment] = field(default_factory=list)  # inactive, and not synced yet
+    snapshots: list[SnapshotToWrite] = field(default_factory=list)
+    leader_epochs: list[tuple[int, int]] | None = None  # where the checkpoint lags behind
+    sync_parent: bool = False  # the partition's directory itself is new
+    sync_directory: bool = False  # files in it are new
+    guard: DirectoryGuard = field(default_factory=DirectoryGuard)
+    error: OSError | None = None
+    noted: dict[str, str] = field(default_factory=dict)  # of the files that it has written, by name
+
+    def run(self) -> None:
+        self.attempt(self._run)
+
+    def _run(self) -> None:
+        for file in self.write():
+            file.sync()
+        if self.put_in_place() or self.sync_directory:
+            self.disk.sync_directory(self.directory)
+        if self.sync_parent:
+            self.disk.sync_directory(self.directory.rpartition("/")[0] or "/")
+
+    def write(self) -> list[DiskFile]:
+        """Writes what is not in its file yet. Returns the files to be synced; those of the records come first."""
+        disk = self.disk
+        files = [segment.file for segment in self.rolled]
+        if self.active is not None:
+            files.append(self.active)
+        # Not in one step: after a crash before the sync they are made anew, since the recovery point has not moved.
+        contents = [index for segment in self.rolled for index in segment.index_files()]
+        contents += [(snapshot.path, encode_snapshot(snapshot.entries.values())) for snapshot in self.snapshots]
+        if self.leader_epochs is not None:
+            contents.append((self._epochs_aside, encode_epochs(self.leader_epochs)))
+        for path, data in contents:
+            with self.guard:
+                disk.write_bytes(path, data)
+                files.append(disk.open(path))
+            name = path.rpartition("/")[2].removesuffix(REPLACE_SUFFIX)
+            self.noted[name] = facts_of(name, data)
+        return files
+
+    def put_in_place(self) -> bool:
+        """Returns whether names in the directory have changed."""
+        if self.leader_epochs is not None:
+            with self.guard:
+                self.disk.rename(self._epochs_aside, f"{self.directory}/{LEADER_EPOCHS}")
+        return bool(self.rolled or self.snapshots or self.leader_epochs is not None)
+
+    def attempt(self, step: Callable[[], object]) -> None:
+        """Takes a step, unless one has failed before."""
+        if self.error is None:
+            try:
+                step()
+            except OSError as error:
+                self.error = error
+
+    @property
+    def _epochs_aside(self) -> str:
+        return f"{self.directory}/{LEADER_EPOCHS}{REPLACE_SUFFIX}"
+
+
+def run_together(disk: Disk, directory: str, tickets: Sequence[SyncTicket]) -> None:
+    """Runs the tickets of many logs of one data directory, with two syncs of its file system where one for each file
+    would take longer. Never raises: an error is in every ticket that it may concern."""
+    if len(tickets) < _TOGETHER:
+        for ticket in tickets:
+            ticket.run()
+        return
+    for ticket in tickets:
+        ticket.attempt(ticket.write)
+    _sync_all(disk, directory, tickets)
+    for ticket in tickets:
+        ticket.attempt(ticket.put_in_place)
+    _sync_all(disk, directory, tickets)
+
+
+def _sync_all(disk: Disk, directory: str, tickets: Sequence[SyncTicket]) -> None:
+    try:
+        disk.sync_file_system(directory)
+    except OSError as error:
+        for ticket in tickets:
+            ticket.error = ticket.error or error
+
+
+class Unsynced:
+    """What has to become durable besides the bytes of the active segment."""
+
+    __slots__ = ("directory_is_new", "names_changed", "rolled", "snapshots")
+
+    def __init__(
+        self, *, directory_is_new: bool, rolled: Iterable[Segment] = (), snapshots: Iterable[SnapshotToWrite] = ()
+    ) -> None:
+        self.directory_is_new = directory_is_new
+        self.names_changed = directory_is_new  # files were made in the directory
+        self.rolled = list(rolled)
+        self.snapshots = list(snapshots)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.names_changed or self.rolled or self.snapshots)
+
+    def forget(self, gone: Iterable[Segment]) -> None:
+        """These segments are no longer part of the log."""
+        gone_ids = set(map(id, gone))
+        self.rolled = [segment for segment in self.rolled if id(segment) not in gone_ids]
+
+    def take(
+        self,
+        disk: Disk,
+        directory: str,
+        end_offset: int,
+        active: Segment,
+        leader_epochs: LeaderEpochs,
+        guard: DirectoryGuard,
+    ) -> SyncTicket:
+        """Everything so far, as one ticket; from now on only what comes later is unsynced."""
+        ticket = SyncTicket(
+            disk,
+            directory,
+            end_offset,
+            active.file if active.size_bytes else None,
+            rolled=self.rolled,
+            snapshots=self.snapshots,
+            leader_epochs=leader_epochs.entries() if leader_epochs.is_dirty else None,
+            sync_directory=self.names_changed,
+            sync_parent=self.directory_is_new,
+            guard=guard,
+        )
+        self.rolled, self.snapshots = [], []
+        self.names_changed = self.directory_is_new = leader_epochs.is_dirty = False
+        return ticket

@@ -1,0 +1,342 @@
+"""The producer state of a partition: epochs, the last five batches of each producer, open transactions.
+
+Pure: `ProducerStates` decides and remembers, the log writes. Entries are immutable values, replaced as a whole: to take
+back a batch that could not be written is to put back the old entry, and a snapshot is a copy of the table.
+
+Source: docs/spec/transactions.md#s4-1 to #s4-5, #s4-8, #s4-9, #s4-12.
+"""
+
+from bisect import insort
+from enum import Enum
+from functools import partial
+from typing import NamedTuple, TypeAlias
+
+from odradek.protocol.batch_header import TRANSACTIONAL
+from odradek.protocol.control_records import Marker
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.records import BatchHeader
+from odradek.storage.txn_index import AbortedTxn
+from odradek.storage.verification import Verification, VerificationGuard
+
+INT32_MAX = 2**31 - 1
+MAX_PRODUCER_EPOCH = 2**15 - 1
+WINDOW_BATCHES = 5  # what a client may have in flight, and so what it may send again
+
+
+class Origin(Enum):
+    """Who wrote the batch, which decides what is checked."""
+
+    CLIENT = "client"  # Produce: sequences are checked, duplicates found
+    COORDINATOR = "coordinator"  # offsets and markers, written by the broker itself: epochs only
+
+
+def increment_sequence(sequence: int, by: int) -> int:
+    """Counts on from `sequence`, from 2**31 - 1 to 0."""
+    return (sequence + by) & INT32_MAX
+
+
+def decrement_sequence(sequence: int, by: int) -> int:
+    return (sequence - by) & INT32_MAX
+
+
+def follows(last_sequence: int, next_sequence: int) -> bool:
+    """Whether nothing is missing in between; -1 for `last_sequence` means that 0 comes first."""
+    return next_sequence == last_sequence + 1 or (next_sequence == 0 and last_sequence == INT32_MAX)
+
+
+class CachedBatch(NamedTuple):
+    """Enough of a written batch to know it again."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        return decrement_sequence(self.last_sequence, self.offset_delta)
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class ProducerEntry(NamedTuple):
+    producer_id: int
+    producer_epoch: int
+    last_timestamp: int  # of its records, which may be far from the clock
+    coordinator_epoch: int | None = None  # of the last marker
+    current_txn_first_offset: int | None = None
+    batches: tuple[CachedBatch, ...] = ()  # oldest first, at most WINDOW_BATCHES, all of producer_epoch
+
+    @property
+    def last_sequence(self) -> int | None:
+        return self.batches[-1].last_sequence if self.batches else None
+
+    @property
+    def last_data_offset(self) -> int | None:
+        return self.batches[-1].last_offset if self.batches else None
+
+
+class CompletedTxn(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int  # that of the marker
+    is_aborted: bool
+
+
+# What CachedBatch(...) and ProducerEntry(...) end in, in a third of the time: one of each is made for every batch.
+cached_batch, producer_entry = partial(tuple.__new__, CachedBatch), partial(tuple.__new__, ProducerEntry)
+
+# How to take back one applied batch: (producer id, its entry before, first offset of the transaction it opened, the
+# transaction it completed). A plain tuple, because one is made for every batch.
+_Change: TypeAlias = tuple[int, ProducerEntry | None, int | None, CompletedTxn | None]
+
+
+def duplicate_of(entry: ProducerEntry | None, header: BatchHeader) -> CachedBatch | None:
+    """The batch already written that this one repeats. Only the last five of the current epoch are known."""
+    if entry is None or not entry.batches or entry.producer_epoch != header.producer_epoch:
+        return None
+    last = entry.batches[-1]
+    if header.base_sequence == (last.last_sequence + 1) & INT32_MAX:
+        return None  # the usual case: what comes next repeats nothing
+    last_sequence = header.last_sequence
+    delta = header.last_offset_delta
+    for batch in entry.batches:
+        if batch.last_sequence == last_sequence and batch.offset_delta == delta:
+            return batch
+    return None
+
+
+def has_open_transaction(entry: ProducerEntry | None, producer_epoch: int) -> bool:
+    """Whether a transaction of this producer is open here, under this very epoch."""
+    return entry is not None and entry.current_txn_first_offset is not None and entry.producer_epoch == producer_epoch
+
+
+def check_epoch(entry: ProducerEntry | None, producer_id: int, producer_epoch: int) -> None:
+    """Raises INVALID_PRODUCER_EPOCH if a newer producer was here."""
+    if entry is not None and producer_epoch < entry.producer_epoch:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"producer {producer_id}: the epoch here is {entry.producer_epoch}, not {producer_epoch}",
+        )
+
+
+def check_guard(
+    entry: ProducerEntry | None, header: BatchHeader, verification: Verification | None, guard: VerificationGuard
+) -> None:
+    """Raises KafkaError unless this transactional batch belongs to a transaction that the coordinator knows.
+
+    Source: #s4-3, row b.
+    """
+    if has_open_transaction(entry, header.producer_epoch):
+        return
+    check_epoch(entry, header.producer_id, header.producer_epoch)
+    if verification is None or verification.guard is not guard:
+        raise KafkaError(
+            ErrorCode.INVALID_TXN_STATE,
+            f"producer {header.producer_id}: the transaction that this batch was verified for is not the current one",
+        )
+
+
+def check_data(
+    entry: ProducerEntry | None, header: BatchHeader, origin: Origin, verification: Verification | None = None
+) -> None:
+    """Raises KafkaError if this batch of records may not be written; duplicates must have been answered before."""
+    if entry is not None and header.producer_epoch != entry.producer_epoch:
+        check_epoch(entry, header.producer_id, header.producer_epoch)
+    if origin is Origin.CLIENT:
+        check_sequence(entry, header, verification)
+    if entry is not None and entry.current_txn_first_offset is not None and not header.is_transactional:
+        raise KafkaError(
+            ErrorCode.INVALID_TXN_STATE,
+            f"producer {header.producer_id} has an open transaction here, the batch is not part of it",
+        )
+
+
+def check_sequence(entry: ProducerEntry | None, header: BatchHeader, verification: Verification | None) -> None:
+    """The table of #s4-4, in its order. Raises OUT_OF_ORDER_SEQUENCE_NUMBER."""
+    sequence = header.base_sequence
+    if verification is not None:
+        if verification.supports_epoch_bump and sequence != 0 and (entry is None or not entry.batches):
+            raise _out_of_order(header, "0 must come first")
+        lowest_sequence = verification.lowest_sequence
+        if lowest_sequence is not None and sequence > lowest_sequence:
+            raise _out_of_order(header, f"{lowest_sequence} was refused before")
+    if entry is None:
+        return  # retention may have taken the records that this one follows
+    if header.producer_epoch != entry.producer_epoch:
+        if sequence != 0:
+            raise _out_of_order(header, "a new epoch starts with 0")
+        return
+    last_sequence = entry.batches[-1].last_sequence if entry.batches else -1
+    if not follows(last_sequence, sequence):
+        raise _out_of_order(header, f"the last one was {last_sequence}")
+
+
+def _out_of_order(header: BatchHeader, reason: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"sequence {header.base_sequence} of producer {header.producer_id}, epoch {header.producer_epoch}: {reason}",
+    )
+
+
+def check_marker(entry: ProducerEntry | None, marker: Marker, transaction_version: int) -> None:
+    """The table of #s4-8. Raises KafkaError if the marker may not be written."""
+    if entry is None:
+        return
+    epoch, stored = marker.producer_epoch, entry.producer_epoch
+    # A marker of transaction version 2 carries a new epoch; one with the epoch of the open transaction is late.
+    is_late = (
+        transaction_version >= 2
+        and epoch == stored
+        and entry.current_txn_first_offset is not None
+        and epoch < MAX_PRODUCER_EPOCH
+    )
+    if epoch < stored or is_late:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"marker with epoch {epoch} for producer {marker.producer_id}, whose epoch here is {stored}",
+        )
+    if entry.coordinator_epoch is not None and marker.coordinator_epoch < entry.coordinator_epoch:
+        raise KafkaError(
+            ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+            f"marker of coordinator epoch {marker.coordinator_epoch}, {entry.coordinator_epoch} was here before",
+        )
+
+
+class ProducerStates:
+    """The producers of one partition, and the transactions that keep its last stable offset back.
+
+    Batches are applied when they are staged. `accept` says that they were written, `take_back` that they were not.
+    """
+
+    __slots__ = ("_changes", "_entries", "_first_unstable_offset", "_ongoing", "_unreplicated")
+
+    def __init__(self) -> None:
+        self._entries: dict[int, ProducerEntry] = {}
+        self._ongoing: dict[int, int] = {}  # first offset → producer id, ascending
+        self._unreplicated: list[CompletedTxn] = []  # marker staged, but not below the high watermark yet
+        self._first_unstable_offset: int | None = None
+        self._changes: list[_Change] = []
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """First offset of the oldest transaction that is not decided below the high watermark."""
+        return self._first_unstable_offset
+
+    @property
+    def ongoing(self) -> dict[int, int]:
+        """First offset → producer id of every open transaction, ascending."""
+        return self._ongoing
+
+    def get(self, producer_id: int) -> ProducerEntry | None:
+        return self._entries.get(producer_id)
+
+    def entries(self) -> dict[int, ProducerEntry]:
+        """A copy; the entries are values."""
+        return dict(self._entries)
+
+    def load(self, entries: list[ProducerEntry]) -> None:
+        """Starts over from a snapshot."""
+        self._entries = {entry.producer_id: entry for entry in entries}
+        opened = ((e.current_txn_first_offset, e.producer_id) for e in entries)
+        self._ongoing = dict(sorted((first, pid) for first, pid in opened if first is not None))
+        self._unreplicated = []
+        self._changes = []
+        self._find_first_unstable()
+
+    def apply_data(self, header: BatchHeader, base_offset: int) -> None:
+        """Remembers a batch of records that lies, or will lie, at `base_offset`. Checks nothing."""
+        producer_id, epoch = header.producer_id, header.producer_epoch
+        before = self._entries.get(producer_id)
+        delta = header.last_offset_delta
+        batch = cached_batch((header.last_sequence, base_offset + delta, delta, header.max_timestamp))
+        opened = None
+        if before is None:
+            coordinator_epoch, txn_first_offset = None, None
+            batches: tuple[CachedBatch, ...] = (batch,)
+        else:
+            coordinator_epoch, txn_first_offset = before.coordinator_epoch, before.current_txn_first_offset
+            known = before.batches if before.producer_epoch == epoch else ()
+            batches = (*known[1 - WINDOW_BATCHES :], batch)
+        if txn_first_offset is None and header.attributes & TRANSACTIONAL:
+            opened = txn_first_offset = base_offset
+            self._ongoing[base_offset] = producer_id
+            if self._first_unstable_offset is None:
+                self._first_unstable_offset = base_offset
+        self._entries[producer_id] = producer_entry(
+            (producer_id, epoch, header.max_timestamp, coordinator_epoch, txn_first_offset, batches)
+        )
+        self._changes.append((producer_id, before, opened, None))
+
+    def apply_marker(self, marker: Marker) -> CompletedTxn | None:
+        """Remembers a marker at `marker.offset`. Checks nothing.
+
+        returns   the transaction that it ends; None when none was open
+        """
+        producer_id = marker.producer_id
+        before = self._entries.get(producer_id)
+        batches = before.batches if before is not None and before.producer_epoch == marker.producer_epoch else ()
+        completed = None
+        if before is not None and before.current_txn_first_offset is not None:
+            first_offset = before.current_txn_first_offset
+            completed = CompletedTxn(producer_id, first_offset, marker.offset, not marker.is_commit)
+            del self._ongoing[first_offset]
+            self._unreplicated.append(completed)
+        self._entries[producer_id] = ProducerEntry(
+            producer_id, marker.producer_epoch, marker.timestamp, marker.coordinator_epoch, None, batches
+        )
+        self._changes.append((producer_id, before, None, completed))
+        return completed
+
+    def aborted_txn(self, completed: CompletedTxn) -> AbortedTxn:
+        """The transaction index's entry for a transaction that was just aborted. Its last stable offset is the start
+        of the oldest transaction that is still open, or what follows the marker."""
+        last_stable_offset = next(iter(self._ongoing), completed.last_offset + 1)
+        return AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, last_stable_offset)
+
+    def accept(self) -> None:
+        """Everything applied so far lies below the high watermark."""
+        self._changes.clear()
+        if self._unreplicated:
+            self._unreplicated.clear()
+            self._find_first_unstable()
+
+    def take_back(self) -> None:
+        """Nothing applied since the last `accept` was written."""
+        for producer_id, before, opened, completed in reversed(self._changes):
+            if before is None:
+                del self._entries[producer_id]
+            else:
+                self._entries[producer_id] = before
+            if opened is not None:
+                del self._ongoing[opened]
+            if completed is not None:
+                self._unreplicated.remove(completed)
+                reopened = list(self._ongoing.items())
+                insort(reopened, (completed.first_offset, producer_id))
+                self._ongoing = dict(reopened)
+        self._changes.clear()
+        self._find_first_unstable()
+
+    def expire(self, now_ms: int, expiration_ms: int) -> list[int]:
+        """Forgets the producers without an open transaction whose last record is `expiration_ms` old, or older.
+
+        returns   their ids
+        """
+        expired = [
+            producer_id
+            for producer_id, entry in self._entries.items()
+            if entry.current_txn_first_offset is None and now_ms - entry.last_timestamp >= expiration_ms
+        ]
+        for producer_id in expired:
+            del self._entries[producer_id]
+        return expired
+
+    def _find_first_unstable(self) -> None:
+        first = next(iter(self._ongoing), None)
+        for txn in self._unreplicated:
+            if first is None or txn.first_offset < first:
+                first = txn.first_offset
+        self._first_unstable_offset = first

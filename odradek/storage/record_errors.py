@@ -1,0 +1,88 @@
+"""Errors of single records in a batch that is sound as a whole: a missing key, a timestamp out of range.
+
+The texts are Kafka's: clients show them to people, and Kafka's own tests compare them.
+"""
+
+from typing import NamedTuple
+
+from odradek.protocol.batch_header import BatchHeader
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records import Record, records_of
+
+_SHOWN = 3
+
+
+class RecordErrors(NamedTuple):
+    code: ErrorCode
+    message: str
+    errors: tuple[tuple[int, str], ...]  # (index in the batch, text), one per record that is wrong
+
+
+def record_errors(
+    batch: memoryview,
+    header: BatchHeader,
+    *,
+    now_ms: int,
+    topic_partition: str,
+    needs_key: bool,
+    is_log_append_time: bool,
+    before_max_ms: int,
+    after_max_ms: int,
+    reads_all: bool,
+) -> RecordErrors | None:
+    """All records of a batch that may not be written, or None.
+
+    needs_key            the topic is compacted
+    is_log_append_time   the topic sets timestamps itself, so a producer must not claim to have done so
+    reads_all            Kafka reads these records whole, and does not skip keys and values; its texts tell
+    """
+    errors: list[tuple[int, str]] = []
+    code = ErrorCode.INVALID_RECORD
+    earliest, latest = now_ms - before_max_ms, now_ms + after_max_ms
+    for index, record in enumerate(records_of(batch)):
+        if needs_key and record.key is None:
+            text = f"Compacted topic cannot accept message without key in topic partition {topic_partition}"
+        elif not is_log_append_time and record.timestamp != -1:
+            if earliest <= record.timestamp <= latest:
+                continue
+            text = (
+                f"Timestamp {record.timestamp} of message with offset {index} is out of range. "
+                f"The timestamp should be within [{_int64(earliest)}, {_int64(latest)}]"
+            )
+            code = ErrorCode.INVALID_TIMESTAMP
+        elif header.is_log_append_time:
+            text = (
+                f"Invalid timestamp type in message {_shown(record, reads_all)}. "
+                "Producer should not set timestamp type to LogAppendTime."
+            )
+            code = ErrorCode.INVALID_TIMESTAMP
+        else:
+            continue
+        errors.append((index, text))
+    if not errors:
+        return None
+    if code is ErrorCode.INVALID_TIMESTAMP:
+        message = "One or more records have been rejected due to invalid timestamp"
+    else:
+        shown = ", ".join(f"RecordError(batchIndex={index}, message='{text}')" for index, text in errors[:_SHOWN])
+        message = (
+            f"One or more records have been rejected due to {len(errors)} record errors in total, "
+            f"and only showing the first three errors at most: [{shown}]"
+        )
+    return RecordErrors(code, message, tuple(errors))
+
+
+def _shown(record: Record, is_whole: bool) -> str:
+    def size(content: bytes | None) -> int:
+        return len(content) if content is not None else 0 if is_whole else -1
+
+    kind = "DefaultRecord" if is_whole else "PartialDefaultRecord"
+    return (
+        f"{kind}(offset={record.offset}, timestamp={record.timestamp}, "
+        f"key={size(record.key)} bytes, value={size(record.value)} bytes)"
+    )
+
+
+def _int64(value: int) -> int:
+    """As Java prints a sum that overflows."""
+    return (value + 2**63) % 2**64 - 2**63

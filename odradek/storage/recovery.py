@@ -1,0 +1,393 @@
+"""Opening a log: from its files to the state that `Log` works on.
+
+After a clean shutdown the files are trusted: sizes, the end of the last segment, the newest producer snapshot.
+Otherwise everything from the recovery point on is read, batch by batch with its CRC, up to the first batch that is not
+whole. The rest is truncated, since a power failure may leave any part of what was not synced. Indexes, transaction
+indexes and producer state are rebuilt in the same pass. Below the recovery point everything was synced: a bad batch
+there is damage, which is reported (`CorruptLog`) and never truncated.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from itertools import zip_longest
+
+from odradek.protocol.control_records import read_marker
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.records import BatchHeader, batches
+from odradek.storage.checkpoints import RECOVERY_POINTS, CorruptCheckpoint, decode_epochs
+from odradek.storage.disk import Disk
+from odradek.storage.file_facts import facts_of_log, is_as_left
+from odradek.storage.file_names import (
+    LEADER_EPOCHS,
+    LOG,
+    OFFSET_INDEX,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT,
+    TIME_INDEX,
+    TXN_INDEX,
+    offset_file,
+    offset_of,
+)
+from odradek.storage.index import CorruptIndex
+from odradek.storage.leader_epochs import LeaderEpochs
+from odradek.storage.leftovers import finish_leftovers
+from odradek.storage.log_config import LogConfig
+from odradek.storage.log_read import checked_scan
+from odradek.storage.log_state import LogState
+from odradek.storage.log_sync import SnapshotToWrite
+from odradek.storage.producer_snapshot import CorruptSnapshot, decode_snapshot
+from odradek.storage.producer_state import ProducerStates
+from odradek.storage.segment import CorruptSegment, Segment
+from odradek.storage.segment_scan import whole_batches
+from odradek.storage.txn_index import AbortedTxn
+
+logger = logging.getLogger(__name__)
+
+
+class CorruptLog(Exception):
+    """The log is damaged below its recovery point; serving it would hide that acknowledged records are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointed:
+    """What the data directory's checkpoints, and the manifest of a clean stop, say of one partition."""
+
+    recovery_point: int | None = None  # None: nothing
+    log_start_offset: int = 0
+    is_clean: bool = False  # the last process closed this log properly
+    left: dict[str, str] = field(default_factory=dict)  # its files then, by name; empty where nobody took note
+
+
+def new_log_state(disk: Disk, directory: str, *, now_ms: int, start_offset: int = 0) -> LogState:
+    """An empty log; its one segment's file is there when this returns."""
+    segment = Segment.new(disk, directory, start_offset, now_ms=now_ms)
+    segment.create_file()
+    return LogState([segment], start_offset, start_offset, start_offset, ProducerStates(), LeaderEpochs(), is_new=True)
+
+
+def load_log(disk: Disk, directory: str, checkpointed: Checkpointed, config: LogConfig, *, now_ms: int) -> LogState:
+    """Raises CorruptLog, which names the file; OSError."""
+    try:
+        return _Loader(disk, directory, checkpointed, config, now_ms).load()
+    except (CorruptSegment, CorruptIndex, MalformedMessage) as error:
+        raise CorruptLog(f"{directory}: {error}") from None
+
+
+class _Loader:
+    def __init__(self, disk: Disk, directory: str, checkpointed: Checkpointed, config: LogConfig, now_ms: int) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._checkpointed = checkpointed
+        self._left = checkpointed.left
+        self._config = config
+        self._now_ms = now_ms
+        self._names: set[str] = set()
+        self._segments: list[Segment] = []
+        self._snapshots: list[int] = []  # offsets, ascending
+        self._producers = ProducerStates()
+        self._epochs = LeaderEpochs()
+
+    def load(self) -> LogState:
+        self._names = set(finish_leftovers(self._disk, self._directory))
+        self._check_sizes()
+        self._segments = self._find_segments()
+        self._snapshots = sorted(self._offsets(SNAPSHOT))
+        if not self._segments:
+            return new_log_state(
+                self._disk, self._directory, now_ms=self._now_ms, start_offset=self._checkpointed.log_start_offset
+            )
+        self._epochs = self._read_epochs()
+        state = self._take_at_their_word() if self._checkpointed.is_clean else None
+        if state is None:
+            state = self._recover()
+        self._epochs.truncate_from_end(state.end_offset)
+        self._epochs.truncate_from_start(state.log_start_offset)
+        self._remove_stray_snapshots(state)
+        return state
+
+    # --- what is there
+
+    def _check_sizes(self) -> None:
+        for name, facts in self._left.items():
+            if name.endswith(LOG):
+                path = f"{self._directory}/{name}"
+                size_bytes = self._disk.size(path) if name in self._names else 0
+                if facts_of_log(size_bytes) != facts:
+                    raise CorruptLog(f"{path} has {size_bytes} bytes; at the clean stop it had {facts}")
+
+    def _offsets(self, suffix: str) -> list[int]:
+        offsets = (offset_of(name) for name in self._names if name.endswith(suffix))
+        return [offset for offset in offsets if offset is not None]
+
+    def _find_segments(self) -> list[Segment]:
+        base_offsets = sorted(self._offsets(LOG))
+        with_log = {offset_file(offset, "") for offset in base_offsets}
+        for name in self._names:
+            stem, dot, suffix = name.partition(".")
+            if dot and dot + suffix in SEGMENT_SUFFIXES and stem not in with_log and offset_of(name) is not None:
+                self._disk.unlink(f"{self._directory}/{name}")  # an index whose log is gone
+        segments = []
+        for base_offset in base_offsets:
+            size_bytes = self._disk.size(f"{self._directory}/{offset_file(base_offset, LOG)}")
+            segment = Segment(
+                self._disk,
+                self._directory,
+                base_offset,
+                size_bytes=size_bytes,
+                created_ms=self._now_ms,
+                left=self._left,
+            )
+            txn_index = offset_file(base_offset, TXN_INDEX)
+            if txn_index not in self._names and txn_index not in self._left:
+                segment.forget_absent_txn_index()
+            segments.append(segment)
+        return segments
+
+    def _read_epochs(self) -> LeaderEpochs:
+        """From the checkpoint; from the batches of the whole log where it is unreadable, or lost in a crash."""
+        if LEADER_EPOCHS not in self._names and self._checkpointed.is_clean:
+            return LeaderEpochs()
+        if LEADER_EPOCHS in self._names:
+            path = f"{self._directory}/{LEADER_EPOCHS}"
+            try:
+                data = self._disk.read_bytes(path)
+                if not is_as_left(self._left, LEADER_EPOCHS, data):
+                    raise CorruptCheckpoint("it is not as the clean stop left it")
+                entries = decode_epochs(data)
+                if entries or self._checkpointed.is_clean:
+                    return LeaderEpochs(entries)
+            except CorruptCheckpoint as error:
+                logger.warning("%s is damaged (%s); the leader epochs are read from the log", path, error)
+        epochs, first_offset = LeaderEpochs(), self._segments[0].base_offset
+        try:
+            for segment in self._segments:
+                for _, header in segment.headers(0, segment.size_bytes):
+                    if header.leader_epoch >= 0:
+                        # Compaction may have taken the first batches of the log; they were not of a later epoch.
+                        is_first = epochs.latest is None
+                        epochs.assign(header.leader_epoch, first_offset if is_first else header.base_offset)
+        except CorruptSegment:
+            pass  # the rest is for the recovery to judge
+        return epochs
+
+    # --- after a clean shutdown
+
+    def _take_at_their_word(self) -> LogState | None:
+        """None when the last segment does not end with a whole batch: then it has to be read after all."""
+        active = self._segments[-1]
+        is_saved = {
+            offset_file(active.base_offset, OFFSET_INDEX),
+            offset_file(active.base_offset, TIME_INDEX),
+        } <= self._names
+        end_offset = active.base_offset
+        if active.size_bytes:
+            try:
+                end_position = 0
+                for position, header in active.headers(active.offset_index.last_position, active.size_bytes):
+                    if header.base_offset < end_offset or header.last_offset_delta < 0:
+                        return None
+                    end_position = position + header.size_bytes
+                    end_offset = header.next_offset
+            except CorruptSegment:
+                return None
+            if end_position != active.size_bytes:
+                return None
+        elif is_saved:
+            active.reset_indexes()
+        log_start_offset = max(self._checkpointed.log_start_offset, self._segments[0].base_offset)
+        recovery_point = self._checkpointed.recovery_point
+        if recovery_point is not None and recovery_point != end_offset:
+            return None
+        if log_start_offset > end_offset or not all(map(_has_good_txn_index, self._segments)):
+            return None
+        last_snapshot_offset = self._load_snapshot(end_offset)
+        if last_snapshot_offset < end_offset:
+            if last_snapshot_offset < 0 and end_offset > log_start_offset:
+                logger.warning(
+                    "%s: no producer snapshot can be read; the producers are read from the log", active.path()
+                )
+            self._replay(max(last_snapshot_offset, log_start_offset), self._segments)
+            self._producers.expire(self._now_ms, self._config.producer_id_expiration_ms)
+        self._producers.accept()
+        return LogState(
+            self._segments,
+            log_start_offset,
+            end_offset,
+            end_offset,
+            self._producers,
+            self._epochs,
+            last_snapshot_offset=last_snapshot_offset,
+            active_is_saved=is_saved,
+            noted=self._left,
+        )
+
+    # --- after a crash
+
+    def _recover(self) -> LogState:
+        recovery_point = self._checkpointed.recovery_point or 0
+        # A segment that ends just there may have been synced while it was the active one: without its index files,
+        # and one without a transaction index does not look as if it lacked any.
+        first = max((i for i, s in enumerate(self._segments) if s.base_offset < recovery_point), default=0)
+        damaged = next((i for i, s in enumerate(self._segments) if not _has_good_txn_index(s)), first)
+        first = min(first, damaged)
+        kept, unread = self._segments[:first], self._segments[first:]
+        self._remove_snapshots_above(unread[0].base_offset)
+        last_snapshot_offset = self._load_snapshot(unread[0].base_offset)
+        self._replay(last_snapshot_offset, kept)
+        snapshots: list[SnapshotToWrite] = []
+        end_offset = unread[0].base_offset
+        for at, segment in enumerate(unread):
+            # A segment behind a gap is kept, as Kafka does: compaction makes gaps, and so does a power failure that
+            # takes the bytes of one unsynced segment but not of the next. One that overlaps was left by a truncation.
+            if segment.base_offset < end_offset:
+                if self._checkpointed.is_clean:
+                    raise CorruptLog(f"{kept[-1].path()} ends at offset {end_offset}, within the next segment")
+                self._drop(unread[at:])
+                break
+            if kept and segment.base_offset > last_snapshot_offset:
+                snapshots.append(self._snapshot(segment.base_offset))
+                last_snapshot_offset = segment.base_offset
+            end_offset, end_position = self._read_segment(segment)
+            kept.append(segment)
+            if end_position < segment.size_bytes:
+                self._check_not_synced(segment, end_position, end_offset)
+                self._drop(unread[at + 1 :])  # first, or a crash in between would leave a gap that looks meant
+                self._cut(segment, end_position)
+                break
+        if end_offset < recovery_point or (self._left and self._checkpointed.recovery_point not in (None, end_offset)):
+            raise CorruptLog(
+                f"{kept[-1].path()} ends at offset {end_offset}, but {RECOVERY_POINTS} says {recovery_point}"
+            )
+        log_start_offset = max(self._checkpointed.log_start_offset, kept[0].base_offset)
+        if log_start_offset > end_offset:  # records were deleted that had never been synced
+            self._drop(kept)
+            return new_log_state(self._disk, self._directory, now_ms=self._now_ms, start_offset=log_start_offset)
+        if end_offset > last_snapshot_offset:
+            snapshots.append(self._snapshot(end_offset))
+            last_snapshot_offset = end_offset
+        self._producers.accept()
+        self._producers.expire(self._now_ms, self._config.producer_id_expiration_ms)
+        return LogState(
+            kept,
+            log_start_offset,
+            end_offset,
+            min(recovery_point, end_offset),
+            self._producers,
+            self._epochs,
+            last_snapshot_offset=last_snapshot_offset,
+            unsynced_segments=kept[first:-1],
+            unsynced_snapshots=snapshots,
+            noted=self._left,
+        )
+
+    def _read_segment(self, segment: Segment) -> tuple[int, int]:
+        """Builds its indexes, and the producer state as it goes.
+
+        returns   where its whole batches end: offset and position
+        """
+        segment.reset_indexes()
+        end_offset, end_position = segment.base_offset, 0
+        size_bytes, interval = segment.size_bytes, self._config.index_interval_bytes
+        for position, header, batch in whole_batches(segment, segment.base_offset):
+            segment.note_batch(position, header, interval)
+            if header.leader_epoch >= 0:
+                self._epochs.assign(header.leader_epoch, header.base_offset)
+            if header.producer_id >= 0:
+                aborted = self._apply(header, batch)
+                if aborted is not None:
+                    segment.txn_index.append(aborted)
+            end_offset, end_position = header.next_offset, position + len(batch)
+        segment.seal_time_index()
+        segment.size_bytes = size_bytes
+        return end_offset, end_position
+
+    def _check_not_synced(self, segment: Segment, end_position: int, end_offset: int) -> None:
+        """A clean stop has synced all there is."""
+        recovery_point, is_clean = self._checkpointed.recovery_point or 0, self._checkpointed.is_clean
+        if end_offset < recovery_point or is_clean:
+            raise CorruptLog(
+                f"{segment.path()}: no whole batch at byte {end_position} (offset {end_offset}), "
+                + ("in a cleanly stopped log" if is_clean else f"below the recovery point {recovery_point}")
+            )
+
+    def _cut(self, segment: Segment, end_position: int) -> None:
+        segment.file.truncate(end_position)
+        segment.file.sync()  # otherwise old bytes could come back behind new ones
+        segment.size_bytes = end_position
+
+    def _drop(self, segments: list[Segment]) -> None:
+        """Segments behind the end of the log, the last one first."""
+        for segment in reversed(segments):
+            for path in segment.existing_files():
+                self._disk.unlink(path)
+            self._disk.sync_directory(self._directory)
+
+    # --- producer state
+
+    def _apply(self, header: BatchHeader, batch: memoryview) -> AbortedTxn | None:
+        """What is in the log was checked when it was written. Returns the transaction that a marker aborts."""
+        if not header.is_control:
+            self._producers.apply_data(header, header.base_offset)
+            return None
+        try:
+            marker = read_marker(batch, header=header)
+        except MalformedMessage as error:
+            raise CorruptLog(f"{self._directory}, offset {header.base_offset}: {error}") from None
+        completed = self._producers.apply_marker(marker) if marker is not None else None
+        if completed is None or not completed.is_aborted:
+            return None
+        return self._producers.aborted_txn(completed)
+
+    def _replay(self, from_offset: int, segments: list[Segment]) -> None:
+        """Brings the producer state from a snapshot's offset to the end of `segments`. Raises CorruptSegment."""
+        for segment, next_segment in zip_longest(segments, segments[1:]):
+            if segment is None or (next_segment is not None and next_segment.base_offset <= from_offset):
+                continue
+            segment_end = None if next_segment is None else next_segment.base_offset
+            for portion in checked_scan(segment, from_offset, segment.size_bytes, segment_end):
+                view = memoryview(portion)
+                for position, header in batches(view):
+                    if header.producer_id >= 0:
+                        self._apply(header, view[position : position + header.size_bytes])
+            self._producers.accept()
+
+    def _load_snapshot(self, limit: int) -> int:
+        """The newest readable one at or below `limit`; returns its offset, -1 for none. Unreadable ones go."""
+        for offset in reversed([offset for offset in self._snapshots if offset <= limit]):
+            path = f"{self._directory}/{offset_file(offset, SNAPSHOT)}"
+            try:
+                self._producers.load(decode_snapshot(self._disk.read_bytes(path)))
+            except CorruptSnapshot as error:
+                logger.warning("%s is damaged (%s); an older one is taken, or the log read", path, error)
+                self._disk.unlink(path)
+                self._snapshots.remove(offset)
+                continue
+            self._producers.expire(self._now_ms, self._config.producer_id_expiration_ms)
+            return offset
+        return -1
+
+    def _remove_snapshots_above(self, offset: int) -> None:
+        """They belong to a log that may have ended elsewhere; the ones that are needed are written again."""
+        for above in [snapshot for snapshot in self._snapshots if snapshot > offset]:
+            self._disk.unlink(f"{self._directory}/{offset_file(above, SNAPSHOT)}")
+            self._snapshots.remove(above)
+
+    def _snapshot(self, offset: int) -> SnapshotToWrite:
+        self._producers.accept()
+        return SnapshotToWrite(f"{self._directory}/{offset_file(offset, SNAPSHOT)}", self._producers.entries())
+
+    def _remove_stray_snapshots(self, state: LogState) -> None:
+        """Kept are those at the start of a segment, and the newest."""
+        kept = {segment.base_offset for segment in state.segments} | set(self._snapshots[-1:])
+        for stray in [offset for offset in self._snapshots if offset not in kept]:
+            self._disk.unlink(f"{self._directory}/{offset_file(stray, SNAPSHOT)}")
+
+
+def _has_good_txn_index(segment: Segment) -> bool:
+    try:
+        return segment.txn_index is not None
+    except CorruptIndex as error:
+        logger.warning("%s is damaged (%s); the log is read from there on", segment.path(TXN_INDEX), error)
+        return False

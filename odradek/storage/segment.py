@@ -1,0 +1,330 @@
+"""One segment: a stretch of the log in one `.log` file, with its indexes.
+
+The indexes of the active segment live in memory; their files are written when the segment stops being active and at a
+clean shutdown. After a crash they are rebuilt from the log, for every segment not wholly below the recovery point.
+Indexes of older segments are read when they are first needed.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.records import HEADER_BYTES, BatchHeader, read_batch_header
+from odradek.storage.disk import Buffer, Disk, DiskFile
+from odradek.storage.file_facts import NOTHING_NOTED, FactsByName, is_as_left, is_last_entry_as_left
+from odradek.storage.file_names import LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, offset_file
+from odradek.storage.index import MAX_RELATIVE_OFFSET, TIME_ENTRY_BYTES, CorruptIndex, OffsetIndex, TimeIndex
+from odradek.storage.staged_batch import StagedBatch, staged_batch
+from odradek.storage.txn_index import TxnIndex
+
+logger = logging.getLogger(__name__)
+
+NO_TIMESTAMP = -1
+_INDEX_INTERVAL_BYTES = 4096  # for an index that is missing; any distance will do
+_WALK_BYTES = 4096  # read at once while looking for a batch: about one index interval
+
+
+class CorruptSegment(Exception):
+    """Bytes that ought to be a batch are not."""
+
+
+class Segment:
+    """`size_bytes` is what has been written, not what is staged; only the loop thread changes a segment, while
+    threads may read one."""
+
+    __slots__ = (
+        "_bytes_since_index_entry",
+        "_directory",
+        "_disk",
+        "_file",
+        "_first_timestamp",
+        "_left",
+        "_max_timestamp",
+        "_offset_index",
+        "_time_index",
+        "_txn_index",
+        "base_offset",
+        "created_ms",
+        "file_suffix",
+        "indexes_are_rebuilt",
+        "roll_jitter_ms",
+        "size_bytes",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        *,
+        size_bytes: int,
+        created_ms: int,
+        roll_jitter_ms: int = 0,
+        file_suffix: str = "",
+        left: FactsByName = NOTHING_NOTED,
+    ) -> None:
+        """left: what the clean stop said of its index files, where it did"""
+        self._disk = disk
+        self._directory = directory
+        self.base_offset = base_offset
+        self.size_bytes = size_bytes
+        self.created_ms = created_ms  # when this object was made, which is what Kafka rolls by where it has no record
+        self.roll_jitter_ms = roll_jitter_ms
+        self.file_suffix = file_suffix  # `.cleaned` or `.swap` while it is not part of the log yet
+        self.indexes_are_rebuilt = False  # their files are damaged or gone
+        self._left = left
+        self._file: DiskFile | None = None
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._txn_index: TxnIndex | None = None
+        self._max_timestamp: tuple[int, int] | None = None
+        self._first_timestamp: int | None = None
+        self._bytes_since_index_entry = 0
+
+    @classmethod
+    def new(
+        cls,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        *,
+        now_ms: int,
+        roll_jitter_ms: int = 0,
+        file_suffix: str = "",
+    ) -> "Segment":
+        """An empty one, whose file appears with the first write."""
+        segment = cls(
+            disk,
+            directory,
+            base_offset,
+            size_bytes=0,
+            created_ms=now_ms,
+            roll_jitter_ms=roll_jitter_ms,
+            file_suffix=file_suffix,
+        )
+        segment.reset_indexes()
+        return segment
+
+    def path(self, suffix: str = LOG) -> str:
+        return f"{self._directory}/{offset_file(self.base_offset, suffix)}{self.file_suffix}"
+
+    @property
+    def disk(self) -> Disk:
+        return self._disk
+
+    @property
+    def file(self) -> DiskFile:
+        file = self._file
+        if file is None:
+            file = self._file = self._disk.open(self.path())
+        return file
+
+    def create_file(self) -> None:
+        self._file = self._disk.open(self.path(), create=True)
+
+    # --- indexes
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        index = self._offset_index
+        if index is None:
+            try:
+                index = OffsetIndex.from_bytes(self.base_offset, self._as_left(OFFSET_INDEX))
+                if index.last_position >= max(self.size_bytes, 1):
+                    raise CorruptIndex("the offset index points beyond the log")
+                self._offset_index = index
+            except (CorruptIndex, FileNotFoundError) as error:
+                index, self._time_index = self._indexes_from_log(OFFSET_INDEX, error)
+                self._offset_index = index
+        return index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        index = self._time_index
+        if index is None:
+            try:
+                index = TimeIndex.from_bytes(self.base_offset, self._as_left(TIME_INDEX))
+                self._time_index = index
+            except (CorruptIndex, FileNotFoundError) as error:
+                self._offset_index, index = self._indexes_from_log(TIME_INDEX, error)
+                self._time_index = index
+        return index
+
+    @property
+    def txn_index(self) -> TxnIndex:
+        """Raises CorruptIndex; only the owner of the producer state can rebuild a transaction index."""
+        index = self._txn_index
+        if index is None:
+            data = self._as_left(TXN_INDEX) if self._disk.exists(self.path(TXN_INDEX)) else b""
+            index = self._txn_index = TxnIndex.from_bytes(self.base_offset, data)
+        return index
+
+    def _as_left(self, suffix: str) -> bytes:
+        """The file's bytes. Raises CorruptIndex where they are not those of the clean stop; FileNotFoundError."""
+        data = self._disk.read_bytes(self.path(suffix))
+        if not is_as_left(self._left, offset_file(self.base_offset, suffix), data):
+            raise CorruptIndex("it is not as the clean stop left it")
+        return data
+
+    def forget_absent_txn_index(self) -> None:
+        """The directory's listing shows no transaction index: spares looking for it."""
+        self._txn_index = TxnIndex()
+
+    def reset_indexes(self) -> None:
+        """Empty indexes, to be filled by `note_batch` from position 0 on."""
+        self._offset_index = OffsetIndex(self.base_offset)
+        self._time_index = TimeIndex(self.base_offset)
+        self._txn_index = TxnIndex()
+        self._max_timestamp = (NO_TIMESTAMP, self.base_offset)
+        self._first_timestamp = None
+        self._bytes_since_index_entry = 0
+
+    def _indexes_from_log(self, suffix: str, error: Exception) -> tuple[OffsetIndex, TimeIndex]:
+        if isinstance(error, CorruptIndex):
+            logger.warning("%s is damaged (%s); it is built anew from the log", self.path(suffix), error)
+        self.indexes_are_rebuilt = True
+        rebuilt = Segment.new(self._disk, self._directory, self.base_offset, now_ms=self.created_ms)
+        for position, header in self.headers(0, self.size_bytes):
+            if not 0 <= header.last_offset - self.base_offset <= MAX_RELATIVE_OFFSET:
+                raise CorruptSegment(f"{self.path()} at {position}: offset {header.last_offset} is not of this segment")
+            rebuilt.note_batch(position, header, _INDEX_INTERVAL_BYTES)
+        rebuilt.seal_time_index()
+        return rebuilt.offset_index, rebuilt.time_index
+
+    def note_batches(self, position: int, staged: Sequence[StagedBatch], index_interval_bytes: int) -> None:
+        """Takes batches that lie at `position`, one behind the other, into size, timestamps and indexes. An index entry
+        is made for the first batch that begins more than the interval behind the last indexed one, as Kafka does."""
+        largest, largest_offset = self.max_timestamp_and_offset
+        unindexed_bytes = self._bytes_since_index_entry
+        if position == 0:
+            self._first_timestamp = staged[0].max_timestamp
+        for _, size_bytes, _, last_offset, max_timestamp in staged:
+            if max_timestamp > largest:
+                largest, largest_offset = max_timestamp, last_offset
+            if unindexed_bytes > index_interval_bytes:
+                self.offset_index.append(last_offset, position)
+                self.time_index.maybe_append(largest, largest_offset)
+                unindexed_bytes = 0
+            unindexed_bytes += size_bytes
+            position += size_bytes
+        self._bytes_since_index_entry = unindexed_bytes
+        self._max_timestamp = (largest, largest_offset)
+        self.size_bytes = position
+
+    def note_batch(self, position: int, header: BatchHeader, index_interval_bytes: int) -> None:
+        """As `note_batches`, of one batch that is in the file already."""
+        noted = (b"", header.size_bytes, header.base_offset, header.last_offset, header.max_timestamp)
+        self.note_batches(position, [staged_batch(noted)], index_interval_bytes)
+
+    def seal_time_index(self) -> None:
+        """The last entry of a finished segment's time index is its largest timestamp."""
+        timestamp, offset = self.max_timestamp_and_offset
+        if timestamp > NO_TIMESTAMP:
+            self.time_index.maybe_append(timestamp, offset)
+
+    def index_files(self) -> list[tuple[str, bytes]]:
+        """Path and content of the index files as they ought to stand."""
+        files = [
+            (self.path(OFFSET_INDEX), self.offset_index.to_bytes()),
+            (self.path(TIME_INDEX), self.time_index.to_bytes()),
+        ]
+        if len(self.txn_index):
+            files.append((self.path(TXN_INDEX), self.txn_index.to_bytes()))
+        return files
+
+    # --- timestamps
+
+    @property
+    def max_timestamp_and_offset(self) -> tuple[int, int]:
+        """The largest timestamp of its batches, -1 without any, and the last offset of the first batch with it."""
+        largest = self._max_timestamp
+        if largest is None:
+            if self._time_index is None:
+                largest = self._last_time_entry()
+            if largest is None:
+                largest = self.time_index.last_entry or (NO_TIMESTAMP, self.base_offset)
+            self._max_timestamp = largest
+        return largest
+
+    def _last_time_entry(self) -> tuple[int, int] | None:
+        """The end of the time index's file, without reading all of it; None when it has to be."""
+        try:
+            file = self._disk.open_for_reading(self.path(TIME_INDEX))
+        except FileNotFoundError:
+            return None
+        size_bytes = file.size()
+        if size_bytes < TIME_ENTRY_BYTES or size_bytes % TIME_ENTRY_BYTES:
+            return None
+        data = bytes(file.read_at(TIME_ENTRY_BYTES, size_bytes - TIME_ENTRY_BYTES))
+        name = offset_file(self.base_offset, TIME_INDEX)
+        if not is_last_entry_as_left(self._left, name, size_bytes, data):
+            return None
+        return TimeIndex.from_bytes(
+            self.base_offset, data
+        ).last_entry  # None for zeros: a crash of Kafka leaves the file as it was preallocated
+
+    def largest_timestamp(self) -> int:
+        """What retention by time goes by: the largest timestamp; where there is none, the file's own age."""
+        timestamp = self.max_timestamp_and_offset[0]
+        return timestamp if timestamp > NO_TIMESTAMP else self._disk.modified_ms(self.path())
+
+    def first_timestamp(self) -> int | None:
+        """The largest timestamp of the first batch, from which Kafka counts the segment's age; None when empty."""
+        if self._first_timestamp is None and self.size_bytes:
+            for _, header in self.headers(0, HEADER_BYTES):
+                self._first_timestamp = header.max_timestamp
+        return self._first_timestamp
+
+    # --- reading
+
+    def read(self, size_bytes: int, position: int, *, cached: bool) -> Buffer:
+        """Raises WouldBlock if `cached` and the bytes are not in the page cache."""
+        return self.file.read_cached_at(size_bytes, position) if cached else self.file.read_at(size_bytes, position)
+
+    def headers(self, position: int, end_position: int, *, cached: bool = False) -> Iterator[tuple[int, BatchHeader]]:
+        """The batch headers from a batch boundary on, each with its position, for batches that begin before
+        `end_position`. Does not check CRCs. Raises CorruptSegment."""
+        buffer: Buffer = b""
+        buffer_position = position
+        while position < end_position:
+            at = position - buffer_position
+            if at + HEADER_BYTES > len(buffer):
+                buffer = self.read(
+                    max(min(_WALK_BYTES, self.size_bytes - position), HEADER_BYTES), position, cached=cached
+                )
+                buffer_position, at = position, 0
+            try:
+                header = read_batch_header(buffer, at)
+            except MalformedMessage as error:
+                raise CorruptSegment(f"{self.path()} at {position}: {error}") from None
+            yield position, header
+            position += header.size_bytes
+
+    def locate(self, offset: int, *, cached: bool) -> tuple[int, BatchHeader] | None:
+        """Position and header of the first batch whose last offset is not below `offset`; None when all are below."""
+        indexed_offset, start = self.offset_index.entry_before(offset)
+        try:
+            for position, header in self.headers(start, self.size_bytes, cached=cached):
+                if header.last_offset >= offset:
+                    if position == start and start and header.last_offset > indexed_offset:
+                        raise CorruptSegment("the offset index leads too far")
+                    return position, header
+        except CorruptSegment as error:
+            if self.indexes_are_rebuilt or not start:
+                raise
+            damage = CorruptIndex(str(error))
+            self._offset_index, self._time_index = self._indexes_from_log(OFFSET_INDEX, damage)
+            return self.locate(offset, cached=cached)
+        return None
+
+    # --- leaving
+
+    def keep_open(self) -> None:
+        """Opens its file, so that readers of the segment can continue after its removal."""
+        if self.size_bytes:
+            _ = self.file
+
+    def existing_files(self) -> list[str]:
+        """Paths of its files, `.log` first."""
+        suffixes = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
+        return [path for path in map(self.path, suffixes) if self._disk.exists(path)]

@@ -1,0 +1,120 @@
+"""Removing segments from a log's directory, and putting compacted ones in: the file operations, for a thread.
+
+Deleted files keep their bytes under a `.deleted` name for `file.delete.delay.ms`, so that pending reads can finish.
+"""
+
+from collections.abc import Sequence
+
+from odradek.storage.directory_guard import DirectoryGuard
+from odradek.storage.disk import Disk
+from odradek.storage.file_names import DELETED, LOG, SNAPSHOT, SWAP, offset_file
+from odradek.storage.segment import Segment
+
+
+class SegmentRemoval:
+    """Segments that are no longer part of the log. `rename`, and `unlink` when the delay is over, oldest first."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        segments: Sequence[Segment],
+        *,
+        with_snapshots: bool = True,
+        guard: DirectoryGuard | None = None,
+    ) -> None:
+        self.guard = guard or DirectoryGuard()
+        self._disk = disk
+        self._directory = directory
+        self.segments = segments
+        self._with_snapshots = with_snapshots
+        self._renamed: list[str] = []
+        for segment in segments:
+            segment.keep_open()  # a reader that has the segment may not have opened its file yet
+
+    def rename(self) -> None:
+        # What made them superfluous (a new active segment, say) must not be lost where their removal is not.
+        self._disk.sync_directory(self._directory)
+        for segment in self.segments:
+            with self.guard:
+                paths = segment.existing_files()
+                snapshot = f"{self._directory}/{offset_file(segment.base_offset, SNAPSHOT)}"
+                if self._with_snapshots and self._disk.exists(snapshot):
+                    paths.append(snapshot)
+                for path in paths:
+                    self._disk.rename(path, path + DELETED)
+                    self._renamed.append(path + DELETED)
+            self._disk.sync_directory(self._directory)  # one after the other, so that no crash leaves a hole
+
+    def unlink(self) -> None:
+        for path in self._renamed:
+            with self.guard:
+                self._disk.unlink(path)
+        self._renamed = []
+
+
+class SegmentReplacement:
+    """Compacted segments in the place of the ones they were made from.
+
+        prepare  thread   `.cleaned` → `.swap`: from here on a restart finishes the replacement (leftovers.py)
+        Log.replace_segments   loop   readers see the new ones
+        finish   thread   old files → `.deleted`, `.swap` → no suffix
+        unlink   thread, after the delay
+
+    The new segments are written, synced and closed to further writes, with their index files, all named `.cleaned`.
+    """
+
+    def __init__(self, disk: Disk, directory: str, new: Sequence[Segment], old: Sequence[Segment]) -> None:
+        self._disk = disk
+        self._directory = directory
+        self.new = sorted(new, key=lambda segment: segment.base_offset)
+        self.old = sorted(old, key=lambda segment: segment.base_offset)
+        self.is_finished = False
+        self._guard = DirectoryGuard()
+        new_bases = {segment.base_offset for segment in new}
+        # The snapshot of a base offset that lives on belongs to the new segment.
+        self._removals = [
+            SegmentRemoval(disk, directory, [segment], with_snapshots=segment.base_offset not in new_bases)
+            for segment in self.old
+        ]
+
+    def prepare(self) -> None:
+        for segment in reversed(self.new):
+            segment.keep_open()
+            self._rename(segment, SWAP)
+            self._disk.sync_directory(self._directory)  # so that the last one is never `.swap` before the others
+
+    def belongs_to(self, guard: DirectoryGuard) -> None:
+        """The log has taken the new segments: from now on nothing is done to its directory once that is gone."""
+        for removal in self._removals:
+            removal.guard = guard
+        self._guard = guard
+
+    def finish(self) -> None:
+        for removal in self._removals:
+            removal.rename()
+        for segment in self.new:
+            self._rename(segment, "")
+        self._disk.sync_directory(self._directory)
+        self.is_finished = True
+
+    def discard(self) -> None:
+        """In the place of `replace_segments` and what follows: the new segments go, the log stays as it is."""
+        for segment in self.new:
+            for path in segment.existing_files():
+                self._disk.unlink(path)
+
+    def unlink(self) -> None:
+        for removal in self._removals:
+            removal.unlink()
+
+    def _rename(self, segment: Segment, file_suffix: str) -> None:
+        """The log last: while it has the old suffix, a restart does not take the indexes' new names for the end."""
+        paths = sorted(segment.existing_files(), key=lambda path: path == segment.path(LOG))
+        old_suffix = segment.file_suffix
+        for path in paths:
+            if path == segment.path(LOG):
+                self._disk.sync_directory(self._directory)
+            with self._guard:
+                self._disk.rename(path, path.removesuffix(old_suffix) + file_suffix)
+        segment.file_suffix = file_suffix

@@ -1,0 +1,47 @@
+"""How much of a segment is valid: the scan of recovery, batch by batch, with CRCs."""
+
+from collections.abc import Iterator
+
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.records import HEADER_BYTES, BatchHeader, crc_ok, read_batch_header
+from odradek.storage.index import MAX_RELATIVE_OFFSET
+from odradek.storage.segment import Segment
+
+_PORTION_BYTES = 1024 * 1024
+
+
+def whole_batches(segment: Segment, first_offset: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """Every batch from the start of the file up to the first that is not whole, with its position and its bytes.
+
+    first_offset  the smallest that the first batch may have; further ones must ascend
+    cost          reads every byte once; the bytes are good until the next step
+    caution       stops without saying why: a batch cut short, zeros, a wrong CRC and the end of the file look alike
+                  from outside, by comparing positions; what each means depends on the recovery point
+    """
+    position, size_bytes = 0, segment.size_bytes
+    portion, portion_position = memoryview(b""), 0
+
+    def read(wanted_bytes: int) -> memoryview:
+        # Up to the size at the beginning: the caller may be rebuilding the segment, and with it its size.
+        return memoryview(segment.read(min(wanted_bytes, size_bytes - position), position, cached=False))
+
+    while position + HEADER_BYTES <= size_bytes:
+        at = position - portion_position
+        if at + HEADER_BYTES > len(portion):
+            portion, portion_position, at = read(_PORTION_BYTES), position, 0
+        try:
+            header = read_batch_header(portion, at)
+        except MalformedMessage:
+            return
+        batch_bytes = header.size_bytes
+        if position + batch_bytes > size_bytes or header.base_offset < first_offset or header.last_offset_delta < 0:
+            return
+        if header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
+            return
+        if at + batch_bytes > len(portion):
+            portion, portion_position, at = read(max(batch_bytes, _PORTION_BYTES)), position, 0
+        if at + batch_bytes > len(portion) or not crc_ok(portion, at, batch_bytes):
+            return
+        yield position, header, portion[at : at + batch_bytes]
+        position += batch_bytes
+        first_offset = header.next_offset

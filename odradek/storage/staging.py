@@ -1,0 +1,156 @@
+"""Batches that are appended but not yet written, by segment, and the decision that a segment is full."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from odradek.protocol.records import BatchHeader
+from odradek.storage.disk import Buffer
+from odradek.storage.index import MAX_RELATIVE_OFFSET
+from odradek.storage.log_config import LogConfig
+from odradek.storage.log_sync import SnapshotToWrite
+from odradek.storage.segment import Segment
+from odradek.storage.staged_batch import StagedBatch, staged_batch
+from odradek.storage.txn_index import AbortedTxn
+
+_ASK_EVERY_TIME = -2  # below every timestamp, also that of a batch without any
+
+
+@dataclass(slots=True)
+class Run:
+    """The batches staged for one segment; they are written at `position` in one go.
+
+    The limits say how far batches fit without asking `must_roll` again.
+    """
+
+    segment: Segment
+    position: int
+    is_new: bool = False  # the segment has no file yet
+    size_bytes: int = 0
+    batches: list[StagedBatch] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)  # the bytes of these batches, as they are written
+    aborted: list[AbortedTxn] = field(default_factory=list)
+    snapshot: SnapshotToWrite | None = None  # of the producers as they were when the segment began
+    limits_of: LogConfig | None = None
+    max_last_offset: int = -1
+    max_timestamp: int = _ASK_EVERY_TIME
+    index_room: int = 0
+
+    def set_limits(self, config: LogConfig, first_timestamp: int) -> None:
+        """first_timestamp: of the segment's first batch, from which its age is counted."""
+        segment = self.segment
+        self.limits_of = config
+        self.max_last_offset = segment.base_offset + MAX_RELATIVE_OFFSET
+        self.max_timestamp = _ASK_EVERY_TIME
+        if first_timestamp >= 0:
+            self.max_timestamp = first_timestamp + config.segment_ms - segment.roll_jitter_ms
+        self.index_room = _index_room(self, config)
+
+    def written(self) -> None:
+        """The batches are in the file; the next ones go behind them."""
+        self.position += self.size_bytes
+        self.size_bytes = 0
+        self.batches = []
+        self.buffers = []
+        self.is_new = False
+        self.snapshot = None
+        if self.aborted:
+            self.aborted = []
+
+
+class Staging:
+    """Where the next batch goes, and the batches that wait for the write.
+
+    next_offset  behind what is staged
+    runs         those with something staged, in the order of their segments
+    """
+
+    __slots__ = ("_begin_run", "_tip", "next_offset", "runs")
+
+    def __init__(self, active: Segment, next_offset: int, begin_run: Callable[[int], Run]) -> None:
+        """begin_run: (now_ms) makes the run of a new segment that begins at `next_offset`."""
+        self._begin_run = begin_run
+        self.go_on_in(active, next_offset)
+
+    def go_on_in(self, active: Segment, next_offset: int) -> None:
+        """With nothing staged."""
+        self.next_offset = next_offset
+        self.runs: list[Run] = []
+        self._tip = Run(active, active.size_bytes)
+
+    def place(self, header: BatchHeader, size_bytes: int, config: LogConfig, now_ms: int) -> Run:
+        """Where the batch goes: the last segment, or a new one if it does not fit there."""
+        run = self._tip
+        if (
+            run.limits_of is not config
+            or run.position + run.size_bytes + size_bytes > config.segment_bytes
+            or header.max_timestamp > run.max_timestamp
+            or self.next_offset + header.last_offset_delta > run.max_last_offset
+            or run.index_room <= 0
+        ):
+            run = self._roll_if_full(header, size_bytes, config, now_ms)
+        return run
+
+    def add(self, run: Run, batch: Buffer, header: BatchHeader) -> int:
+        """Puts the batch where `place` said. Returns its last offset."""
+        base_offset = self.next_offset
+        last_offset = base_offset + header.last_offset_delta
+        if not run.batches:
+            self.runs.append(run)
+        size_bytes = len(batch)
+        run.buffers.append(batch)
+        run.batches.append(staged_batch((batch, size_bytes, base_offset, last_offset, header.max_timestamp)))
+        run.size_bytes += size_bytes
+        run.index_room -= 1
+        self.next_offset = last_offset + 1
+        return last_offset
+
+    def _roll_if_full(self, header: BatchHeader, size_bytes: int, config: LogConfig, now_ms: int) -> Run:
+        """Sets the limits for the batches to come."""
+        tip, max_timestamp = self._tip, header.max_timestamp
+        if must_roll(
+            tip,
+            config,
+            size_bytes=size_bytes,
+            last_offset=self.next_offset + header.last_offset_delta,
+            max_timestamp=max_timestamp,
+            now_ms=now_ms,
+        ):
+            tip = self._tip = self._begin_run(now_ms)
+        first = first_timestamp(tip)
+        tip.set_limits(config, max_timestamp if first is None else first)
+        return tip
+
+
+def first_timestamp(run: Run) -> int | None:
+    """The largest timestamp of the segment's first batch, written or staged."""
+    if run.position:
+        return run.segment.first_timestamp()
+    return run.batches[0].max_timestamp if run.batches else None
+
+
+def must_roll(
+    run: Run, config: LogConfig, *, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int
+) -> bool:
+    """Whether a batch has to go to a new segment rather than behind `run`. Kafka's rules: size, int32 offsets, room
+    in the indexes, age. Age is measured in record time from the first batch on, in clock time where it has none."""
+    segment = run.segment
+    used_bytes = run.position + run.size_bytes
+    if used_bytes + size_bytes > config.segment_bytes or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
+        return True
+    if used_bytes == 0:
+        return False
+    if _index_room(run, config) <= 0:
+        return True
+    first = first_timestamp(run)
+    age_ms = max_timestamp - first if first is not None and first >= 0 else now_ms - segment.created_ms
+    return age_ms > config.segment_ms - segment.roll_jitter_ms
+
+
+def _index_room(run: Run, config: LogConfig) -> int:
+    """How many batches may come without filling an index: each may take an entry, those that are staged too."""
+    segment = run.segment
+    offset_room = config.max_offset_index_entries - len(segment.offset_index)
+    time_room = config.max_time_index_entries - 1 - len(segment.time_index)
+    return min(offset_room, time_room) - len(run.batches)

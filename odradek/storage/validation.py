@@ -1,0 +1,402 @@
+"""What the broker refuses of the records in a Produce request, and what it changes in those it accepts.
+
+The rules, their order and their codes are those of Kafka 4.3.1, observed by sending it broken batches. They are listed
+in docs/formats/record-batch.md, with the few where Odradek is stricter. Pure: bytes, rules and a time in, one batch or
+a refusal out. Rules that need the log (sequences, epochs, transactions) are checked by the log.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from odradek.protocol.batch_header import (
+    COMPRESSION_MASK,
+    CRC_START,
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    MAGIC,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+    BatchHeader,
+    crc_ok,
+    pack_batch,
+    read_batch_header,
+    set_log_append_time,
+    set_max_timestamp,
+    unpack_batch_header,
+)
+from odradek.protocol.checksum import crc32c
+from odradek.protocol.compression import Bytes, Compression, DecompressedTooLarge, compress, decompress
+from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from odradek.protocol.record_walk import Survey, survey_records
+from odradek.storage.log_config import LogConfig
+from odradek.storage.record_errors import record_errors
+
+ZSTD_SINCE = 7  # Produce version
+FASTER_AS_BYTES = 64 * 1024  # up to this size the walk gains more by reading bytes than their copy costs
+_MAGIC_POSITION = 16
+_SMALLEST_LENGTH = 14  # what the length field of any magic must reach, before the rest is looked at
+_LENGTH = struct.Struct(">i")
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+
+# How much may be checked on the loop: some 5 ms of walking, and no compressed batch that could open to very much.
+CHEAP_RECORDS = 10_000
+ALWAYS_CHEAP_BYTES = 7 * CHEAP_RECORDS  # of what is not compressed: a record takes 7 bytes at least
+CHEAP_COMPRESSED_BYTES = 16 * 1024
+
+
+class RefusedRecords(KafkaError):
+    """One partition's records are refused as a whole.
+
+    message         only with `record_errors`, as Kafka tells it; otherwise the client hears the code alone
+    reason          for our own log, always
+    record_errors   (index in the batch, what is wrong with that record)
+    found_by_log    False when Kafka finds it before the log is asked: its answer then lacks the log start offset
+    """
+
+    def __init__(
+        self,
+        code: ErrorCode,
+        reason: str,
+        *,
+        found_by_log: bool = True,
+        message: str | None = None,
+        record_errors: tuple[tuple[int, str], ...] = (),
+    ) -> None:
+        super().__init__(code, message)
+        self.reason = reason
+        self.found_by_log = found_by_log
+        self.record_errors = record_errors
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRules:
+    """What the settings of a topic ask of the batches produced to one partition."""
+
+    topic_partition: str  # as it appears in messages: "orders-0"
+    max_message_bytes: int
+    segment_bytes: int
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+    is_log_append_time: bool = False
+    is_compacted: bool = False
+    compression: Compression | None = None  # None: as the producer sent it
+    compression_level: int | None = None
+
+    @property
+    def changes_plain(self) -> bool:
+        """Whether even a sound batch that is not compressed has to be changed."""
+        return self.is_log_append_time or (self.compression is not None and self.compression is not Compression.NONE)
+
+    @classmethod
+    def of(cls, topic: str, partition: int, config: LogConfig) -> "BatchRules":
+        compression, level = _target_compression(config)
+        return cls(
+            topic_partition=f"{topic}-{partition}",
+            max_message_bytes=config.max_message_bytes,
+            segment_bytes=config.segment_bytes,
+            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+            is_log_append_time=config.message_timestamp_type == "LogAppendTime",
+            is_compacted=config.is_compacted,
+            compression=compression,
+            compression_level=level,
+        )
+
+
+class Accepted(NamedTuple):
+    """One batch, ready for the log: writable, offsets from 0, leader epoch still to be assigned."""
+
+    batch: bytearray | memoryview
+    header: BatchHeader
+    log_append_time_ms: int | None
+
+
+def is_cheap(records: Bytes, rules: BatchRules | None = None) -> bool:
+    """Whether `check_produced` may run on the loop; else run it in a thread. Believes nothing but sizes."""
+    size = len(records)
+    if size < HEADER_BYTES:
+        return True
+    codec = records[22] & COMPRESSION_MASK
+    target = rules.compression if rules is not None else None
+    if codec or (target is not None and target is not Compression.NONE):
+        return size <= CHEAP_COMPRESSED_BYTES
+    count: int = _LENGTH.unpack_from(records, 57)[0]
+    return count <= CHEAP_RECORDS or size <= ALWAYS_CHEAP_BYTES
+
+
+def is_first_batch_transactional(records: Bytes | None) -> bool:
+    """Asked of every partition before anything else in a Produce request.
+
+    Raises KafkaError, which is then the answer of the whole request, when no batch can be made out; MalformedMessage
+    for null. A batch cut short is not an error yet.
+    """
+    if records is None:
+        raise MalformedMessage("a Produce request without records")
+    size = _batch_size_at(records, 0)
+    return size is not None and size > 22 and records[_MAGIC_POSITION] == MAGIC and records[22] & TRANSACTIONAL != 0
+
+
+def check_produced(records: Bytes, rules: BatchRules, now_ms: int, version: int) -> Accepted:
+    """The one batch that `records` must be, checked, and changed to what the topic asks for.
+
+    records   of one partition; written to in place where it can be, so it belongs to the log from now on
+    now_ms    the append time of LogAppendTime topics, and what timestamps are compared with
+    version   of the Produce request
+    raises    RefusedRecords; also KafkaError where the whole request is wrong
+    """
+    batch = memoryview(records)
+    usual = accept_usual(batch, rules, now_ms)
+    if usual is not None:
+        return Accepted(batch, usual, None)
+    header = only_batch(batch, version)
+    size_bytes = header.size_bytes
+    batch = batch[:size_bytes]
+    _check_header(batch, header, rules)
+    source = header.compression
+    target = source if rules.compression is None else rules.compression
+    opened = _opened(batch, source)
+    try:
+        survey = survey_records(opened, header.record_count)
+    except MalformedMessage as error:
+        raise RefusedRecords(ErrorCode.INVALID_RECORD, str(error)) from None
+    _check_records(batch, header, survey, rules, now_ms, reads_all=source is Compression.NONE or source is not target)
+    if rules.is_log_append_time:
+        max_timestamp = now_ms
+    elif header.is_log_append_time:  # means its largest timestamp for every record
+        max_timestamp = header.max_timestamp
+    else:
+        max_timestamp = max(NO_TIMESTAMP, header.base_timestamp + survey.max_timestamp_delta)
+    accepted = (
+        _in_place(batch, header, rules, max_timestamp)
+        if source is target
+        else _rewritten(opened, header, rules, target, max_timestamp)
+    )
+    if len(accepted) > rules.segment_bytes:
+        raise RefusedRecords(
+            ErrorCode.RECORD_LIST_TOO_LARGE, f"{len(accepted)} bytes, and segments hold {rules.segment_bytes}"
+        )
+    return Accepted(accepted, read_batch_header(accepted), now_ms if rules.is_log_append_time else None)
+
+
+def accept_usual(records: memoryview, rules: BatchRules, now_ms: int) -> BatchHeader | None:
+    """The header of a batch as most requests bring it: alone, not compressed, sound, nothing to change in it.
+
+    None for every other one, which then goes the long way (`check_produced`) and is told there what is wrong. Cheap
+    only where `is_cheap` says so, as for all of ALWAYS_CHEAP_BYTES or less.
+    """
+    size = len(records)
+    if size < HEADER_BYTES or rules.changes_plain:
+        return None
+    header = unpack_batch_header(records)
+    base_offset, length, _, magic, crc, attributes, last_delta, base_timestamp, _, producer_id, _, sequence, count = (
+        header
+    )
+    if (
+        magic != MAGIC
+        or length != size - LOG_OVERHEAD
+        or base_offset
+        or attributes & ~TRANSACTIONAL
+        or count <= 0
+        or last_delta != count - 1
+        or (sequence < 0 if producer_id >= 0 else attributes)
+        or size > rules.max_message_bytes
+        or size > rules.segment_bytes
+    ):
+        return None
+    if records.readonly or crc32c(records[CRC_START:]) != crc:
+        return None
+    opened = records[HEADER_BYTES:]
+    try:
+        survey = survey_records(bytes(opened) if size <= FASTER_AS_BYTES else opened, count)
+    except MalformedMessage:
+        return None
+    highest = base_timestamp + survey.max_timestamp_delta
+    if (
+        highest != header.max_timestamp
+        or highest < NO_TIMESTAMP
+        or highest - now_ms > rules.timestamp_after_max_ms
+        or now_ms - base_timestamp - survey.min_timestamp_delta > rules.timestamp_before_max_ms
+        or (rules.is_compacted and survey.has_null_key)
+    ):
+        return None
+    return header
+
+
+# --- the request -----------------------------------------------------------------------------------------------------
+
+
+def _batch_size_at(records: Bytes, position: int) -> int | None:
+    """The size of the batch that begins at `position`; None when it is not all there.
+
+    Raises KafkaError for what is no batch of any magic.
+    """
+    left = len(records) - position
+    if left < LOG_OVERHEAD:
+        return None
+    length: int = _LENGTH.unpack_from(records, position + 8)[0]
+    if length < _SMALLEST_LENGTH:
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"Record size {length} is less than the minimum record overhead ({_SMALLEST_LENGTH})",
+        )
+    if left <= _MAGIC_POSITION:
+        return None
+    magic = records[position + _MAGIC_POSITION]
+    if magic > MAGIC:
+        shown = magic if magic < 0x80 else magic - 0x100
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Invalid magic found in record: {shown}")
+    size = length + LOG_OVERHEAD
+    return size if size <= left else None
+
+
+def only_batch(records: Bytes, version: int) -> BatchHeader:
+    """The header of the one batch of magic 2 that there must be. One cut short behind it is ignored, as in Kafka.
+
+    raises   RefusedRecords, KafkaError; nothing behind the header has been looked at
+    """
+
+    def refused(code: ErrorCode, reason: str) -> RefusedRecords:
+        return RefusedRecords(code, reason, found_by_log=False)
+
+    size = _batch_size_at(records, 0)
+    if size is None:
+        raise refused(ErrorCode.INVALID_RECORD, "no whole record batch")
+    if records[_MAGIC_POSITION] != MAGIC:
+        raise refused(ErrorCode.INVALID_RECORD, f"a batch of magic {records[_MAGIC_POSITION]}")
+    if size < HEADER_BYTES:
+        raise refused(ErrorCode.CORRUPT_MESSAGE, f"a batch of {size} bytes, less than its header")
+    header = read_batch_header(records)
+    codec = header.attributes & COMPRESSION_MASK
+    if version < ZSTD_SINCE and codec == Compression.ZSTD.value:
+        raise refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd in Produce v{version}")
+    if version < ZSTD_SINCE and codec > Compression.ZSTD.value:  # Kafka trips over it in looking for zstd
+        raise refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown compression type {codec}")
+    try:
+        has_another = _batch_size_at(records, size) is not None
+    except KafkaError as error:
+        raise refused(error.code, f"behind the batch: {error.message}") from None
+    if has_another:
+        raise refused(ErrorCode.INVALID_RECORD, "more than one record batch")
+    return header
+
+
+# --- the batch -------------------------------------------------------------------------------------------------------
+
+
+def _check_header(batch: memoryview, header: BatchHeader, rules: BatchRules) -> None:
+    """What can be said without opening the records, in the order in which Kafka says it."""
+    invalid = ErrorCode.INVALID_RECORD
+    if header.base_offset != 0:
+        raise RefusedRecords(invalid, f"the base offset is {header.base_offset}")
+    if len(batch) > rules.max_message_bytes:
+        raise RefusedRecords(ErrorCode.MESSAGE_TOO_LARGE, f"{len(batch)} bytes, {rules.max_message_bytes} are allowed")
+    if not crc_ok(batch, 0, len(batch)):
+        raise RefusedRecords(ErrorCode.CORRUPT_MESSAGE, "the CRC does not match")
+    if header.attributes & COMPRESSION_MASK > Compression.ZSTD.value:
+        raise RefusedRecords(
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown compression type {header.attributes & COMPRESSION_MASK}"
+        )
+    count = header.record_count
+    if count <= 0 or header.last_offset_delta != count - 1:
+        raise RefusedRecords(invalid, f"{count} records, the last offset delta is {header.last_offset_delta}")
+    if header.is_control:
+        raise RefusedRecords(invalid, "a client may not write control records")
+    if header.has_producer_id and header.base_sequence < 0:
+        raise RefusedRecords(invalid, f"sequence {header.base_sequence} of producer id {header.producer_id}")
+    if header.is_transactional and not header.has_producer_id:
+        # Kafka writes it, and no marker can ever end that transaction.
+        raise RefusedRecords(invalid, "transactional records without a producer id")
+
+
+def _opened(batch: memoryview, source: Compression) -> bytes | memoryview:
+    try:
+        return decompress(source, batch[HEADER_BYTES:])
+    except DecompressedTooLarge as error:
+        raise RefusedRecords(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
+    except MalformedMessage as error:
+        raise RefusedRecords(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from None
+
+
+# --- the records -----------------------------------------------------------------------------------------------------
+
+
+def _check_records(
+    batch: memoryview, header: BatchHeader, survey: Survey, rules: BatchRules, now_ms: int, *, reads_all: bool
+) -> None:
+    """Looks at each record only when the survey says that one of them may be wrong."""
+    if header.is_log_append_time:
+        lowest = highest = header.max_timestamp
+        claims_append_time = rules.is_log_append_time or lowest == NO_TIMESTAMP
+    else:
+        lowest = header.base_timestamp + survey.min_timestamp_delta
+        highest = header.base_timestamp + survey.max_timestamp_delta
+        claims_append_time = False
+    is_in_time = rules.is_log_append_time or (
+        now_ms - lowest <= rules.timestamp_before_max_ms and highest - now_ms <= rules.timestamp_after_max_ms
+    )
+    if not is_in_time or claims_append_time or (rules.is_compacted and survey.has_null_key):
+        found = record_errors(
+            batch,
+            header,
+            now_ms=now_ms,
+            topic_partition=rules.topic_partition,
+            needs_key=rules.is_compacted,
+            is_log_append_time=rules.is_log_append_time,
+            before_max_ms=rules.timestamp_before_max_ms,
+            after_max_ms=rules.timestamp_after_max_ms,
+            reads_all=reads_all,
+        )
+        if found is not None:
+            raise RefusedRecords(found.code, found.message, message=found.message, record_errors=found.errors)
+    if not rules.is_log_append_time and not (lowest >= _INT64_MIN and highest <= _INT64_MAX):
+        raise RefusedRecords(ErrorCode.INVALID_TIMESTAMP, "a timestamp that does not fit into 64 bits")
+
+
+# --- what the topic makes of it --------------------------------------------------------------------------------------
+
+
+def _in_place(batch: memoryview, header: BatchHeader, rules: BatchRules, max_timestamp: int) -> memoryview:
+    if batch.readonly:
+        batch = memoryview(bytearray(batch))
+    if rules.is_log_append_time:
+        set_log_append_time(batch, max_timestamp)
+    elif max_timestamp != header.max_timestamp or header.is_log_append_time:
+        set_max_timestamp(batch, max_timestamp)
+    return batch
+
+
+def _rewritten(
+    opened: Bytes, header: BatchHeader, rules: BatchRules, target: Compression, max_timestamp: int
+) -> bytearray:
+    """The same records in the compression that the topic asks for; attributes that mean nothing are not kept."""
+    attributes = target.value | header.attributes & TRANSACTIONAL | (LOG_APPEND_TIME if rules.is_log_append_time else 0)
+    rewritten = pack_batch(
+        header._replace(attributes=attributes, max_timestamp=max_timestamp),
+        compress(target, opened, rules.compression_level),
+    )
+    if len(rewritten) > rules.max_message_bytes:
+        raise RefusedRecords(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"{len(rewritten)} bytes as {target.name}, {rules.max_message_bytes} are allowed",
+        )
+    return rewritten
+
+
+def _target_compression(config: LogConfig) -> tuple[Compression | None, int | None]:
+    match config.compression_type:
+        case "producer":
+            return None, None
+        case "uncompressed":
+            return Compression.NONE, None
+        case "gzip":
+            return Compression.GZIP, config.compression_gzip_level
+        case "snappy":
+            return Compression.SNAPPY, None
+        case "lz4":
+            return Compression.LZ4, config.compression_lz4_level
+        case "zstd":
+            return Compression.ZSTD, config.compression_zstd_level
+        case other:
+            raise ValueError(f"compression.type {other}")
