@@ -10,8 +10,9 @@ import pytest
 
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.coordinators.cluster_view import ImageView
-from odradek.broker.coordinators.group_coordinator import CoordinatorSettings, GroupCoordinator, OffsetsTopic, java_hash
+from odradek.broker.coordinators.group_coordinator import CoordinatorSettings, GroupCoordinator, OffsetsTopic
 from odradek.broker.coordinators.shard_log import PartitionLog
+from odradek.broker.coordinators.shards import java_hash
 from odradek.broker.groups.consumer.config import ConsumerConfig, MigrationPolicy
 from odradek.broker.groups.outcome import GroupConfig
 from odradek.broker.groups.share.config import ShareConfig

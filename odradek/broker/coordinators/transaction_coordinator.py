@@ -14,9 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from odradek.broker.configuration.settings import TimePerPrefix
-from odradek.broker.coordinators.group_coordinator import java_hash
 from odradek.broker.coordinators.partition_sync import PartitionSync, once_synced
 from odradek.broker.coordinators.shard import RecordFormat, Shard, ShardLog
+from odradek.broker.coordinators.shards import Scans, Shards
 from odradek.broker.coordinators.transaction_markers import MarkerSender, MarkerWriter
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.gather import gather
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.coordinators.producer_ids import OnProducerId
     from odradek.broker.coordinators.two_phase import TwoPhaseProducers
-    from odradek.broker.runtime.clock import Clock, TimerHandle, Timers
+    from odradek.broker.runtime.clock import Clock, Timers
     from odradek.broker.transactions.listing import Filter
     from odradek.protocol.messages.describe_transactions_response import TransactionState
     from odradek.protocol.messages.end_txn_request import EndTxnRequest
@@ -114,50 +114,45 @@ class TransactionCoordinator:
         self.settings = settings
         self._clock = clock
         self._timers = timers
-        self._open_log = open_log
         self._coordinator_epoch = coordinator_epoch
         self._marker_writer = marker_writer
         self._partition_sync = partition_sync
         self._producer_ids = producer_ids
         self._transaction_version = transaction_version
         self._partition_exists = partition_exists
-        self._spawn = spawn
         self._two_phase = two_phase
         self._new_core = new_core
-        self._partition_count: int | None = None
-        self._shards: dict[int, TransactionShard] = {}
         self._deleted_while_loading: dict[int, set[str]] = {}  # names of topics, by the shard that was loading
-        self._running_timers: dict[str, TimerHandle] = {}
+        self._scans = Scans(timers)
         self._format = RecordFormat(
             self._encode, decode_record, base_sequence=NO_SEQUENCE, headers=record_headers, revive=revive
+        )
+        self.shards: Shards[TransactionCore, ShardLog] = Shards(
+            TRANSACTION_STATE,
+            keys="transactional ids",
+            usual_partition_count=settings.partition_count,
+            open_log=open_log,
+            new_shard=self._new_shard,
+            spawn=spawn,
+            loaded=self._loaded,
         )
 
     # The topic's life.
 
     def start(self, partition_count: int | None) -> None:
         """Begin to load, if the topic is there. A partition that is not loaded says COORDINATOR_LOAD_IN_PROGRESS."""
-        self._every("abort", self.settings.abort_timed_out_interval_ms, self.abort_timed_out)
-        self._every("expire", self.settings.remove_expired_interval_ms, self.expire)
+        self._scans.every(self.settings.abort_timed_out_interval_ms, self.abort_timed_out)
+        self._scans.every(self.settings.remove_expired_interval_ms, self.expire)
         if partition_count is not None:
             self.state_topic_created(partition_count)
 
     def state_topic_created(self, partition_count: int) -> None:
         """Once in a process: ids keep their partition until the restart, even if partitions are added to the topic."""
-        if self._partition_count is not None:
-            return
-        self._partition_count = partition_count
-        self._two_phase.are_all_known = False
-        for index in range(partition_count):
-            self._open(index)
-        self._spawn(self._load_all())
+        if not self.shards.is_open:
+            self._two_phase.are_all_known = False
+            self.shards.open(partition_count)
 
-    def _open(self, index: int) -> None:
-        name = f"{TRANSACTION_STATE}-{index}"
-        try:
-            log = self._open_log(index)
-        except KafkaError as error:
-            logger.error("%s cannot be used, its transactional ids have no coordinator: %s", name, error)
-            return
+    def _new_shard(self, index: int, name: str, log: ShardLog) -> TransactionShard:
         # Each needs the other: the shard hands outcomes to the sender, the sender reports to the shard.
         sender = MarkerSender(
             name,
@@ -183,56 +178,41 @@ class TransactionCoordinator:
             when_unreadable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
             when_durable=sender.carry_out,
         )
-        self._shards[index] = shard
+        return shard
+
+    def _loaded(self, shard: TransactionShard) -> None:
+        if self.shards.is_complete and self.shards.is_loaded:
+            self._two_phase.are_all_known = True
 
     def state_topic_deleted(self) -> None:
         """Its ids are gone, and their transactions with them."""
-        shards, self._shards, self._partition_count = self._shards, {}, None
-        for shard in shards.values():
-            shard.unload()
+        self.shards.delete()
         self._two_phase.ids.clear()
         self._two_phase.are_all_known = True
 
     def stop(self) -> None:
-        """Waiting requests are told to look for another coordinator: there may be one after the restart."""
-        for handle in self._running_timers.values():
-            handle.cancel()
-        self._running_timers.clear()
-        for shard in self._shards.values():
-            shard.unload()
-
-    async def _load_all(self) -> None:
-        for shard in list(self._shards.values()):
-            if not shard.has_begun_to_load:
-                await shard.load()
-        if len(self._shards) == self._partition_count and self.is_loaded:
-            self._two_phase.are_all_known = True
+        """Waiting requests are told to look for another coordinator."""
+        self._scans.stop()
+        self.shards.unload()
 
     # Finding one's way.
 
     @property
     def partition_count(self) -> int:
         """Of the topic, or of the topic that will be."""
-        return self._partition_count or self.settings.partition_count
+        return self.shards.partition_count
 
     def partition_for(self, transactional_id: str) -> int:
-        return java_hash(transactional_id) % self.partition_count
+        return self.shards.partition_for(transactional_id)
 
     def shard_for(self, transactional_id: str) -> TransactionShard:
         """Raises NOT_COORDINATOR where there is no such partition, which is so before the topic is made."""
-        shard = self._shards.get(self.partition_for(transactional_id))
-        if shard is None:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        return shard
-
-    @property
-    def shards(self) -> list[TransactionShard]:
-        return list(self._shards.values())
+        return self.shards.of_key(transactional_id)
 
     @property
     def is_loaded(self) -> bool:
         """Whether every partition is served."""
-        return all(shard.is_loaded for shard in self._shards.values())
+        return self.shards.is_loaded
 
     # Requests. Each answers at once or when its records are durable, and raises KafkaError for a refusal.
 
@@ -318,7 +298,7 @@ class TransactionCoordinator:
         """Raises COORDINATOR_LOAD_IN_PROGRESS while any partition is not loaded."""
         now_ms = self._clock.now_ms()
         found: list[ListedTransaction] = []
-        for shard in self._shards.values():
+        for shard in self.shards:
             found += shard.look(lambda core: core.list_transactions(wanted, now_ms))
         return found
 
@@ -334,7 +314,7 @@ class TransactionCoordinator:
             self.state_topic_deleted()
             return None
         answers: list[int | Deferred[int]] = []
-        for index, shard in self._shards.items():
+        for index, shard in self.shards.items():
             if not shard.is_loaded:
                 self._deleted_while_loading[index].add(topic)
                 continue
@@ -348,7 +328,7 @@ class TransactionCoordinator:
         return together if isinstance(together, Deferred) else None
 
     def abort_timed_out(self) -> None:
-        for shard in self._shards.values():
+        for shard in self.shards:
             try:
                 timed_out = shard.look(lambda core: core.timed_out(self._clock.now_ms()))
             except KafkaError:
@@ -383,7 +363,7 @@ class TransactionCoordinator:
         )
 
     def expire(self) -> None:
-        for shard in self._shards.values():
+        for shard in self.shards:
             shard.tidy(lambda core, now_ms: core.expire(now_ms))
 
     # Within.
@@ -444,13 +424,6 @@ class TransactionCoordinator:
 
     def _encode(self, record: Any) -> tuple[bytes, bytes | None]:
         return encode_record(record, self._transaction_version())
-
-    def _every(self, what: str, interval_ms: int, action: Callable[[], None]) -> None:
-        def fire() -> None:
-            self._running_timers[what] = self._timers.after(interval_ms, fire)
-            action()
-
-        self._running_timers[what] = self._timers.after(interval_ms, fire)
 
 
 def _require_id(transactional_id: str) -> None:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from odradek.broker.coordinators.group_coordinator import java_hash
+from odradek.broker.coordinators.shards import java_hash
 from odradek.protocol.codec import encode
 from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest, TopicPartitions
