@@ -59,13 +59,17 @@ Batches = Sequence[tuple[int, int, int | list[int]]]
 
 
 class FlakyPersister:
-    """The real one. `refusals` are told to writes in place of its answers, one each; `held` keeps answers back."""
+    """The real one. `refusals` are told to writes in place of its answers, one each; `held` keeps writes back.
+
+    held_reads   keeps the answers to reads back, which have been asked already
+    """
 
     def __init__(self, persister: LocalPersister) -> None:
         self._persister = persister
         self.refusals: list[ErrorCode] = []
         self.initialize_refusals: list[ErrorCode] = []
         self.held: list[Callable[[], None]] | None = None
+        self.held_reads: list[Callable[[], None]] | None = None
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Deferred[bool]:
         if self.initialize_refusals:
@@ -75,7 +79,12 @@ class FlakyPersister:
         return self._persister.initialize(key, state_epoch, start_offset)
 
     def read(self, key: SharePartitionKey, leader_epoch: int) -> Deferred[StoredState]:
-        return self._persister.read(key, leader_epoch)
+        real = self._persister.read(key, leader_epoch)
+        if self.held_reads is None:
+            return real
+        answer: Deferred[StoredState] = Deferred()
+        self.held_reads.append(lambda: answer.resolve(real.outcome()))
+        return answer
 
     def delete(self, key: SharePartitionKey) -> Deferred[bool]:
         return self._persister.delete(key)
@@ -196,6 +205,19 @@ class ShareBroker(TransactionBroker):
         self.share_coordinator.stop()
         self.start_share_coordinator()
         self.start_shares()
+
+    def hold_reads(self) -> Callable[[], None]:
+        """Share partitions are being loaded until the returned is called."""
+        held: list[Callable[[], None]] = []
+        self.persister.held_reads = held
+
+        def release() -> None:
+            self.persister.held_reads = None
+            for answer in held:
+                answer()
+            self.settle()
+
+        return release
 
     def restart_groups(self) -> None:
         """A new group coordinator, which loads what is there."""

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from odradek.broker.api.authorization import Operation, ResourceType
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.shares.acknowledgements import Acknowledgement, check_staged
-from odradek.broker.shares.key import SharePartitionKey
 from odradek.broker.shares.staging import StagedTransaction
 from odradek.broker.sharing.acknowledging import DONE, Result
 from odradek.broker.sharing.responses import txn_share_acknowledge_node_endpoints
@@ -45,7 +44,7 @@ def txn_share_acknowledge(
     context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
     named = acknowledgements_of(request)
-    refused = refusals(request.group_id, named, context, broker)
+    refused = refusals(named, context, broker)
     if refused:
         return response_of({each: refused.get(each, NOT_ATTEMPTED) for each in named}, context, broker)
     wanted = {each: acknowledgements for each, acknowledgements in named.items() if acknowledgements}
@@ -83,7 +82,7 @@ def acknowledgements_of(request: TxnShareAcknowledgeRequest) -> Named:
     return named
 
 
-def refusals(group_id: str, named: Named, context: RequestContext, broker: Broker) -> dict[TopicIdPartition, Result]:
+def refusals(named: Named, context: RequestContext, broker: Broker) -> dict[TopicIdPartition, Result]:
     """Rows 5 to 9. Raises TOPIC_AUTHORIZATION_FAILED, which concerns the whole request."""
     image = broker.metadata.image
     topics = {topic_id: image.topics_by_id.get(topic_id) for topic_id, _ in named}
@@ -102,8 +101,6 @@ def refusals(group_id: str, named: Named, context: RequestContext, broker: Broke
             if placed.leader != broker.config.node_id:
                 refused[each] = Result(ErrorCode.NOT_LEADER_OR_FOLLOWER, None, placed)
                 continue
-            if acknowledgements and broker.shares.find(SharePartitionKey(group_id, *each)) is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             check_staged(acknowledgements)
         except KafkaError as error:
             refused[each] = Result(error.code, error.message)

@@ -123,6 +123,7 @@ class LiveSharePartition:
         self._has_session = has_session
         self._on_overdue = on_overdue
         self._ended_meanwhile: list[Ending] = []  # markers that came while the state was read
+        self._awaiting_load: list[Deferred[bool]] = []
         self._timer: TimerHandle | None = None
         self._timer_due_ms = 0
         self._waiting: dict[Waiter, None] = {}
@@ -161,6 +162,23 @@ class LiveSharePartition:
 
     def load(self) -> None:
         self._persister.read(self.key, self._leader_epoch).when_done(self._state_read)
+
+    def when_loaded(self) -> Deferred[bool]:
+        """Resolved once it is ACTIVE. Fails with a KafkaError where it cannot be loaded, or is GONE."""
+        answer: Deferred[bool] = Deferred()
+        match self.phase:
+            case Phase.LOADING:
+                self._awaiting_load.append(answer)
+            case Phase.ACTIVE:
+                answer.resolve(True)
+            case Phase.GONE:
+                answer.fail(self.failure or KafkaError(NOT_LEADER))
+        return answer
+
+    def _tell_awaiting(self) -> None:
+        awaiting, self._awaiting_load = self._awaiting_load, []
+        for answer in awaiting:
+            self.when_loaded().when_done(partial(_pass_on, answer))
 
     def _state_read(self, answer: Deferred[StoredState]) -> None:
         if self.phase is Phase.GONE:
@@ -205,6 +223,7 @@ class LiveSharePartition:
             self.end_transaction(ending)
         self.arm()
         self.wake()
+        self._tell_awaiting()
 
     def _cannot_load(self, error: KafkaError) -> None:
         self.failure = KafkaError(CODES.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR), error.message)
@@ -221,12 +240,17 @@ class LiveSharePartition:
             self._timer = None
         self._on_gone(self)
         self.wake()
+        self._tell_awaiting()
 
     # Changing.
 
     def acknowledge(self, member_id: str, acknowledgements: Sequence[Acknowledgement]) -> Deferred[bool]:
-        """Answered when it is stored. Refusals are KafkaErrors, in the codes that clients are told."""
+        """Answered when it is stored; while the state is read, it waits for that (#s3-7 L1). Refusals are KafkaErrors,
+        in the codes that clients are told."""
         answer: Deferred[bool] = Deferred()
+        if self.phase is Phase.LOADING:
+            self.when_loaded().when_done(partial(self._acknowledge_loaded, member_id, acknowledgements, answer))
+            return answer
         try:
             if self.phase is not Phase.ACTIVE:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -241,6 +265,15 @@ class LiveSharePartition:
         else:
             self._store(write, answer)
         return answer
+
+    def _acknowledge_loaded(
+        self,
+        member_id: str,
+        acknowledgements: Sequence[Acknowledgement],
+        answer: Deferred[bool],
+        _loaded: Deferred[bool],
+    ) -> None:
+        self.acknowledge(member_id, acknowledgements).when_done(partial(_pass_on, answer))
 
     def release(self, member_id: str) -> None:
         """The member's session ended. Nobody waits for it."""
@@ -408,3 +441,10 @@ class LiveSharePartition:
             if answer is not None:
                 answer.resolve(True)
         self.wake()
+
+
+def _pass_on(answer: Deferred[bool], told: Deferred[bool]) -> None:
+    try:
+        answer.resolve(told.outcome())
+    except KafkaError as error:
+        answer.fail(error)

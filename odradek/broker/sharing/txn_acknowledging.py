@@ -1,9 +1,12 @@
 """One TxnShareAcknowledge after its checks: membership, registration with the transaction, staging.
 
-    require_member → register `__share_group_state`-N with the transaction → check every partition → stage all → answer
+    require_member → load what is not in memory → register `__share_group_state`-N with the transaction
+                   → check every partition → stage all → answer
 
-Staging never precedes registration: otherwise a transaction could end without anyone telling the share partitions. All
-partitions of the request are staged, or none. Source: docs/spec/share-groups.md#s5-3 rows 10 to 14, #s5-4, #s5-5.
+After a restart the request may be the first one that needs the share partition: a producer repeats it, because it has
+lost the answer. Staging never precedes registration: otherwise a transaction could end without anyone telling the share
+partitions. All partitions of the request are staged, or none.
+Source: docs/spec/share-groups.md#s5-3 rows 10 to 14 and T8, #s5-4, #s5-5.
 """
 
 from __future__ import annotations
@@ -63,7 +66,33 @@ class Staging:
         """Raises KafkaError where the member is not who it says it is."""
         group_id, member_id, member_epoch, _ = self._stager
         require_member(self._broker.groups, group_id, member_id, member_epoch)
-        self._register()
+        self._load()
+
+    # Loading.
+
+    def _load(self) -> None:
+        loading = gather([self._loading(each) for each in self._keys], lambda _, error: error, list)
+        if isinstance(loading, Deferred):
+            loading.when_done(lambda told: self._guarded(lambda: self._loaded(told.outcome())))  # type: ignore[arg-type]
+        else:
+            self._loaded(loading)
+
+    def _loading(self, partition: TopicIdPartition) -> KafkaError | Deferred[KafkaError | None] | None:
+        try:
+            live = self._broker.shares.find_or_load(
+                self._keys[partition], self._broker.partitions.get_by_id(*partition)
+            )
+        except KafkaError as error:
+            return error
+        return _error_in(live.when_loaded())
+
+    def _loaded(self, errors: Sequence[KafkaError | None]) -> None:
+        pairs = zip(self._keys, errors, strict=True)
+        refused = {each: Result(error.code, error.message) for each, error in pairs if error is not None}
+        if refused:
+            self.results.resolve({each: refused.get(each, NOT_ATTEMPTED) for each in self._keys})
+        else:
+            self._register()
 
     # Registration.
 
@@ -141,7 +170,7 @@ class Staging:
         return None
 
     def _await(self, staged: Sequence[PendingStaging]) -> None:
-        answers: list[KafkaError | Deferred[KafkaError | None] | None] = [_refusal_of(each) for each in staged]
+        answers = [None if each.stored is None else _error_in(each.stored) for each in staged]
         together = gather(answers, lambda _, error: error, list)
         if isinstance(together, Deferred):
             together.when_done(lambda told: self._guarded(lambda: self._stored(staged, told.outcome())))  # type: ignore[arg-type]
@@ -171,19 +200,17 @@ class Staging:
         self.results.resolve(results)
 
 
-def _refusal_of(staging: PendingStaging) -> KafkaError | Deferred[KafkaError | None] | None:
-    """Why it could not be stored; None: it is."""
-    if staging.stored is None:
-        return None
-    answer: Deferred[KafkaError | None] = Deferred()
+def _error_in(answer: Deferred[bool]) -> KafkaError | Deferred[KafkaError | None] | None:
+    """What it fails with; None: it succeeds."""
+    error: Deferred[KafkaError | None] = Deferred()
 
-    def told(stored: Deferred[bool]) -> None:
+    def told(answer: Deferred[bool]) -> None:
         try:
-            stored.outcome()
-        except KafkaError as error:
-            answer.resolve(error)
+            answer.outcome()
+        except KafkaError as refused:
+            error.resolve(refused)
         else:
-            answer.resolve(None)
+            error.resolve(None)
 
-    staging.stored.when_done(told)
-    return answer
+    answer.when_done(told)
+    return error

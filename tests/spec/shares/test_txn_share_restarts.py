@@ -1,0 +1,166 @@
+"""Acknowledgements in a transaction after a restart, when the state of share partitions is still to be loaded.
+
+Rules: docs/spec/share-groups.md#s5-3 (T8), #s3-7 (L1), #s5-12; case 4 of #s5-14.
+"""
+
+import pytest
+
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.internal_topics import SHARE_GROUP_STATE
+from tests.support.share_broker import STATE_PARTITIONS
+from tests.support.txn_share_broker import ACCEPT, RELEASE, TxnShareBroker
+
+NONE, WRONG = ErrorCode.NONE, ErrorCode.INVALID_RECORD_STATE
+NOT_ATTEMPTED = ErrorCode.OPERATION_NOT_ATTEMPTED
+ALL = (0, 9, ACCEPT)
+LOCK_MS = 30_000
+
+
+@pytest.fixture
+def broker() -> TxnShareBroker:
+    return TxnShareBroker()
+
+
+def test_case_04_the_answer_gets_lost_in_a_restart_and_nobody_has_fetched_since(broker: TxnShareBroker) -> None:
+    topic = broker.shared_topic("T", 10)
+    a, producer = broker.joined("A"), broker.producer()
+    a.acquire(topic)
+    producer.stage(a, {topic: [ALL]})
+    broker.kill()
+    for _ in range(2):
+        assert producer.codes(a, {topic: [ALL]}) == [NONE]
+        assert broker.pending == 10
+    assert producer.commit() is NONE
+    assert broker.pending == 0
+    assert broker.stored_batches(topic) == [(0, 9, 2, 1)]
+    assert broker.joined("B").acquire(topic) == []
+
+
+def test_what_was_acquired_and_not_staged_is_refused_after_a_restart(broker: TxnShareBroker) -> None:
+    topic = broker.shared_topic("T", 10)
+    a, producer = broker.joined("A"), broker.producer()
+    a.acquire(topic)
+    producer.stage(a, {topic: [(0, 4, ACCEPT)]})
+    broker.kill()
+    assert producer.codes(a, {topic: [ALL]}) in ([WRONG], [ErrorCode.INVALID_REQUEST])
+    assert producer.abort() is NONE
+    assert broker.pending == 0
+    assert broker.joined("B").acquire(topic) == [(0, 4, 2), (5, 9, 1)]
+
+
+def test_a_request_waits_while_the_share_partition_is_loaded(broker: TxnShareBroker) -> None:
+    topic = broker.shared_topic("T", 10)
+    a, producer = broker.joined("A"), broker.producer()
+    a.acquire(topic)
+    producer.stage(a, {topic: [ALL]})
+    broker.kill()
+    loaded = broker.hold_reads()
+    waiting = [producer.begin_stage(a, {topic: [ALL]}) for _ in range(2)]
+    assert not any(each.is_done for each in waiting)
+    loaded()
+    assert [producer.staged(each).responses[0].partitions[0].error_code for each in waiting] == [0, 0]
+    assert broker.pending == 10
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_marker_that_comes_while_the_share_partition_is_loaded(broker: TxnShareBroker, commit: bool) -> None:
+    topic = broker.shared_topic("T", 10)
+    a, producer = broker.joined("A"), broker.producer()
+    a.acquire(topic)
+    producer.stage(a, {topic: [ALL]})
+    broker.kill()
+    loaded = broker.hold_reads()
+    late = producer.begin_stage(a, {topic: [ALL]})  # the state is read before the marker, and the answer comes after it
+    assert producer.end(commit=commit) is NONE
+    loaded()
+    assert ErrorCode(producer.staged(late).error_code) is ErrorCode.PRODUCER_FENCED
+    assert broker.pending == 0
+    assert broker.joined("B").acquire(topic) == ([] if commit else [(0, 9, 2)])
+
+
+def test_a_share_partition_that_cannot_be_loaded_fails_alone_and_nothing_is_registered(broker: TxnShareBroker) -> None:
+    topic = broker.shared_topic("T", 10)
+    never_initialised = bytes(broker.topic("U").topic_id)
+    a, producer = broker.joined("A", "T"), broker.producer()
+    a.acquire(topic)
+    codes = producer.codes(a, {topic: [ALL], never_initialised: [ALL]})
+    assert codes == [NOT_ATTEMPTED, ErrorCode.UNKNOWN_SERVER_ERROR]  # as a ShareFetch
+    assert broker.pending == 0
+    assert broker.transactions.describe("pay").transaction_state == "Empty"
+
+
+def test_a_share_coordinator_that_loads_for_too_long_is_told_and_may_be_asked_again(broker: TxnShareBroker) -> None:
+    topic = broker.shared_topic("T", 10)
+    a, producer = broker.joined("A"), broker.producer()
+    a.acquire(topic)
+    producer.stage(a, {topic: [ALL]})
+    broker.kill()
+    for index in range(STATE_PARTITIONS):
+        broker.share_coordinator.shard_of(index).unload(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    waiting = producer.begin_stage(a, {topic: [ALL]})
+    assert not waiting.is_done
+    broker.sleep(5_000)
+    assert producer.staged(waiting).responses[0].partitions[0].error_code == (ErrorCode.COORDINATOR_NOT_AVAILABLE.value)
+    broker.kill()
+    assert producer.codes(a, {topic: [ALL]}) == [NONE]
+
+
+def test_only_members_have_share_partitions_loaded(broker: TxnShareBroker) -> None:
+    topic = broker.shared_topic("T", 10)
+    a, producer = broker.joined("A"), broker.producer()
+    a.acquire(topic)
+    broker.kill()
+    assert producer.codes(a, {topic: [ALL]}, member_id="nobody") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert producer.codes(a, {topic: [ALL]}, member_epoch=a.member_epoch + 1) is ErrorCode.STALE_MEMBER_EPOCH
+    assert list(broker.shares.live) == []
+
+
+def test_a_plain_acknowledgement_waits_while_the_share_partition_is_loaded(broker: TxnShareBroker) -> None:
+    topic = broker.shared_topic("T", 10)
+    a = broker.joined("A")
+    a.acquire(topic)
+    assert a.ack_code(topic, (0, 4, ACCEPT)) is NONE
+    broker.kill()
+    loaded = broker.hold_reads()
+    a.epoch = 0
+    a.fetch(topic)  # the first one after the restart begins to load, and does not wait for it
+    repeated, too_late = (a.begin_ack({topic: [each]}, epoch=epoch) for each, epoch in [((0, 4, 1), 1), ((5, 9, 1), 2)])
+    assert not repeated.is_done
+    loaded()
+    codes = [a.acked(each).responses[0].partitions[0].error_code for each in (repeated, too_late)]
+    assert codes == [NONE.value, WRONG.value]  # the first one was stored before the restart
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_prepared_transaction_is_recovered_before_anybody_fetches(broker: TxnShareBroker, commit: bool) -> None:
+    broker.config = broker.config.__class__(transaction_two_phase_commit_enable=True)
+    broker.start_coordinator()
+    topic = broker.shared_topic("T", 10)
+    a, producer = broker.joined("A"), broker.producer(two_phase=True)
+    a.acquire(topic)
+    producer.stage(a, {topic: [ALL]})
+    broker.kill()
+    broker.sleep(300_000)
+    recovery = broker.producer(two_phase=True, keep=True)
+    assert list(broker.shares.live) == []
+    assert recovery.end(commit=commit) is NONE
+    assert broker.joined("B").acquire(topic) == ([] if commit else [(0, 9, 2)])
+    assert broker.transactions.describe("pay").transaction_state == ("CompleteCommit" if commit else "CompleteAbort")
+
+
+def test_what_is_staged_in_a_prepared_transaction_cannot_be_taken_by_others(broker: TxnShareBroker) -> None:
+    """The request of another producer, or of another member, is the first one that needs the share partition."""
+    broker.config = broker.config.__class__(transaction_two_phase_commit_enable=True)
+    broker.start_coordinator()
+    topic = broker.shared_topic("T", 10)
+    a, b, producer = broker.joined("A"), broker.joined("B"), broker.producer(two_phase=True)
+    a.acquire(topic)
+    producer.stage(a, {topic: [ALL]})
+    broker.kill()
+    broker.sleep(LOCK_MS + 5_000)
+    assert broker.producer("other").codes(a, {topic: [ALL]}) == [WRONG]
+    assert broker.producer("third").codes(b, {topic: [ALL]}) == [WRONG]
+    assert b.acquire(topic) == []
+    assert b.ack_code(topic, (0, 9, RELEASE)) is WRONG
+    assert broker.stored(topic).staged_count == 10
+    assert SHARE_GROUP_STATE in {each.topic for each in broker.transactions.describe("pay").topics}
