@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         ConfigResource,
         ConfigType,
     )
+    from odradek.client.administration.features import FeatureDescription, UpgradeType
     from odradek.client.administration.groups import GroupDescription, GroupListing, MemberDescription
     from odradek.client.administration.share_groups import SharePartitionOffset
     from odradek.client.administration.topics import NewTopic, PartitionDescription, TopicDescription
@@ -64,6 +65,10 @@ _MODULES = {
         "ConfigEntry",
         "ConfigResource",
         "ConfigType",
+    ),
+    "odradek.client.administration.features": (
+        "FeatureDescription",
+        "UpgradeType",
     ),
     "odradek.client.administration.groups": (
         "GroupDescription",
@@ -126,6 +131,7 @@ __all__ = [
     "ConsumerGroupMetadata",
     "ConsumerRecord",
     "FatalError",
+    "FeatureDescription",
     "GroupDescription",
     "GroupListing",
     "IllegalState",
@@ -149,6 +155,7 @@ __all__ = [
     "TopicPartition",
     "TransactionDescription",
     "TransactionListing",
+    "UpgradeType",
 ]
 
 

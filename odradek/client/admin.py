@@ -9,10 +9,11 @@ from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
-from odradek.client.administration import cluster, configs, groups, records, share_groups
+from odradek.client.administration import cluster, configs, features, groups, records, share_groups
 from odradek.client.administration.asking import Asking
 from odradek.client.administration.cluster import ClusterDescription
 from odradek.client.administration.configs import ConfigChange, ConfigEntry, ConfigResource
+from odradek.client.administration.features import FeatureDescription, UpgradeType
 from odradek.client.administration.groups import GroupDescription, GroupListing
 from odradek.client.administration.share_groups import SharePartitionOffset
 from odradek.client.administration.topics import NewTopic, TopicDescription, topic_description
@@ -292,6 +293,17 @@ class Admin:
     async def describe_cluster(self) -> ClusterDescription:
         """The brokers with their advertised addresses, the controller, and the finalized features."""
         return await cluster.describe_cluster(self.asking)
+
+    async def describe_features(self) -> dict[str, FeatureDescription]:
+        """What the brokers support, and the finalised level, by the name of the feature."""
+        return await features.describe_features(self.asking)
+
+    async def update_features(
+        self, levels: Mapping[str, int], kind: UpgradeType = UpgradeType.UPGRADE, *, validate_only: bool = False
+    ) -> None:
+        """Set the finalised levels of these features, of all or of none. Raises ClientError (INVALID_UPDATE_VERSION,
+        FEATURE_UPDATE_FAILED) with the broker's reason."""
+        await features.update_features(self.asking, levels, kind, validate_only=validate_only)
 
     # Transactions.
 

@@ -75,6 +75,10 @@ COMMANDS = {
         examples=("configs describe --topic orders --all", "configs alter --topic orders --add-config retention.ms=-1"),
     ),
     "cluster": Command("the brokers, their advertised addresses, the features", examples=("cluster describe",)),
+    "features": Command(
+        "describe the features of the cluster, raise and lower their levels",
+        examples=("features describe", "features upgrade --feature share.version=2"),
+    ),
     "transactions": Command(
         "list transactions, and end those that keep readers waiting",
         examples=("transactions list --in-doubt", "transactions find-hanging --topic orders"),

@@ -191,6 +191,21 @@ def test_records_are_deleted_and_offsets_told(at: Run, bootstrap: str) -> None:
     assert "OFFSET_OUT_OF_RANGE" in at("records", "delete", "-t", topic, "--before-offset", "9", status=1).stderr
 
 
+def test_features_are_described_raised_and_lowered(at: Run) -> None:
+    def level() -> object:
+        return {each["feature"]: each for each in parsed(at("features", "describe", "--json"))}["transaction.version"]
+
+    assert level() == {"feature": "transaction.version", "lowest": 0, "highest": 2, "level": 2}
+    change = ("--feature", "transaction.version=1")
+    assert "without setting the upgrade type" in at("features", "upgrade", *change, status=1).stderr
+    assert "can be set to level 1" in at("features", "downgrade", *change, "--dry-run").stdout
+    assert "2" in at("features", "describe").stdout
+    assert at("features", "downgrade", *change).stdout == "transaction.version is at level 1.\n"
+    assert level() == {"feature": "transaction.version", "lowest": 0, "highest": 2, "level": 1}
+    at("features", "upgrade", "--feature", "transaction.version=2")
+    assert "does not support this feature" in at("features", "upgrade", "--feature", "no.such=1", status=1).stderr
+
+
 def test_the_cluster_is_described_with_the_address_that_clients_are_given(at: Run, broker: Broker) -> None:
     found = parsed(at("cluster", "describe", "--json"))
     assert [(row["id"], row["port"]) for row in found["brokers"]] == [(1, broker.port)]

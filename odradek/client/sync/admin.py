@@ -47,6 +47,8 @@ class Admin(Blocking[admin.Admin]):
     list_offsets = blocking(admin.Admin.list_offsets)
     delete_records = blocking(admin.Admin.delete_records)
     describe_cluster = blocking(admin.Admin.describe_cluster)
+    describe_features = blocking(admin.Admin.describe_features)
+    update_features = blocking(admin.Admin.update_features)
     list_transactions = blocking(admin.Admin.list_transactions)
     describe_transactions = blocking(admin.Admin.describe_transactions)
     force_terminate_transaction = blocking(admin.Admin.force_terminate_transaction)
