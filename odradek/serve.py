@@ -14,10 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from odradek.log_format import LOG_FORMATS, TEXT, UnknownLevel, set_up_logging
+
 EPHEMERAL_PREFIX = "odradek-ephemeral-"
 USAGE = (
     "usage: odradek serve [--config FILE] [--override NAME=VALUE]... [--data-dir DIR] [--port N] [--ready-file FILE]"
-    " [--ephemeral]   (odradek serve --help says more)"
+    " [--ephemeral] [--log-format text|json]   (odradek serve --help says more)"
 )
 
 
@@ -33,6 +35,7 @@ class ServeOptions:
     port: int | None = None
     ready_file: Path | None = None
     is_ephemeral: bool = False
+    log_format: str = TEXT
 
     def settings(self) -> dict[str, str]:
         """Overrides, by Kafka's names; the options that stand for a setting go last. Raises UsageError."""
@@ -60,7 +63,7 @@ def parse_options(words: Sequence[str]) -> ServeOptions:
         if name == "--ephemeral" and not separator:
             options = replace(options, is_ephemeral=True)
             continue
-        if name not in ("--config", "--override", "--data-dir", "--port", "--ready-file"):
+        if name not in ("--config", "--override", "--data-dir", "--port", "--ready-file", "--log-format"):
             raise UsageError(f"{name} is not an option of serve")
         if not separator:
             if not waiting:
@@ -75,6 +78,10 @@ def parse_options(words: Sequence[str]) -> ServeOptions:
                 options = replace(options, data_dir=Path(value))
             case "--ready-file":
                 options = replace(options, ready_file=Path(value))
+            case "--log-format":
+                if value not in LOG_FORMATS:
+                    raise UsageError(f"--log-format {value}: it takes {' or '.join(LOG_FORMATS)}")
+                options = replace(options, log_format=value)
             case "--port":
                 if not value.isdecimal():
                     raise UsageError(f"--port {value}: it takes a number from 0 (any free port) to 65535")
@@ -97,9 +104,9 @@ def run(options: ServeOptions) -> int:
     from odradek.broker.configuration.config import BrokerConfig, ConfigError, load_config
     from odradek.broker.process import CannotStart, serve
 
-    _set_up_logging()
     ephemeral: Path | None = None
     try:
+        set_up_logging(sys.stderr, options.log_format, os.environ)
         settings = options.settings()
         if options.is_ephemeral:
             if options.data_dir is not None:
@@ -120,7 +127,7 @@ def run(options: ServeOptions) -> int:
     except UsageError as error:
         print(f"odradek serve: {error}\n{USAGE}", file=sys.stderr)
         return 2
-    except (ConfigError, CannotStart, OSError) as error:
+    except (ConfigError, CannotStart, UnknownLevel, OSError) as error:
         print(f"odradek serve: {error}", file=sys.stderr)
         return 1
     finally:
@@ -156,11 +163,3 @@ def milliseconds_since_exec() -> int:
     with open("/proc/self/stat", "rb") as stat:
         started_ticks = int(stat.read().rpartition(b")")[2].split()[19])
     return int((time.clock_gettime(time.CLOCK_BOOTTIME) - started_ticks / os.sysconf("SC_CLK_TCK")) * 1000)
-
-
-def _set_up_logging() -> None:
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=os.environ.get("KAFKA_LOG4J_ROOT_LOGLEVEL", "INFO").upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )

@@ -23,3 +23,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ephemeral", action="store_true", help="use a fresh data directory that is removed with the process"
     )
+    parser.add_argument(
+        "--log-format",
+        choices=("text", "json"),
+        default="text",
+        help="how lines of the log look; json is one object a line, with time, level, logger, message, pid, exception."
+        " KAFKA_LOG4J_ROOT_LOGLEVEL sets the level (INFO), kafka-configs --entity-type broker-loggers at run time",
+    )

@@ -48,6 +48,7 @@ def test_options_may_be_given_with_a_space_or_an_equals_sign() -> None:
         "r",
         "--config=f",
         "--ephemeral",
+        "--log-format=json",
     ]
     assert parse_options(words) == ServeOptions(
         config=Path("f"),
@@ -56,6 +57,7 @@ def test_options_may_be_given_with_a_space_or_an_equals_sign() -> None:
         port=0,
         ready_file=Path("r"),
         is_ephemeral=True,
+        log_format="json",
     )
 
 
@@ -74,6 +76,7 @@ def test_options_that_stand_for_a_setting_win_over_overrides() -> None:
         (["--port", "-1"], "--port -1: it takes a number"),
         (["--port", "65536"], "--port 65536: it takes a number"),
         (["--override", "retention"], "--override retention: it takes a setting's name and value"),
+        (["--log-format", "xml"], "--log-format xml: it takes text or json"),
         (["--override", "=5"], "--override =5: it takes a setting's name and value"),
     ],
 )
@@ -92,7 +95,7 @@ def test_a_word_too_many_ends_with_the_usage_and_status_2(capsys: pytest.Capture
 def test_help_names_every_option_that_serve_takes() -> None:
     done = odradek("serve", "--help", environment={"COLUMNS": "100", "NO_COLOR": "1"})
     assert done.returncode == 0
-    for option in ("--config", "--override", "--data-dir", "--port", "--ready-file", "--ephemeral"):
+    for option in ("--config", "--override", "--data-dir", "--port", "--ready-file", "--log-format", "--ephemeral"):
         assert option in done.stdout
         with pytest.raises(UsageError, match="takes a value" if option != "--ephemeral" else "is not an option"):
             parse_options([option] if option != "--ephemeral" else [option, "--ephemeral=yes"])
