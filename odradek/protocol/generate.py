@@ -104,7 +104,7 @@ def module_text(schema: Schema) -> str:
         f'"""{schema.name}, versions {range_text}. Written by `python -m odradek.protocol.generate`."""\n'
         f"{NOQA if needs_noqa else ''}\n"
         "from __future__ import annotations\n\n"
-        f"from protocol.struct import {', '.join(names)}\n\n\n"
+        f"from odradek.protocol.struct import {', '.join(names)}\n\n\n"
         f"{body}\n"
     )
 
