@@ -1,7 +1,7 @@
 """The share coordinator's decisions: the stored state of the share partitions of one `__share_group_state` partition.
 
-State: `StateCore` owns every entry; only `replay` changes them. A write is stored as an update with just its batches,
-and from time to time as a snapshot of everything. Two epochs fence writers that have lost the right to write:
+State: `StateCore` owns every `Entry`; only `replay` changes them. Two epochs fence writers that have lost the right to
+write:
 
     state epoch    set by the group coordinator: the state was reset, or deleted and created again
     leader epoch   raised by the read of a new leader of the topic partition
@@ -19,16 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from odradek.broker.shares.key import SharePartitionKey
-from odradek.broker.shares.partition.tables import RecordState
-from odradek.broker.shares.staging import (
-    ACCEPT,
-    Ending,
-    Overlay,
-    Resolution,
-    ResolvedRange,
-    StagedRange,
-)
-from odradek.broker.shares.state.merge import merge, merged
+from odradek.broker.shares.staging import Ending, ResolvedRange, StagedRange
+from odradek.broker.shares.state.entry import Entry
 from odradek.broker.shares.state.turn import (
     Deletion,
     Outcome,
@@ -36,7 +28,6 @@ from odradek.broker.shares.state.turn import (
     StateRecord,
     StateSummary,
     StoredState,
-    Update,
 )
 from odradek.broker.shares.state_batch import UNDECIDED_START_OFFSET, UNKNOWN_COUNT, StateBatch
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -52,77 +43,6 @@ class ShareCoordinatorConfig:
     updates_per_snapshot: int = 500  # share.coordinator.snapshot.update.records.per.snapshot
     cold_snapshot_interval_ms: int = 300_000  # share.coordinator.cold.partition.snapshot.interval.ms
     marker_memory_ms: int = 900_000  # transaction.max.timeout.ms: no registration waits longer for its staging
-
-
-class Entry:
-    """One share partition as it is stored.
-
-    snapshot_at   offset of the last snapshot's record: what lies below it says nothing more about this entry
-    update_count  since the last snapshot that was due for their number
-    overlay       what is staged
-    decided       what a marker took out of the overlay, until an update repeats it
-    """
-
-    __slots__ = (
-        "batches",
-        "created_ms",
-        "decided",
-        "delivery_complete_count",
-        "leader_epoch",
-        "overlay",
-        "snapshot_at",
-        "snapshot_epoch",
-        "start_offset",
-        "state_epoch",
-        "update_count",
-        "written_ms",
-    )
-
-    def __init__(self, record_offset: int) -> None:
-        self.snapshot_at = record_offset
-        self.snapshot_epoch = self.state_epoch = self.leader_epoch = 0
-        self.start_offset = UNDECIDED_START_OFFSET
-        self.delivery_complete_count = UNKNOWN_COUNT
-        self.batches: list[StateBatch] = []
-        self.created_ms = self.written_ms = 0
-        self.update_count = 0
-        self.overlay = Overlay()
-        self.decided: list[tuple[StagedRange, Resolution]] = []
-
-    def take_snapshot(self, snapshot: Snapshot, record_offset: int, updates_per_snapshot: int) -> None:
-        self.snapshot_at = record_offset
-        self.snapshot_epoch = snapshot.snapshot_epoch
-        self.state_epoch = snapshot.state_epoch
-        self.leader_epoch = snapshot.leader_epoch
-        self.start_offset = snapshot.start_offset
-        self.delivery_complete_count = snapshot.delivery_complete_count
-        self.created_ms = snapshot.created_ms
-        self.written_ms = snapshot.written_ms
-        self.batches = list(merged(snapshot.batches, snapshot.start_offset))
-        self.overlay = Overlay(snapshot.staged)
-        self.decided = []
-        if self.update_count >= updates_per_snapshot:  # as Kafka: another snapshot does not start the count anew
-            self.update_count = 0
-
-    def take_update(self, update: Update) -> None:
-        self.leader_epoch = update.leader_epoch
-        if update.start_offset != UNDECIDED_START_OFFSET:
-            self.start_offset = update.start_offset
-        self.delivery_complete_count = update.delivery_complete_count
-        merge(self.batches, update.batches, self.start_offset)
-        self.written_ms = max(self.written_ms, update.written_ms)
-        self.update_count += 1
-        if update.resolved:
-            self.overlay.resolve(update.resolved)
-            self.decided = [each for each in self.decided if not _is_repeated(each[0], update.resolved)]
-        if update.staged:
-            self.overlay.stage(update.staged)
-
-    def take_marker(self, ending: Ending) -> None:
-        for staged, resolution in self.overlay.ended_by(ending):
-            self.overlay.resolve([ResolvedRange.of(staged, resolution, UNKNOWN_COUNT)])
-            merge(self.batches, _batches_of([(staged, resolution)]), self.start_offset)
-            self.decided.append((staged, resolution))
 
 
 class StateCore:
@@ -142,7 +62,7 @@ class StateCore:
             return
         entry = self._entries.get(record.key)
         if entry is None:
-            entry = self._entries[record.key] = Entry(record_offset)
+            entry = self._entries[record.key] = Entry(record.key, record_offset)
         if isinstance(record, Snapshot):
             entry.take_snapshot(record, record_offset, self._config.updates_per_snapshot)
         else:
@@ -162,7 +82,9 @@ class StateCore:
     def on_loaded(self, now_ms: int) -> Outcome[None]:
         """Markers whose result a crash kept from being repeated."""
         records = [
-            self._repeated(key, entry, entry.decided, now_ms) for key, entry in self._entries.items() if entry.decided
+            entry.repeated(entry.decided, self._config.updates_per_snapshot, now_ms)
+            for entry in self._entries.values()
+            if entry.decided
         ]
         return Outcome(records=records, may_split=True)
 
@@ -207,9 +129,7 @@ class StateCore:
         answer = StoredState(entry.state_epoch, entry.start_offset, tuple(entry.batches), tuple(entry.overlay.ranges))
         if leader_epoch <= entry.leader_epoch:
             return Outcome(answer)
-        record = self._next_record(
-            key, entry, leader_epoch, entry.start_offset, entry.delivery_complete_count, (), now_ms
-        )
+        record = entry.next_record(self._config.updates_per_snapshot, now_ms, leader_epoch=leader_epoch)
         return Outcome(answer, (record,))
 
     def write(
@@ -242,8 +162,14 @@ class StateCore:
             start_offset = max(start_offset, entry.start_offset)
         if start_offset in (UNDECIDED_START_OFFSET, entry.start_offset):
             delivery_complete_count = max(delivery_complete_count, entry.delivery_complete_count)
-        record = self._next_record(
-            key, entry, entry.leader_epoch, start_offset, delivery_complete_count, batches, now_ms, staged, resolved
+        record = entry.next_record(
+            self._config.updates_per_snapshot,
+            now_ms,
+            start_offset=start_offset,
+            delivery_complete_count=delivery_complete_count,
+            batches=batches,
+            staged=staged,
+            resolved=resolved,
         )
         return Outcome(True, (record,), must_sync=must_sync)
 
@@ -253,9 +179,9 @@ class StateCore:
         Also what an earlier attempt could not write, and what only the transaction version tells (#s5-7).
         """
         records = [
-            self._repeated(key, entry, ended, now_ms)
-            for key, entry in self._entries_with_keys_of(ending.producer_id)
-            if (ended := [*_decided_for(entry, ending.producer_id), *entry.overlay.ended_by(ending)])
+            entry.repeated(ended, self._config.updates_per_snapshot, now_ms)
+            for entry in self._entries_of(ending.producer_id)
+            if (ended := [*entry.decided_for(ending.producer_id), *entry.overlay.ended_by(ending)])
         ]
         return Outcome(True, records, may_split=True)
 
@@ -311,13 +237,7 @@ class StateCore:
         if not self._entries or next_record_offset - self.needed_from(next_record_offset) <= len(self._entries):
             return Outcome(0)
         cold_since = now_ms - self._config.cold_snapshot_interval_ms
-        snapshots = [
-            self._snapshot(
-                key, entry, entry.leader_epoch, entry.start_offset, entry.delivery_complete_count, (), now_ms
-            )
-            for key, entry in self._entries.items()
-            if entry.written_ms <= cold_since
-        ]
+        snapshots = [entry.snapshot(now_ms) for entry in self._entries.values() if entry.written_ms <= cold_since]
         return Outcome(len(snapshots), snapshots, may_split=True)
 
     def needed_from(self, next_record_offset: int) -> int:
@@ -342,123 +262,15 @@ class StateCore:
         if not self._partition_exists(key.topic_id, key.partition):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    def _next_record(
-        self,
-        key: SharePartitionKey,
-        entry: Entry,
-        leader_epoch: int,
-        start_offset: int,
-        delivery_complete_count: int,
-        batches: Sequence[StateBatch],
-        now_ms: int,
-        staged: Sequence[StagedRange] = (),
-        resolved: Sequence[ResolvedRange] = (),
-    ) -> Snapshot | Update:
-        if entry.update_count >= self._config.updates_per_snapshot:
-            if start_offset == UNDECIDED_START_OFFSET:
-                start_offset = entry.start_offset
-            overlay = Overlay(entry.overlay.ranges)
-            overlay.resolve(resolved)
-            overlay.stage(staged)
-            snapshot = self._snapshot(key, entry, leader_epoch, start_offset, delivery_complete_count, batches, now_ms)
-            return snapshot._replace(staged=tuple(overlay.ranges))
-        added = merged(batches, start_offset)
-        return Update(
-            key,
-            entry.snapshot_epoch,
-            leader_epoch,
-            start_offset,
-            delivery_complete_count,
-            added,
-            now_ms,
-            tuple(staged),
-            tuple(resolved),
-        )
-
-    def _repeated(
-        self, key: SharePartitionKey, entry: Entry, ended: Sequence[tuple[StagedRange, Resolution]], now_ms: int
-    ) -> Snapshot | Update:
-        """The result of a marker as older readers understand it."""
-        batches = _batches_of(ended)
-        finished = sum(max(0, each.last_offset - max(each.first_offset, entry.start_offset) + 1) for each in batches)
-        return self._next_record(
-            key,
-            entry,
-            entry.leader_epoch,
-            entry.start_offset,
-            UNKNOWN_COUNT if entry.delivery_complete_count < 0 else entry.delivery_complete_count + finished,
-            batches,
-            now_ms,
-            resolved=[ResolvedRange.of(staged, resolution, now_ms) for staged, resolution in ended],
-        )
-
-    def _entries_with_keys_of(self, producer_id: int) -> list[tuple[SharePartitionKey, Entry]]:
+    def _entries_of(self, producer_id: int) -> list[Entry]:
         """Where this producer has something staged, or decided and not repeated. Forgets where it has not."""
         found = []
         for key in list(self._staged_by.get(producer_id, ())):
             entry = self._entries.get(key)
-            if entry is not None and (
-                any(each.producer_id == producer_id for each in entry.overlay.ranges)
-                or _decided_for(entry, producer_id)
-            ):
-                found.append((key, entry))
+            if entry is not None and entry.concerns(producer_id):
+                found.append(entry)
             else:
                 del self._staged_by[producer_id][key]
         if not found:
             self._staged_by.pop(producer_id, None)
         return found
-
-    def _entries_of(self, producer_id: int) -> list[Entry]:
-        return [entry for _, entry in self._entries_with_keys_of(producer_id)]
-
-    def _snapshot(
-        self,
-        key: SharePartitionKey,
-        entry: Entry,
-        leader_epoch: int,
-        start_offset: int,
-        delivery_complete_count: int,
-        batches: Sequence[StateBatch],
-        now_ms: int,
-    ) -> Snapshot:
-        everything = list(entry.batches)
-        merge(everything, batches, start_offset)
-        return Snapshot(
-            key,
-            entry.snapshot_epoch + 1,
-            entry.state_epoch,
-            leader_epoch,
-            start_offset,
-            delivery_complete_count,
-            created_ms=entry.created_ms,
-            written_ms=now_ms,
-            batches=everything,
-            staged=tuple(entry.overlay.ranges),
-        )
-
-
-def _batches_of(ended: Sequence[tuple[StagedRange, Resolution]]) -> list[StateBatch]:
-    """What the committed ones are now; of the others the stored batches say already that they are available."""
-    return [
-        StateBatch(
-            staged.first_offset,
-            staged.last_offset,
-            (RecordState.ACKNOWLEDGED if staged.ack_type == ACCEPT else RecordState.ARCHIVED).value,
-            staged.delivery_count,
-        )
-        for staged, resolution in ended
-        if resolution is Resolution.COMMITTED
-    ]
-
-
-def _decided_for(entry: Entry, producer_id: int) -> list[tuple[StagedRange, Resolution]]:
-    return [each for each in entry.decided if each[0].producer_id == producer_id]
-
-
-def _is_repeated(staged: StagedRange, resolved: Sequence[ResolvedRange]) -> bool:
-    return any(
-        each.first_offset <= staged.first_offset
-        and staged.last_offset <= each.last_offset
-        and (each.producer_id, each.producer_epoch) == (staged.producer_id, staged.producer_epoch)
-        for each in resolved
-    )

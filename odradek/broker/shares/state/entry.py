@@ -1,0 +1,201 @@
+"""One share partition as the share coordinator stores it, and the records that change it.
+
+Records are made from the state before them and applied to it by `take_…`, live as at a replay. An update holds just
+what is new; when there have been enough of them, the next record is a snapshot of everything.
+Source: docs/spec/share-groups.md#s4-1, #s4-2, #s5-12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.partition.tables import RecordState
+from odradek.broker.shares.staging import ACCEPT, Ending, Overlay, Resolution, ResolvedRange, StagedRange
+from odradek.broker.shares.state.merge import merge, merged
+from odradek.broker.shares.state.turn import Snapshot, Update
+from odradek.broker.shares.state_batch import UNDECIDED_START_OFFSET, UNKNOWN_COUNT, StateBatch
+
+
+class Entry:
+    """
+    snapshot_at   offset of the last snapshot's record: what lies below it says nothing more about this entry
+    update_count  since the last snapshot that was due for their number
+    overlay       what is staged
+    decided       what a marker took out of the overlay, until an update repeats it
+    """
+
+    __slots__ = (
+        "batches",
+        "created_ms",
+        "decided",
+        "delivery_complete_count",
+        "key",
+        "leader_epoch",
+        "overlay",
+        "snapshot_at",
+        "snapshot_epoch",
+        "start_offset",
+        "state_epoch",
+        "update_count",
+        "written_ms",
+    )
+
+    def __init__(self, key: SharePartitionKey, record_offset: int) -> None:
+        self.key = key
+        self.snapshot_at = record_offset
+        self.snapshot_epoch = self.state_epoch = self.leader_epoch = 0
+        self.start_offset = UNDECIDED_START_OFFSET
+        self.delivery_complete_count = UNKNOWN_COUNT
+        self.batches: list[StateBatch] = []
+        self.created_ms = self.written_ms = 0
+        self.update_count = 0
+        self.overlay = Overlay()
+        self.decided: list[tuple[StagedRange, Resolution]] = []
+
+    # Replaying.
+
+    def take_snapshot(self, snapshot: Snapshot, record_offset: int, updates_per_snapshot: int) -> None:
+        self.snapshot_at = record_offset
+        self.snapshot_epoch = snapshot.snapshot_epoch
+        self.state_epoch = snapshot.state_epoch
+        self.leader_epoch = snapshot.leader_epoch
+        self.start_offset = snapshot.start_offset
+        self.delivery_complete_count = snapshot.delivery_complete_count
+        self.created_ms = snapshot.created_ms
+        self.written_ms = snapshot.written_ms
+        self.batches = list(merged(snapshot.batches, snapshot.start_offset))
+        self.overlay = Overlay(snapshot.staged)
+        self.decided = []
+        if self.update_count >= updates_per_snapshot:  # as Kafka: another snapshot does not start the count anew
+            self.update_count = 0
+
+    def take_update(self, update: Update) -> None:
+        self.leader_epoch = update.leader_epoch
+        if update.start_offset != UNDECIDED_START_OFFSET:
+            self.start_offset = update.start_offset
+        self.delivery_complete_count = update.delivery_complete_count
+        merge(self.batches, update.batches, self.start_offset)
+        self.written_ms = max(self.written_ms, update.written_ms)
+        self.update_count += 1
+        if update.resolved:
+            self.overlay.resolve(update.resolved)
+            self.decided = [each for each in self.decided if not _is_repeated(each[0], update.resolved)]
+        if update.staged:
+            self.overlay.stage(update.staged)
+
+    def take_marker(self, ending: Ending) -> None:
+        for staged, resolution in self.overlay.ended_by(ending):
+            self.overlay.resolve([ResolvedRange.of(staged, resolution, UNKNOWN_COUNT)])
+            merge(self.batches, _batches_of([(staged, resolution)]), self.start_offset)
+            self.decided.append((staged, resolution))
+
+    # Looking.
+
+    def decided_for(self, producer_id: int) -> list[tuple[StagedRange, Resolution]]:
+        return [each for each in self.decided if each[0].producer_id == producer_id]
+
+    def concerns(self, producer_id: int) -> bool:
+        """Whether this producer has something staged here, or decided and not repeated."""
+        return any(each.producer_id == producer_id for each in self.overlay.ranges) or bool(
+            self.decided_for(producer_id)
+        )
+
+    # The next record.
+
+    def next_record(
+        self,
+        updates_per_snapshot: int,
+        now_ms: int,
+        *,
+        leader_epoch: int | None = None,
+        start_offset: int | None = None,
+        delivery_complete_count: int | None = None,
+        batches: Sequence[StateBatch] = (),
+        staged: Sequence[StagedRange] = (),
+        resolved: Sequence[ResolvedRange] = (),
+    ) -> Snapshot | Update:
+        """None: as it is stored. A start offset of -1 is not written."""
+        leader_epoch = self.leader_epoch if leader_epoch is None else leader_epoch
+        start_offset = self.start_offset if start_offset is None else start_offset
+        count = self.delivery_complete_count if delivery_complete_count is None else delivery_complete_count
+        if self.update_count < updates_per_snapshot:
+            added = merged(batches, start_offset)
+            return Update(
+                self.key,
+                self.snapshot_epoch,
+                leader_epoch,
+                start_offset,
+                count,
+                added,
+                now_ms,
+                tuple(staged),
+                tuple(resolved),
+            )
+        if start_offset == UNDECIDED_START_OFFSET:
+            start_offset = self.start_offset
+        everything = list(self.batches)
+        merge(everything, batches, start_offset)
+        overlay = Overlay(self.overlay.ranges)
+        overlay.resolve(resolved)
+        overlay.stage(staged)
+        return self.snapshot(now_ms)._replace(
+            leader_epoch=leader_epoch,
+            start_offset=start_offset,
+            delivery_complete_count=count,
+            batches=everything,
+            staged=tuple(overlay.ranges),
+        )
+
+    def snapshot(self, now_ms: int) -> Snapshot:
+        """Everything as it is."""
+        return Snapshot(
+            self.key,
+            self.snapshot_epoch + 1,
+            self.state_epoch,
+            self.leader_epoch,
+            self.start_offset,
+            self.delivery_complete_count,
+            created_ms=self.created_ms,
+            written_ms=now_ms,
+            batches=list(self.batches),
+            staged=tuple(self.overlay.ranges),
+        )
+
+    def repeated(
+        self, ended: Sequence[tuple[StagedRange, Resolution]], updates_per_snapshot: int, now_ms: int
+    ) -> Snapshot | Update:
+        """The result of a marker as older readers understand it."""
+        batches = _batches_of(ended)
+        finished = sum(max(0, each.last_offset - max(each.first_offset, self.start_offset) + 1) for each in batches)
+        count = self.delivery_complete_count
+        return self.next_record(
+            updates_per_snapshot,
+            now_ms,
+            delivery_complete_count=UNKNOWN_COUNT if count < 0 else count + finished,
+            batches=batches,
+            resolved=[ResolvedRange.of(staged, resolution, now_ms) for staged, resolution in ended],
+        )
+
+
+def _batches_of(ended: Sequence[tuple[StagedRange, Resolution]]) -> list[StateBatch]:
+    """What the committed ones are now; of the others the stored batches say already that they are available."""
+    return [
+        StateBatch(
+            staged.first_offset,
+            staged.last_offset,
+            (RecordState.ACKNOWLEDGED if staged.ack_type == ACCEPT else RecordState.ARCHIVED).value,
+            staged.delivery_count,
+        )
+        for staged, resolution in ended
+        if resolution is Resolution.COMMITTED
+    ]
+
+
+def _is_repeated(staged: StagedRange, resolved: Sequence[ResolvedRange]) -> bool:
+    return any(
+        each.first_offset <= staged.first_offset
+        and staged.last_offset <= each.last_offset
+        and (each.producer_id, each.producer_epoch) == (staged.producer_id, staged.producer_epoch)
+        for each in resolved
+    )
