@@ -108,6 +108,8 @@ def _say_ready(serving: ServingBroker, ready_file: Path | None, start_ms: int) -
         unfinished.replace(ready_file)
     told = [f"{one.host}:{one.port}" for one in broker.advertised]
     elsewhere = "" if told[0] == f"{first.host}:{first.port}" else f", which it calls {', '.join(told)}"
+    if broker.config.is_advertised_by_arrival:
+        elsewhere = ", and answers each with the address that it came in by"
     print(
         f"Odradek accepts Kafka clients on {first.host}:{first.port}{elsewhere}"
         f" (data in {broker.config.data_directory.absolute()}, {start_ms} ms after start)",

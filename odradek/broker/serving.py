@@ -14,6 +14,7 @@ from odradek.broker.broker import Broker
 from odradek.broker.control.listener import ControlListener, listen
 from odradek.broker.control.measures import Traffic
 from odradek.broker.handlers.by_api_key import fast_path_of, handler_of
+from odradek.broker.network.addresses import client_addresses
 from odradek.broker.network.listening import bind_listener, connection_limits
 from odradek.broker.network.server import Server
 
@@ -35,8 +36,16 @@ class ServingBroker:
         sockets = {listener.name: bind_listener(listener, config) for listener in config.serving}
         broker.open({name: bound.getsockname()[1] for name, bound in sockets.items()})
         dispatcher = Dispatcher(broker, broker.clock, handler_of, fast_path_of=fast_path_of)
+        addresses = client_addresses(config)
         for name, bound in sockets.items():
-            server = Server(dispatcher, connection_limits(config), broker.timers, broker.loop, listener_name=name)
+            server = Server(
+                dispatcher,
+                connection_limits(config),
+                broker.timers,
+                broker.loop,
+                listener_name=name,
+                addresses=addresses,
+            )
             self._servers.append(server)
             await server.listen(bound)
         self.control = listen(broker, Traffic(dispatcher, self._servers))

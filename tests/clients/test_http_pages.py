@@ -16,10 +16,11 @@ from tests.support.broker_process import IS_KAFKA, BrokerProcess
 pytestmark = pytest.mark.skipif(IS_KAFKA, reason="Kafka has no such pages")
 
 
-def get(broker: BrokerProcess, path: str) -> tuple[int, str]:
-    connection = HTTPConnection("127.0.0.1", broker.ready["http_port"], timeout=30)
+def get(broker: BrokerProcess, path: str, *, at: str = "127.0.0.1", host: str | None = None) -> tuple[int, str]:
+    """host: what the client calls the broker, in the header of that name"""
+    connection = HTTPConnection(at, broker.ready["http_port"], timeout=30)
     try:
-        connection.request("GET", path)
+        connection.request("GET", path, headers={} if host is None else {"Host": host})
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
     finally:
@@ -115,3 +116,23 @@ def test_a_port_that_is_asked_for_is_used_and_minus_one_is_none(tmp_path: Path) 
     with BrokerProcess(tmp_path / "two", {"odradek.http.port": -1}) as broker:
         assert isinstance(broker, BrokerProcess)
         assert broker.ready["http_port"] is None
+
+
+def test_other_machines_reach_the_pages_where_the_host_is_set(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "one", {"odradek.http.host": "127.0.0.2"}) as broker:
+        assert isinstance(broker, BrokerProcess)
+        assert get(broker, "/readyz", at="127.0.0.2")[0] == 200
+        with pytest.raises(ConnectionRefusedError):
+            get(broker, "/readyz")
+    with BrokerProcess(tmp_path / "two", {"odradek.http.host": ""}) as broker:
+        assert isinstance(broker, BrokerProcess)
+        for address in ("127.0.0.1", "127.0.0.2"):
+            assert get(broker, "/readyz", at=address)[0] == 200
+
+
+@pytest.mark.parametrize("page", ["/metrics", "/readyz", "/healthz"])
+def test_what_monitoring_reads_is_answered_under_any_name_of_the_broker(tmp_path: Path, page: str) -> None:
+    """Prometheus in another container calls it `broker:9644`, whatever the pages for people make of foreign names."""
+    with BrokerProcess(tmp_path / "data") as broker:
+        assert isinstance(broker, BrokerProcess)
+        assert get(broker, page, host="broker:9644")[0] == 200

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from odradek.broker.api.authorization import Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
@@ -26,6 +26,16 @@ class AllowAll:
         return None
 
 
+Address: TypeAlias = tuple[str, int]  # host and port
+
+
+class Addresses(Protocol):
+    """What clients are told of the address of a broker."""
+
+    def told(self, registered: Address, connection: ConnectionInfo) -> Address:
+        """registered: the broker's address for the listener of this connection."""
+
+
 @dataclass(slots=True)
 class ConnectionInfo:
     """What is known of a peer for as long as it stays connected."""
@@ -38,12 +48,23 @@ class ConnectionInfo:
     # Told by ApiVersions v3+; Kafka's word for a client that never said.
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
+    arrived_at: Address = ("", 0)  # this end of the connection
+    addresses: Addresses | None = field(default=None, repr=False, compare=False)
+    told: Address | None = None  # the address of this broker that this client was given, once it has asked
     _on_close: list[Callable[[], None]] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def address(self) -> tuple[str, int]:
         """No two connections of this process have the same."""
         return self.listener, self.connection_id
+
+    def endpoint(self, endpoints: Mapping[str, Address]) -> Address | None:
+        """Where this client finds the broker that is registered with `endpoints`, which are by listener. None: nowhere,
+        because that broker does not have the listener."""
+        registered = endpoints.get(self.listener)
+        if registered is None or self.addresses is None:
+            return registered
+        return self.addresses.told(registered, self)
 
     def when_closed(self, action: Callable[[], None]) -> None:
         """`action` runs once, after the requests that were in flight have been given up."""

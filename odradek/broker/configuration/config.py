@@ -9,7 +9,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odradek.broker.configuration.listeners import Listener, advertise, parse_listeners, parse_protocol_map
+from odradek.broker.configuration.listeners import (
+    Listener,
+    Published,
+    advertise,
+    parse_listeners,
+    parse_protocol_map,
+    parse_published,
+)
 from odradek.broker.configuration.properties import parse_properties, settings_of_environment
 from odradek.broker.configuration.settings import InvalidSetting, Update
 from odradek.broker.configuration.settings_table import BROKER_SETTINGS
@@ -136,7 +143,10 @@ class BrokerConfig:
     min_insync_replicas: int
     node_id: int
     num_partitions: int
+    odradek_advertise: str
+    odradek_advertise_published: tuple[str, ...] | None
     odradek_cluster_id: str | None
+    odradek_http_host: str
     odradek_http_port: int
     odradek_port: int | None
     odradek_tail_cache_bytes: int
@@ -200,6 +210,7 @@ class BrokerConfig:
                     name, text, f"{error} (allowed: {BROKER_SETTINGS[name].describe_allowed()})"
                 ) from None
         self._set_attributes()
+        self.published: Mapping[str, Published] | None = None  # by listener; None where nothing is said
         self.serving, self._advertised = self._read_listeners()
         self._refuse_contradictions()
 
@@ -218,6 +229,10 @@ class BrokerConfig:
     def advertised(self, bound_ports: Mapping[str, int], host_name: Callable[[], str]) -> tuple[Listener, ...]:
         """What clients are told, once listener `name` is bound to `bound_ports[name]` (listeners.py)."""
         return advertise(self.serving, self._advertised, bound_ports, host_name)
+
+    @property
+    def is_advertised_by_arrival(self) -> bool:
+        return self.odradek_advertise == "arrival" and self._advertised is None
 
     @property
     def log_roll_millis(self) -> int:
@@ -292,6 +307,9 @@ class BrokerConfig:
             if self.advertised_listeners is not None:
                 name, entries = "advertised.listeners", self.advertised_listeners
                 advertised = self._without_controllers(parse_listeners(name, entries, protocols))
+            if self.odradek_advertise_published:
+                name, entries = "odradek.advertise.published", self.odradek_advertise_published
+                self.published = parse_published(entries, serving)
         except InvalidSetting as error:
             raise ConfigError(name, ",".join(entries), str(error)) from None
         if not serving:

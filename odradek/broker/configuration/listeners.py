@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from odradek.broker.configuration.settings import InvalidSetting
 
 WILDCARD_HOSTS = frozenset({"", "0.0.0.0", "::"})
+LOCAL_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost", "::1"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +18,18 @@ class Listener:
     host: str
     port: int
     security_protocol: str = "PLAINTEXT"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address, or one of the usual names, is that of the machine that uses it."""
+    return host.startswith("127.") or host.lower() in LOCAL_NAMES
+
+
+class Published(NamedTuple):
+    """Where a listener is found from outside the container. None: at the port that it has inside."""
+
+    host: str
+    port: int | None
 
 
 def parse_listeners(name: str, entries: Iterable[str], protocols: Mapping[str, str]) -> tuple[Listener, ...]:
@@ -66,3 +80,36 @@ def advertise(
         port = listener.port or bound_ports[listener.name]
         shown.append(replace(listener, host=host, port=port))
     return tuple(shown)
+
+
+def parse_published(entries: Iterable[str], serving: Iterable[Listener]) -> dict[str, Published]:
+    """`odradek.advertise.published`: host and port by listener; None is the port of the listener itself.
+
+    An entry is `[NAME://]host[:port]`; without a name it is for every listener that no other entry names. Raises
+    InvalidSetting.
+    """
+    names = [listener.name for listener in serving]
+    published: dict[str, Published] = {}
+    for_others: Published | None = None
+    for entry in entries:
+        name, separator, address = entry.rpartition("://")
+        name = name.upper()
+        host, colon, port = address.rpartition(":") if not address.endswith("]") else (address, "", "")
+        if not colon:
+            host, port = address, ""
+        if not host or (colon and not (port.isdecimal() and 0 < int(port) <= 65535)) or (separator and not name):
+            raise InvalidSetting(f"{entry!r} is not of the form [NAME://]host[:port]")
+        place = Published(host.removeprefix("[").removesuffix("]"), int(port) if colon else None)
+        if separator and name not in names:
+            raise InvalidSetting(f"{name} is none of the listeners {', '.join(names)}")
+        if (name in published) if separator else for_others is not None:
+            raise InvalidSetting(f"{entry!r}: there is another entry for the same listener")
+        if not separator and colon and len(names) > 1:
+            raise InvalidSetting(f"{entry!r}: say which of the listeners {', '.join(names)} has this port")
+        if separator:
+            published[name] = place
+        else:
+            for_others = place
+    if for_others is not None:
+        published = dict.fromkeys(names, for_others) | published
+    return published

@@ -110,7 +110,12 @@ BROKER: Mapping[str, str] = {
     "node.id": "The broker's number in the cluster; a data directory belongs to one.",
     "num.partitions": "How many partitions a topic gets whose creator does not say.",
     "odradek.cluster.id": "The cluster id of a new data directory; otherwise a random one.",
-    "odradek.http.port": "The port on 127.0.0.1 for metrics and health; 0 takes a free one, -1 is none.",
+    "odradek.advertise": "What clients are told to connect to, unless advertised.listeners says it: listeners, as"
+    " configured; arrival, each client the address that its own connection came in by.",
+    "odradek.advertise.published": "What odradek.advertise=arrival tells clients that come through a published port of"
+    " the container: [NAME://]host[:port], by default the port of the listener.",
+    "odradek.http.host": "The address on which metrics and health are served; an empty one is every interface.",
+    "odradek.http.port": "The port for metrics and health; 0 takes a free one, -1 is none.",
     "odradek.port": "The port to listen on, in place of that in listeners.",
     "odradek.tail.cache.bytes": "Memory for the newest batches, so that readers at the end need no disk.",
     "odradek.transactional.id.expiration.rules": "Comma-separated prefix=milliseconds: how long a transactional id that"

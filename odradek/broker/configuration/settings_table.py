@@ -402,7 +402,10 @@ KAFKA_SETTINGS: tuple[Setting, ...] = (
 
 # Settings that only this broker has. They are read and reported like Kafka's.
 OWN_SETTINGS: tuple[Setting, ...] = (
-    Setting("odradek.http.port", INT, "9644", Range(-1, 65535)),  # metrics and health, on loopback; -1: not at all
+    Setting("odradek.advertise", STRING, "listeners", OneOf(("listeners", "arrival"))),  # unless advertised.listeners
+    Setting("odradek.advertise.published", LIST, None),  # [NAME://]host[:port], …; see configuration/advertising.py
+    Setting("odradek.http.host", STRING, "127.0.0.1"),  # empty: every interface
+    Setting("odradek.http.port", INT, "9644", Range(-1, 65535)),  # metrics and health; -1: not at all
     Setting("odradek.port", INT, None, Range(0, 65535)),  # in place of the port in `listeners`; what --port sets
     Setting("odradek.cluster.id", STRING, None),  # for a new data directory; what the image's CLUSTER_ID sets
     Setting("odradek.tail.cache.bytes", LONG, "33554432", Range(0)),  # newest batches kept in memory, all partitions

@@ -12,6 +12,8 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
 
+from odradek.broker.network.server import bind
+
 if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.configuration.config import BrokerConfig
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.control")
 
-LOOPBACK = "127.0.0.1"
 BACKLOG = 16
 CLOSED = -1  # as the file descriptor of a socket
 ANY_FREE_PORT, NO_HTTP = 0, -1
@@ -37,21 +38,17 @@ def port_of(config: BrokerConfig) -> int:
     return config.odradek_http_port
 
 
-def bind_loopback(port: int) -> socket.socket | None:
+def bind_pages(host: str, port: int) -> socket.socket | None:
     """A socket that listens; None if that cannot be, which is said and no more: clients do not need it."""
-    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((LOOPBACK, port))
+        bound = bind(host, port)
         bound.listen(BACKLOG)
-        bound.setblocking(False)
     except OSError as error:
-        bound.close()
         if error.errno == errno.EADDRINUSE:
             why = "is taken, maybe by another broker: choose one with `odradek.http.port`; 0 takes any that is free"
         else:
             why = f"cannot be used: {error.strerror}"
-        log.warning("no metrics and health pages: port %d on %s %s", port, LOOPBACK, why)
+        log.warning("no metrics and health pages: port %d on %s %s", port, host or "every interface", why)
         return None
     return bound
 
@@ -104,5 +101,5 @@ def import_pages() -> Serve:
 def listen(broker: Broker, traffic: Traffic) -> ControlListener | None:
     """Where nothing is to be served, or cannot be, None."""
     port = port_of(broker.config)
-    bound = None if port == NO_HTTP else bind_loopback(port)
+    bound = None if port == NO_HTTP else bind_pages(broker.config.odradek_http_host, port)
     return None if bound is None else ControlListener(broker, traffic, bound)

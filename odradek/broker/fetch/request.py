@@ -34,7 +34,7 @@ from odradek.protocol.messages.fetch_response import (
 from odradek.storage.disk import WouldBlock
 
 if TYPE_CHECKING:
-    from odradek.broker.api.context import RequestContext
+    from odradek.broker.api.context import ConnectionInfo, RequestContext
     from odradek.broker.fetch.sessions import FetchSessions
     from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.partitions.partition import Partition
@@ -269,16 +269,18 @@ class PendingFetch:
             error_code=finished.error_code.value,
             session_id=finished.session_id,
             responses=responses,
-            node_endpoints=node_endpoints(self._broker.metadata.image, leaders, self._context.listener),
+            node_endpoints=node_endpoints(self._broker.metadata.image, leaders, self._context.connection),
         )
 
 
-def node_endpoints(image: MetadataImage, node_ids: set[int], listener: str) -> list[NodeEndpoint]:
+def node_endpoints(image: MetadataImage, node_ids: set[int], connection: ConnectionInfo) -> list[NodeEndpoint]:
     endpoints = []
     for node_id in node_ids & image.brokers.keys():
         registration = image.brokers[node_id]
-        host, port = registration.endpoints[listener]
-        endpoints.append(NodeEndpoint(node_id=node_id, host=host, port=port, rack=registration.rack))
+        endpoint = connection.endpoint(registration.endpoints)
+        if endpoint is not None:
+            host, port = endpoint
+            endpoints.append(NodeEndpoint(node_id=node_id, host=host, port=port, rack=registration.rack))
     return endpoints
 
 

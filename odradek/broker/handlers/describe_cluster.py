@@ -36,13 +36,14 @@ def describe_cluster(
     brokers = [
         DescribeClusterBroker(
             broker_id=image.broker_id,
-            host=image.endpoints[context.listener][0],
-            port=image.endpoints[context.listener][1],
+            host=endpoint[0],
+            port=endpoint[1],
             rack=image.rack,
             is_fenced=image.is_fenced,
         )
         for image in broker.metadata.image.brokers.values()
-        if context.listener in image.endpoints and (request.include_fenced_brokers or not image.is_fenced)
+        if (request.include_fenced_brokers or not image.is_fenced)
+        and (endpoint := context.connection.endpoint(image.endpoints)) is not None
     ]
     return DescribeClusterResponse(
         error_message=None,

@@ -106,11 +106,12 @@ def find(key: str, key_type: KeyType, context: RequestContext, broker: Broker) -
                 check_share_partition(key)
                 leader = leader_of(SHARE_GROUP_STATE, broker.share_coordinator.partition_for(key), broker)
         registration = broker.metadata.image.brokers.get(leader)
-        if registration is None or context.listener not in registration.endpoints:
+        endpoint = None if registration is None else context.connection.endpoint(registration.endpoints)
+        if endpoint is None:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     except KafkaError as error:
         return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code.value)
-    host, port = registration.endpoints[context.listener]
+    host, port = endpoint
     return Coordinator(key=key, node_id=leader, host=host, port=port)
 
 

@@ -42,7 +42,7 @@ def metadata(request: MetadataRequest, context: RequestContext, broker: Broker) 
     image = broker.metadata.image
     response = MetadataResponse(cluster_id=broker.cluster_id, controller_id=broker.config.node_id)
     for registration in image.brokers.values():
-        endpoint = registration.endpoints.get(context.listener)
+        endpoint = context.connection.endpoint(registration.endpoints)
         if endpoint is not None and not registration.is_fenced:
             host, port = endpoint
             response.brokers.append(

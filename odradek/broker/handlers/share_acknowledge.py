@@ -75,7 +75,7 @@ def share_acknowledge(
         return ShareAcknowledgeResponse(
             acquisition_lock_timeout_ms=lock_timeout_of(broker, key.group_id) if context.api_version >= 2 else 0,
             responses=list(topics.values()),
-            node_endpoints=share_acknowledge_node_endpoints(broker, leaders, context.listener),
+            node_endpoints=share_acknowledge_node_endpoints(broker, leaders, context.connection),
         )
 
     return gather(list(results.values()), failed, response)

@@ -122,5 +122,5 @@ def response_of(results: Results, context: RequestContext, broker: Broker) -> Tx
         topic.partitions.append(data)
     return TxnShareAcknowledgeResponse(
         responses=list(topics.values()),
-        node_endpoints=txn_share_acknowledge_node_endpoints(broker, leaders, context.listener),
+        node_endpoints=txn_share_acknowledge_node_endpoints(broker, leaders, context.connection),
     )

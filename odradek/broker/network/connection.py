@@ -14,7 +14,7 @@ from collections import deque
 from struct import Struct as Packing
 from typing import Any, NamedTuple, Protocol, cast
 
-from odradek.broker.api.context import ConnectionInfo
+from odradek.broker.api.context import Addresses, ConnectionInfo
 from odradek.broker.network.limits import Admission, ConnectionLimits, RequestMemory
 from odradek.broker.runtime.delayed import CloseConnection, Parked
 from odradek.protocol.errors import MalformedMessage
@@ -60,6 +60,10 @@ class ConnectionHost(Protocol):
     def loop(self) -> asyncio.AbstractEventLoop: ...
     @property
     def listener_name(self) -> str: ...
+    @property
+    def addresses(self) -> Addresses | None:
+        """None: clients are told what is registered."""
+
     @property
     def receive_buffer(self) -> memoryview:
         """Shared by all connections."""
@@ -130,7 +134,13 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         peer: Any = transport.get_extra_info("peername")
         host, port = (peer[0].removeprefix(IPV4_IN_IPV6), peer[1]) if peer else ("unknown", 0)
-        self.info = ConnectionInfo(self._server.next_connection_id(), host, port, self._server.listener_name)
+        server = self._server
+        self.info = ConnectionInfo(server.next_connection_id(), host, port, server.listener_name)
+        if server.addresses is not None:
+            here: Any = transport.get_extra_info("sockname")
+            if here:  # otherwise the peer has gone already
+                self.info.arrived_at = (here[0].removeprefix(IPV4_IN_IPV6), here[1])
+                self.info.addresses = server.addresses
         self._admission = self._server.admit(self)
         if self._admission is Admission.REFUSED:
             self._closing = True

@@ -8,6 +8,7 @@ import socket
 from collections import deque
 from typing import Any
 
+from odradek.broker.api.context import Addresses
 from odradek.broker.network.connection import Connection, Requests
 from odradek.broker.network.limits import Admission, ConnectionLimits, ConnectionQuota, RequestMemory
 from odradek.broker.runtime.clock import TimerHandle, Timers
@@ -59,11 +60,13 @@ class Server:
         loop: asyncio.AbstractEventLoop,
         *,
         listener_name: str = "PLAINTEXT",
+        addresses: Addresses | None = None,
     ) -> None:
         self.requests = requests
         self.limits = limits
         self.loop = loop
         self.listener_name = listener_name
+        self.addresses = addresses
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         queued_bytes = limits.queued_max_request_bytes
         self.memory = RequestMemory(queued_bytes) if queued_bytes is not None else None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from odradek.protocol.messages import share_acknowledge_response, share_fetch_response, txn_share_acknowledge_response
 
 if TYPE_CHECKING:
+    from odradek.broker.api.context import ConnectionInfo
     from odradek.broker.sharing.broker_view import ShareBroker
 
 
@@ -17,37 +18,37 @@ def lock_timeout_of(broker: ShareBroker, group_id: str) -> int:
 
 
 def share_fetch_node_endpoints(
-    broker: ShareBroker, leaders: Iterable[int], listener: str
+    broker: ShareBroker, leaders: Iterable[int], connection: ConnectionInfo
 ) -> list[share_fetch_response.NodeEndpoint]:
     return [
         share_fetch_response.NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
-        for node_id, host, port, rack in _endpoints(broker, leaders, listener)
+        for node_id, host, port, rack in _endpoints(broker, leaders, connection)
     ]
 
 
 def share_acknowledge_node_endpoints(
-    broker: ShareBroker, leaders: Iterable[int], listener: str
+    broker: ShareBroker, leaders: Iterable[int], connection: ConnectionInfo
 ) -> list[share_acknowledge_response.NodeEndpoint]:
     return [
         share_acknowledge_response.NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
-        for node_id, host, port, rack in _endpoints(broker, leaders, listener)
+        for node_id, host, port, rack in _endpoints(broker, leaders, connection)
     ]
 
 
 def txn_share_acknowledge_node_endpoints(
-    broker: ShareBroker, leaders: Iterable[int], listener: str
+    broker: ShareBroker, leaders: Iterable[int], connection: ConnectionInfo
 ) -> list[txn_share_acknowledge_response.NodeEndpoint]:
     return [
         txn_share_acknowledge_response.NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
-        for node_id, host, port, rack in _endpoints(broker, leaders, listener)
+        for node_id, host, port, rack in _endpoints(broker, leaders, connection)
     ]
 
 
 def _endpoints(
-    broker: ShareBroker, leaders: Iterable[int], listener: str
+    broker: ShareBroker, leaders: Iterable[int], connection: ConnectionInfo
 ) -> Iterator[tuple[int, str, int, str | None]]:
     for node_id in leaders:
         registration = broker.metadata.image.brokers.get(node_id)
-        if registration is not None and listener in registration.endpoints:
-            host, port = registration.endpoints[listener]
-            yield node_id, host, port, registration.rack
+        endpoint = None if registration is None else connection.endpoint(registration.endpoints)
+        if registration is not None and endpoint is not None:
+            yield node_id, *endpoint, registration.rack

@@ -315,7 +315,7 @@ class PendingShareFetch:
         return ShareFetchResponse(
             acquisition_lock_timeout_ms=lock_timeout_of(self._broker, self._session.key.group_id),
             responses=list(responses.values()),
-            node_endpoints=share_fetch_node_endpoints(self._broker, self._leaders, self._context.listener),
+            node_endpoints=share_fetch_node_endpoints(self._broker, self._leaders, self._context.connection),
         )
 
     def _end_waiting(self) -> None:

@@ -1,0 +1,87 @@
+"""Tells clients where this broker is, and warns about those that the answer leads to their own machine."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.broker.configuration.listeners import is_loopback
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import Address, ConnectionInfo
+    from odradek.broker.configuration.advertising import Networks
+    from odradek.broker.configuration.config import BrokerConfig
+    from odradek.broker.configuration.listeners import Published
+
+log = logging.getLogger("odradek.connection")
+
+ROUTES = Path("/proc/net/route")
+MOST_WARNINGS = 20  # client hosts that are warned about; one wrong setting can mislead hundreds
+
+
+class ClientAddresses:
+    """Decides once for each connection. Loop thread only."""
+
+    def __init__(
+        self,
+        published: Mapping[str, Published] | None,
+        *,
+        is_by_arrival: bool,
+        networks: Callable[[], Networks],
+    ) -> None:
+        """published: odradek.advertise.published, by listener; None where it is not set"""
+        self._published = published
+        self._is_by_arrival = is_by_arrival
+        self._networks = networks
+        self._warned: set[str] = set()
+
+    def told(self, registered: Address, connection: ConnectionInfo) -> Address:
+        if connection.told is None:
+            connection.told = self._decide(registered, connection)
+        return connection.told
+
+    def _decide(self, registered: Address, connection: ConnectionInfo) -> Address:
+        if not self._is_by_arrival and (not is_loopback(registered[0]) or is_loopback(connection.client_host)):
+            return registered
+        from odradek.broker.configuration.advertising import Arrival, by_arrival, leads_astray
+
+        arrival = Arrival(connection.listener, connection.arrived_at, connection.client_host)
+        networks = self._networks()
+        told = by_arrival(arrival, self._published or {}, networks) if self._is_by_arrival else registered
+        if leads_astray(told, arrival, networks, is_published=self._published is not None):
+            self._warn(told, connection)
+        return told
+
+    def _warn(self, told: Address, connection: ConnectionInfo) -> None:
+        client = connection.client_host
+        if client in self._warned or len(self._warned) == MOST_WARNINGS:
+            return
+        self._warned.add(client)
+        setting = "odradek.advertise.published" if self._is_by_arrival else "advertised.listeners"
+        log.warning(
+            "client %s (%s) is told to connect to %s:%d, which is itself and not this broker: set %s to an address"
+            " that it can reach%s",
+            client,
+            connection.client_software_name,
+            *told,
+            setting,
+            "" if self._is_by_arrival else ", or remove it and set odradek.advertise=arrival",
+        )
+
+
+def networks_of_this_host() -> Networks:
+    """Read anew each time: a container can be connected to a network while it runs."""
+    from odradek.broker.configuration.advertising import Networks
+
+    try:
+        return Networks.of_routes(ROUTES.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return Networks()  # no Linux
+
+
+def client_addresses(config: BrokerConfig) -> ClientAddresses:
+    return ClientAddresses(
+        config.published, is_by_arrival=config.is_advertised_by_arrival, networks=networks_of_this_host
+    )

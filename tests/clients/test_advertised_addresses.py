@@ -1,0 +1,94 @@
+"""Where clients are told to connect: one broker, reached by several of this machine's addresses."""
+
+import socket
+
+import pytest
+
+from odradek.broker.api.context import ConnectionInfo
+from odradek.broker.fetch.request import node_endpoints
+from odradek.broker.metadata.image import MetadataImage
+from odradek.broker.sharing.responses import share_fetch_node_endpoints
+from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest
+from odradek.protocol.messages.describe_cluster_response import DescribeClusterResponse
+from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.find_coordinator_response import FindCoordinatorResponse
+from odradek.protocol.messages.metadata_request import MetadataRequest
+from odradek.protocol.messages.metadata_response import MetadataResponse
+from odradek.protocol.messages.register_broker_record import BrokerEndpoint, RegisterBrokerRecord
+from tests.clients.conftest import StartBroker
+from tests.support.broker_process import IS_KAFKA
+from tests.support.wire import Wire
+
+pytestmark = pytest.mark.skipif(IS_KAFKA, reason="odradek.advertise is a setting of Odradek")
+
+EVERYWHERE = {"listeners": "PLAINTEXT://0.0.0.0:0"}
+ARRIVAL = {**EVERYWHERE, "odradek.advertise": "arrival"}
+
+
+def told(host: str, port: int) -> set[tuple[str, int]]:
+    """All addresses of the broker in the answers to a client that connects to `host`."""
+    with Wire(f"{host}:{port}") as wire:
+        brokers = wire.ask(MetadataRequest(topics=[]), 12, MetadataResponse).brokers
+        described = wire.ask(DescribeClusterRequest(), 1, DescribeClusterResponse).brokers
+        found = wire.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4, FindCoordinatorResponse)
+    return (
+        {(broker.host, broker.port) for broker in brokers}
+        | {(broker.host, broker.port) for broker in described}
+        | {(coordinator.host, coordinator.port) for coordinator in found.coordinators}
+    )
+
+
+def address_of_this_host() -> str:
+    """The one that connections to elsewhere leave by; skips the test where there is only loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing
+        except OSError:
+            pytest.skip("this machine has no address but loopback")
+        host: str = probe.getsockname()[0]
+    return host
+
+
+def test_by_arrival_every_answer_has_the_address_that_the_client_came_in_by(start_broker: StartBroker) -> None:
+    port = start_broker(ARRIVAL).port
+    for host in ("127.0.0.1", "127.0.0.2", address_of_this_host()):
+        assert told(host, port) == {(host, port)}
+
+
+def test_by_arrival_on_ipv6_and_ipv4_at_once(start_broker: StartBroker) -> None:
+    port = start_broker({**ARRIVAL, "listeners": "PLAINTEXT://:0"}).port
+    assert told("127.0.0.1", port) == {("127.0.0.1", port)}
+    try:
+        assert told("::1", port) == {("::1", port)}
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+
+
+def test_advertised_listeners_are_told_to_everybody(start_broker: StartBroker) -> None:
+    port = start_broker({**ARRIVAL, "advertised.listeners": "PLAINTEXT://broker.example:29092"}).port
+    assert told("127.0.0.1", port) == told("127.0.0.2", port) == {("broker.example", 29092)}
+
+
+def test_without_arrival_the_name_of_the_listener_is_told(start_broker: StartBroker) -> None:
+    assert told("127.0.0.2", (port := start_broker(EVERYWHERE).port)) == {("localhost", port)}
+
+
+@pytest.mark.parametrize("api", ["fetch", "share fetch"])
+def test_endpoints_beside_a_leadership_error_are_those_of_the_metadata(api: str) -> None:
+    class Elsewhere:
+        def told(self, registered: tuple[str, int], connection: ConnectionInfo) -> tuple[str, int]:
+            return connection.arrived_at
+
+    class Broker:
+        class metadata:
+            image = MetadataImage()
+
+    endpoint = BrokerEndpoint(name="PLAINTEXT", host="localhost", port=9092)
+    Broker.metadata.image.replay(RegisterBrokerRecord(broker_id=1, fenced=False, end_points=[endpoint]))
+    connection = ConnectionInfo(1, "172.18.0.3", 50_000, arrived_at=("172.18.0.2", 9092), addresses=Elsewhere())
+    if api == "fetch":
+        (found,) = node_endpoints(Broker.metadata.image, {1}, connection)
+        assert (found.host, found.port) == ("172.18.0.2", 9092)
+    else:
+        (shared,) = share_fetch_node_endpoints(Broker, [1], connection)  # type: ignore[arg-type]
+        assert (shared.host, shared.port) == ("172.18.0.2", 9092)

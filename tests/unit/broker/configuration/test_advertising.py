@@ -1,0 +1,142 @@
+"""What a client is told of this broker's address, from the addresses of both ends of its connection."""
+
+from ipaddress import IPv4Address, IPv4Network
+
+import pytest
+
+from odradek.broker.configuration.advertising import Arrival, Networks, by_arrival, leads_astray
+from odradek.broker.configuration.config import BrokerConfig, ConfigError
+from odradek.broker.configuration.listeners import Published
+
+# A container on two networks of Docker, as it sees its routes.
+ROUTES = """\
+Iface	Destination	Gateway 	Flags	RefCnt	Use	Metric	Mask		MTU	Window	IRTT
+eth0	00000000	010012AC	0003	0	0	0	00000000	0	0	0
+eth0	000012AC	00000000	0001	0	0	0	0000FFFF	0	0	0
+eth1	000013AC	00000000	0001	0	0	0	0000FFFF	0	0	0
+"""
+NETWORKS = Networks.of_routes(ROUTES)
+HERE = ("172.18.0.2", 9092)
+LOCALHOST = {"PLAINTEXT": Published("localhost", None)}
+OTHER_PORT = {"PLAINTEXT": Published("broker.example", 29092)}
+
+
+def test_networks_and_gateways_are_read_from_the_routes() -> None:
+    networks = Networks.of_routes(ROUTES)
+    assert networks == Networks(
+        (IPv4Network("172.18.0.0/16"), IPv4Network("172.19.0.0/16")), frozenset({IPv4Address("172.18.0.1")})
+    )
+
+
+@pytest.mark.parametrize(
+    ("client", "published", "told"),
+    [
+        # another container, on either network
+        ("172.18.0.3", LOCALHOST, HERE),
+        ("172.19.0.3", LOCALHOST, HERE),
+        # the host, through a published port: by its gateway, or that of Docker Desktop
+        ("172.18.0.1", LOCALHOST, ("localhost", 9092)),
+        ("172.18.0.1", OTHER_PORT, ("broker.example", 29092)),
+        ("192.168.65.1", LOCALHOST, ("localhost", 9092)),
+        # from further away
+        ("10.1.2.3", OTHER_PORT, ("broker.example", 29092)),
+        ("2001:db8::7", OTHER_PORT, ("broker.example", 29092)),
+        # from within the container
+        ("172.18.0.2", LOCALHOST, HERE),
+        # nothing is said about published ports
+        ("172.18.0.1", {}, HERE),
+        ("10.1.2.3", {}, HERE),
+        ("unknown", {}, HERE),
+    ],
+)
+def test_by_arrival_a_client_is_told_what_it_can_connect_to(
+    client: str, published: dict[str, Published], told: tuple[str, int]
+) -> None:
+    assert by_arrival(Arrival("PLAINTEXT", HERE, client), published, NETWORKS) == told
+
+
+def test_by_arrival_a_client_on_loopback_stays_there() -> None:
+    for address in ("127.0.0.1", "127.0.0.2", "::1"):
+        arrival = Arrival("PLAINTEXT", (address, 9092), address)
+        assert by_arrival(arrival, OTHER_PORT, NETWORKS) == (address, 9092)
+
+
+def test_by_arrival_each_listener_has_its_own_published_port() -> None:
+    published = {"A": Published("localhost", 1), "B": Published("localhost", 2)}
+    assert by_arrival(Arrival("B", HERE, "172.18.0.1"), published, NETWORKS) == ("localhost", 2)
+
+
+@pytest.mark.parametrize(
+    ("told", "client", "is_published", "is_astray"),
+    [
+        ("localhost", "172.18.0.3", True, True),  # another container is sent to itself
+        ("127.0.0.1", "172.18.0.3", True, True),
+        ("localhost", "10.1.2.3", True, True),  # and so is another machine
+        ("localhost", "2001:db8::7", True, True),
+        ("localhost", "172.18.0.1", True, False),  # the host, where the port is published
+        ("localhost", "192.168.65.1", True, False),
+        ("localhost", "172.18.0.1", False, True),  # no container: this is the router
+        ("localhost", "127.0.0.1", True, False),
+        ("localhost", "::1", True, False),
+        ("localhost", "172.18.0.2", True, False),  # this machine, by another of its addresses
+        ("172.18.0.2", "172.18.0.3", True, False),
+        ("broker", "172.18.0.3", True, False),
+    ],
+)
+def test_a_client_goes_astray_if_localhost_is_not_where_the_broker_is(
+    told: str, client: str, is_published: bool, is_astray: bool
+) -> None:
+    arrival = Arrival("PLAINTEXT", HERE, client)
+    assert leads_astray((told, 9092), arrival, NETWORKS, is_published=is_published) is is_astray
+
+
+TWO = {"listeners": "IN://:19092,OUT://:9092", "listener.security.protocol.map": "IN:PLAINTEXT,OUT:PLAINTEXT"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "published"),
+    [
+        ({"odradek.advertise.published": "localhost"}, {"PLAINTEXT": Published("localhost", None)}),
+        ({"odradek.advertise.published": "localhost:29092"}, {"PLAINTEXT": Published("localhost", 29092)}),
+        ({"odradek.advertise.published": "[::1]:29092"}, {"PLAINTEXT": Published("::1", 29092)}),
+        ({"odradek.advertise.published": "[::1]"}, {"PLAINTEXT": Published("::1", None)}),
+        (TWO | {"odradek.advertise.published": "h"}, {"IN": Published("h", None), "OUT": Published("h", None)}),
+        (
+            TWO | {"odradek.advertise.published": "out://h:1,localhost"},
+            {"IN": Published("localhost", None), "OUT": Published("h", 1)},
+        ),
+        (TWO | {"odradek.advertise.published": "OUT://h:1"}, {"OUT": Published("h", 1)}),
+        ({"odradek.advertise.published": ""}, None),
+        ({}, None),
+    ],
+)
+def test_published_addresses_are_read_by_listener(
+    settings: dict[str, str], published: dict[str, Published] | None
+) -> None:
+    assert BrokerConfig(settings).published == published
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ("localhost:0", "is not of the form [NAME://]host[:port]"),
+        ("localhost:x", "is not of the form [NAME://]host[:port]"),
+        ("://localhost", "is not of the form [NAME://]host[:port]"),
+        ("IN://:29092", "is not of the form [NAME://]host[:port]"),
+        ("CONTROLLER://h:1", "CONTROLLER is none of the listeners IN, OUT"),
+        ("h:1", "say which of the listeners IN, OUT has this port"),
+        ("OUT://h:1,OUT://h:2", "there is another entry for the same listener"),
+        ("a,b", "there is another entry for the same listener"),
+    ],
+)
+def test_a_published_address_that_cannot_be_meant_is_refused(entries: str, words: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        BrokerConfig(TWO | {"odradek.advertise.published": entries})
+    assert words in str(refused.value)
+
+
+def test_advertised_listeners_win_over_the_arrival() -> None:
+    assert BrokerConfig({"odradek.advertise": "arrival"}).is_advertised_by_arrival
+    explicit = {"odradek.advertise": "arrival", "advertised.listeners": "PLAINTEXT://broker:9092"}
+    assert not BrokerConfig(explicit).is_advertised_by_arrival
+    assert not BrokerConfig({}).is_advertised_by_arrival
