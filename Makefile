@@ -23,6 +23,7 @@ help:
 	@echo 'make soak          copy 100,000 records in transactions while brokers and copiers are killed'
 	@echo 'make example-dual-write   a database and Kafka that agree, although processes are killed'
 	@echo 'make test-spark    format("odradek") in one session of Spark (Java 17; installs 460 MB)'
+	@echo 'make docs          the documentation as a site with search, in site/; a link that leads nowhere fails it'
 	@echo 'make conformance   Kafka'"'"'s own tools, clients and message definitions against this broker (Java, Maven; Go if there)'
 	@echo 'make setup         make .venv with all that the above need; they do it themselves'
 
@@ -64,6 +65,10 @@ bench-kafka: .make/dev
 example-dual-write: .make/run
 	@$(RUN) examples/dual_write.py
 
+docs: .make/docs
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
+	@echo 'open site/start.html'
+
 test-spark: .make/spark
 	$(RUN) -m pytest --timeout 120 tests/spark $(ARGS)
 
@@ -91,8 +96,12 @@ clean:
 	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
 	@touch $@
 
+.make/docs: pyproject.toml | .make/dev
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
+	@touch $@
+
 $(RUN):
 	@test -n '$(PYTHON)' || { echo 'No Python 3.11 or later with venv was found: install one (Debian: apt install python3-venv), or say make PYTHON=/path/to/python3.12' >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-.PHONY: help run setup test fuzz check sim damage soak bench bench-kafka example-dual-write test-spark conformance clean
+.PHONY: docs help run setup test fuzz check sim damage soak bench bench-kafka example-dual-write test-spark conformance clean

@@ -1,0 +1,41 @@
+"""What mkdocs needs to know of this repository: the pages at its root belong to the site, and code is not in it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mkdocs.structure.files import File
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+AT_THE_ROOT = {"README.md": "start.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changes.md"}
+# A link to a file above docs/: what is left of its path once the steps upwards are taken off.
+UPWARDS = re.compile(r"\[([^\]]*)\]\((?:\.\./)+((?:odradek|tests|examples|docker|[A-Z]+\.md)[^)\s]*)\)")
+INTO_DOCS = re.compile(r"(\]\(|src(?:set)?=\")docs/")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    for name, page in AT_THE_ROOT.items():
+        text = INTO_DOCS.sub(r"\1", (REPOSITORY / name).read_text(encoding="utf-8"))
+        for other, target in AT_THE_ROOT.items():
+            text = text.replace(f"]({other}", f"]({target}")
+        files.append(File.generated(config, page, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    up = "../" * page.file.src_uri.count("/")
+
+    def inside(link: re.Match[str]) -> str:
+        name, _, anchor = link[2].partition("#")
+        if name in AT_THE_ROOT:
+            return f"[{link[1]}]({up}{AT_THE_ROOT[name]}{'#' + anchor if anchor else ''})"
+        return f"`{link[1].strip('`')}`"  # code is not in the site
+
+    return UPWARDS.sub(inside, markdown)
