@@ -23,6 +23,8 @@ from tests.conformance.differential import (
     repeated_script,
     settings_script,
     share_groups_script,
+    share_offsets_script,
+    share_state_script,
     topics_script,
 )
 from tests.conformance.differential.conversation import Place, Talk, Trace, differences
@@ -49,11 +51,13 @@ SCRIPTS: dict[Script, int] = {
     **groups_script.SCRIPTS,
     **consumer_groups_script.SCRIPTS,
     **share_groups_script.SCRIPTS,
+    **share_offsets_script.SCRIPTS,
+    **share_state_script.SCRIPTS,
     **frames_script.SCRIPTS,
     **repeated_script.SCRIPTS,  # last: some of its groups stay in states that ListGroups would show
 }
 
-LOWEST = groups_script.LOWEST | repeated_script.LOWEST
+LOWEST = groups_script.LOWEST | repeated_script.LOWEST | share_state_script.LOWEST
 
 
 def advertised_by_kafka() -> dict[int, tuple[int, int]]:

@@ -91,7 +91,9 @@ def test_a_type_that_there_is_not_is_refused(scene: Scene) -> None:
         (5, SHARE_PARTITION, ErrorCode.INVALID_REQUEST),
         (6, SHARE_PARTITION, ErrorCode.NONE),
         (6, "no such form", ErrorCode.INVALID_REQUEST),
-        (6, "group:topic:x", ErrorCode.INVALID_REQUEST),
+        (6, SHARE_PARTITION.replace("0", "x"), ErrorCode.INVALID_REQUEST),
+        (6, "group:no-topic-id:0", ErrorCode.INVALID_REQUEST),
+        (6, f"of:colons:{'A' * 22}:-1", ErrorCode.NONE),
     ],
 )
 def test_share_partitions_are_asked_for_by_name_from_version_6_on(

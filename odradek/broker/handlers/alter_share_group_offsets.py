@@ -34,7 +34,7 @@ def alter_share_group_offsets(
     group_id = request.group_id
     context.require(Operation.READ, ResourceType.GROUP, group_id)
     if group_id == "":
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
     shard = broker.groups.shard_for(group_id)
     shard.look(lambda core: require_empty(core.registry, group_id, may_be_missing=True))
     refused: dict[str, ErrorCode] = {}
@@ -53,9 +53,9 @@ def alter_share_group_offsets(
 
     def code_of(name: str, topic_id: bytes, index: int, refusals: Refusals) -> tuple[ErrorCode, str | None]:
         if name in refused:
-            return refused[name], None
+            return refused[name], "The topic may not be read."
         if (topic_id, index) not in wanted:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no such topic partition."
         error = refusals.get((topic_id, index))
         return (ErrorCode.NONE, None) if error is None else (error.code, error.message)
 

@@ -32,7 +32,7 @@ def delete_share_group_offsets(
     group_id = request.group_id
     context.require(Operation.DELETE, ResourceType.GROUP, group_id)
     if group_id == "":
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
     shard = broker.groups.shard_for(group_id)
     shard.look(lambda core: require_empty(core.registry, group_id, may_be_missing=False))
     refused: dict[str, ErrorCode] = {}
@@ -56,15 +56,17 @@ def delete_share_group_offsets(
     def result(name: str, gone: Partitions, refusals: Refusals) -> DeleteShareGroupOffsetsResponseTopic:
         known = broker.metadata.image.topics.get(name)
         if name in refused:
-            code = refused[name]
+            error = KafkaError(refused[name], "The topic may not be read.")
         elif known is None or known.topic_id not in gone:
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The group has no offsets in this topic.")
         else:
-            failures = [error.code for (topic_id, _), error in refusals.items() if topic_id == known.topic_id]
+            failures = [error for (topic_id, _), error in refusals.items() if topic_id == known.topic_id]
             if not failures:
                 return DeleteShareGroupOffsetsResponseTopic(topic_name=name, topic_id=known.topic_id)
-            code = failures[0]
-        return DeleteShareGroupOffsetsResponseTopic(topic_name=name, error_code=code.value)
+            error = failures[0]
+        return DeleteShareGroupOffsetsResponseTopic(
+            topic_name=name, error_code=error.code.value, error_message=error.message
+        )
 
     return group_state.once_recorded(
         shard.submit(lambda core, now_ms: begin_deletion(core.registry, group_id, wanted, now_ms)), recorded

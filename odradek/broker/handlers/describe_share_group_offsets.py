@@ -66,7 +66,7 @@ def _group(
         if asked.topics is None:
             topics = _all_topics(initialized, context, broker)
         elif any(not topic.partitions for topic in asked.topics):
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "A topic is listed without partitions.")
         else:
             topics = [(topic.topic_name, topic.partitions) for topic in asked.topics]
     except KafkaError as error:
@@ -111,7 +111,12 @@ def _topic(
     if not is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         refused = [
-            Position(partition_index=index, start_offset=UNDECIDED_START_OFFSET, error_code=code.value)
+            Position(
+                partition_index=index,
+                start_offset=UNDECIDED_START_OFFSET,
+                error_code=code.value,
+                error_message="The topic may not be described.",
+            )
             for index in partitions
         ]
         return Topic(topic_name=name, partitions=refused)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
 from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.shares.key import SharePartitionKey
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from odradek.protocol.messages.find_coordinator_response import Coordinator, FindCoordinatorResponse
@@ -103,8 +104,8 @@ def find(key: str, key_type: KeyType, context: RequestContext, broker: Broker) -
                 if context.api_version < SHARE_PARTITIONS_SINCE:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 context.require(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
-                check_share_partition(key)
-                leader = leader_of(SHARE_GROUP_STATE, broker.share_coordinator.partition_for(key), broker)
+                state_partition = broker.share_coordinator.partition_for(share_partition(key).coordinator_key)
+                leader = leader_of(SHARE_GROUP_STATE, state_partition, broker)
         registration = broker.metadata.image.brokers.get(leader)
         endpoint = None if registration is None else context.connection.endpoint(registration.endpoints)
         if endpoint is None:
@@ -123,8 +124,8 @@ def leader_of(state_topic: str, partition: int, broker: Broker) -> int:
     return leader
 
 
-def check_share_partition(key: str) -> None:
-    """The form is group:topic id:partition, and group ids may contain colons."""
-    parts = key.rsplit(":", 2)
-    if len(parts) != 3 or not all(parts) or not parts[2].isdecimal():
-        raise KafkaError(ErrorCode.INVALID_REQUEST)
+def share_partition(key: str) -> SharePartitionKey:
+    try:
+        return SharePartitionKey.parse(key)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST) from None

@@ -34,6 +34,8 @@ def share_group_describe(
 def _described(group_id: str, context: RequestContext, broker: Broker) -> DescribedGroup:
     try:
         context.require(Operation.DESCRIBE, ResourceType.GROUP, group_id)
+        if group_id == "":
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         group = broker.groups.shard_for(group_id).look(lambda core: describe_share_group(core.registry, group_id))
         names = {each.topic_name for member in group.members for each in member.assignment.topic_partitions}
         if not all(is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in sorted(names)):

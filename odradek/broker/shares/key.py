@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import NamedTuple
+
+COORDINATOR_KEY = re.compile(r"(.*\S.*):([\w-]{22})(?:==)?:([+-]?[0-9]{1,10}):*", re.ASCII | re.DOTALL)
+MAX_PARTITION = (1 << 31) - 1
 
 
 class SharePartitionKey(NamedTuple):
     group_id: str
     topic_id: bytes
     partition: int
+
+    @classmethod
+    def parse(cls, coordinator_key: str) -> SharePartitionKey:
+        """Partition numbers that cannot be are taken, as in Kafka. Raises ValueError for what has another form."""
+        found = COORDINATOR_KEY.fullmatch(coordinator_key)
+        if found is None or abs(partition := int(found[3])) > MAX_PARTITION:
+            raise ValueError(f"not of the form group:topic id:partition: {coordinator_key!r}")
+        return cls(found[1], urlsafe_b64decode(f"{found[2]}=="), partition)
 
     @property
     def coordinator_key(self) -> str:

@@ -73,7 +73,8 @@ class PendingShareFetch:
         self._batch_size = request.batch_size
         self._mode = AcquireMode(request.share_acquire_mode)
         fetches = not (is_final or request.max_records <= 0 or request.max_bytes <= 0 or request.is_renew_ack)
-        self._partitions: Sequence[TopicIdPartition] = session.in_turn() if fetches else ()
+        asked = () if is_final else session.in_turn()
+        self._partitions: Sequence[TopicIdPartition] = [each for each in asked if fetches or not self._is_there(each)]
         self._must_answer = request.max_wait_ms <= 0
         self._has_fetched = False
         self._is_looking = False
@@ -212,6 +213,14 @@ class PendingShareFetch:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         self._context.require(Operation.READ, ResourceType.TOPIC, topic.name)
         return self._broker.partitions.get_by_id(*wanted)
+
+    def _is_there(self, wanted: TopicIdPartition) -> bool:
+        """Whether it is led here and may be read; what is not is told even where no records are wanted."""
+        try:
+            self._partition(wanted)
+        except KafkaError:
+            return False
+        return True
 
     def _has_min_bytes(self) -> bool:
         """Whether there is as much to be acquired as the request asks for, at least by what can be read."""

@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from odradek.broker.sharing.broker_view import ShareBroker
 
 
+MESSAGES = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "The share coordinator knows no such topic partition.",
+    ErrorCode.FENCED_STATE_EPOCH: "The share state was reset or deleted since this state epoch.",
+    ErrorCode.FENCED_LEADER_EPOCH: "A later leader of the topic partition has read the share state.",
+}
+
+
 class AskedPartition(Protocol):
     @property
     def partition(self) -> int: ...
@@ -69,13 +76,17 @@ def ask_each(
                 lambda core, now_ms: decide(core, key, partition, now_ms)
             )
         except KafkaError as error:
-            return refused(partition.partition, error.code.value, error.message)
+            return refused(partition.partition, error.code.value, message_of(error))
 
     def failed(index: int, error: KafkaError) -> P:
-        return refused(asked[index][1].partition, error.code.value, error.message)
+        return refused(asked[index][1].partition, error.code.value, message_of(error))
 
     def together(results: list[P]) -> M:
         given = iter(results)
         return make([topic_result(topic.topic_id, [next(given) for _ in topic.partitions]) for topic in topics])
 
     return gather([answer(*each) for each in asked], failed, together)
+
+
+def message_of(error: KafkaError) -> str | None:
+    return error.message or MESSAGES.get(error.code)

@@ -32,6 +32,7 @@ SORTED_BY = (  # lists whose order says nothing: by the first of these fields th
     "group_id",
     "name",
     "topic",
+    "topic_name",
     "resource_name",
     "api_key",
     "partition_index",
@@ -232,7 +233,7 @@ def _order(element: object) -> tuple[str, ...]:
 def _key(element: object, place: int) -> str:
     if not isinstance(element, Struct):
         return str(place)
-    for name in ("name", "topic", "group_id", "resource_name", "api_key"):
+    for name in ("name", "topic", "topic_name", "group_id", "resource_name", "api_key"):
         key = getattr(element, name, None)
         if isinstance(key, (str, int)) and key != "":
             return str(key)

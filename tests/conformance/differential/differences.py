@@ -74,16 +74,78 @@ TRANSACTIONS = (
     ),
 )
 
-SHARE_GROUPS = tuple(
+SHARE_STATE = (
     Allowed(
-        "Kafka writes leader 0 at epoch 0 where it has nothing to say, which librdkafka takes for a hint",
-        asked=f"*: Share{request}Request v*",
-        path=f"responses[*].current_leader.leader_{part}",
-        kafka="0",
-        ours="-1",
-    )
-    for request in ("Fetch", "Acknowledge")
-    for part in ("id", "epoch")
+        "a partition named twice is answered twice; Kafka asks for it once",
+        asked="a partition twice: *ShareGroupState*",
+        path="*.partitions.#",
+        kafka="1",
+        ours="2",
+    ),
+    Allowed(
+        "with the same start offset the delivery-complete count does not fall, as from Kafka 4.4 on",
+        asked="*: ReadShareGroupStateSummaryRequest *",
+        path="*.delivery_complete_count",
+        kafka="-1|0",
+        ours=r"\d+",
+    ),
+    *(
+        Allowed("the start offset does not go back, as from Kafka 4.4 on", asked="a lower start offset, *", path=path)
+        for path in ("*.start_offset", "*.delivery_complete_count")
+    ),
+)
+
+SHARE_OFFSETS = (
+    Allowed(
+        "Kafka fails (UNKNOWN_SERVER_ERROR) where a partition number is negative, or a group id empty",
+        asked="*a negative partition: *ShareGroupOffsetsRequest *",
+    ),
+    Allowed("the same", asked="no group id, one: DescribeShareGroupOffsetsRequest *"),
+    Allowed(
+        "Kafka asks its share coordinator without end for a partition that there is not",
+        asked="no such partition: DescribeShareGroupOffsetsRequest *",
+    ),
+    Allowed(
+        "a partition named twice is answered twice; Kafka asks for it once",
+        asked="*a partition twice: DescribeShareGroupOffsetsRequest *",
+        path="*.partitions.#",
+        kafka="1",
+        ours="2",
+    ),
+)
+
+SHARE_GROUPS = (
+    *(
+        Allowed(
+            "Kafka writes leader 0 at epoch 0 where it has nothing to say, which librdkafka takes for a hint",
+            asked=f"*: Share{request}Request v*",
+            path=f"responses[*].current_leader.leader_{part}",
+            kafka="0",
+            ours="-1",
+        )
+        for request in ("Fetch", "Acknowledge")
+        for part in ("id", "epoch")
+    ),
+    *(
+        Allowed("the reason, where Kafka gives the code alone", asked=asked, path="error_message", kafka="None")
+        for asked in ("*: ShareFetchRequest v*", "*: ShareAcknowledgeRequest v*")
+    ),
+    Allowed(
+        "Kafka puts an empty range in front where the batch size is 0",
+        asked="batches of none: ShareFetchRequest v*",
+        path="responses[*].acquired_records*",
+    ),
+    Allowed(
+        "Kafka fails (UNKNOWN_SERVER_ERROR) where there is no such acquire mode; that is INVALID_REQUEST",
+        asked="a mode that is none: ShareFetchRequest v*",
+        path="error_code",
+        kafka="-1",
+        ours="42",
+    ),
+    Allowed(
+        "an unknown topic id is an error of its partitions, as from Kafka 4.4 on; Kafka 4.3.1 fails as a whole",
+        asked="an unknown topic id: ShareFetchRequest v*",
+    ),
 )
 
 REPEATED = (
@@ -144,6 +206,8 @@ DIFFERENCES: tuple[Allowed, ...] = (
     *BROKER_SETTINGS,
     *REPEATED,
     *SHARE_GROUPS,
+    *SHARE_OFFSETS,
+    *SHARE_STATE,
     *TRANSACTIONS,
 )
 

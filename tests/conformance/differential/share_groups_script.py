@@ -3,126 +3,88 @@
 Plays scenes of docs/spec/share-groups.md#s7.
 """
 
+import itertools
 import time
 from collections.abc import Callable
 from typing import Any
 
-from odradek.protocol.messages.incremental_alter_configs_request import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
-from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.share_acknowledge_request import (
     AcknowledgementBatch,
     AcknowledgePartition,
     AcknowledgeTopic,
-    ShareAcknowledgeRequest,
 )
-from odradek.protocol.messages.share_fetch_request import FetchPartition, FetchTopic, ShareFetchRequest
+from odradek.protocol.messages.share_fetch_request import FetchPartition, FetchTopic, ForgottenTopic
 from odradek.protocol.messages.share_group_describe_request import ShareGroupDescribeRequest
-from odradek.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
-from odradek.protocol.records import NewRecord, build_batch
+from odradek.protocol.struct import ZERO_UUID
 from tests.conformance.differential.conversation import Talk
-from tests.conformance.differential.groups_script import wait_for_coordinator
+from tests.conformance.differential.share_group_scene import Batch, ShareScene, other_groups
 
 HEARTBEAT, DESCRIBE, FETCH, ACKNOWLEDGE = 76, 77, 78, 79
-GROUP_RESOURCE = 32
-
-
-class Scene:
-    """A topic with ten records in one batch, and a group whose share state is begun by one member."""
-
-    def __init__(self, talk: Talk, version: int, name: str) -> None:
-        wait_for_coordinator(talk)
-        self.talk, self.version = talk, version
-        self.group = f"share-{name}-{version}"
-        self.topic = f"{self.group}-t"
-        self.topic_id = talk.make_topic(self.topic, 1)
-        batch = build_batch([NewRecord(None, b"v", 1_800_000_000_000) for _ in range(10)])
-        data = TopicProduceData(name=self.topic, partition_data=[PartitionProduceData(index=0, records=bytes(batch))])
-        talk.quietly(ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[data]), 9)
-        earliest = AlterableConfig(name="share.auto.offset.reset", config_operation=0, value="earliest")
-        resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=self.group, configs=[earliest])
-        talk.quietly(IncrementalAlterConfigsRequest(resources=[resource]), 1)
-
-    def beat(self, label: str, member: str, epoch: int, **fields: Any) -> Any:
-        request = ShareGroupHeartbeatRequest(
-            group_id=fields.pop("group", self.group), member_id=member, member_epoch=epoch, **fields
-        )
-        return self.talk.ask(label, request, 1)
-
-    def begin(self, member: str = "A") -> None:
-        """Until the member has the partition."""
-        epoch = 0
-        while True:
-            request = ShareGroupHeartbeatRequest(
-                group_id=self.group, member_id=member, member_epoch=epoch, subscribed_topic_names=[self.topic]
-            )
-            answer = self.talk.quietly(request, 1)
-            if answer.error_code == 0:
-                epoch = answer.member_epoch
-                if answer.assignment and answer.assignment.topic_partitions:
-                    return
-            time.sleep(0.1)
-
-    def fetch(self, label: str, member: str, epoch: int, **fields: Any) -> Any:
-        wanted: dict[str, Any] = {"max_wait_ms": 2_000, "min_bytes": 1, "max_records": 500, "batch_size": 500}
-        topics = fields.pop("topics", [(self.topic_id, [])])
-        request = ShareFetchRequest(
-            group_id=self.group,
-            member_id=member,
-            share_session_epoch=epoch,
-            topics=[
-                FetchTopic(topic_id=topic_id, partitions=[FetchPartition(partition_index=0)]) for topic_id, _ in topics
-            ],
-            **(wanted | fields),
-        )
-        return self.talk.ask(label, request, self.version)
-
-    def acknowledge(self, label: str, member: str, epoch: int, *batches: tuple[int, int, list[int]]) -> Any:
-        stated = [
-            AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=types)
-            for first, last, types in batches
-        ]
-        partition = AcknowledgePartition(partition_index=0, acknowledgement_batches=stated)
-        request = ShareAcknowledgeRequest(
-            group_id=self.group,
-            member_id=member,
-            share_session_epoch=epoch,
-            topics=[AcknowledgeTopic(topic_id=self.topic_id, partitions=[partition])],
-        )
-        return self.talk.ask(label, request, self.version)
+MODES_SINCE = RENEWAL_SINCE = 2
+RECORD_LIMIT = 1
 
 
 def heartbeats(talk: Talk, version: int) -> None:
-    scene = Scene(talk, version, "beats")
+    scene = ShareScene(talk, version, "beats")
     scene.beat("no such group", "A", 3)
+    scene.beat("no such group, leaving", "A", -1)
     scene.beat("no topics", "A", 0)
     scene.beat("empty topics", "A", 0, subscribed_topic_names=[])
     scene.beat("epoch -2", "A", -2)
-    scene.beat("no member id", "", 0, subscribed_topic_names=[scene.topic])
-    scene.beat("a long member id", "x" * 37, 0, subscribed_topic_names=[scene.topic])
-    scene.beat("no group id", "A", 0, group="", subscribed_topic_names=[scene.topic])
-    scene.beat("an empty rack", "A", 0, rack_id="", subscribed_topic_names=[scene.topic])
-    scene.beat("join", "A", 0, subscribed_topic_names=[scene.topic])
+    wanted = {"subscribed_topic_names": [scene.topic]}
+    for label, member in {"no": "", "a blank": " ", "a long": "x" * 37}.items():
+        scene.beat(f"{label} member id", member, 0, **wanted)
+    scene.beat("no group id", "A", 0, group="", **wanted)
+    scene.beat("a blank group id", "A", 0, group=" ", **wanted)
+    scene.beat("an empty rack", "A", 0, rack_id="", **wanted)
+    scene.beat("a blank rack", "A", 0, rack_id=" ", **wanted)
+    for label, group in other_groups(scene).items():
+        scene.beat(f"{label}, joining", "A", 0, group=group, **wanted)
+        scene.beat(f"{label}, staying", "A", 3, group=group)
+        scene.beat(f"{label}, leaving", "A", -1, group=group)
+    scene.beat("the longest member id", "x" * 36, 0, group=f"{scene.group}-long", **wanted)
+    scene.beat("join", "A", 0, **wanted)
     scene.beat("unknown member", "B", 3)
+    scene.beat("unknown member, leaving", "B", -1)
     scene.beat("too high", "A", 99)
+    scene.beat("too low", "A", 1)
     scene.beat("leave", "A", -1, subscribed_topic_names=[])
     scene.beat("leave again", "A", -1)
+    scene.beat("stay", "A", 2)
+
+
+def subscriptions(talk: Talk, version: int) -> None:
+    """Of topics that there are not, so that no partition is ever initialized, which would take its own time."""
+    scene = ShareScene(talk, version, "subscriptions")
+    joined = scene.beat("of a topic that is not", "A", 0, subscribed_topic_names=["nope", "bad name!"])
+    scene.beat("the same", "A", joined.member_epoch)
+    scene.beat("join again", "A", 0, subscribed_topic_names=["nope", "bad name!"])
+    changed = scene.beat("another", "A", joined.member_epoch, subscribed_topic_names=["nope2"])
+    scene.beat("none", "A", changed.member_epoch, subscribed_topic_names=[])
+    scene.beat("a rack", "A", changed.member_epoch, rack_id="r")
+    scene.beat("a second member", "B", 0, subscribed_topic_names=["nope"])
 
 
 def described(talk: Talk, version: int) -> None:
-    scene = Scene(talk, version, "described")
-    talk.ask("missing", ShareGroupDescribeRequest(group_ids=["none"]), version)
+    scene = ShareScene(talk, version, "described")
+    others = other_groups(scene)
+    asked = ["none", *others.values()]
+    talk.ask("missing", ShareGroupDescribeRequest(group_ids=asked), version)
+    talk.ask("operations", ShareGroupDescribeRequest(group_ids=asked, include_authorized_operations=True), version)
+    talk.ask("no groups", ShareGroupDescribeRequest(group_ids=[]), version)
     scene.begin()
     groups = talk.quietly(ShareGroupDescribeRequest(group_ids=[scene.group]), version).groups
     (member,) = groups[0].members
     talk.note("states", [groups[0].group_state, groups[0].assignor_name, member.subscribed_topic_names])
+    scene.leave()
+    found = talk.quietly(
+        ShareGroupDescribeRequest(group_ids=[scene.group, scene.group], include_authorized_operations=True), version
+    ).groups
+    talk.note("empty", [(each.group_state, each.members, each.authorized_operations) for each in found])
 
 
 def sessions(talk: Talk, version: int) -> None:
-    scene = Scene(talk, version, "sessions")
+    scene = ShareScene(talk, version, "sessions")
     scene.begin()
     scene.fetch("no session", "A", 1)
     scene.acknowledge("no session", "A", 1, (0, 9, [1]))
@@ -143,7 +105,7 @@ def sessions(talk: Talk, version: int) -> None:
 
 
 def two_members(talk: Talk, version: int) -> None:
-    scene = Scene(talk, version, "two")
+    scene = ShareScene(talk, version, "two")
     scene.begin()
     scene.fetch("A takes all", "A", 0)
     scene.fetch("B gets nothing", "B", 0, max_wait_ms=300)
@@ -154,9 +116,154 @@ def two_members(talk: Talk, version: int) -> None:
     scene.acknowledge("B rejects it", "B", 3, (5, 9, [3]))
 
 
+def wrong_fetches(talk: Talk, version: int) -> None:
+    scene = ShareScene(talk, version, "wrong-fetches")
+    scene.begin()
+    wrong: dict[str, dict[str, Any]] = {
+        "no group": {"group_id": None},
+        "no member": {"member_id": None},
+        "an empty member": {"member_id": ""},
+        "a long member": {"member_id": "x" * 37},
+        "acknowledgements at epoch 0": {"acknowledgements": [(0, 9, [1])]},
+    }
+    for label, fields in wrong.items():
+        scene.fetch(label, "A", 0, **fields)
+        scene.acknowledge(f"{label}, acknowledged", "A", 0, (0, 9, [1]))
+    scene.fetch("the end of no session", "A", -1)
+    scene.fetch("no records wanted", "A", 0, max_records=0)
+    scene.fetch("no bytes wanted", "A", 1, max_bytes=0, topics=[])
+    unknown = [FetchPartition(partition_index=index) for index in (7, -1)]
+    scene.fetch(
+        "unknown partitions",
+        "A",
+        2,
+        max_wait_ms=0,
+        max_records=0,
+        topics=[FetchTopic(topic_id=scene.topic_id, partitions=unknown)],
+    )
+    scene.fetch(
+        "forgotten",
+        "A",
+        3,
+        max_records=0,
+        topics=[],
+        forgotten_topics_data=[ForgottenTopic(topic_id=scene.topic_id, partitions=[7, -1, 5])],
+    )
+    scene.fetch("all", "A", 4, topics=[])
+    nowhere = [FetchTopic(topic_id=b"\x07" * 16, partitions=[FetchPartition(partition_index=0)])]
+    scene.fetch("an unknown topic id", "B", 0, topics=nowhere, max_wait_ms=0)
+    scene.fetch("out of shape", "A", 5, max_records=0, acknowledgements=[(5, 4, [1])])
+    scene.fetch("not in order", "A", 6, max_records=0, acknowledgements=[(5, 9, [1]), (0, 4, [1])])
+    scene.fetch("a type that is none", "A", 7, max_records=0, acknowledgements=[(0, 9, [5])])
+    scene.fetch("renewal without leave", "A", 8, max_records=0, acknowledgements=[(0, 9, [4])])
+    scene.fetch("a batch that has not been acquired", "A", 9, max_records=0, acknowledgements=[(20, 29, [1])])
+    scene.fetch("half of them", "A", 10, max_records=0, acknowledgements=[(0, 4, [1]), (5, 9, [2])])
+    scene.fetch("the other half again", "A", 11, topics=[])
+    scene.fetch("the last ones", "A", -1, acknowledgements=[(5, 9, [3])])
+
+
+def wrong_acknowledgements(talk: Talk, version: int) -> None:
+    scene = ShareScene(talk, version, "wrong-acks")
+    scene.begin()
+    scene.acknowledge("no group", "A", 1, (0, 9, [1]), group_id=None)
+    scene.acknowledge("no member", "A", 1, (0, 9, [1]), member_id=None)
+    scene.acknowledge("an empty member", "", 1, (0, 9, [1]))
+    scene.acknowledge("a long member", "x" * 37, 1, (0, 9, [1]))
+    scene.acknowledge("the end of no session", "A", -1, (0, 9, [1]))
+    scene.fetch("all", "A", 0)
+    epoch = itertools.count(1)
+    for label, topic_id, partition in (
+        ("an unknown topic", b"\x07" * 16, 0),
+        ("the zero topic id", ZERO_UUID, 0),
+        ("an unknown partition", scene.topic_id, 7),
+        ("a negative partition", scene.topic_id, -1),
+    ):
+        batch = AcknowledgementBatch(first_offset=0, last_offset=9, acknowledge_types=[1])
+        asked = AcknowledgePartition(partition_index=partition, acknowledgement_batches=[batch])
+        scene.acknowledge(label, "A", next(epoch), topics=[AcknowledgeTopic(topic_id=topic_id, partitions=[asked])])
+    shapes: dict[str, list[Batch]] = {
+        "not in order": [(5, 9, [1]), (0, 4, [1])],
+        "touching": [(0, 4, [1]), (4, 9, [1])],
+        "overlapping": [(0, 6, [1]), (4, 9, [1])],
+        "negative": [(-5, -1, [1])],
+        "from below": [(-5, 9, [1])],
+        "renewal without leave": [(0, 9, [4])],
+        "a negative type": [(0, 9, [-1])],
+        "types for one of two": [(0, 1, [1, 7])],
+        "before and beyond": [(0, 4, [1]), (20, 29, [1])],
+        "gaps": [(0, 2, [0])],
+        "gaps again": [(0, 2, [0])],
+        "the rest but one": [(3, 8, [1])],
+        "the last one and one more": [(9, 10, [1])],
+    }
+    for label, batches in shapes.items():
+        scene.acknowledge(label, "A", next(epoch), *batches)
+    scene.acknowledge("the last one", "A", next(epoch), (9, 9, [3]))
+    scene.acknowledge("nothing is in flight", "A", next(epoch), (9, 9, [1]))
+    scene.acknowledge("beyond, nothing is in flight", "A", next(epoch), (10, 12, [1]))
+    scene.describe_offsets("all are done")
+
+
+def renewals(talk: Talk, version: int) -> None:
+    if version < RENEWAL_SINCE:
+        talk.note("renewals", "not in this version")
+        return
+    scene = ShareScene(talk, version, "renewals")
+    scene.begin()
+    scene.fetch("all", "A", 0)
+    scene.acknowledge("renewed", "A", 1, (0, 9, [4]), is_renew_ack=True)
+    scene.acknowledge("renewed and accepted", "A", 2, (0, 4, [4]), (5, 9, [1]), is_renew_ack=True)
+    scene.acknowledge("what is accepted", "A", 3, (5, 9, [4]), is_renew_ack=True)
+    idle = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 0, "max_records": 0, "is_renew_ack": True}
+    scene.fetch("renewed by a fetch", "A", 4, **idle, acknowledgements=[(0, 4, [4])])
+    for limit in ("max_wait_ms", "min_bytes", "max_bytes", "max_records"):
+        scene.fetch(f"with {limit}", "A", 5, **(idle | {limit: 1}), acknowledgements=[(0, 4, [4])])
+    scene.configure("share.renew.acknowledge.enable", "false")
+    time.sleep(0.5)  # Kafka learns of settings a moment after they are set
+    scene.acknowledge("not allowed", "A", 5, (0, 4, [4]), is_renew_ack=True)
+    scene.acknowledge("of another's", "B", 1, (0, 4, [4]), is_renew_ack=True)
+
+
+def acquire_modes(talk: Talk, version: int) -> None:
+    scene = ShareScene(talk, version, "modes")
+    scene.begin()
+    scene.produce(10)
+    scene.produce(10)
+    mode = {"share_acquire_mode": RECORD_LIMIT} if version >= MODES_SINCE else {}
+    scene.fetch("five", "A", 0, max_records=5, **mode)
+    scene.fetch("batches of four", "B", 0, max_records=15, batch_size=4)
+    scene.fetch("batches of none", "C", 0, batch_size=0)
+    scene.acknowledge("A gives back", "A", 1, (0, 4, [2]))
+    scene.fetch("two of them", "A", 2, max_records=2, topics=[], **mode)
+    scene.fetch("negative", "A", 3, max_records=-1, topics=[], max_wait_ms=300)
+    if version >= MODES_SINCE:
+        scene.fetch("a mode that is none", "D", 0, share_acquire_mode=2)
+
+
+def deliveries(talk: Talk, version: int) -> None:
+    """Released again and again, until the limit of deliveries."""
+    scene = ShareScene(talk, version, "deliveries")
+    scene.begin()
+    scene.configure("share.delivery.count.limit", "3")
+    time.sleep(0.5)  # Kafka learns of settings a moment after they are set
+    scene.fetch("the first time", "A", 0)
+    for epoch in range(1, 30, 2):
+        scene.acknowledge("released", "A", epoch, (0, 9, [2]))
+        taken = scene.fetch("and taken", "A", epoch + 1, topics=[], max_wait_ms=300)
+        if not taken.responses:
+            break
+    scene.describe_offsets("all are done")
+
+
 SCRIPTS: dict[Callable[[Talk, int], None], int] = {
     heartbeats: HEARTBEAT,
+    subscriptions: HEARTBEAT,
     described: DESCRIBE,
     sessions: FETCH,
+    wrong_fetches: FETCH,
+    acquire_modes: FETCH,
+    deliveries: FETCH,
     two_members: ACKNOWLEDGE,
+    wrong_acknowledgements: ACKNOWLEDGE,
+    renewals: ACKNOWLEDGE,
 }

@@ -120,6 +120,19 @@ def test_scenario_069_a_leader_before_the_last_that_read_is_fenced() -> None:
     assert scene.write((0, 9, 2, 1), leader_epoch=5) is True
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_state_that_begins_anew_still_fences_leaders_before_the_last_that_read(*, restarts: bool) -> None:
+    scene = initialized()
+    scene.read(leader_epoch=5)
+    scene.initialize(2, 7)
+    if restarts:
+        scene.restart()
+    assert scene.read(leader_epoch=4) is ErrorCode.FENCED_LEADER_EPOCH
+    assert scene.write((7, 9, 2, 1), leader_epoch=4, state_epoch=2) is ErrorCode.FENCED_LEADER_EPOCH
+    assert scene.read(leader_epoch=5) == StoredState(2, 7, ())
+    assert scene.core.summarize(KEY).leader_epoch == 0
+
+
 def test_scenario_070_a_leader_that_missed_a_reset_is_fenced() -> None:
     scene = initialized(3)
     scene.initialize(4, 7)

@@ -325,7 +325,8 @@ def test_a_share_group_described(broker: ShareBroker) -> None:
     topic = broker.topic("T").topic_id
     a = broker.member("A")
     settled(broker, a, topics=["T"])
-    (group, missing) = a.ask(ShareGroupDescribeRequest(group_ids=[GROUP, "none"]), 1).groups
+    (group, missing, empty) = a.ask(ShareGroupDescribeRequest(group_ids=[GROUP, "none", ""]), 1).groups
+    assert empty.error_code == ErrorCode.INVALID_GROUP_ID.value
     assert (group.group_state, group.assignor_name, group.authorized_operations) == ("Stable", "simple", -(2**31))
     (member,) = group.members
     (of_topic,) = member.assignment.topic_partitions

@@ -127,7 +127,7 @@ class StateCore:
         entry = self._require(key, leader_epoch)
         self._require_partition(key)
         answer = StoredState(entry.state_epoch, entry.start_offset, tuple(entry.batches), tuple(entry.overlay.ranges))
-        if leader_epoch <= entry.leader_epoch:
+        if leader_epoch <= entry.fence:
             return Outcome(answer)
         record = entry.next_record(self._config.updates_per_snapshot, now_ms, leader_epoch=leader_epoch)
         return Outcome(answer, (record,))
@@ -254,7 +254,7 @@ class StateCore:
         entry = self._entries.get(key)
         if entry is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, NOT_INITIALIZED)
-        if 0 <= leader_epoch < entry.leader_epoch:
+        if 0 <= leader_epoch < entry.fence:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
         return entry
 

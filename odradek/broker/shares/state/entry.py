@@ -20,6 +20,7 @@ from odradek.broker.shares.state_batch import UNDECIDED_START_OFFSET, UNKNOWN_CO
 class Entry:
     """
     snapshot_at   offset of the last snapshot's record: what lies below it says nothing more about this entry
+    fence         the highest leader epoch that was read with; a state that begins anew does not lower it
     update_count  since the last snapshot that was due for their number
     overlay       what is staged
     decided       what a marker took out of the overlay, until an update repeats it
@@ -30,6 +31,7 @@ class Entry:
         "created_ms",
         "decided",
         "delivery_complete_count",
+        "fence",
         "key",
         "leader_epoch",
         "overlay",
@@ -44,7 +46,7 @@ class Entry:
     def __init__(self, key: SharePartitionKey, record_offset: int) -> None:
         self.key = key
         self.snapshot_at = record_offset
-        self.snapshot_epoch = self.state_epoch = self.leader_epoch = 0
+        self.snapshot_epoch = self.state_epoch = self.leader_epoch = self.fence = 0
         self.start_offset = UNDECIDED_START_OFFSET
         self.delivery_complete_count = UNKNOWN_COUNT
         self.batches: list[StateBatch] = []
@@ -60,6 +62,7 @@ class Entry:
         self.snapshot_epoch = snapshot.snapshot_epoch
         self.state_epoch = snapshot.state_epoch
         self.leader_epoch = snapshot.leader_epoch
+        self.fence = max(self.fence, snapshot.leader_epoch)
         self.start_offset = snapshot.start_offset
         self.delivery_complete_count = snapshot.delivery_complete_count
         self.created_ms = snapshot.created_ms
@@ -72,6 +75,7 @@ class Entry:
 
     def take_update(self, update: Update) -> None:
         self.leader_epoch = update.leader_epoch
+        self.fence = max(self.fence, update.leader_epoch)
         if update.start_offset != UNDECIDED_START_OFFSET:
             self.start_offset = update.start_offset
         self.delivery_complete_count = update.delivery_complete_count
