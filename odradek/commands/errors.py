@@ -8,6 +8,7 @@
 | 3 | no broker could be reached, or it did not answer in time |
 | 4 | a topic, partition, group or transactional id that was named does not exist |
 | 5 | not permitted |
+| 6 | what was compared differs |
 | 130 | interrupted by Ctrl-C |
 """
 
@@ -18,7 +19,7 @@ from collections.abc import Mapping
 from odradek.client.errors import ClientError
 from odradek.protocol.errors import ErrorCode
 
-DONE, REFUSED, MISUNDERSTOOD, UNREACHABLE, NOT_FOUND, NOT_PERMITTED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+DONE, REFUSED, MISUNDERSTOOD, UNREACHABLE, NOT_FOUND, NOT_PERMITTED, DIFFERENT, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 130
 
 
 class CommandError(Exception):

@@ -1,4 +1,7 @@
-"""`odradek spark`: what queries that write exactly once have decided, and have left open. Needs no Spark."""
+"""`odradek spark`: what queries that write exactly once have decided, and have left open. Needs no Spark.
+
+The jobs, which do need it, are in `spark_exactly_once.py` and so on.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from odradek.commands import spark_exactly_once
 from odradek.commands.errors import DONE, NOT_FOUND, CommandError
 from odradek.commands.options import add_connection, add_json
 from odradek.commands.output import duration, print_rows
@@ -41,6 +45,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_connection(recovering)
     recovering.set_defaults(run=recover)
+    for job in (spark_exactly_once,):
+        job.configure(actions)
 
 
 def sinks_(options: argparse.Namespace) -> int:

@@ -84,8 +84,13 @@ COMMANDS = {
         examples=("transactions list --in-doubt", "transactions find-hanging --topic orders"),
     ),
     "spark": Command(
-        "what queries of Spark have decided, and have left open",
-        examples=("spark sinks", "spark recover spark.orders"),
+        "what queries of Spark have decided, and have left open; jobs on whole topics",
+        "`sinks` and `recover` need no Spark; the others do: pip install odradek[spark].",
+        examples=(
+            "spark sinks",
+            "spark recover spark.orders",
+            "spark exactly-once --input kafka://localhost:9092/orders --output data/enriched --on key",
+        ),
     ),
     "wait": Command(
         "return when the broker serves, and the topics that are named exist",
@@ -111,7 +116,7 @@ COMMANDS = {
 }
 STATUSES = (
     "exit status: 0 done, 1 refused or failed, 2 wrong command line, 3 no broker reached or no answer in time, 4 what"
-    " was named does not exist, 5 not permitted"
+    " was named does not exist, 5 not permitted, 6 what was compared differs"
 )
 DESCRIPTION = "A Kafka broker in one Python process, and commands for any Kafka cluster."
 

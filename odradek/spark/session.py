@@ -1,0 +1,151 @@
+"""The session of Spark that a job runs in, and what a person is told when there is none.
+
+The JVM and Python workers write to a file, so that the terminal shows the job; its last lines are told on a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFAULT_MASTER = "local[*]"
+INSTALL = "Spark is missing: pip install odradek[spark]"
+JAVA = (
+    "Spark found no Java, or one that is too old: install Java 17 or later (Debian: apt install"
+    " openjdk-17-jre-headless), and set JAVA_HOME if there are several"
+)
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+}
+_LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+_OURS = re.compile(r"^(?:[\w.]*odradek[\w.]*|pyspark\.errors[\w.]*|TimeoutError|\w*Error|\w*Exception): (.+)$", re.M)
+_LAST_CHARACTERS = 2_000
+
+
+class JobFailed(Exception):
+    """Spark could not be started, or a job in it failed; the message is for the person who has started it."""
+
+
+@contextmanager
+def session(
+    title: str, master: str | None = None, settings: Mapping[str, str] | None = None, *, is_verbose: bool = False
+) -> Iterator[SparkSession]:
+    """A session with `format("odradek")`, stopped in the end; one that is active already is taken, and left running.
+
+    master     `local[*]` if neither it nor spark-submit says anything
+    is_verbose leave what the JVM writes on stderr
+
+    Raises JobFailed for whatever of Spark's goes wrong, here and within the block.
+    """
+    try:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+
+        from odradek.spark.source import OdradekSource
+    except ImportError as error:
+        raise JobFailed(f"{INSTALL} ({error})") from error
+    active = SparkSession.getActiveSession()
+    told = _Told(is_verbose or active is not None or _is_submitted())
+    try:
+        spark = active or _started(title, master, settings or {}, told)
+        spark.dataSource.register(OdradekSource)
+    except (Py4JError, PySparkException, RuntimeError, OSError) as error:
+        raise JobFailed(_not_started(error, told.text())) from error
+    try:
+        yield spark
+    except (Py4JError, PySparkException) as error:
+        raise JobFailed(_reason(str(error)) + told.where()) from error
+    else:
+        told.forget()
+    finally:
+        if active is None:
+            with suppress(Exception):  # a JVM that is gone cannot be stopped
+                spark.stop()
+
+
+def _started(title: str, master: str | None, settings: Mapping[str, str], told: _Told) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    chosen = SETTINGS | dict(settings)
+    if master is None and not _is_submitted():
+        master = DEFAULT_MASTER
+    if master is not None and master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        chosen = _LOCAL | chosen
+    builder = SparkSession.builder.appName(title)
+    if master is not None:
+        builder = builder.master(master)
+    for name, value in chosen.items():
+        builder = builder.config(name, value)
+    with told.listening():
+        return builder.getOrCreate()
+
+
+def _is_submitted() -> bool:
+    """By spark-submit, which has started the JVM, and has its own options for master and settings."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+class _Told:
+    """What Spark's processes write on stderr: into a file, from their start on."""
+
+    def __init__(self, is_left: bool) -> None:
+        self._path: Path | None = None
+        if not is_left:
+            handle, name = tempfile.mkstemp(prefix="odradek-spark-", suffix=".log")
+            os.close(handle)
+            self._path = Path(name)
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """A process that is started meanwhile keeps the file as its stderr."""
+        if self._path is None:
+            yield
+            return
+        sys.stderr.flush()
+        kept = os.dup(2)
+        try:
+            with open(self._path, "ab") as file:
+                os.dup2(file.fileno(), 2)
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+    def text(self) -> str:
+        return "" if self._path is None else self._path.read_text(errors="replace")[-_LAST_CHARACTERS:]
+
+    def where(self) -> str:
+        return "" if self._path is None else f"\nWhat Spark wrote is in {self._path}"
+
+    def forget(self) -> None:
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+
+def _not_started(error: Exception, told: str) -> str:
+    no_java = "JAVA_GATEWAY_EXITED" in str(error) and ("JAVA_HOME" in told or "UnsupportedClassVersion" in told)
+    if no_java or isinstance(error, FileNotFoundError):
+        return JAVA
+    return f"Spark did not start: {_reason(str(error))}\n{told}".rstrip()
+
+
+def _reason(text: str) -> str:
+    """The line of a trace that says what was wrong: the last one with the name of a Python error, else the first."""
+    found = _OURS.findall(text)
+    return found[-1] if found else next((line for line in text.splitlines() if line.strip()), "it did not say why")

@@ -1,0 +1,46 @@
+"""Values and places of records, as reports show them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+MOST_CHARACTERS = 120
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    partition: int
+    offset: int
+
+    @classmethod
+    def of(cls, row: Any) -> Place | None:
+        """From a row of Spark with these fields."""
+        return None if row is None else cls(row["partition"], row["offset"])
+
+    def __str__(self) -> str:
+        return f"{self.partition}@{self.offset}"
+
+
+def shown(value: object) -> str | None:
+    """Text where the bytes are text, else hexadecimal; shortened. None stays None."""
+    if value is None:
+        return None
+    if isinstance(value, bytes | bytearray):
+        try:
+            text = bytes(value).decode()
+            text = text if text.isprintable() else f"0x{bytes(value).hex()}"
+        except UnicodeDecodeError:
+            text = f"0x{bytes(value).hex()}"
+    else:
+        text = str(value)
+    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"
+
+
+def size(count: float) -> str:
+    """Bytes in the unit that a person would take, as in `1.5 GiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1024
+    return f"{count:,.1f} TiB"
