@@ -24,7 +24,7 @@ def json_line(path: str, finding: Finding) -> str:
             row = {**head, "kind": "damage", "reason": finding.reason}
         case Note():
             row = {**head, "kind": "note", "text": finding.text}
-    return json.dumps(row, default=_json_value)
+    return json.dumps(row, default=json_value)
 
 
 def text_line(finding: Finding, *, is_full: bool = False) -> str:
@@ -50,12 +50,12 @@ def _shown(name: str, value: Any, is_full: bool) -> str:
     if name in TIMES and isinstance(value, int) and value >= 0:
         return f"{value}({_time(value)})"
     if isinstance(value, bytes):
-        value = _json_value(value)
+        value = json_value(value)
         if isinstance(value, dict):
             return _cut(f"base64:{value['base64']}", is_full)
     if isinstance(value, str) and value and name not in ("key", "value") and value.isprintable() and " " not in value:
         return value
-    return _cut(json.dumps(value, default=_json_value, ensure_ascii=False), is_full)
+    return _cut(json.dumps(value, default=json_value, ensure_ascii=False), is_full)
 
 
 def _cut(text: str, is_full: bool) -> str:
@@ -64,7 +64,7 @@ def _cut(text: str, is_full: bool) -> str:
     return f"{text[:SHOWN_CHARACTERS]}… ({len(text)} characters, --full shows them)"
 
 
-def _json_value(value: object) -> str | Mapping[str, str]:
+def json_value(value: object) -> str | Mapping[str, str]:
     assert isinstance(value, bytes | bytearray | memoryview)
     data = bytes(value)
     try:

@@ -6,10 +6,11 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from odradek.client.sync import Admin, Consumer
 from odradek.client.values import TopicPartition
-from odradek.spark.options import EARLIEST, LATEST, Bound, OptionError, SourceOptions
+from odradek.spark.options import EARLIEST, LATEST, STRATEGY, Bound, OptionError, SourceOptions
 
 Offsets = dict[TopicPartition, int]
 
@@ -30,6 +31,14 @@ class Range:
     @property
     def size(self) -> int:
         return self.end_offset - self.start_offset
+
+
+class RangeOptions(Protocol):
+    @property
+    def min_partitions(self) -> int | None: ...
+
+    @property
+    def fail_on_data_loss(self) -> bool: ...
 
 
 class OffsetReader:
@@ -70,19 +79,17 @@ class OffsetReader:
         return self._opened().end_offsets(list(partitions))
 
     def resolve(self, bound: Bound, partitions: list[TopicPartition]) -> Offsets:
-        """An offset for each partition. Where there is no record as late as a timestamp it is the end."""
-        times = dict.fromkeys(partitions, bound.timestamp_ms) if bound.timestamp_ms is not None else bound.timestamps_ms
-        unknown = (set(bound.offsets) | set(times)) - set(partitions)
-        if unknown:
-            raise OptionError(f"offsets for partitions that are not read: {sorted(unknown)}")
-        asked = {each: bound.offsets.get(each, bound.everywhere) for each in partitions if each not in times}
+        """An offset for each partition. Raises OptionError where no record is as late as a timestamp and the bound
+        needs one; else it is the end then."""
+        times, asked = asked_of(bound, partitions)
         found = {each: offset for each, offset in asked.items() if offset >= 0}
         if early := [each for each, offset in asked.items() if offset == EARLIEST]:
             found |= self.earliest(early)
         if late := [each for each, offset in asked.items() if offset == LATEST]:
             found |= self.latest(late)
         if times:
-            by_time = self._opened().offsets_for_times({each: ms for each, ms in times.items() if ms is not None})
+            by_time = self._opened().offsets_for_times(times)
+            require_records(bound, times, [each for each, place in by_time.items() if place is None])
             ends = self.latest(each for each, place in by_time.items() if place is None)
             found |= {each: ends[each] if place is None else place.offset for each, place in by_time.items()}
         return found
@@ -91,6 +98,28 @@ class OffsetReader:
         if self._consumer is None:
             self._consumer = consumer(self._options)
         return self._consumer
+
+
+def asked_of(bound: Bound, partitions: list[TopicPartition]) -> tuple[Offsets, Offsets]:
+    """The timestamps in ms by which some partitions are bounded, and offsets (EARLIEST and LATEST, too) of the others.
+
+    Raises OptionError for a partition that is not among `partitions`."""
+    times = dict(bound.timestamps_ms)
+    if bound.timestamp_ms is not None:
+        times = dict.fromkeys(partitions, bound.timestamp_ms)
+    unknown = (set(bound.offsets) | set(times)) - set(partitions)
+    if unknown:
+        raise OptionError(f"offsets for partitions that are not read: {sorted(unknown)}")
+    return times, {each: bound.offsets.get(each, bound.everywhere) for each in partitions if each not in times}
+
+
+def require_records(bound: Bound, times: Offsets, without: list[TopicPartition]) -> None:
+    """Raises OptionError, as Spark's default strategy has it, if `without` holds any partition."""
+    if bound.needs_record and without:
+        named = ", ".join(f"{each.topic}-{each.partition} ({times[each]})" for each in sorted(without))
+        raise OptionError(
+            f"no record is as late as the timestamp to start at: {named}; set {STRATEGY} to latest to start at the end"
+        )
 
 
 def consumer(options: SourceOptions) -> Consumer:
@@ -116,7 +145,7 @@ def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
     return {each: start[each] + min(size, -(-size * most // total)) for each, size in sizes.items()}
 
 
-def ranges(start: Offsets, end: Offsets, earliest: Offsets, options: SourceOptions) -> list[Range]:
+def ranges(start: Offsets, end: Offsets, earliest: Offsets, options: RangeOptions) -> list[Range]:
     """What the tasks read: one each, or more with minPartitions. Raises DataLost."""
     found = []
     for each in sorted(end):

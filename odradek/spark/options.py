@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -17,6 +17,7 @@ from odradek.spark.names import DEFAULT_PREFIX
 
 EARLIEST, LATEST = -2, -1  # in place of an offset
 POLL_TIMEOUT_MS = 120_000
+STRATEGY = "startingOffsetsByTimestampStrategy"
 _BOUNDS = {"earliest": EARLIEST, "latest": LATEST}
 
 # Kafka's name → the client's setting, and how its text is read.
@@ -63,12 +64,37 @@ class Bound:
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     timestamp_ms: int | None = None
     timestamps_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+    needs_record: bool = False  # where no record is as late as a timestamp: an error, rather than the end
 
     @property
     def is_latest(self) -> bool:
         """For any partition, and not by a timestamp."""
         by_time = self.timestamp_ms is not None or bool(self.timestamps_ms)
         return not by_time and (self.everywhere == LATEST or LATEST in self.offsets.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is to be read; exactly one is set."""
+
+    topics: tuple[str, ...] = ()
+    partitions: tuple[TopicPartition, ...] = ()
+    pattern: str | None = None
+
+    @classmethod
+    def read(cls, given: Mapping[str, str]) -> Choice | None:
+        """None where no option says it. Raises OptionError."""
+        chosen = [name for name in ("subscribe", "assign", "subscribepattern") if given.get(name)]
+        if len(chosen) > 1:
+            raise OptionError("only one of the options subscribe, subscribePattern and assign can be set")
+        match chosen:
+            case ["subscribe"]:
+                return cls(topics=tuple(each.strip() for each in given["subscribe"].split(",") if each.strip()))
+            case ["assign"]:
+                return cls(partitions=_assigned(given["assign"]))
+            case ["subscribepattern"]:
+                return cls(pattern=given["subscribepattern"])
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,31 +119,23 @@ class SourceOptions:
     def read(cls, options: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
         """Raises OptionError. `options` by their names in any case."""
         given = {name.lower(): value for name, value in options.items()}
-        chosen = [name for name in ("subscribe", "assign", "subscribepattern") if given.get(name)]
-        if len(chosen) != 1:
+        chosen = Choice.read(given)
+        if chosen is None:
             raise OptionError("one of the options subscribe, subscribePattern and assign has to be set")
-        isolation_level = given.get("kafka.isolation.level", "read_committed")
-        if isolation_level not in ("read_committed", "read_uncommitted"):
-            raise OptionError(f"kafka.isolation.level is read_committed or read_uncommitted, not {isolation_level!r}")
-        starting = _bound(given, "starting", LATEST if is_stream else EARLIEST)
-        ending = _bound(given, "ending", LATEST)
-        if ending.everywhere == EARLIEST or EARLIEST in ending.offsets.values():
-            raise OptionError("endingOffsets cannot be earliest (-2)")
-        if not is_stream and starting.is_latest:
-            raise OptionError("startingOffsets of a batch cannot be latest (-1)")
+        starting, ending = bounds(given, is_stream=is_stream)
         return cls(
             brokers=_brokers(given),
-            topics=tuple(each.strip() for each in given.get("subscribe", "").split(",") if each.strip()),
-            partitions=_assigned(given["assign"]) if "assign" in chosen else (),
-            pattern=given["subscribepattern"] if "subscribepattern" in chosen else None,
-            isolation_level=isolation_level,
+            topics=chosen.topics,
+            partitions=chosen.partitions,
+            pattern=chosen.pattern,
+            isolation_level=isolation_level(given),
             starting=starting,
             ending=ending,
-            max_offsets_per_trigger=_number(given, "maxOffsetsPerTrigger"),
-            min_partitions=_number(given, "minPartitions"),
+            max_offsets_per_trigger=number(given, "maxOffsetsPerTrigger"),
+            min_partitions=number(given, "minPartitions"),
             fail_on_data_loss=flag("failOnDataLoss", given.get("failondataloss", "true")),
             include_headers=flag("includeHeaders", given.get("includeheaders", "false")),
-            poll_timeout_ms=_number(given, "kafkaConsumer.pollTimeoutMs") or POLL_TIMEOUT_MS,
+            poll_timeout_ms=number(given, "kafkaConsumer.pollTimeoutMs") or POLL_TIMEOUT_MS,
             consumer=_settings(given, _CONSUMER | _BOTH, _PRODUCER),
         )
 
@@ -167,9 +185,30 @@ def offsets_json(text: str) -> dict[TopicPartition, int]:
         raise OptionError(f'not offsets of the form {{"topic": {{"0": 23, "1": -2}}}}: {text}') from None
 
 
+def isolation_level(given: Mapping[str, str]) -> str:
+    level = given.get("kafka.isolation.level", "read_committed")
+    if level not in ("read_committed", "read_uncommitted"):
+        raise OptionError(f"kafka.isolation.level is read_committed or read_uncommitted, not {level!r}")
+    return level
+
+
+def bounds(given: Mapping[str, str], *, is_stream: bool) -> tuple[Bound, Bound]:
+    """Where reading starts and ends. Raises OptionError."""
+    starting = _bound(given, "starting", LATEST if is_stream else EARLIEST)
+    ending = _bound(given, "ending", LATEST)
+    if ending.everywhere == EARLIEST or EARLIEST in ending.offsets.values():
+        raise OptionError("endingOffsets cannot be earliest (-2)")
+    if not is_stream and starting.is_latest:
+        raise OptionError("startingOffsets of a batch cannot be latest (-1)")
+    strategy = given.get(STRATEGY.lower(), "error").lower()
+    if strategy not in ("error", "latest"):
+        raise OptionError(f"{STRATEGY} is error or latest, not {strategy!r}")
+    return replace(starting, needs_record=strategy == "error"), ending
+
+
 def _bound(given: Mapping[str, str], which: str, default: int) -> Bound:
     """By Spark's precedence: a timestamp, timestamps, offsets."""
-    timestamp_ms = _number(given, f"{which}Timestamp")
+    timestamp_ms = number(given, f"{which}Timestamp")
     if timestamp_ms is not None:
         return Bound(LATEST, timestamp_ms=timestamp_ms)
     if (by_timestamp := given.get(f"{which}offsetsbytimestamp")) is not None:
@@ -191,7 +230,7 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
         raise OptionError(f'assign has the form {{"topic": [0, 1]}}, not {text}') from None
 
 
-def _number(given: Mapping[str, str], name: str) -> int | None:
+def number(given: Mapping[str, str], name: str) -> int | None:
     text = given.get(name.lower())
     if text is None:
         return None

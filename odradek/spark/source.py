@@ -1,4 +1,4 @@
-"""`format("odradek")`: topics over the network as batches and streams, and the sink.
+"""`format("odradek")`: topics over the network as batches and streams, and the sink; with `path`, files.
 
 Committed records only, unless `kafka.isolation.level` says otherwise.
 """
@@ -28,27 +28,14 @@ from pyspark.sql.types import StructType
 
 from odradek.client import OffsetOutOfRange, RawBatches, TopicPartition
 from odradek.columns import read_records
-from odradek.columns.records import HEADERS_TYPE
+from odradek.spark.file_options import is_of_files
+from odradek.spark.files import file_columns, file_reader
 from odradek.spark.offsets import DataLost, OffsetReader, Offsets, Range, consumer, from_json, limited, ranges, to_json
 from odradek.spark.options import OptionError, SinkOptions, SourceOptions, flag
+from odradek.spark.record_columns import ARROW, COLUMNS, HEADERS, as_spark_has_them, chosen, decoded_columns
 from odradek.spark.sink import BatchWriter, StreamWriter
 
-COLUMNS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
-HEADERS = ", headers array<struct<key: string, value: binary>>"
-ARROW = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("timestampType", pa.int32()),
-        ("headers", HEADERS_TYPE),
-    ]
-)
 POLL_MS = 1_000
-_DECODED = {"timestampType": "timestamp_type"}
 
 
 class OdradekSource(DataSource):  # type: ignore[misc]
@@ -59,13 +46,19 @@ class OdradekSource(DataSource):  # type: ignore[misc]
         return "odradek"
 
     def schema(self) -> str:
+        if is_of_files(self.options):
+            return file_columns(self.options)
         return COLUMNS + (HEADERS if flag("includeHeaders", self.options.get("includeHeaders", "false")) else "")
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchReader(SourceOptions.read(self.options, is_stream=False), _wanted(schema))
+        if is_of_files(self.options):
+            return file_reader(self.options, schema)
+        return BatchReader(SourceOptions.read(self.options, is_stream=False), chosen(schema.names, ARROW))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader(SourceOptions.read(self.options, is_stream=True), _wanted(schema))
+        if is_of_files(self.options):
+            raise OptionError("with path there are batches only: a stream needs kafka.bootstrap.servers")
+        return StreamReader(SourceOptions.read(self.options, is_stream=True), chosen(schema.names, ARROW))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         if overwrite:
@@ -92,6 +85,8 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
             asked.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if partition.value is None:  # Spark's own, where there is nothing to read
+            return iter(())
         return read_range(self._options, partition.value, self._wanted)
 
 
@@ -153,7 +148,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 def read_range(options: SourceOptions, asked: Range, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The visible records of a range, as columns. Raises DataLost, and TimeoutError when the broker brings nothing."""
     partition = TopicPartition(asked.topic, asked.partition)
-    columns = {_DECODED.get(name, name) for name in wanted.names} - {"topic", "partition"} | {"offset"}
+    columns = decoded_columns(wanted)
     at = asked.start_offset
     reader = consumer(options)
     try:
@@ -195,30 +190,8 @@ def _columns(raw: RawBatches, asked: Range, columns: set[str], wanted: pa.Schema
         end_offset=asked.end_offset,
         columns=columns,
     )
-    for batch in table.to_batches():
-        if len(batch):
-            yield pa.RecordBatch.from_arrays([_column(batch, each, asked) for each in wanted], schema=wanted)
-
-
-def _column(batch: pa.RecordBatch, wanted: pa.Field, asked: Range) -> pa.Array:
-    match wanted.name:
-        case "topic":
-            return pa.repeat(pa.scalar(asked.topic), len(batch))
-        case "partition":
-            return pa.repeat(pa.scalar(asked.partition, pa.int32()), len(batch))
-        case "timestamp":
-            return batch.column("timestamp").cast(pa.timestamp("ms", tz="UTC")).cast(wanted.type)
-        case name:
-            return batch.column(_DECODED.get(name, name)).cast(wanted.type)
+    return as_spark_has_them(table, asked.topic, asked.partition, wanted)
 
 
 def _tasks(start: Offsets, end: Offsets, earliest: Offsets, options: SourceOptions) -> list[InputPartition]:
     return [InputPartition(each) for each in ranges(start, end, earliest, options)]
-
-
-def _wanted(schema: StructType) -> pa.Schema:
-    """The columns that are asked for, by `.schema(…)` or all."""
-    unknown = [name for name in schema.names if name not in ARROW.names]
-    if unknown:
-        raise OptionError(f"no such column: {', '.join(unknown)}; there are {', '.join(ARROW.names)}")
-    return pa.schema([ARROW.field(name) for name in schema.names])

@@ -1,0 +1,148 @@
+"""The partitions below a path, by the names that Kafka gives to directories (docs/formats/data-directory.md)."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from glob import glob, has_magic
+from pathlib import Path
+
+_PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)")
+_SEGMENT = re.compile(r"\d{20}\.log(\.swap)?")
+_LOCAL = "file:"
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://")
+LOG_STARTS = "log-start-offset-checkpoint"
+CLEANED = "cleaner-offset-checkpoint"
+CLEAN_STOP = ".kafka_cleanshutdown"
+_CHECKPOINT_VERSION = "0"
+
+
+class NoLogs(ValueError):
+    """There is no partition where one was looked for; the message says where."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PartitionLog:
+    """The directory of a partition.
+
+    log_start_offset   as DeleteRecords left it; 0 where no checkpoint names the partition. The first segment may begin
+                       later
+    is_compacted       the checkpoint of the cleaner names it: offsets may be missing
+    was_stopped        the broker has stopped cleanly: the log ends with a whole batch
+    """
+
+    topic: str
+    partition: int
+    directory: Path
+    log_start_offset: int = 0
+    is_compacted: bool = False
+    was_stopped: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def partitions_at(*paths: str | Path) -> list[PartitionLog]:
+    """Sorted by topic and partition.
+
+    paths   data directories and directories of partitions, in any mixture; `*`, `?` and `[…]` stand for what matches,
+            commas separate several
+
+    Raises NoLogs, and ValueError where two directories hold the same partition: copies of a replicated topic would
+    otherwise be read as if they were different records.
+    """
+    found: dict[tuple[str, int], PartitionLog] = {}
+    for directory in _directories(paths):
+        logs = list(_below(directory))
+        if not logs:
+            raise NoLogs(f"{directory} is neither a data directory nor the directory of a partition")
+        for log in logs:
+            other = found.setdefault((log.topic, log.partition), log)
+            if other.directory != log.directory:
+                raise ValueError(f"{log} lies in {other.directory} and in {log.directory}: name one of them")
+    return sorted(found.values())
+
+
+def partition_of(directory: Path) -> tuple[str, int] | None:
+    """Topic and partition, if the directory has such a name and holds a log."""
+    match = _PARTITION.fullmatch(directory.name)
+    if match is None or not any(_SEGMENT.fullmatch(name) for name in os.listdir(directory)):
+        return None
+    return match["topic"], int(match["partition"])
+
+
+def _directories(paths: Iterable[str | Path]) -> Iterator[Path]:
+    for text in (part.strip() for path in paths for part in str(path).split(",")):
+        local = text.removeprefix(_LOCAL)
+        if text.startswith(_LOCAL):
+            local = "/" + local.lstrip("/")
+        elif _SCHEME.match(text):
+            raise NoLogs(f"{text}: only local paths can be read")
+        matches = sorted(glob(local)) if has_magic(local) else [local]
+        directories = [Path(match).absolute() for match in matches if os.path.isdir(match)]
+        if not directories:
+            raise NoLogs(f"{text}: there is no such directory")
+        if has_magic(local):  # a pattern matches deleted topics, too
+            directories = [each for each in directories if any(_below(each))]
+            if not directories:
+                raise NoLogs(f"{text}: no directory that matches holds a partition's log")
+        yield from directories
+
+
+def _below(directory: Path) -> Iterator[PartitionLog]:
+    own = partition_of(directory)
+    if own is not None:
+        yield _checkpointed(PartitionLog(*own, directory), _Checkpoints.of(directory.parent))
+        return
+    checkpoints = _Checkpoints.of(directory)
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                named = partition_of(Path(entry.path))
+                if named is not None:
+                    yield _checkpointed(PartitionLog(*named, directory / entry.name), checkpoints)
+
+
+@dataclass(frozen=True, slots=True)
+class _Checkpoints:
+    log_starts: Mapping[tuple[str, int], int]
+    cleaned: Mapping[tuple[str, int], int]
+    was_stopped: bool
+
+    @classmethod
+    def of(cls, directory: Path) -> _Checkpoints:
+        return cls(
+            offsets_in(directory / LOG_STARTS),
+            offsets_in(directory / CLEANED),
+            (directory / CLEAN_STOP).exists(),
+        )
+
+
+def _checkpointed(log: PartitionLog, checkpoints: _Checkpoints) -> PartitionLog:
+    key = (log.topic, log.partition)
+    return replace(
+        log,
+        log_start_offset=checkpoints.log_starts.get(key, 0),
+        is_compacted=key in checkpoints.cleaned,
+        was_stopped=checkpoints.was_stopped,
+    )
+
+
+def offsets_in(checkpoint: Path) -> dict[tuple[str, int], int]:
+    """(topic, partition) → offset. A file that is missing, empty, or of another format holds nothing."""
+    try:
+        lines = checkpoint.read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        return {}
+    if not lines or lines[0] != _CHECKPOINT_VERSION:
+        return {}
+    found = {}
+    for line in lines[2:]:
+        topic, _, rest = line.partition(" ")
+        with suppress(ValueError):
+            partition, offset = rest.split(" ")
+            found[topic, int(partition)] = int(offset)
+    return found

@@ -1,0 +1,155 @@
+"""The segments of a partition that count, and where in them an offset lies (docs/formats/log-segment.md)."""
+
+from __future__ import annotations
+
+import os
+import struct
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from odradek.protocol.batch_header import HEADER_BYTES, MAGIC, unpack_batch_header
+
+LOG, SWAP, CLEANED = ".log", ".swap", ".cleaned"
+OFFSET_INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT = ".index", ".timeindex", ".txnindex", ".snapshot"
+_DIGITS = 20
+_INDEX_ENTRY = struct.Struct(">ii")  # last offset of a batch, from the base offset; position of the batch
+_TIME_ENTRY = struct.Struct(">qi")
+_ATTEMPTS = 10  # at a listing during which no file disappears
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A log file as it was when the directory was listed.
+
+    size_bytes   how far it may be read; a live log grows on
+    inode        tells whether compaction has put another file in its place since
+    is_active    the last one, whose end may be torn or preallocated
+    """
+
+    path: Path
+    base_offset: int
+    size_bytes: int
+    inode: int
+    is_active: bool = False
+
+    def beside(self, suffix: str) -> Path:
+        """An index of this segment; it need not exist."""
+        if self.path.name.endswith(SWAP):
+            return self.path.with_name(f"{self.base_offset:020d}{suffix}{SWAP}")
+        return self.path.with_name(f"{self.base_offset:020d}{suffix}")
+
+
+def segments_of(directory: Path) -> list[Segment]:
+    """Ascending, the active one last. Files that a broker would remove at its start are left out.
+
+    A finished `.swap` stands for the segments that it was made from, since some of them may be gone already.
+    Raises FileNotFoundError when the directory disappears.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            return _listed(directory)
+        except FileNotFoundError:
+            os.listdir(directory)  # raises when it is the directory that is gone
+    raise FileNotFoundError(f"{directory}: its segments disappear as fast as they are listed")
+
+
+def _listed(directory: Path) -> list[Segment]:
+    names = os.listdir(directory)
+    plain = {base for name in names if (base := _base(name, LOG)) is not None}
+    swaps = {base for name in names if (base := _base(name, LOG + SWAP)) is not None}
+    cleaned = min((base for name in names if (base := _base(name, LOG + CLEANED)) is not None), default=None)
+    if cleaned is not None:  # of an unfinished pass: what it was made from is all still there
+        swaps = {base for base in swaps if base < cleaned}
+    files = {base: directory / f"{base:020d}{LOG}" for base in plain}
+    if swaps:
+        replaced_to = _end_offset(directory / f"{max(swaps):020d}{LOG}{SWAP}", max(swaps))
+        files = {base: path for base, path in files.items() if not min(swaps) <= base < replaced_to}
+        files |= {base: directory / f"{base:020d}{LOG}{SWAP}" for base in swaps}
+    found = []
+    for base, path in sorted(files.items()):
+        facts = os.stat(path)
+        found.append(Segment(path, base, facts.st_size, facts.st_ino, is_active=base == max(files)))
+    return found
+
+
+def _base(name: str, suffix: str) -> int | None:
+    digits = name[:_DIGITS]
+    return int(digits) if name[_DIGITS:] == suffix and digits.isascii() and digits.isdigit() else None
+
+
+def _end_offset(path: Path, base_offset: int) -> int:
+    end_offset, position = base_offset + 1, 0
+    with path.open("rb", buffering=0) as file:
+        while True:
+            data = os.pread(file.fileno(), HEADER_BYTES, position)
+            if len(data) < HEADER_BYTES:
+                return end_offset
+            header = unpack_batch_header(data)
+            if header.magic != MAGIC or header.size_bytes < HEADER_BYTES:
+                return end_offset
+            end_offset = max(end_offset, header.next_offset)
+            position += header.size_bytes
+
+
+def segment_with(segments: Sequence[Segment], offset: int) -> int:
+    """The place in the list of the segment in which the offset lies, or would lie."""
+    return max(0, bisect_right([each.base_offset for each in segments], offset) - 1)
+
+
+def position_before(segment: Segment, offset: int) -> int:
+    """The position of a batch that begins at or before `offset`, by the offset index; 0 where that does not help.
+
+    An index may be missing, torn, or end in zeros; so what it says is checked at the log.
+    """
+    entries = _entries(segment.beside(OFFSET_INDEX), _INDEX_ENTRY)
+    at = bisect_right(entries, offset - segment.base_offset, key=lambda entry: entry[0]) - 1
+    if at < 0:
+        return 0
+    relative, position = entries[at]
+    return position if _ends_at(segment, position, segment.base_offset + relative) else 0
+
+
+def position_after(segment: Segment, position: int) -> int | None:
+    """The first batch behind `position` that the offset index knows; None where it knows none."""
+    for relative, indexed in _entries(segment.beside(OFFSET_INDEX), _INDEX_ENTRY):
+        if indexed > position and _ends_at(segment, indexed, segment.base_offset + relative):
+            return indexed
+    return None
+
+
+def largest_timestamp(segment: Segment) -> int | None:
+    """By the last entry of the time index of a segment that is not active; None where only the batches can tell."""
+    if segment.is_active:
+        return None
+    entries = _entries(segment.beside(TIME_INDEX), _TIME_ENTRY)
+    return entries[-1][0] if entries else None
+
+
+def _ends_at(segment: Segment, position: int, last_offset: int) -> bool:
+    """Whether a batch lies at `position` that ends with this offset."""
+    if position + HEADER_BYTES > segment.size_bytes:
+        return False
+    with segment.path.open("rb", buffering=0) as file:
+        data = os.pread(file.fileno(), HEADER_BYTES, position)
+    if len(data) < HEADER_BYTES:
+        return False
+    header = unpack_batch_header(data)
+    return header.magic == MAGIC and header.last_offset == last_offset
+
+
+def _entries(path: Path, entry: struct.Struct) -> list[tuple[int, int]]:
+    """Up to the first that does not ascend: Kafka preallocates its indexes with zeros."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return []
+    found: list[tuple[int, int]] = []
+    for fields in entry.iter_unpack(data[: len(data) - len(data) % entry.size]):
+        if found and fields[0] <= found[-1][0]:
+            break
+        if not any(fields):
+            break
+        found.append(fields)
+    return found

@@ -1,0 +1,103 @@
+"""What the batches of a partition say about transactions. Pure: headers and markers come in as they lie in the log.
+
+A transaction begins with the first transactional batch of a producer that has none open, and ends with a marker of that
+producer. Readers of committed records see nothing at or above the last stable offset, the first offset of the oldest
+transaction that is open, and nothing of the aborted ones. Source: docs/spec/transactions.md#s4-9.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from odradek.protocol.batch_header import NO_PRODUCER_ID, TRANSACTIONAL, BatchHeader
+from odradek.protocol.control_records import Marker, read_marker
+from odradek.protocol.struct import Buffer
+
+
+class Aborted(NamedTuple):
+    """An aborted transaction: the batches of its producer from its first offset to its marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int  # of the marker
+
+
+@dataclass(slots=True)
+class Transaction:
+    """One transaction in one partition, as far as it is in the log.
+
+    `marker` is None while it is open. Sizes are those of its batches; timestamps in ms.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    first_timestamp: int
+    last_data_offset: int
+    batches: int = 0
+    records: int = 0
+    size_bytes: int = 0
+    marker: Marker | None = None
+
+    def add(self, header: BatchHeader) -> None:
+        self.producer_epoch = header.producer_epoch
+        self.last_data_offset = header.last_offset
+        self.batches += 1
+        self.records += header.record_count
+        self.size_bytes += header.size_bytes
+
+
+@dataclass(slots=True)
+class Transactions:
+    """To be given every batch, in the order of the log.
+
+    open      by producer id
+    aborted   by ascending last offset
+    """
+
+    open: dict[int, Transaction] = field(default_factory=dict)
+    aborted: list[Aborted] = field(default_factory=list)
+
+    @classmethod
+    def after(cls, snapshot: Mapping[int, int]) -> Transactions:
+        """Where a walk begins in the midst of a log: producer id → first offset of what is open there."""
+        return cls({each: Transaction(each, -1, first, -1, first) for each, first in snapshot.items()})
+
+    def add(self, header: BatchHeader, data: Buffer | None) -> Transaction | None:
+        """data   of a control batch
+
+        Returns the transaction that the batch has ended.
+        """
+        if not header.attributes & TRANSACTIONAL or header.producer_id == NO_PRODUCER_ID:
+            return None
+        if header.is_control:
+            marker = None if data is None else read_marker(data, 0, header)
+            return None if marker is None else self.end(marker)
+        transaction = self.open.get(header.producer_id)
+        if transaction is None:
+            transaction = self.open[header.producer_id] = Transaction(
+                header.producer_id, header.producer_epoch, header.base_offset, header.base_timestamp, header.last_offset
+            )
+        transaction.add(header)
+        return None
+
+    def end(self, marker: Marker) -> Transaction | None:
+        """None where no transaction of the producer is open: it may have begun before the log does."""
+        transaction = self.open.pop(marker.producer_id, None)
+        if transaction is not None:
+            transaction.marker = marker
+            if not marker.is_commit:
+                self.aborted.append(Aborted(marker.producer_id, transaction.first_offset, marker.offset))
+        return transaction
+
+    def last_stable_offset(self, end_offset: int) -> int:
+        return min((each.first_offset for each in self.open.values()), default=end_offset)
+
+
+def overlapping(aborted: Sequence[Aborted], start_offset: int, end_offset: int) -> list[Aborted]:
+    """Those that reach into [start_offset, end_offset). `aborted` by ascending last offset."""
+    first = bisect_left(aborted, start_offset, key=lambda each: each.last_offset)
+    return [each for each in aborted[first:] if each.first_offset < end_offset]

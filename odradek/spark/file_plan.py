@@ -1,0 +1,178 @@
+"""Which parts of which files the tasks of a query read. Knows nothing of Spark.
+
+Planning reads batch headers only. What it finds is frozen in the tasks: they read the same however far a broker goes on
+writing, and a task that runs again reads the same again.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from odradek.client.values import TopicPartition
+from odradek.columns import read_records
+from odradek.offline.directories import PartitionLog, partitions_at
+from odradek.offline.survey import Place, Survey, survey
+from odradek.offline.transactions import Aborted, overlapping
+from odradek.offline.walk import DamagedLog, OnDamage, refuse, stretches
+from odradek.protocol.internal_topics import CLUSTER_METADATA, INTERNAL_TOPICS
+from odradek.spark.file_options import FileOptions, View
+from odradek.spark.file_options import OnDamage as Mode
+from odradek.spark.offsets import DataLost, Offsets, Range, asked_of, ranges, require_records
+from odradek.spark.options import EARLIEST, Bound, OptionError
+
+INTERNAL = INTERNAL_TOPICS | {CLUSTER_METADATA}
+
+
+@dataclass(frozen=True, slots=True)
+class FileTask:
+    """A part of one partition.
+
+    hint      base offset and inode of a segment, and a position in it at or before the first batch
+    aborted   the transactions to leave out
+    """
+
+    range: Range
+    directory: Path
+    hint: tuple[int, int, int] | None
+    aborted: tuple[Aborted, ...]
+
+
+def chosen_logs(options: FileOptions) -> list[PartitionLog]:
+    """The partitions that the options name. Raises OptionError for one that is not there."""
+    logs = partitions_at(options.path)
+    choice = options.choice
+    if choice is None:
+        wants_internal = options.view is View.INTERNAL
+        found = [log for log in logs if (log.topic in INTERNAL) == wants_internal]
+    elif choice.pattern is not None:
+        found = [log for log in logs if re.fullmatch(choice.pattern, log.topic)]
+    elif choice.partitions:
+        found = [log for log in logs if (log.topic, log.partition) in choice.partitions]
+        _refuse_missing(options, set(choice.partitions) - {(log.topic, log.partition) for log in found})
+    else:
+        found = [log for log in logs if log.topic in choice.topics]
+        _refuse_missing(options, set(choice.topics) - {log.topic for log in found})
+    return found
+
+
+def plan(options: FileOptions) -> list[FileTask]:
+    """In the order of topics, partitions and offsets. Raises DamagedLog, DataLost, OptionError."""
+    logs = {TopicPartition(log.topic, log.partition): log for log in chosen_logs(options)}
+    partitions = list(logs)
+    start_times, start_offsets = asked_of(options.starting, partitions)
+    end_times, end_offsets = asked_of(options.ending, partitions)
+    surveys = {
+        each: survey(
+            log,
+            cut_bytes=options.max_bytes_per_partition,
+            timestamps={times[each] for times in (start_times, end_times) if each in times},
+            by_index=options.by_index,
+            on_damage=on_damage(options),
+        )
+        for each, log in logs.items()
+    }
+    start = _resolved(options.starting, start_times, start_offsets, surveys, options)
+    end = _resolved(options.ending, end_times, end_offsets, surveys, options)
+    for each, found in surveys.items():
+        if end[each] > _end(found, options):
+            if options.fail_on_data_loss:
+                raise DataLost(
+                    f"{each.topic}-{each.partition} is to be read up to offset {end[each]}, but what is in"
+                    f" {found.log.directory} ends at {_end(found, options)};"
+                    " set failOnDataLoss to false to read what is there"
+                )
+            end[each] = _end(found, options)
+    earliest = {each: found.start_offset for each, found in surveys.items()}
+    return [
+        task
+        for each in ranges(start, end, earliest, options)
+        for task in _cut(each, surveys[TopicPartition(each.topic, each.partition)], options)
+    ]
+
+
+def on_damage(options: FileOptions) -> OnDamage:
+    return refuse if options.on_damage is Mode.FAIL_FAST else leave_out
+
+
+def leave_out(damage: DamagedLog) -> None:
+    """mode=permissive: goes to stderr, which Spark keeps in the log of the executor."""
+    import sys
+
+    print(f"odradek: {damage}; it is left out", file=sys.stderr)
+
+
+def _refuse_missing(options: FileOptions, missing: set[TopicPartition] | set[str]) -> None:
+    if missing:
+        raise OptionError(f"not in {options.path}: {', '.join(sorted(map(str, missing)))}")
+
+
+def _end(found: Survey, options: FileOptions) -> int:
+    committed = options.is_committed and options.view in (View.RECORDS, View.INTERNAL)
+    return found.last_stable_offset if committed else found.end_offset
+
+
+def _resolved(
+    bound: Bound,
+    times: Offsets,
+    offsets: Offsets,
+    surveys: dict[TopicPartition, Survey],
+    options: FileOptions,
+) -> Offsets:
+    found = {}
+    for each, offset in offsets.items():
+        bounds = surveys[each]
+        if offset >= 0:
+            found[each] = offset
+        else:
+            found[each] = bounds.start_offset if offset == EARLIEST else _end(bounds, options)
+    by_time = {each: _not_older(surveys[each], ms, options) for each, ms in times.items()}
+    require_records(bound, times, [each for each, offset in by_time.items() if offset is None])
+    ends = {each: _end(surveys[each], options) for each in by_time}
+    return found | {each: ends[each] if offset is None else offset for each, offset in by_time.items()}
+
+
+def _not_older(found: Survey, timestamp_ms: int, options: FileOptions) -> int | None:
+    """The offset of the first record that is not older, aborted or not, as ListOffsets has it."""
+    place = found.not_older.get(timestamp_ms)
+    end_offset = _end(found, options)
+    if place is None or place.offset >= end_offset:
+        return None
+    begin = max(place.offset, found.start_offset)
+    for stretch in stretches(found.log.directory, begin, end_offset, hint=_hint(place), on_damage=on_damage(options)):
+        table = read_records(stretch.data, start_offset=begin, columns=["offset", "timestamp"], check_crcs=False)
+        offsets, timestamps = (table[name].to_numpy() for name in ("offset", "timestamp"))
+        late = offsets[timestamps >= timestamp_ms]
+        if late.size:
+            return int(late[0])
+    return None
+
+
+def _cut(whole: Range, found: Survey, options: FileOptions) -> Iterator[FileTask]:
+    """At the places of the survey; as many of these together as have no more than maxBytesPerPartition."""
+    places = found.places
+    offsets = [place.offset for place in places]
+    first = max(0, bisect_left(offsets, whole.start_offset + 1) - 1)
+    at = whole.start_offset
+    while at < whole.end_offset and first < len(places):
+        after, size_bytes = first + 1, places[first].size_bytes
+        while after < len(places) and size_bytes + places[after].size_bytes <= options.max_bytes_per_partition:
+            size_bytes += places[after].size_bytes
+            after += 1
+        end = min(whole.end_offset, offsets[after]) if after < len(places) else whole.end_offset
+        if at < end:
+            yield _task(Range(whole.topic, whole.partition, at, end), found, places[first], options)
+            at = end
+        first = after
+
+
+def _task(part: Range, found: Survey, place: Place, options: FileOptions) -> FileTask:
+    aborted = overlapping(found.aborted, part.start_offset, part.end_offset) if options.is_committed else []
+    return FileTask(part, found.log.directory, _hint(place), tuple(aborted))
+
+
+def _hint(place: Place) -> tuple[int, int, int]:
+    return place.base_offset, place.inode, place.position

@@ -1,0 +1,37 @@
+"""`format("odradek").option("path", …)`: topics read from log directories, without a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from odradek.spark import file_views
+from odradek.spark.file_options import FileOptions
+from odradek.spark.record_columns import chosen
+
+
+def file_columns(options: Mapping[str, str]) -> str:
+    return file_views.columns(FileOptions.read(options))
+
+
+def file_reader(options: Mapping[str, str], schema: StructType) -> FileReader:
+    """Raises OptionError."""
+    read = FileOptions.read(options)
+    return FileReader(read, chosen(schema.names, file_views.SCHEMAS[read.view]))
+
+
+class FileReader(DataSourceReader):  # type: ignore[misc]
+    def __init__(self, options: FileOptions, wanted: pa.Schema) -> None:
+        self._options = options
+        self._wanted = wanted
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(each) for each in file_views.tasks(self._options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if partition.value is None:  # Spark's own, where there is nothing to read
+            return iter(())
+        return file_views.read(partition.value, self._options, self._wanted)

@@ -1,0 +1,59 @@
+"""The columns of Spark's Kafka source, made of the columns of `odradek.columns`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from odradek.columns.records import HEADERS_TYPE
+from odradek.spark.options import OptionError
+
+COLUMNS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+HEADERS = ", headers array<struct<key: string, value: binary>>"
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+ARROW = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", TIMESTAMP),
+        ("timestampType", pa.int32()),
+        ("headers", HEADERS_TYPE),
+    ]
+)
+_DECODED = {"timestampType": "timestamp_type"}
+
+
+def chosen(names: Sequence[str], schema: pa.Schema) -> pa.Schema:
+    """The columns that `.schema(…)` asks for, or all. Raises OptionError."""
+    unknown = [name for name in names if name not in schema.names]
+    if unknown:
+        raise OptionError(f"no such column: {', '.join(unknown)}; there are {', '.join(schema.names)}")
+    return pa.schema([schema.field(name) for name in names])
+
+
+def decoded_columns(wanted: pa.Schema) -> set[str]:
+    """What `read_records` has to decode for them."""
+    return {_DECODED.get(name, name) for name in wanted.names} - {"topic", "partition"} | {"offset"}
+
+
+def as_spark_has_them(table: pa.Table, topic: str, partition: int, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """table   of `read_records`, with the columns of `decoded_columns`"""
+    for batch in table.to_batches():
+        if len(batch):
+            yield pa.RecordBatch.from_arrays([_column(batch, each, topic, partition) for each in wanted], schema=wanted)
+
+
+def _column(batch: pa.RecordBatch, wanted: pa.Field, topic: str, partition: int) -> pa.Array:
+    match wanted.name:
+        case "topic":
+            return pa.repeat(pa.scalar(topic), len(batch))
+        case "partition":
+            return pa.repeat(pa.scalar(partition, pa.int32()), len(batch))
+        case "timestamp":
+            return batch.column("timestamp").cast(pa.timestamp("ms", tz="UTC")).cast(wanted.type)
+        case name:
+            return batch.column(_DECODED.get(name, name)).cast(wanted.type)
