@@ -68,14 +68,13 @@ class FlakyPersister:
         self._persister = persister
         self.refusals: list[ErrorCode] = []
         self.initialize_refusals: list[ErrorCode] = []
+        self.delete_refusals: list[ErrorCode] = []
         self.held: list[Callable[[], None]] | None = None
         self.held_reads: list[Callable[[], None]] | None = None
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Deferred[bool]:
         if self.initialize_refusals:
-            refused: Deferred[bool] = Deferred()
-            refused.fail(KafkaError(self.initialize_refusals.pop(0)))
-            return refused
+            return self._refused(self.initialize_refusals.pop(0))
         return self._persister.initialize(key, state_epoch, start_offset)
 
     def read(self, key: SharePartitionKey, leader_epoch: int) -> Deferred[StoredState]:
@@ -87,7 +86,14 @@ class FlakyPersister:
         return answer
 
     def delete(self, key: SharePartitionKey) -> Deferred[bool]:
+        if self.delete_refusals:
+            return self._refused(self.delete_refusals.pop(0))
         return self._persister.delete(key)
+
+    def _refused(self, code: ErrorCode) -> Deferred[bool]:
+        refused: Deferred[bool] = Deferred()
+        refused.fail(KafkaError(code))
+        return refused
 
     def summarize(self, key: SharePartitionKey) -> Deferred[StateSummary]:
         return self._persister.summarize(key)
@@ -256,7 +262,9 @@ class ShareBroker(TransactionBroker):
         return bytes(topic.topic_id)
 
     def initialize(self, key: SharePartitionKey, *, state_epoch: int = 1, start_offset: int = 0) -> None:
-        assert self.persister.initialize(key, state_epoch, start_offset).outcome() is True
+        begun = self.persister.initialize(key, state_epoch, start_offset)
+        self.settle()
+        assert begun.outcome() is True
 
     def produce(self, topic: str, *batches: int, index: int = 0) -> None:
         for count in batches:

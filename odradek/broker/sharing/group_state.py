@@ -19,7 +19,9 @@ from odradek.protocol.errors import KafkaError
 if TYPE_CHECKING:
     from odradek.broker.groups.core import GroupCore
     from odradek.broker.groups.outcome import Outcome
+    from odradek.broker.shares.state.turn import StateSummary
     from odradek.broker.sharing.broker_view import ShareBroker
+    from odradek.broker.sharing.persister import Persister
 
 log = logging.getLogger("odradek.shares")
 
@@ -31,12 +33,11 @@ Refusals = Mapping[Pair, KafkaError]
 def begin(broker: ShareBroker, group_id: str, request: StateRequest) -> Refusals | Deferred[Refusals]:
     """Have the state of these partitions begun, and note in the group which of them have one now."""
     pairs = list(request.start_offsets)
-    asked = [
-        broker.shares.persister.initialize(
-            SharePartitionKey(group_id, *pair), request.state_epoch, request.start_offsets[pair]
-        )
-        for pair in pairs
-    ]
+    asked = []
+    for pair in pairs:
+        ask = _initialize_if_missing if pair in request.if_missing else _initialize
+        key = SharePartitionKey(group_id, *pair)
+        asked.append(ask(broker.shares.persister, key, request.state_epoch, request.start_offsets[pair]))
 
     def begun(refusals: Refusals) -> Refusals:
         succeeded = [pair for pair in pairs if pair not in refusals]
@@ -51,6 +52,23 @@ def begin(broker: ShareBroker, group_id: str, request: StateRequest) -> Refusals
         return refusals
 
     return _when_all_answered(pairs, asked, begun)
+
+
+def _initialize(persister: Persister, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Deferred[bool]:
+    return persister.initialize(key, state_epoch, start_offset)
+
+
+def _initialize_if_missing(
+    persister: Persister, key: SharePartitionKey, state_epoch: int, start_offset: int
+) -> Deferred[bool]:
+    """State that is there stays: what is acknowledged in it, and what is staged in a two-phase commit."""
+
+    def begin(summary: StateSummary) -> bool | Deferred[bool]:
+        return True if summary.is_there else persister.initialize(key, state_epoch, start_offset)
+
+    begun = once_recorded(persister.summarize(key), begin)
+    assert isinstance(begun, Deferred)  # as the persister's answer is
+    return begun
 
 
 def delete(broker: ShareBroker, group_id: str, partitions: Partitions) -> Refusals | Deferred[Refusals]:

@@ -24,10 +24,14 @@ UNDECIDED = -1
 
 
 class StateRequest(NamedTuple):
-    """What the share coordinator is to begin: the start offset of each partition; -1: its leader decides."""
+    """What the share coordinator is to begin: the start offset of each partition; -1: its leader decides.
+
+    if_missing  only where there is no state yet: the group may have forgotten after a power failure that there is
+    """
 
     state_epoch: int
     start_offsets: Mapping[Pair, int]
+    if_missing: frozenset[Pair] = frozenset()
 
 
 def begin_state(turn: ShareTurn) -> StateRequest | None:
@@ -49,7 +53,9 @@ def begin_state(turn: ShareTurn) -> StateRequest | None:
     begun = partitions_of([*pairs_of(state.initializing), *wanted])
     turn.put_state(state._replace(names=names, initializing=begun, deleting=state.deleting - begun.keys()))
     turn.remember(replace(turn.group.memory, initializing_since=turn.now_ms))
-    return StateRequest(turn.group.epoch, wanted)
+    # A deletion that was interrupted is as good as done: what it has left is replaced.
+    if_missing = frozenset(pair for pair in wanted if pair[0] not in state.deleting)
+    return StateRequest(turn.group.epoch, wanted, if_missing)
 
 
 def state_begun(

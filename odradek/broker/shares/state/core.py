@@ -97,7 +97,11 @@ class StateCore:
     # Requests, each for one share partition. Refusals are KafkaErrors.
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int, now_ms: int) -> Outcome[bool]:
-        """Whatever was stored before is replaced. raises FENCED_STATE_EPOCH, UNKNOWN_TOPIC_OR_PARTITION"""
+        """Whatever was stored before is replaced. raises FENCED_STATE_EPOCH, UNKNOWN_TOPIC_OR_PARTITION
+
+        Answered after an fdatasync, whatever the settings say: the group notes in another log that there is state, and
+        would never ask again if a power failure took only this one.
+        """
         entry = self._entries.get(key)
         if entry is not None and 0 <= state_epoch < entry.state_epoch:
             raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
@@ -106,7 +110,7 @@ class StateCore:
         if entry is not None and not entry.batches and entry.leader_epoch == 0:
             stored = (entry.state_epoch, entry.start_offset, entry.delivery_complete_count)
             if stored == (state_epoch, start_offset, count):
-                return Outcome(True)
+                return Outcome(True, must_sync=True)
         snapshot = Snapshot(
             key,
             snapshot_epoch=0 if entry is None else entry.snapshot_epoch + 1,
@@ -117,7 +121,7 @@ class StateCore:
             created_ms=now_ms,
             written_ms=now_ms,
         )
-        return Outcome(True, (snapshot,))
+        return Outcome(True, (snapshot,), must_sync=True)
 
     def read(self, key: SharePartitionKey, leader_epoch: int, now_ms: int) -> Outcome[StoredState]:
         """For a leader that loads the share partition: leaders before it may write no more.

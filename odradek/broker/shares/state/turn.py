@@ -69,6 +69,11 @@ class StateSummary(NamedTuple):
     delivery_complete_count: int = UNKNOWN_COUNT
     staged_count: int = 0  # offsets whose acknowledgement is staged in a transaction
 
+    @property
+    def is_there(self) -> bool:
+        """Group epochs, and the state epochs made of them, begin with 1."""
+        return self.state_epoch > 0
+
 
 class Outcome(NamedTuple, Generic[R_co]):
     """A decision; the members are those of `odradek.broker.coordinators.shard.OutcomeLike`."""

@@ -1,0 +1,71 @@
+"""The state of a share partition begins once: docs/spec/share-groups.md#s2-3.
+
+A power failure may take what the group has noted, or what the share coordinator has, each in a log of its own.
+"""
+
+import pytest
+
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE
+from odradek.protocol.messages.delete_share_group_offsets_request import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+)
+from tests.support.share_broker import GROUP, Member, ShareBroker
+
+ACCEPT = 1
+
+
+@pytest.fixture
+def broker() -> ShareBroker:
+    broker = ShareBroker()
+    broker.topic(GROUP_OFFSETS, 1)
+    broker.topic("T")
+    broker.set_group(share_auto_offset_reset="earliest")
+    broker.produce("T", 10)
+    return broker
+
+
+def assigned(broker: ShareBroker, member_id: str) -> Member:
+    member = broker.member(member_id)
+    member.heartbeat(0, ["T"])
+    for _ in range(4):
+        broker.sleep(1_000)
+        member.heartbeat()
+    return member
+
+
+def synced(broker: ShareBroker) -> int:
+    return sum(call.startswith("sync") and SHARE_GROUP_STATE in call and ".log" in call for call in broker.disk.log)
+
+
+def test_it_is_synced_before_the_group_notes_it_whatever_the_settings_say(broker: ShareBroker) -> None:
+    assert synced(broker) == 0
+    assigned(broker, "A")
+    assert synced(broker) == 1
+
+
+def test_a_group_that_has_forgotten_it_does_not_begin_it_anew(broker: ShareBroker) -> None:
+    a = assigned(broker, "A")
+    topic = broker.image.topics["T"].topic_id
+    assert a.acquire(topic) == [(0, 9, 1)]
+    assert a.ack_code(topic, (0, 4, ACCEPT)) is ErrorCode.NONE
+    broker.delete_topic(GROUP_OFFSETS)
+    broker.topic(GROUP_OFFSETS, 1)
+    b = assigned(broker, "B")
+    a.disconnect()
+    assert b.acquire(topic) == [(5, 9, 2)]
+
+
+def test_state_whose_deletion_was_interrupted_is_replaced(broker: ShareBroker) -> None:
+    a = assigned(broker, "A")
+    topic = broker.image.topics["T"].topic_id
+    assert a.acquire(topic) == [(0, 9, 1)]
+    assert a.ack_code(topic, (0, 4, ACCEPT)) is ErrorCode.NONE
+    a.disconnect()
+    a.heartbeat(-1)
+    broker.persister.delete_refusals.append(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    wanted = [DeleteShareGroupOffsetsRequestTopic(topic_name="T")]
+    a.ask(DeleteShareGroupOffsetsRequest(group_id=GROUP, topics=wanted), 0)
+    assert broker.stored(topic).is_there
+    assert assigned(broker, "B").acquire(topic) == [(0, 9, 1)]
