@@ -1,13 +1,15 @@
-"""A broker process without sockets, threads and a real disk: the dispatcher, the handlers, both coordinators, the
+"""A broker process without sockets, threads and a real disk: the dispatcher, the handlers, the coordinators, the
 partitions and the metadata log are the real ones, wired as `odradek.broker.broker` does it.
 
     broker = SimulatedBroker(disk, time, rng, config)      a start, with whatever is on the disk
     broker.receive(frame, answered)                        one request as it comes over the wire
+    broker.disconnect(client)                              the end of a client's connection
     broker.life.is_over = True                             kill -9
 """
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import count
 from random import Random
 from typing import Any, cast
@@ -23,6 +25,7 @@ from odradek.broker.coordinators.partition_sync import LocalPartitionSync, Parti
 from odradek.broker.coordinators.producer_ids import ProducerIds
 from odradek.broker.coordinators.shard import ShardLog
 from odradek.broker.coordinators.shard_log import PartitionLog
+from odradek.broker.coordinators.share_coordinator import ShareCoordinator, ShareCoordinatorSettings
 from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator, TransactionSettings
 from odradek.broker.coordinators.transaction_markers import LocalMarkerWriter, MarkerWriter
 from odradek.broker.coordinators.two_phase import TwoPhaseProducers
@@ -39,12 +42,14 @@ from odradek.broker.partitions.group_commit import AppendFlush, SyncRounds
 from odradek.broker.partitions.housekeeping import Housekeeping
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.registry import Partitions
-from odradek.protocol.internal_topics import GROUP_OFFSETS, TRANSACTION_STATE
+from odradek.broker.sharing.markers import ShareMarkers
+from odradek.broker.sharing.on_demand import make_shares
+from odradek.broker.sharing.shares import Shares
+from odradek.protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_directory import Identity, LogDirectory
 from tests.simulation.virtual_time import Life, VirtualTime, VirtualTimers, VirtualWorkers
 from tests.support.fake_disk import FakeDisk
-from tests.support.transaction_broker import NoShareGroups
 
 DATA = "/data"
 LENGTH_BYTES = 4
@@ -86,6 +91,13 @@ class LogInTurns(PartitionLog):
             yield portion
 
 
+class LoopOf:
+    """What of the event loop is asked of a broker."""
+
+    def __init__(self, timers: VirtualTimers) -> None:
+        self.call_soon = timers.soon
+
+
 class Turn:
     def __await__(self) -> Any:
         yield
@@ -110,6 +122,7 @@ class SimulatedBroker:
         self.clock = time
         self.timers = VirtualTimers(time, self.life)
         self.workers = parts.workers(time, self.life, rng)
+        self.loop = LoopOf(self.timers)
         self.loading: list[Coroutine[Any, Any, None]] = []
         self._uuids = count(rng.randrange(1 << 40))
         identity = Identity(config.node_id, None, "b2RyYWRlay1zaW11bGF0ZQ", "9DitBXe7pyoCRUwgpuuW-w")
@@ -150,7 +163,10 @@ class SimulatedBroker:
             new_uuid=self.new_uuid,
             cluster=ImageView(image, config.current_text),
         )
-        self.markers = LocalMarkerWriter(self.partitions, self.groups, time, NoShareGroups())
+        share_markers = ShareMarkers(
+            lambda: self.share_coordinator, lambda: self.shares if self.has_started("shares") else None
+        )
+        self.markers = LocalMarkerWriter(self.partitions, self.groups, time, share_markers)
         self.transactions = parts.coordinator(
             TransactionSettings.of(config),
             time,
@@ -170,7 +186,8 @@ class SimulatedBroker:
         self.verifier = Verifier(config, time, self.timers, coordinator=lambda: self.transactions)
         # It is all that handlers ask of a Broker.
         self.dispatcher = Dispatcher(cast(Broker, self), time, handler_of, fast_path_of=fast_path_of)
-        self.connection = ConnectionInfo(1, "127.0.0.1", 50_000)
+        self._connections: dict[str, ConnectionInfo] = {}
+        self._connection_ids = count(1)
         self.housekeeping = Housekeeping(
             chores(config, self.log_directory, time, self.timers, self.workers),
             lambda: self.partitions,
@@ -180,18 +197,57 @@ class SimulatedBroker:
         self.housekeeping.start(config.log_initial_task_delay_ms)
         self.groups.start(self._partition_count(GROUP_OFFSETS))
         self.transactions.start(self._partition_count(TRANSACTION_STATE))
+        if SHARE_GROUP_STATE in image.topics:
+            self.timers.soon(self._begin_sharing)
+
+    @cached_property
+    def share_coordinator(self) -> ShareCoordinator:
+        image = self.metadata.image
+        coordinator = ShareCoordinator(
+            ShareCoordinatorSettings.of(self.config),
+            self.clock,
+            self.timers,
+            open_log=lambda index: LogInTurns(self.partitions.get(SHARE_GROUP_STATE, index), self.workers),
+            spawn=self._spawn,
+            topic_exists=image.topics_by_id.__contains__,
+            partition_exists=image.has_partition_of_id,
+        )
+        coordinator.start(self._partition_count(SHARE_GROUP_STATE))
+        return coordinator
+
+    @cached_property
+    def shares(self) -> Shares:
+        return make_shares(cast(Broker, self))
+
+    def has_started(self, coordinator: str) -> bool:
+        return coordinator in vars(self)
+
+    def _begin_sharing(self) -> None:
+        assert self.share_coordinator
 
     def new_uuid(self) -> bytes:
         return next(self._uuids).to_bytes(16, "big")
 
-    def receive(self, frame: bytes, answered: Callable[[bytes], None]) -> None:
-        """frame: length included; so is the answer, which is given maybe at once."""
-        reply = self.dispatcher.start(memoryview(bytearray(frame))[LENGTH_BYTES:], self.connection)
+    def receive(self, frame: bytes, answered: Callable[[bytes], None], client: str = "") -> None:
+        """
+        frame   length included; so is the answer, which is given maybe at once
+        client  whose connection it comes over
+        """
+        connection = self._connections.get(client)
+        if connection is None:
+            number = next(self._connection_ids)
+            connection = self._connections[client] = ConnectionInfo(number, "127.0.0.1", 50_000 + number)
+        reply = self.dispatcher.start(memoryview(bytearray(frame))[LENGTH_BYTES:], connection)
         if isinstance(reply, list):
             answered(b"".join(reply))
         else:
             parked = reply
             parked.when_done(lambda _: answered(b"".join(parked.chunks())))
+
+    def disconnect(self, client: str) -> None:
+        connection = self._connections.pop(client, None)
+        if connection is not None:
+            connection.closed()
 
     def partition(self, topic: str, index: int) -> Partition:
         return self.partitions.get(topic, index)
@@ -229,6 +285,8 @@ class SimulatedBroker:
             self.groups.offsets_topic_created(len(topic.partitions))
         elif topic.name == TRANSACTION_STATE:
             self.transactions.state_topic_created(len(topic.partitions))
+        elif topic.name == SHARE_GROUP_STATE and self.has_started("share_coordinator"):
+            self.share_coordinator.state_topic_created(len(topic.partitions))
 
     def partitions_added(self, topic: TopicImage) -> None:
         self.partitions.partitions_added(topic)
@@ -237,6 +295,10 @@ class SimulatedBroker:
         self.partitions.topic_deleted(topic)
         self.metadata.hold_until(self.discards.renamed())
         self.metadata.hold_until(self.transactions.topic_deleted(topic.name))
+        if self.has_started("shares"):
+            self.shares.topic_deleted(topic.topic_id)
+        if self.has_started("share_coordinator"):
+            self.share_coordinator.topic_deleted(topic.name, topic.topic_id)
         self.groups.topic_deleted(topic.name, topic.topic_id)
 
     def topic_config_changed(self, topic: str) -> None:
@@ -246,4 +308,5 @@ class SimulatedBroker:
         self.partitions.broker_config_changed()
 
     def features_changed(self) -> None:
-        pass
+        if self.has_started("shares"):
+            self.shares.features_changed()

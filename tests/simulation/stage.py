@@ -65,6 +65,7 @@ class Stage:
                 **(settings or {}),
             },
         )
+        self.is_durable = is_durable
         self.is_two_phase = is_two_phase
         self.dies_at_call: int | None = None  # once the broker has called the disk that often
         self.level = level
@@ -100,9 +101,10 @@ class Stage:
         """As soon as it has called the disk that often from now on; what that leads to does not happen any more."""
         self.dies_at_call = self.disk.calls + calls
 
-    def ask(self, request: Message, version: int) -> Any:
+    def ask(self, request: Message, version: int, client: str = "producer") -> Any:
+        """client: over whose connection"""
         answers: list[bytes] = []
-        self.broker.receive(request_bytes(request, version, 1, "producer"), answers.append)
+        self.broker.receive(request_bytes(request, version, 1, client), answers.append, client)
         until_ms = self.time.now_ms() + 2_000
         while not answers and self._step(until_ms):
             pass

@@ -13,15 +13,28 @@ sync that failed has made nothing durable, and later ones do not make up for it.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from enum import Enum
+from hashlib import blake2b
 from random import Random
-from typing import TypeAlias
 
 from odradek.storage.disk import REPLACE_SUFFIX, Buffer, DirectoryInUse, WouldBlock
-
-PAGE_BYTES = 4096
+from tests.support.fake_files import (
+    BytesOnly,
+    Chance,
+    Directory,
+    Everything,
+    File,
+    NamesOnly,
+    Node,
+    Nothing,
+    Truncate,
+    Write,
+    copy_of,
+    directories,
+    files,
+)
 
 
 class Crashed(BaseException):
@@ -32,76 +45,6 @@ class Fault(Enum):
     EIO = errno.EIO
     ENOSPC = errno.ENOSPC
     SHORT = -1  # of a write, the first half arrives; other calls: as ENOSPC
-
-
-@dataclass(slots=True)
-class Write:
-    position: int
-    data: bytes
-    is_doomed: bool = False  # a sync failed over it
-
-    def apply(self, content: bytearray) -> None:
-        end = self.position + len(self.data)
-        if len(content) < end:
-            content.extend(bytes(end - len(content)))
-        content[self.position : end] = self.data
-
-
-@dataclass(slots=True)
-class Truncate:
-    size_bytes: int
-    is_doomed: bool = False
-
-    def apply(self, content: bytearray) -> None:
-        if self.size_bytes <= len(content):
-            del content[self.size_bytes :]
-        else:
-            content.extend(bytes(self.size_bytes - len(content)))
-
-
-@dataclass(slots=True, eq=False)
-class File:
-    content: bytearray = field(default_factory=bytearray)  # what readers see
-    durable: bytes = b""
-    pending: list[Write | Truncate] = field(default_factory=list)
-    is_cold: bool = False
-
-    def settle(self) -> None:
-        """What is pending has reached the disk, but for what a failed sync has given up."""
-        durable = bytearray(self.durable)
-        for change in self.pending:
-            if not change.is_doomed:
-                change.apply(durable)
-        self.durable = bytes(durable)
-        self.pending = [change for change in self.pending if change.is_doomed]
-
-    def doom(self) -> None:
-        for change in self.pending:
-            change.is_doomed = True
-
-
-@dataclass(slots=True)
-class NameChange:
-    """`removed` loses its name and `added` gets one, in one step."""
-
-    removed: str | None
-    added: str | None
-    node: Node | None
-
-
-@dataclass(slots=True, eq=False)
-class Directory:
-    entries: dict[str, Node] = field(default_factory=dict)
-    durable: dict[str, Node] = field(default_factory=dict)
-    pending: list[NameChange] = field(default_factory=list)
-
-    def change(self, removed: str | None, added: str | None, node: Node | None) -> None:
-        change = NameChange(removed, added, node)
-        _apply(change, self.entries)
-        self.pending.append(change)
-
-
-Node: TypeAlias = File | Directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +63,7 @@ class FakeDisk:
         self.calls = 0  # those that change something
         self.log: list[str] = []  # their names and paths, in order
         self.now_ms = 0
+        self.before_call: Callable[[], None] | None = None  # where a process could die, as `crash_before` has it
 
     # --- faults
 
@@ -141,10 +85,12 @@ class FakeDisk:
 
     def evict(self) -> None:
         """Nothing is in the page cache any more, until it is read."""
-        for file in _files(self._root):
+        for file in files(self._root):
             file.is_cold = True
 
     def _call(self, name: str, path: str) -> Fault | None:
+        if self.before_call is not None:
+            self.before_call()
         self.calls += 1
         if self._crash_at is not None and self.calls >= self._crash_at:
             if self._half_write_at_crash and name == "write":
@@ -252,16 +198,16 @@ class FakeDisk:
         directory.pending = []
 
     def sync_file_system(self, path: str) -> None:
-        files = list(_files(self._root))
+        all_files = list(files(self._root))
         try:
             self._call("sync_file_system", path)
         except OSError:
-            for file in files:
+            for file in all_files:
                 file.doom()
             raise
-        for file in files:
+        for file in all_files:
             file.settle()
-        for directory in _directories(self._root):
+        for directory in directories(self._root):
             directory.durable = dict(directory.entries)
             directory.pending = []
 
@@ -290,21 +236,37 @@ class FakeDisk:
             raise NotADirectoryError(errno.ENOTDIR, "not a directory", path)
         return here
 
+    @property
+    def fingerprint(self) -> bytes:
+        """Of all names and what is in the files: two disks that are alike have the same."""
+        digest = blake2b()
+        for path, file in self._paths("", self._root):
+            digest.update(f"{path} {len(file.content)} ".encode())
+            digest.update(file.content)
+        return digest.digest()
+
+    def _paths(self, above: str, directory: Directory) -> Iterator[tuple[str, File]]:
+        for name, node in sorted(directory.entries.items()):
+            if isinstance(node, File):
+                yield f"{above}/{name}", node
+            else:
+                yield from self._paths(f"{above}/{name}", node)
+
     # --- crashes
 
     def after_kill(self) -> FakeDisk:
         """What the next process finds when only this one died: everything that was written."""
-        return FakeDisk(_copy(self._root, Everything()))
+        return FakeDisk(copy_of(self._root, Everything()))
 
     def after_power_failure(self, seed: int, random_states: int = 4) -> Iterator[CrashState]:
         """Some of what a reboot may find: the extremes, and `random_states` drawn from `seed`."""
-        yield CrashState("nothing unsynced survived", FakeDisk(_copy(self._root, Nothing())))
-        yield CrashState("everything survived", FakeDisk(_copy(self._root, Everything())))
-        yield CrashState("names survived, bytes did not", FakeDisk(_copy(self._root, NamesOnly())))
-        yield CrashState("bytes survived, names did not", FakeDisk(_copy(self._root, BytesOnly())))
+        yield CrashState("nothing unsynced survived", FakeDisk(copy_of(self._root, Nothing())))
+        yield CrashState("everything survived", FakeDisk(copy_of(self._root, Everything())))
+        yield CrashState("names survived, bytes did not", FakeDisk(copy_of(self._root, NamesOnly())))
+        yield CrashState("bytes survived, names did not", FakeDisk(copy_of(self._root, BytesOnly())))
         for number in range(random_states):
             name = f"seed {seed}, state {number}"
-            yield CrashState(name, FakeDisk(_copy(self._root, Chance(Random(f"{seed}.{number}")))))
+            yield CrashState(name, FakeDisk(copy_of(self._root, Chance(Random(f"{seed}.{number}")))))
 
 
 class FakeFile:
@@ -362,120 +324,6 @@ class FakeLock:
 
     def release(self) -> None:
         self._locked.discard(self._path)
-
-
-# --- what survives
-
-
-class Everything:
-    def names(self, directory: Directory) -> dict[str, Node]:
-        return directory.entries
-
-    def content(self, file: File) -> bytes:
-        return bytes(file.content)
-
-
-class Nothing:
-    def names(self, directory: Directory) -> dict[str, Node]:
-        return directory.durable
-
-    def content(self, file: File) -> bytes:
-        return file.durable
-
-
-class NamesOnly(Nothing):
-    def names(self, directory: Directory) -> dict[str, Node]:
-        return directory.entries
-
-
-class BytesOnly(Nothing):
-    def content(self, file: File) -> bytes:
-        return bytes(file.content)
-
-
-class Chance:
-    """Each change on its own; a write whole, not at all, up to some byte, or without some of its pages."""
-
-    def __init__(self, random: Random) -> None:
-        self._random = random
-
-    def names(self, directory: Directory) -> dict[str, Node]:
-        names = dict(directory.durable)
-        for change in directory.pending:
-            if self._random.random() < 0.5:
-                _apply(change, names)
-        return names
-
-    def content(self, file: File) -> bytes:
-        content = bytearray(file.durable)
-        for change in file.pending:
-            fate = self._random.randrange(4)
-            if fate == 0:
-                continue
-            if fate == 1 or isinstance(change, Truncate):
-                change.apply(content)
-            elif fate == 2:
-                Write(change.position, change.data[: self._random.randrange(len(change.data) + 1)]).apply(content)
-            else:
-                self._some_pages(change, content)
-        return bytes(content)
-
-    def _some_pages(self, write: Write, content: bytearray) -> None:
-        """The file has its new size, but of the pages written only some; the others read as before, or as zeros."""
-        end = write.position + len(write.data)
-        if len(content) < end:
-            content.extend(bytes(end - len(content)))
-        at = write.position
-        while at < end:
-            stop = min((at // PAGE_BYTES + 1) * PAGE_BYTES, end)
-            if self._random.random() < 0.5:
-                content[at:stop] = write.data[at - write.position : stop - write.position]
-            at = stop
-
-
-Survival: TypeAlias = Everything | Nothing | Chance
-
-
-def _copy(root: Directory, survival: Survival) -> Directory:
-    """Everything durable from the start; one file under two names stays one."""
-    copies: dict[int, Node] = {}
-
-    def copy(node: Node) -> Node:
-        if id(node) not in copies:
-            if isinstance(node, File):
-                content = survival.content(node)
-                copies[id(node)] = File(bytearray(content), content)
-            else:
-                new = copies[id(node)] = Directory()
-                new.entries = {name: copy(child) for name, child in survival.names(node).items()}
-                new.durable = dict(new.entries)
-        return copies[id(node)]
-
-    copied = copy(root)
-    assert isinstance(copied, Directory)
-    return copied
-
-
-def _apply(change: NameChange, names: dict[str, Node]) -> None:
-    if change.removed is not None:
-        names.pop(change.removed, None)
-    if change.added is not None and change.node is not None:
-        names[change.added] = change.node
-
-
-def _files(directory: Directory) -> Iterator[File]:
-    for node in directory.entries.values():
-        if isinstance(node, File):
-            yield node
-        else:
-            yield from _files(node)
-
-
-def _directories(directory: Directory) -> Iterator[Directory]:
-    yield directory
-    for node in directory.entries.values():
-        if isinstance(node, Directory):
-            yield from _directories(node)
 
 
 def _error(fault: Fault, name: str, path: str) -> OSError:

@@ -1,0 +1,393 @@
+"""A stage with a share group: members that fetch and acknowledge, and a producer that acknowledges in transactions.
+
+`ShareStory` is what its clients know, across the brokers that they met. They behave as real ones: whatever was not
+answered is begun anew, with a new share session where the broker knows theirs no longer. Each delivery is judged as it
+happens: one holder at a time, nothing again that was finished, no delivery count that goes back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+from odradek.broker.configuration.resources import ConfigResourceType
+from odradek.broker.metadata.supported_features import SHARE_VERSION, SHARE_VERSION_TRANSACTIONS
+from odradek.broker.metadata.topic_creation import internal_topic
+from odradek.broker.metadata.topics import NewTopic
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.internal_topics import SHARE_GROUP_STATE
+from odradek.protocol.messages.config_record import ConfigRecord
+from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
+from odradek.protocol.records import NewRecord, build_batch
+from odradek.storage.log import Origin
+from tests.simulation import share_requests as requests
+from tests.simulation.share_requests import ACCEPT, REJECT, RELEASE, RENEW, Acquired, Kinds, Record
+from tests.simulation.stage import ID, P0, Stage
+from tests.simulation.transaction_world import NOW_MS
+from tests.support.fake_disk import FakeDisk
+
+E = ErrorCode
+QUEUE, TOPIC = "workers", "tasks"
+INPUTS = 8
+LIMIT, LOCK_MS, SESSION_MS = 10, 2_000, 60_000
+SETTINGS = {
+    "group_share_delivery_count_limit": str(LIMIT),
+    "group_share_min_record_lock_duration_ms": "1000",
+    "group_share_record_lock_duration_ms": str(LOCK_MS),
+    "group_share_session_timeout_ms": str(SESSION_MS),
+    "group_share_assignment_interval_ms": "0",
+    "group_share_initialize_retry_interval_ms": "500",
+    "share_coordinator_state_topic_num_partitions": "2",
+    "share_coordinator_snapshot_update_records_per_snapshot": "2",
+    "share_coordinator_cold_partition_snapshot_interval_ms": "900",
+    "share_coordinator_state_topic_prune_interval_ms": "700",
+    # As a broker is by default: else its clock, and the disk, would be kept busy for nothing.
+    "log_cleaner_backoff_ms": "15000",
+    "log_flush_offset_checkpoint_interval_ms": "60000",
+}
+NO_SESSION = frozenset({E.SHARE_SESSION_NOT_FOUND, E.INVALID_SHARE_SESSION_EPOCH})
+REJOIN = frozenset({E.UNKNOWN_MEMBER_ID, E.FENCED_MEMBER_EPOCH, E.GROUP_ID_NOT_FOUND})
+
+
+class ShareStage(Stage):
+    def __init__(
+        self,
+        disk: FakeDisk | None = None,
+        now_ms: int = NOW_MS,
+        *,
+        is_durable: bool = True,
+        is_two_phase: bool = False,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(
+            disk, now_ms, is_durable=is_durable, is_two_phase=is_two_phase, settings=SETTINGS | dict(settings or {})
+        )
+        self.topic_id = self.broker.metadata.image.topics[TOPIC].topic_id
+        if disk is None:
+            self._produce_inputs()
+
+    def _make_topics(self) -> None:
+        super()._make_topics()
+        state = internal_topic(SHARE_GROUP_STATE, self.config)
+        assert state is not None
+        self.broker.auto_creation.create([NewTopic(TOPIC, 1, 1), state])
+        level = FeatureLevelRecord(name=SHARE_VERSION, feature_level=SHARE_VERSION_TRANSACTIONS)
+        reset = ConfigRecord(
+            resource_type=ConfigResourceType.GROUP.value,
+            resource_name=QUEUE,
+            name="share.auto.offset.reset",
+            value="earliest",
+        )
+        self.broker.metadata.commit([level, reset])
+
+    def _produce_inputs(self) -> None:
+        now_ms = self.time.now_ms()
+        for count in (3, INPUTS - 3):
+            records = [NewRecord(None, b"task", now_ms) for _ in range(count)]
+            self.broker.partition(TOPIC, 0).append_now(build_batch(records), origin=Origin.CLIENT, now_ms=now_ms)
+        self.wait(100)
+
+
+def prepared_disk(*, is_durable: bool) -> FakeDisk:
+    """Everything on it is synced."""
+    stage = ShareStage(is_durable=is_durable)
+    stage.broker.kill()
+    return stage.disk.after_kill()
+
+
+@dataclass(slots=True)
+class Member:
+    name: str
+    epoch: int = requests.JOIN
+    assigned: set[int] = field(default_factory=set)
+    tells_all: bool = True  # until it is answered: only then is an assignment that got lost said again
+    session: int = requests.OPEN  # the epoch of its next request
+    held: dict[Record, int] = field(default_factory=dict)  # what it was given, with the delivery count
+
+
+@dataclass(slots=True)
+class Known:
+    """What clients were told, and remember across brokers.
+
+    finished     accepted or rejected, and told so, or in a transaction whose commit was confirmed
+    doubtful     asked for, and perhaps done
+    least_count  of the next delivery, where a release was confirmed
+    locks        who holds a record for sure, and until when
+    ending       the end of the transaction that was asked for, until it is answered: whether it commits
+    """
+
+    members: dict[str, Member] = field(default_factory=dict)
+    finished: set[Record] = field(default_factory=set)
+    doubtful: set[Record] = field(default_factory=set)
+    least_count: dict[Record, int] = field(default_factory=dict)
+    deliveries: Counter[Record] = field(default_factory=Counter)
+    locks: dict[Record, tuple[str, int]] = field(default_factory=dict)
+    staged: set[Record] = field(default_factory=set)
+    ending: bool | None = None
+    restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A story up to now, without its broker."""
+
+    known: Known
+    pair: tuple[int, int]
+    now_ms: int
+    is_durable: bool
+    is_two_phase: bool
+
+    def goes_on(self, disk: FakeDisk, later_ms: int = 0) -> ShareStory:
+        """What follows with the next broker; several may follow one moment."""
+        known = deepcopy(self.known)
+        known.restarts += 1
+        known.locks.clear()
+        stage = ShareStage(disk, self.now_ms + later_ms, is_durable=self.is_durable, is_two_phase=self.is_two_phase)
+        stage.pair = self.pair
+        return ShareStory(stage, known)
+
+
+class ShareStory:
+    def __init__(self, stage: ShareStage, known: Known | None = None) -> None:
+        self.stage = stage
+        self.known = known or Known()
+        self.may_be_delivered: Callable[[Record], bool] = lambda record: True  # else somebody promised otherwise
+
+    def moment(self) -> Moment:
+        stage = self.stage
+        return Moment(deepcopy(self.known), stage.pair, stage.time.now_ms(), stage.is_durable, stage.is_two_phase)
+
+    # Membership.
+
+    def member(self, name: str) -> Member:
+        return self.known.members.setdefault(name, Member(name))
+
+    def join(self, name: str) -> Member:
+        """And get the partition, which takes several heartbeats: its state has to be begun first."""
+        member = self.member(name)
+        for _ in range(20):
+            self.beat(member)
+            if member.assigned:
+                return member
+            self.stage.wait(100)
+        raise AssertionError(f"{name} is given no partition")
+
+    def beat(self, member: Member) -> None:
+        request = requests.heartbeat(QUEUE, member.name, member.epoch, [TOPIC] if member.tells_all else None)
+        member.tells_all = True
+        answer = self.stage.ask(request, requests.HEARTBEAT_VERSION, member.name)
+        code = E(answer.error_code)
+        if code in REJOIN and self.may_lose_members:
+            member.epoch = requests.JOIN
+            return
+        assert code is E.NONE, f"{member.name} at {member.epoch}: {code.name}"
+        assert answer.member_epoch >= member.epoch, "a member epoch went back"
+        member.epoch, member.tells_all = answer.member_epoch, False
+        assigned = requests.assigned_in(answer)
+        member.assigned = member.assigned if assigned is None else assigned
+
+    @property
+    def may_lose_members(self) -> bool:
+        """Where the power may fail and answers do not wait for the disk."""
+        return not self.stage.is_durable
+
+    def leave(self, name: str) -> None:
+        """Its session first, as Java's consumer does it."""
+        member = self.member(name)
+        self.close_session(name)
+        request = requests.heartbeat(QUEUE, name, requests.LEAVE, [])
+        code = E(self.stage.ask(request, requests.HEARTBEAT_VERSION, name).error_code)
+        assert code in (E.NONE, *REJOIN), code
+        member.epoch, member.assigned, member.tells_all = requests.JOIN, set(), True
+
+    # Sessions.
+
+    def close_session(self, name: str) -> None:
+        member = self.member(name)
+        request = requests.acknowledge(QUEUE, name, requests.FINAL, self.stage.topic_id, {})
+        code = E(self.stage.ask(request, requests.ACKNOWLEDGE_VERSION, name).error_code)
+        assert code in (E.NONE, *NO_SESSION), code
+        self._lose_session(member)
+
+    def disconnect(self, name: str) -> None:
+        self.stage.broker.disconnect(name)
+        self._lose_session(self.member(name))
+
+    def _lose_session(self, member: Member) -> None:
+        member.session = requests.OPEN
+        member.held.clear()
+        for record in [record for record, (holder, _) in self.known.locks.items() if holder == member.name]:
+            del self.known.locks[record]
+
+    def fetch(self, name: str, max_records: int, *, mode: int = 0, tries: int = 12) -> list[Acquired]:
+        """Until there is something, for a while: a share partition is loaded beside the first fetch."""
+        member = self.join(name)
+        for _ in range(tries):
+            sent_ms = self.stage.time.now_ms()
+            request = requests.fetch(
+                QUEUE, name, member.session, self.stage.topic_id, member.assigned, max_records=max_records, mode=mode
+            )
+            answer = self.stage.ask(request, requests.FETCH_VERSION, name)
+            code = E(answer.error_code)
+            if code in NO_SESSION:
+                self._lose_session(member)
+                continue
+            assert code is E.NONE, code
+            member.session += 1
+            errors = {E(part.error_code).name for each in answer.responses for part in each.partitions}
+            assert errors <= {"NONE"}, errors
+            acquired = requests.acquired_in(answer)
+            for each in acquired:
+                self._delivered(member, each, sent_ms)
+            if acquired:
+                return acquired
+            self.stage.wait(50)
+        return []
+
+    def _delivered(self, member: Member, acquired: Acquired, sent_ms: int) -> None:
+        known, record, count = self.known, acquired.record, acquired.delivery_count
+        what = f"{record} is delivered to {member.name} for the {count}. time"
+        assert record not in known.finished, f"{what} after it was finished"
+        assert self.may_be_delivered(record), f"{what}, while its acknowledgement is staged"
+        holder, until_ms = known.locks.get(record, (member.name, 0))
+        assert holder == member.name or until_ms <= self.stage.time.now_ms(), f"{what}, while {holder} holds it"
+        assert known.least_count.get(record, 1) <= count <= LIMIT, f"{what}, not the {known.least_count.get(record)}."
+        known.deliveries[record] += 1
+        assert known.deliveries[record] <= LIMIT + known.restarts, f"{record} is delivered too often"
+        known.locks[record] = (member.name, sent_ms + LOCK_MS)
+        member.held[record] = count
+
+    # Acknowledging.
+
+    def acknowledge(self, name: str, count: int, kind: int) -> None:
+        """So many of what it holds; if that is nothing, it fetches first."""
+        member = self.member(name)
+        for _ in range(3):
+            kinds: Kinds = dict.fromkeys(sorted(member.held)[:count], kind)
+            if not kinds:
+                if not self.fetch(name, count):
+                    return
+                continue
+            if kind in (ACCEPT, REJECT):
+                self.known.doubtful |= set(kinds)
+            request = requests.acknowledge(QUEUE, name, member.session, self.stage.topic_id, kinds)
+            answer = self.stage.ask(request, requests.ACKNOWLEDGE_VERSION, name)
+            if E(answer.error_code) in NO_SESSION:
+                self._lose_session(member)
+                continue
+            assert not answer.error_code, E(answer.error_code)
+            member.session += 1
+            code = E(requests.codes_in(answer)[0])
+            assert code is E.NONE, code
+            self._acknowledged(member, kinds, kind)
+            return
+
+    def _acknowledged(self, member: Member, kinds: Kinds, kind: int) -> None:
+        for record in kinds:
+            if kind == RENEW:
+                continue
+            self.known.locks.pop(record, None)
+            count = member.held.pop(record)
+            if kind == RELEASE:
+                self.known.least_count[record] = count + 1
+            else:
+                self.known.finished.add(record)
+
+    # Acknowledging in a transaction.
+
+    def begin(self) -> None:
+        """A new owner of the transactional id: what was open is aborted, what was decided is carried out."""
+        for _ in range(40):
+            code = self.stage.init6(keep=False)[0] if self.stage.is_two_phase else self.stage.init()
+            if code is E.NONE:
+                self.known.ending, self.known.staged = None, set()
+                return
+            assert code in (E.CONCURRENT_TRANSACTIONS, E.COORDINATOR_LOAD_IN_PROGRESS), code
+            self.stage.wait(50)
+        raise AssertionError(f"no producer id: {code.name}")
+
+    def stage_some(self, name: str, count: int, kind: int = ACCEPT, *, twice: bool = False) -> bool:
+        """Outputs for so many inputs, and their acknowledgements; false where the transaction has to be aborted.
+
+        twice: the request is sent again, as after a lost answer
+        """
+        member = self.member(name)
+        chosen = sorted(member.held)[:count] or [each.record for each in self.fetch(name, count)][:count]
+        if not chosen:
+            return True
+        for partition, offset in chosen:
+            if self.stage.produce(f"{partition}.{offset}", P0) is not E.NONE:
+                return False
+        request = requests.stage(
+            QUEUE,
+            name,
+            member.epoch,
+            self.stage.topic_id,
+            dict.fromkeys(chosen, kind),
+            transactional_id=ID,
+            pair=self.stage.pair,
+        )
+        for _ in range(1 + twice):
+            answer = self.stage.ask(request, requests.STAGE_VERSION)
+            codes = {answer.error_code, *requests.codes_in(answer).values()}
+            if codes != {0}:
+                self._lose_session(member)
+                return False
+        for record in chosen:
+            del member.held[record]
+        self.known.staged |= set(chosen)
+        return True
+
+    def end(self, *, commit: bool) -> bool:
+        """Whether that is how it ended."""
+        self.known.ending = commit
+        if commit:
+            self.known.doubtful |= self.known.staged
+        code = self.stage.end(committed=commit)
+        for _ in range(40):
+            if code not in (E.CONCURRENT_TRANSACTIONS, E.COORDINATOR_LOAD_IN_PROGRESS):
+                break
+            self.stage.wait(50)
+            code = self.stage.end(committed=commit)
+        self.known.ending = None
+        staged, self.known.staged = self.known.staged, set()
+        if code is E.NONE and commit:
+            self.known.finished |= staged
+        return code is E.NONE
+
+    # In the end.
+
+    def drain(self, *, in_transactions: bool) -> None:
+        """Somebody else takes over, whom nothing disturbs. Then there is nothing left to be delivered."""
+        if in_transactions:
+            self.begin()
+        for name in [name for name in self.known.members if name != "last"]:
+            self.disconnect(name)
+        self.stage.wait(2 * LOCK_MS)
+        last = self.member("last")
+        while last.held or self.fetch("last", 3):
+            if in_transactions:
+                assert self.stage_some("last", 3), "the last worker cannot acknowledge"
+                assert self.end(commit=True), "the last worker cannot commit"
+            else:
+                self.acknowledge("last", 3, ACCEPT)
+        self.stage.wait(2 * LOCK_MS)
+        assert self.fetch("last", 3) == []
+        if in_transactions:
+            self._check_outputs()
+        else:
+            self._check_finished()
+
+    def _check_outputs(self) -> None:
+        found = Counter(self.stage.readable())
+        wanted = {f"0.{offset}" for offset in range(INPUTS)}
+        twice = {each for each, count in found.items() if count > 1}
+        assert not twice, f"{twice} were processed twice"
+        assert found.keys() == wanted, f"{wanted - found.keys()} were never processed"
+
+    def _check_finished(self) -> None:
+        records = {(0, offset) for offset in range(INPUTS)}
+        lost = records - self.known.finished - self.known.doubtful
+        assert not lost, f"lost: {lost}"
