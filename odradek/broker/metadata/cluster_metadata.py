@@ -10,6 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Protocol, TypeVar
 
 from odradek.broker.configuration.config import BrokerConfig
@@ -18,6 +19,12 @@ from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.metadata.decision import MAX_RECORDS, Decision
 from odradek.broker.metadata.image import DEFAULT_BROKER, MetadataImage, Node, TopicImage
 from odradek.broker.metadata.loading import CorruptMetadata, Loader
+from odradek.broker.metadata.lowered_levels import (
+    SnapshotToWrite,
+    is_left,
+    levels_after,
+    snapshot_without_left_levels,
+)
 from odradek.broker.metadata.producer_id_blocks import allocate_producer_ids
 from odradek.broker.metadata.quorum_state import FILE as QUORUM_STATE
 from odradek.broker.metadata.quorum_state import QuorumState, decode_leader_epoch, encode_quorum_state
@@ -83,6 +90,7 @@ class ClusterMetadata:
         self,
         image: MetadataImage,
         metadata_log: Log,
+        disk: Disk,
         config: BrokerConfig,
         clock: Clock,
         workers: Workers,
@@ -95,6 +103,7 @@ class ClusterMetadata:
         self.leader_epoch = leader_epoch  # of the metadata log
         self.broker_epoch = -1
         self._log = metadata_log
+        self._disk = disk
         self._config = config
         self._clock = clock
         self._workers = workers
@@ -136,7 +145,7 @@ class ClusterMetadata:
         stored_epoch = decode_leader_epoch(disk.read_bytes(path)) if disk.exists(path) else 0
         leader_epoch = max(stored_epoch, metadata_log.leader_epoch) + 1
         disk.replace(path, encode_quorum_state(QuorumState(node.node_id, leader_epoch, (node.node_id,))))
-        metadata = cls(image, metadata_log, config, clock, workers, node=node, leader_epoch=leader_epoch)
+        metadata = cls(image, metadata_log, disk, config, clock, workers, node=node, leader_epoch=leader_epoch)
         metadata_log.assign_leader_epoch(leader_epoch)
         metadata._stage_control(now_ms)
         if loader.is_in_transaction:
@@ -146,6 +155,8 @@ class ClusterMetadata:
             metadata._commit_here(bootstrap_records(formatted, config.current_text("min.insync.replicas") or "1"))
         metadata._take_over(endpoints, new_uuid(), was_clean=log_directory.was_clean)
         metadata._adopt_broker_configs()
+        if is_left(loader.highest_levels, image.features):  # a crash came before the snapshot, or this is not ours
+            metadata._write(metadata._snapshot())
         for partition in strays(image, node.node_id, log_directory.partitions(), log_directory.topic_id_of):
             aside = log_directory.set_aside(*partition, new_uuid().hex())
             log.warning("no topic that is known has the directory of %s-%d; it is now %s", *partition, aside)
@@ -223,12 +234,32 @@ class ClusterMetadata:
 
     def _sync(self, queued: QueuedDecision, decision: Decision[Any]) -> None:
         ticket = self._log.start_sync()
+        levels = self.image.features
+        snapshot = self._snapshot() if is_left(levels, levels_after(levels, decision.records)) else None
+
+        def sync() -> None:
+            ticket.run()
+            if snapshot is not None and ticket.error is None:
+                self._write(snapshot)
 
         def done(outcome: JobResult[None]) -> None:
             self._synced(queued, decision, ticket)
             self._run_turns()
 
-        self._workers.run(ticket.run, done)
+        self._workers.run(sync, done)
+
+    def _snapshot(self) -> SnapshotToWrite:
+        snapshot, behind = _newest_snapshot(self._disk, self._log)
+        return snapshot_without_left_levels(
+            chain([] if snapshot is None else [snapshot], self._log.reader.scan(behind))
+        )
+
+    def _write(self, snapshot: SnapshotToWrite) -> None:
+        """Waits for the disk. It is tried again at the next start."""
+        try:
+            self._disk.replace(f"{self._log.directory}/{snapshot.name}", snapshot.content)
+        except OSError as error:
+            log.warning("without %s, which cannot be written, Kafka does not start here: %s", snapshot.name, error)
 
     def _synced(self, queued: QueuedDecision, decision: Decision[Any], ticket: SyncTicket) -> None:
         try:
@@ -317,8 +348,20 @@ def _open_log(log_directory: LogDirectory, now_ms: int) -> Log:
 
 def _load(disk: Disk, metadata_log: Log, loader: Loader, image: MetadataImage) -> None:
     """The newest whole snapshot, then the log behind it; the log alone where there is no snapshot."""
+    snapshot, behind = _newest_snapshot(disk, metadata_log)
+    if snapshot is not None:
+        loader.load([snapshot], moves_offset=False)
+    try:
+        loader.load(metadata_log.reader.scan(behind, checked=True), from_offset=behind)
+    except CorruptMetadata as error:
+        start = metadata_log.log_start_offset
+        path = [each.path() for each in metadata_log.segments if each.base_offset <= max(image.next_offset, start)][-1]
+        raise CorruptMetadata(f"{path}: {error}") from error
+
+
+def _newest_snapshot(disk: Disk, metadata_log: Log) -> tuple[bytes | None, int]:
+    """It, and the offset where the log goes on. Raises CorruptMetadata where the log needs one and there is none."""
     start = metadata_log.log_start_offset
-    behind = 0
     damaged: list[str] = []
     for snapshot in snapshots_among(disk.list_directory(metadata_log.directory)):
         data = disk.read_bytes(f"{metadata_log.directory}/{snapshot.name}")
@@ -331,17 +374,12 @@ def _load(disk: Disk, metadata_log: Log, loader: Loader, image: MetadataImage) -
         if snapshot.end_offset > metadata_log.high_watermark:
             raise CorruptMetadata(f"the log ends before the snapshot {snapshot.name}: its end is lost")
         if snapshot.end_offset >= start:
-            loader.load([data], moves_offset=False)
-            behind = snapshot.end_offset
+            return data, snapshot.end_offset
         break
-    if behind < start:
+    if start > 0:
         found = f" ({', '.join(damaged)}: damaged)" if damaged else ""
         raise CorruptMetadata(f"the log begins at offset {start}, and no snapshot holds what was before{found}")
-    try:
-        loader.load(metadata_log.reader.scan(behind, checked=True), from_offset=behind)
-    except CorruptMetadata as error:
-        path = [each.path() for each in metadata_log.segments if each.base_offset <= max(image.next_offset, start)][-1]
-        raise CorruptMetadata(f"{path}: {error}") from error
+    return None, 0
 
 
 def _formatted(disk: Disk, path: str, now_ms: int) -> list[Message]:

@@ -10,6 +10,7 @@ from odradek.broker.metadata.image import MetadataImage
 from odradek.broker.metadata.records import PassedOver, decode_record
 from odradek.protocol.batch_header import batches, crc_ok
 from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.records import records_of
 from odradek.protocol.struct import Buffer, Message
 
@@ -26,6 +27,7 @@ class Loader:
         self._transaction: list[Message] | None = None  # records of a transaction that has not ended
         self.not_understood: set[tuple[int, int]] = set()  # record types and versions
         self.last_timestamp = -1  # ms, of the last record
+        self.highest_levels: dict[str, int] = {}  # of each feature, in the log itself, now in effect or not
 
     @property
     def is_in_transaction(self) -> bool:
@@ -49,18 +51,20 @@ class Loader:
                 next_offset = header.next_offset
                 if not header.is_control:
                     for record in records_of(portion, position):
-                        self._take(record.value, record.offset)
+                        self._take(record.value, record.offset, is_of_log=moves_offset)
                     self.last_timestamp = header.max_timestamp
                 if moves_offset:
                     self._image.next_offset = next_offset
 
-    def _take(self, value: bytes | None, offset: int) -> None:
+    def _take(self, value: bytes | None, offset: int, *, is_of_log: bool) -> None:
         try:
             record = decode_record(value or b"")
             if isinstance(record, PassedOver):
                 if not record.is_known:
                     self.not_understood.add((record.record_type, record.version))
                 return
+            if is_of_log and isinstance(record, FeatureLevelRecord):
+                self.highest_levels[record.name] = max(self.highest_levels.get(record.name, 0), record.feature_level)
             self._apply(record)
         except (MalformedMessage, KeyError, IndexError, ValueError) as error:
             raise CorruptMetadata(f"the record at offset {offset}: {type(error).__name__}: {error}") from error

@@ -1,15 +1,16 @@
 """Metadata snapshots (`<end offset>-<epoch>.checkpoint`) and `bootstrap.checkpoint`: finding, checking, writing them.
 
-A snapshot stands for all records of the log below its end offset. This broker reads Kafka's snapshots and writes only
-`bootstrap.checkpoint`: its log holds only changes, not a record every 500 ms, and so stays short.
+A snapshot stands for all records of the log below its end offset. This broker reads Kafka's snapshots, and writes
+`bootstrap.checkpoint`; others only where Kafka could not read the log (lowered_levels.py). Its log holds only changes,
+not a record every 500 ms, and so stays short.
 """
 
 import re
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from odradek.broker.metadata.records import PassedOver, decode_record, record_batch
+from odradek.broker.metadata.records import PassedOver, decode_record, encode_record
 from odradek.protocol.batch_header import batches, crc_ok
 from odradek.protocol.control_records import ControlType, control_type
 from odradek.protocol.errors import MalformedMessage
@@ -17,6 +18,7 @@ from odradek.protocol.records import NewRecord, build_batch, records_of
 from odradek.protocol.struct import Message
 
 BOOTSTRAP = "bootstrap.checkpoint"
+MAX_RECORDS_OF_BATCH = 1_000
 NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _CONTROL_KEY = struct.Struct(">hh")  # version, type
 
@@ -64,11 +66,34 @@ def records_in(data: bytes) -> list[Message]:
 
 def bootstrap_snapshot(records: Iterable[Message], metadata_version: int, now_ms: int) -> bytes:
     """What formatting a directory leaves in its root: the features a cluster begins with."""
-    header = NewRecord(_CONTROL_KEY.pack(0, ControlType.SNAPSHOT_HEADER.value), struct.pack(">hqb", 0, 0, 0), now_ms)
-    footer = NewRecord(_CONTROL_KEY.pack(0, ControlType.SNAPSHOT_FOOTER.value), struct.pack(">hb", 0, 0), now_ms)
-    content = record_batch(records, metadata_version, now_ms, leader_epoch=0)
-    count = next(batches(content))[1].record_count
-    struct.pack_into(">q", content, 0, 1)
-    first = build_batch([header], is_control=True, leader_epoch=0)
-    last = build_batch([footer], base_offset=count + 1, is_control=True, leader_epoch=0)
-    return bytes(first + content + last)
+    values = [encode_record(record, metadata_version) for record in records]
+    return snapshot(values, now_ms, last_contained_ms=0)
+
+
+def snapshot(
+    values: Sequence[bytes],
+    timestamp_ms: int,
+    *,
+    last_contained_ms: int | None = None,
+    leader_epoch: int = 0,
+    quorum: Iterable[NewRecord] = (),
+) -> bytes:
+    """
+    values             metadata records in their frames
+    timestamp_ms       of all records
+    last_contained_ms  time of the last record of the log that is contained; None: the same
+    quorum             control records about the quorum itself
+    """
+    contained_ms = timestamp_ms if last_contained_ms is None else last_contained_ms
+    header = NewRecord(
+        _CONTROL_KEY.pack(0, ControlType.SNAPSHOT_HEADER.value), struct.pack(">hqb", 0, contained_ms, 0), timestamp_ms
+    )
+    footer = NewRecord(_CONTROL_KEY.pack(0, ControlType.SNAPSHOT_FOOTER.value), struct.pack(">hb", 0, 0), timestamp_ms)
+    first = [header, *quorum]
+    content = build_batch(first, is_control=True, leader_epoch=leader_epoch)
+    next_offset = len(first)
+    for start in range(0, len(values), MAX_RECORDS_OF_BATCH):
+        records = [NewRecord(None, value, timestamp_ms) for value in values[start : start + MAX_RECORDS_OF_BATCH]]
+        content += build_batch(records, base_offset=next_offset, leader_epoch=leader_epoch)
+        next_offset += len(records)
+    return bytes(content + build_batch([footer], base_offset=next_offset, is_control=True, leader_epoch=leader_epoch))

@@ -1,0 +1,105 @@
+"""A metadata snapshot for Kafka, written when a feature goes back to a level that Kafka supports.
+
+Kafka replays its metadata log from the start and ends at a FeatureLevelRecord with a level that it does not support,
+whatever follows. With a snapshot it begins with that, and reads the log behind it.
+
+The snapshot repeats the records of the log byte for byte and in their order, also those without meaning here, except:
+
+    feature levels            the last of each feature, in front of all other records
+    transactions (KIP-868)    without brackets; not at all if they were aborted
+    no-ops                    left out
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from odradek.broker.metadata.records import PassedOver, decode_record
+from odradek.broker.metadata.snapshots import snapshot
+from odradek.broker.metadata.supported_features import SHARE_VERSION, SHARE_VERSION_GROUPS
+from odradek.protocol.batch_header import batches
+from odradek.protocol.control_records import ControlType, control_type
+from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
+from odradek.protocol.records import NewRecord, records_of
+from odradek.protocol.struct import Buffer, Message
+
+HIGHEST_OF_KAFKA = {SHARE_VERSION: SHARE_VERSION_GROUPS}  # supported by Kafka 4.3.1, where it supports less
+OF_THE_QUORUM = (ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS)
+NO_OP_RECORD = 20
+BEGIN, END, ABORT = 23, 24, 25  # brackets of transactions
+
+
+def is_left(before: Mapping[str, int], after: Mapping[str, int]) -> bool:
+    """Whether a feature had a level that Kafka does not support, and no feature has one now.
+
+    before  for each feature, the highest level that the log names, or the level before a change
+    """
+    had_one = any(before.get(name, 0) > most for name, most in HIGHEST_OF_KAFKA.items())
+    return had_one and all(after.get(name, 0) <= most for name, most in HIGHEST_OF_KAFKA.items())
+
+
+def levels_after(levels: Mapping[str, int], records: Iterable[Message]) -> dict[str, int]:
+    return {**levels, **{each.name: each.feature_level for each in records if isinstance(each, FeatureLevelRecord)}}
+
+
+class SnapshotToWrite(NamedTuple):
+    name: str
+    content: bytes
+
+
+def snapshot_without_left_levels(portions: Iterable[Buffer]) -> SnapshotToWrite:
+    """portions: whole batches, of the newest snapshot if there is one, and then of the log behind it"""
+    repeated = _Repeated()
+    for portion in portions:
+        repeated.take(portion)
+    return repeated.snapshot()
+
+
+class _Repeated:
+    def __init__(self) -> None:
+        self._levels: dict[str, bytes] = {}
+        self._records: list[bytes] = []
+        self._quorum: dict[ControlType, NewRecord] = {}
+        self._begun_at: tuple[dict[str, bytes], int] | None = None  # what there was before an open transaction
+        self._end_offset = 0
+        self._leader_epoch = 0
+        self._last_timestamp = -1
+
+    def take(self, portion: Buffer) -> None:
+        for position, header in batches(portion):
+            self._end_offset, self._leader_epoch = header.next_offset, header.leader_epoch
+            for record in records_of(portion, position):
+                if not header.is_control:
+                    self._take(bytes(record.value or b""))
+                elif (kind := control_type(record.key)) in OF_THE_QUORUM:
+                    self._quorum[kind] = NewRecord(record.key, record.value, record.timestamp)
+            if not header.is_control:
+                self._last_timestamp = header.max_timestamp
+
+    def _take(self, value: bytes) -> None:
+        record = decode_record(value)
+        kind = record.record_type if isinstance(record, PassedOver) else record.API_KEY
+        if isinstance(record, FeatureLevelRecord):
+            self._levels[record.name] = value
+        elif kind == BEGIN:
+            self._begun_at = (dict(self._levels), len(self._records))
+        elif kind == END:
+            self._begun_at = None
+        elif kind == ABORT and self._begun_at is not None:
+            self._levels, count = self._begun_at
+            del self._records[count:]
+            self._begun_at = None
+        elif kind not in (ABORT, NO_OP_RECORD):
+            self._records.append(value)
+
+    def snapshot(self) -> SnapshotToWrite:
+        return SnapshotToWrite(
+            f"{self._end_offset:020}-{self._leader_epoch:010}.checkpoint",
+            snapshot(
+                [*self._levels.values(), *self._records],
+                self._last_timestamp,
+                leader_epoch=self._leader_epoch,
+                quorum=self._quorum.values(),
+            ),
+        )

@@ -1,0 +1,176 @@
+"""Lowering a feature from a level that Kafka does not support leaves a metadata snapshot that Kafka can begin with.
+
+tests/conformance/test_kafka_on_share_version_2.py shows Apache Kafka the directories.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import pytest
+
+from odradek.broker.metadata.decision import Decision
+from odradek.broker.metadata.lowered_levels import snapshot_without_left_levels
+from odradek.broker.metadata.records import encode_record
+from odradek.broker.metadata.snapshots import is_complete, records_in
+from odradek.protocol.batch_header import batches
+from odradek.protocol.control_records import ControlType, control_type
+from odradek.protocol.messages.abort_transaction_record import AbortTransactionRecord
+from odradek.protocol.messages.begin_transaction_record import BeginTransactionRecord
+from odradek.protocol.messages.end_transaction_record import EndTransactionRecord
+from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
+from odradek.protocol.records import NewRecord, build_batch, records_of
+from odradek.protocol.struct import Message
+from tests.support.fake_disk import Crashed, FakeDisk, Fault
+from tests.support.metadata import DATA, FEATURES, Running, topic_records
+
+METADATA = f"{DATA}/__cluster_metadata-0"
+AN_ACCESS_CONTROL_ENTRY = bytes((1, 18, 0)) + b"whatever a newer Kafka says of it"
+A_NO_OP = bytes((1, 20, 0, 0))
+
+
+def share_version(level: int) -> FeatureLevelRecord:
+    return FeatureLevelRecord(name="share.version", feature_level=level)
+
+
+def set_level(running: Running, level: int) -> None:
+    running.metadata.submit(lambda image: Decision(None, (share_version(level),))).outcome()
+
+
+def snapshots(disk: FakeDisk) -> list[str]:
+    return sorted(name for name in disk.list_directory(METADATA) if name.endswith(".checkpoint"))
+
+
+def raised() -> Running:
+    """At level 2, with topics from before and after."""
+    running = Running(FakeDisk())
+    running.create("before")
+    set_level(running, 2)
+    running.create("after")
+    return running
+
+
+def disk_of(running: Running) -> FakeDisk:
+    assert isinstance(running.disk, FakeDisk)
+    return running.disk
+
+
+def test_a_raised_level_leaves_no_snapshot() -> None:
+    assert snapshots(disk_of(raised())) == []
+
+
+def test_a_lowered_level_leaves_a_snapshot_that_names_no_other_level() -> None:
+    running = raised()
+    set_level(running, 1)
+    (name,) = snapshots(disk_of(running))
+    content = disk_of(running).read_bytes(f"{METADATA}/{name}")
+    assert is_complete(content)
+    assert name == f"{running.metadata.image.next_offset:020}-{running.metadata.leader_epoch:010}.checkpoint"
+    levels = {each.name: each.feature_level for each in records_in(content) if isinstance(each, FeatureLevelRecord)}
+    assert levels == FEATURES
+    assert sum(isinstance(each, FeatureLevelRecord) for each in records_in(content)) == len(FEATURES)
+
+
+def test_a_restart_from_the_snapshot_finds_the_same() -> None:
+    running = raised()
+    set_level(running, 1)
+    running.create("last")
+    running.stop()
+    again = Running(disk_of(running).after_kill())
+    assert again.metadata.image.features == FEATURES
+    assert again.metadata.image.topics == running.metadata.image.topics
+    assert len(snapshots(disk_of(again))) == 1
+
+
+def test_other_features_leave_no_snapshot() -> None:
+    running = Running(FakeDisk())
+    record = FeatureLevelRecord(name="transaction.version", feature_level=1)
+    running.metadata.submit(lambda image: Decision(None, (record,))).outcome()
+    set_level(running, 0)
+    assert snapshots(disk_of(running)) == []
+
+
+def test_a_snapshot_that_cannot_be_written_is_written_at_the_next_start() -> None:
+    running = raised()
+    disk_of(running).fail(3, Fault.ENOSPC)  # after the append and its sync
+    set_level(running, 1)
+    assert snapshots(disk_of(running)) == []
+    running.stop()
+    again = Running(disk_of(running).after_kill())
+    assert len(snapshots(disk_of(again))) == 1
+    assert again.metadata.image.features == FEATURES
+
+
+@pytest.mark.parametrize("call", range(1, 8))
+def test_a_crash_at_any_call_to_the_disk_leaves_level_2_or_a_snapshot_at_the_next_start(call: int) -> None:
+    running = raised()
+    disk_of(running).crash_before(call)
+    with suppress(Crashed):
+        set_level(running, 1)
+    for state in disk_of(running).after_power_failure(seed=call):
+        again = Running(state.disk)
+        level = again.metadata.image.features["share.version"]
+        assert (level, len(snapshots(state.disk))) in ((2, 0), (1, 1))
+        assert set(again.metadata.image.topics) == {"before", "after"}
+
+
+# What the snapshot repeats.
+
+
+def a_log(*batches_of_values: Sequence[Message | bytes]) -> bytes:
+    data, offset = bytearray(), 0
+    for values in batches_of_values:
+        encoded = [each if isinstance(each, bytes) else encode_record(each, 30) for each in values]
+        data += build_batch([NewRecord(None, value, 7) for value in encoded], base_offset=offset, leader_epoch=3)
+        offset += len(encoded)
+    return bytes(data)
+
+
+def repeated(content: bytes) -> list[bytes]:
+    return [
+        bytes(record.value or b"")
+        for position, header in batches(content)
+        if not header.is_control
+        for record in records_of(content, position)
+    ]
+
+
+def encoded(*records: Message) -> list[bytes]:
+    return [encode_record(record, 30) for record in records]
+
+
+def test_records_without_meaning_here_are_repeated_byte_for_byte() -> None:
+    topic = topic_records("t")
+    written = snapshot_without_left_levels([a_log([share_version(2)], [AN_ACCESS_CONTROL_ENTRY, *topic, A_NO_OP])])
+    assert repeated(written.content) == [*encoded(share_version(2)), AN_ACCESS_CONTROL_ENTRY, *encoded(*topic)]
+    assert written.name == "00000000000000000005-0000000003.checkpoint"
+
+
+def test_transactions_lose_their_brackets_and_aborted_ones_everything() -> None:
+    kept, lost = topic_records("kept"), topic_records("lost")
+    log = a_log(
+        [share_version(1), BeginTransactionRecord(), *kept, EndTransactionRecord()],
+        [BeginTransactionRecord(), *lost, share_version(2), AbortTransactionRecord()],
+    )
+    assert repeated(snapshot_without_left_levels([log]).content) == encoded(share_version(1), *kept)
+
+
+def test_what_the_quorum_is_told_is_kept_as_it_was_told_last() -> None:
+    def told(kind: ControlType, value: bytes, at: int) -> bytes:
+        key = b"\0\0" + kind.value.to_bytes(2, "big")
+        return bytes(build_batch([NewRecord(key, value, 7)], base_offset=at, is_control=True, leader_epoch=3))
+
+    versions = [told(ControlType.KRAFT_VERSION, value, at) for at, value in enumerate((b"v0", b"v1"))]
+    content = snapshot_without_left_levels([*versions, told(ControlType.KRAFT_VOTERS, b"voters", 2)]).content
+    control = [
+        (control_type(record.key), bytes(record.value or b""))
+        for position, header in batches(content)
+        if header.is_control
+        for record in records_of(content, position)
+    ]
+    assert [kind for kind, _ in control] == [
+        ControlType.SNAPSHOT_HEADER,
+        ControlType.KRAFT_VERSION,
+        ControlType.KRAFT_VOTERS,
+        ControlType.SNAPSHOT_FOOTER,
+    ]
+    assert [value for _, value in control[1:3]] == [b"v1", b"voters"]
