@@ -122,6 +122,9 @@ class ForgetfulLog:
                     return self._next_offset
         return self._log.append(batch, now_ms, verification)
 
+    def is_durable(self, *, must_sync: bool) -> bool:
+        return self._log.is_durable(must_sync=must_sync)
+
     def when_durable(self, action: Callable[[KafkaError | None], None], *, must_sync: bool = False) -> None:
         self._log.when_durable(action, must_sync=must_sync)
 
@@ -174,6 +177,9 @@ class UnsyncedLog:
 
     def append(self, batch: bytearray, now_ms: int, guard: VerificationGuard | None = None) -> int:
         return self._log.append(batch, now_ms, guard)
+
+    def is_durable(self, *, must_sync: bool) -> bool:
+        return self._log.is_durable(must_sync=False)
 
     def when_durable(self, action: Callable[[KafkaError | None], None], *, must_sync: bool = False) -> None:
         self._log.when_durable(action)

@@ -61,6 +61,9 @@ class ShardLog(Protocol):
     def append(self, batch: bytearray, now_ms: int, guard: VerificationGuard | None = None) -> int:
         """The base offset; the batch is written when this returns. Raises KafkaError, then nothing of it stays."""
 
+    def is_durable(self, *, must_sync: bool) -> bool:
+        """Whether `when_durable` would run its action at once, without an error."""
+
     def when_durable(self, action: Callable[[KafkaError | None], None], *, must_sync: bool = False) -> None:
         """Runs `action`, maybe at once, when all that was appended is as durable as the settings ask.
 
@@ -184,6 +187,13 @@ class Shard(Generic[C]):
         """There is nothing here that could be asked, and there will not be."""
         return self._core is None and self._why_not is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
+    @property
+    def core(self) -> C:
+        """For a decision that is carried out at once (see `carry_out`), or not at all. Raises KafkaError."""
+        if self._core is None:
+            raise KafkaError(self._why_not)
+        return self._core
+
     # Serving.
 
     def submit(
@@ -201,7 +211,7 @@ class Shard(Generic[C]):
         raises  KafkaError if the core refuses, the records cannot be written, or there is no core to ask
         """
         now_ms = self._clock.now_ms()
-        return self.carry_out(decide(self._require_core(), now_ms), now_ms, parked, finish=finish, producer=producer)
+        return self.carry_out(decide(self.core, now_ms), now_ms, parked, finish=finish, producer=producer)
 
     def carry_out(
         self,
@@ -213,20 +223,25 @@ class Shard(Generic[C]):
         producer: RecordsOf | None = None,
     ) -> R | Deferred[R]:
         """The rest of a turn, whose outcome the core gave just now; see `submit`."""
+        core = self._core
+        assert core is not None, "it has just decided"
         with self._follow_ups:
-            self._apply(self._require_core(), outcome, now_ms, producer)
+            self._apply(core, outcome, now_ms, producer)
             if outcome.response is None:
                 if parked is None:
                     raise RuntimeError(f"{self._name}: a turn without an answer, and nobody to give one later")
                 self._release(outcome)
                 return parked
             response = finish(outcome.response)
-            answer: Deferred[R] = Deferred()
             must_sync = outcome.must_sync or (producer is not None and producer.must_sync)
-            self._release(outcome, answer, response, must_sync=must_sync)
+            if self._log.is_durable(must_sync=must_sync):  # nearly always: spares a Deferred
+                self._give(outcome)
+                return response
+            answer: Deferred[R] = Deferred()
+            self._release_later(outcome, must_sync, answer, response)
             if not answer.is_done:
                 return answer
-            answer.outcome()  # raises, if the disk has failed already
+            answer.outcome()  # raises: the disk has failed already
             return response
 
     def follow_up(self, turn: Callable[[], None]) -> None:
@@ -248,13 +263,12 @@ class Shard(Generic[C]):
             self._release(outcome)
 
     def look(self, read: Callable[[C], R]) -> R:
-        """For answers that may say what is not durable yet: lists and descriptions for people. And for a decision that
-        is carried out at once, or not at all."""
-        return read(self._require_core())
+        """For answers that may say what is not durable yet: lists and descriptions for people."""
+        return read(self.core)
 
     def complete_transaction(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
         """A marker was appended to this partition: the producer's records in it now count, or never did."""
-        self._require_core().replay_marker(producer_id, producer_epoch, committed=committed)
+        self.core.replay_marker(producer_id, producer_epoch, committed=committed)
 
     # Loading and letting go.
 
@@ -302,11 +316,6 @@ class Shard(Generic[C]):
 
     # Within.
 
-    def _require_core(self) -> C:
-        if self._core is None:
-            raise KafkaError(self._why_not)
-        return self._core
-
     def _apply(self, core: C, outcome: OutcomeLike[object], now_ms: int, producer: RecordsOf | None = None) -> None:
         if outcome.records:
             self._append_and_replay(core, outcome.records, now_ms, producer, may_split=outcome.may_split)
@@ -342,8 +351,7 @@ class Shard(Generic[C]):
         form = self._format
         if len(records) == 1 and producer is None and form.compression is Compression.NONE:  # nearly every turn
             (record,) = records
-            if not form.headers(record):
-                return batch_of_one(*form.encode(record), now_ms, form.base_sequence)
+            return batch_of_one(*form.encode(record), now_ms, form.base_sequence, form.headers(record))
         return build_batch(
             [NewRecord(*form.encode(record), now_ms, form.headers(record)) for record in records],
             base_sequence=form.base_sequence,
@@ -353,35 +361,48 @@ class Shard(Generic[C]):
             is_transactional=producer is not None,
         )
 
-    def _release(
+    def _release(self, outcome: OutcomeLike[object]) -> None:
+        """Give the replies once they are true for good."""
+        if not outcome.replies and self._when_durable is None:
+            return
+        if self._log.is_durable(must_sync=outcome.must_sync):
+            self._give(outcome)
+        else:
+            self._release_later(outcome, outcome.must_sync)
+
+    def _release_later(
         self,
         outcome: OutcomeLike[R],
+        must_sync: bool,
         answer: Deferred[R] | None = None,
         response: R | None = None,
-        *,
-        must_sync: bool | None = None,
     ) -> None:
-        """Give the replies once they are true for good. must_sync: if not as the outcome says."""
-        when_durable = self._when_durable
-        if answer is None and not outcome.replies and when_durable is None:
-            return
-
         def release(failure: KafkaError | None) -> None:
             error = None if failure is None else KafkaError(COORDINATOR_CODES.get(failure.code, failure.code))
             with self._follow_ups:
-                for reply in outcome.replies:
-                    if error is None:
-                        reply.token.resolve(reply.message)
-                    else:
-                        reply.token.fail(error)
-                if answer is not None and error is not None:
-                    answer.fail(error)
-                elif answer is not None and response is not None:
-                    answer.resolve(response)
-                if when_durable is not None:
-                    when_durable(outcome, error)
+                self._give(outcome, error, answer, response)
 
-        self._log.when_durable(release, must_sync=outcome.must_sync if must_sync is None else must_sync)
+        self._log.when_durable(release, must_sync=must_sync)
+
+    def _give(
+        self,
+        outcome: OutcomeLike[R],
+        error: KafkaError | None = None,
+        answer: Deferred[R] | None = None,
+        response: R | None = None,
+    ) -> None:
+        """Within a turn: the replies, then whatever else waits for them to be durable. error: why they are not."""
+        for reply in outcome.replies:
+            if error is None:
+                reply.token.resolve(reply.message)
+            else:
+                reply.token.fail(error)
+        if answer is not None and error is not None:
+            answer.fail(error)
+        elif answer is not None and response is not None:
+            answer.resolve(response)
+        if self._when_durable is not None:
+            self._when_durable(outcome, error)
 
     def _arm(self, key: Hashable, delay_ms: int | None) -> None:
         handle = self._armed.pop(key, None)

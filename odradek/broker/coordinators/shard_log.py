@@ -28,6 +28,10 @@ class PartitionLog:
         appended = self._partition.append_now(batch, origin=Origin.COORDINATOR, now_ms=now_ms, guard=guard)
         return appended.base_offset
 
+    def is_durable(self, *, must_sync: bool) -> bool:
+        log = self._partition.log
+        return not (must_sync or log.needs_sync) or log.synced_offset >= log.log_end_offset
+
     def when_durable(self, action: Callable[[KafkaError | None], None], *, must_sync: bool = False) -> None:
         self._partition.when_durable(self._partition.log.log_end_offset, action, must_sync=must_sync)
 

@@ -381,7 +381,7 @@ class TransactionCoordinator:
         before_again  takes the producer id first then
         """
         now_ms = self._clock.now_ms()
-        outcome = shard.look(lambda core: decide(core, self._moment(now_ms)))
+        outcome = decide(shard.core, self._moment(now_ms))
         if not outcome.needs_producer_id:
             return _unwrapped(shard.carry_out(outcome, now_ms, parked))
         answer: Deferred[R] = Deferred() if parked is None else parked

@@ -91,8 +91,14 @@ def record_headers(record: TxnRecord) -> Headers:
     if isinstance(record, Forgotten):
         return ()
     headers: tuple[tuple[str, bytes | None], ...] = ()
-    if record.last_producer_epoch is not None and record.last_producer_epoch != _epoch_that_follows(record):
-        headers = ((LAST_PRODUCER_EPOCH, SHORT.pack(record.last_producer_epoch)),)
+    last_producer_epoch = record.last_producer_epoch
+    if last_producer_epoch is not None:
+        assert record.producer_epoch is not None
+        follows = _last_producer_epoch(
+            record.state, record.client_version, record.producer_id, record.producer_epoch, record.previous_producer_id
+        )
+        if last_producer_epoch != follows:
+            headers = ((LAST_PRODUCER_EPOCH, SHORT.pack(last_producer_epoch)),)
     if record.next_timeout_ms is not None:
         headers += ((NEXT_TIMEOUT_MS, INT.pack(record.next_timeout_ms)),)
     return headers
@@ -115,13 +121,6 @@ def _number(form: struct.Struct, value: bytes | None, name: str, record: Txn) ->
         raise MalformedMessage(f"the header {name} of {record.transactional_id!r} does not hold {form.size} bytes")
     number: int = form.unpack(value)[0]
     return number
-
-
-def _epoch_that_follows(record: Txn) -> int | None:
-    assert record.producer_epoch is not None
-    return _last_producer_epoch(
-        record.state, record.client_version, record.producer_id, record.producer_epoch, record.previous_producer_id
-    )
 
 
 def _value(txn: Txn, version: int) -> TransactionLogValue:

@@ -41,6 +41,9 @@ class Log:
         self.end_offset += read_batch_header(batch).record_count
         return base_offset
 
+    def is_durable(self, *, must_sync: bool) -> bool:
+        return not (self.waits_for_sync or must_sync)
+
     def when_durable(self, action: Callable[[KafkaError | None], None], *, must_sync: bool = False) -> None:
         if self.waits_for_sync or must_sync:
             self._waiting.append(action)
