@@ -198,7 +198,7 @@ class Log:
                 return Appended(original.first_offset, original.last_offset, original.timestamp, is_duplicate=True)
         elif is_control and header.producer_id >= 0:
             marker = producers.check_marker(batch, header, transaction_version, base_offset)
-        run = staging.place(header, size_bytes, self.config, now_ms)
+        run = staging.stage(batch, size_bytes, header, self.config, now_ms)
         if is_data:
             producers.apply_data(header, base_offset)
         elif marker is not None:
@@ -206,9 +206,8 @@ class Log:
             if aborted is not None:
                 run.aborted.append(aborted)
         assign(batch, base_offset, self._leader_epoch)
-        last_offset = staging.add(run, batch, header)
         log_append_time_ms = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
-        return appended((base_offset, last_offset, log_append_time_ms, False))
+        return appended((base_offset, staging.next_offset - 1, log_append_time_ms, False))
 
     def _refusal(self, size_bytes: int) -> KafkaError:
         """Why no batch of this size can be appended."""
@@ -239,7 +238,8 @@ class Log:
             raise LogWriteFailed(f"{self}: {error}") from error
         staging.runs = []
         self._active_is_saved = False
-        self._producers.accept()
+        if self._producers.has_changed:
+            self._producers.accept()
         self.high_watermark = staging.next_offset
         interval = self.config.index_interval_bytes
         for run in runs:

@@ -25,10 +25,11 @@ from odradek.storage.verification import NO_GUARD, VerificationGuard, Verificati
 
 
 class LogProducers:
-    __slots__ = ("_verifications", "states")
+    __slots__ = ("_verifications", "has_changed", "states")
 
     def __init__(self, states: ProducerStates) -> None:
         self.states = states
+        self.has_changed = False  # since the last `accept` or `take_back`
         self._verifications = Verifications()
 
     def begin_verification(
@@ -69,20 +70,24 @@ class LogProducers:
 
     def apply_marker(self, marker: Marker, transaction_version: int) -> AbortedTxn | None:
         """At `marker.offset`. Returns the entry for the transaction index where it aborts an open transaction."""
+        self.has_changed = True
         completed = self.states.apply_marker(marker)
         self._verifications.marker_appended(marker.producer_id, marker.producer_epoch, transaction_version)
         return None if completed is None or not completed.is_aborted else self.states.aborted_txn(completed)
 
     def apply_data(self, header: BatchHeader, base_offset: int) -> None:
+        self.has_changed = True
         self.states.apply_data(header, base_offset)
         if header.attributes & TRANSACTIONAL:
             self._verifications.data_appended(header.producer_id)
 
     def accept(self) -> None:
+        self.has_changed = False
         self.states.accept()
         self._verifications.accept()
 
     def take_back(self) -> None:
+        self.has_changed = False
         self.states.take_back()
         self._verifications.take_back()
 

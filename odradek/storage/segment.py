@@ -194,7 +194,7 @@ class Segment:
     def note_batches(self, position: int, staged: Sequence[StagedBatch], index_interval_bytes: int) -> None:
         """Takes batches that lie at `position`, one behind the other, into size, timestamps and indexes. An index entry
         is made for the first batch that begins more than the interval behind the last indexed one, as Kafka does."""
-        largest, largest_offset = self.max_timestamp_and_offset
+        largest, largest_offset = self._max_timestamp or self.max_timestamp_and_offset
         unindexed_bytes = self._bytes_since_index_entry
         if position == 0:
             self._first_timestamp = staged[0].max_timestamp

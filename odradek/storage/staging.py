@@ -79,32 +79,26 @@ class Staging:
         self.runs: list[Run] = []
         self._tip = Run(active, active.size_bytes)
 
-    def place(self, header: BatchHeader, size_bytes: int, config: LogConfig, now_ms: int) -> Run:
-        """Where the batch goes: the last segment, or a new one if it does not fit there."""
-        run = self._tip
+    def stage(self, batch: Buffer, size_bytes: int, header: BatchHeader, config: LogConfig, now_ms: int) -> Run:
+        """Puts the batch at `next_offset`, in the last segment, or in a new one if it does not fit there."""
+        run, base_offset, max_timestamp = self._tip, self.next_offset, header.max_timestamp
+        last_offset = base_offset + header.last_offset_delta
         if (
             run.limits_of is not config
             or run.position + run.size_bytes + size_bytes > config.segment_bytes
-            or header.max_timestamp > run.max_timestamp
-            or self.next_offset + header.last_offset_delta > run.max_last_offset
+            or max_timestamp > run.max_timestamp
+            or last_offset > run.max_last_offset
             or run.index_room <= 0
         ):
             run = self._roll_if_full(header, size_bytes, config, now_ms)
-        return run
-
-    def add(self, run: Run, batch: Buffer, header: BatchHeader) -> int:
-        """Puts the batch where `place` said. Returns its last offset."""
-        base_offset = self.next_offset
-        last_offset = base_offset + header.last_offset_delta
         if not run.batches:
             self.runs.append(run)
-        size_bytes = len(batch)
         run.buffers.append(batch)
-        run.batches.append(staged_batch((batch, size_bytes, base_offset, last_offset, header.max_timestamp)))
+        run.batches.append(staged_batch((batch, size_bytes, base_offset, last_offset, max_timestamp)))
         run.size_bytes += size_bytes
         run.index_room -= 1
         self.next_offset = last_offset + 1
-        return last_offset
+        return run
 
     def _roll_if_full(self, header: BatchHeader, size_bytes: int, config: LogConfig, now_ms: int) -> Run:
         """Sets the limits for the batches to come."""

@@ -6,7 +6,7 @@ a refusal out. Rules that need the log (sequences, epochs, transactions) are che
 """
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from odradek.protocol.batch_header import (
@@ -83,11 +83,11 @@ class BatchRules:
     is_compacted: bool = False
     compression: Compression | None = None  # None: as the producer sent it
     compression_level: int | None = None
+    changes_plain: bool = field(init=False)  # even a sound batch that is not compressed has to be changed
 
-    @property
-    def changes_plain(self) -> bool:
-        """Whether even a sound batch that is not compressed has to be changed."""
-        return self.is_log_append_time or (self.compression is not None and self.compression is not Compression.NONE)
+    def __post_init__(self) -> None:
+        compresses = self.compression is not None and self.compression is not Compression.NONE
+        object.__setattr__(self, "changes_plain", self.is_log_append_time or compresses)
 
     @classmethod
     def of(cls, topic: str, partition: int, config: LogConfig) -> "BatchRules":

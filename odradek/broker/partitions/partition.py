@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from odradek.broker.partitions.group_commit import AppendFlush, ParkedFetch, SyncRounds
+from odradek.protocol.batch_header import TRANSACTIONAL
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class Partition:
         appended = self.log.append(
             batch, origin=origin, now_ms=now_ms, header=header, transaction_version=transaction_version, guard=guard
         )
-        if header is not None and header.is_transactional and header.producer_id in self.two_phase:
+        if header is not None and header.attributes & TRANSACTIONAL and header.producer_id in self.two_phase:
             on_done = partial(self._written, appended.last_offset + 1, on_done)
         self._unwritten.append(on_done)
         self._will_write(len(batch))

@@ -18,7 +18,7 @@ from odradek.broker.api.context import AllowAll, Authorizer
 from odradek.broker.coordinators.verification import TransactionSupport
 from odradek.broker.produce.request import NO_OFFSET
 from odradek.protocol.api_keys import ApiKey
-from odradek.protocol.batch_header import NO_TIMESTAMP
+from odradek.protocol.batch_header import NO_TIMESTAMP, TRANSACTIONAL
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.frames import response_chunks
 from odradek.protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
@@ -120,7 +120,7 @@ class ProduceFastPath:
         records = memoryview(frame)[records_at:records_end]
         partition, now_ms = known.partition, self._now_ms()
         header = accept_usual(records, partition.rules, now_ms)
-        if header is None or header.is_transactional is (id_size == NONE):
+        if header is None or (header.attributes & TRANSACTIONAL == 0) is not (id_size == NONE):
             return None
         staged = QuickReply(self, known, correlation_id, len(frame))
         try:
