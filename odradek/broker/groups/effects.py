@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import NamedTuple
 
 from odradek.protocol.struct import Message
 
@@ -26,8 +27,7 @@ class TimerKind(Enum):
     REGEX = auto()  # consumer: regular expressions are to be resolved
 
 
-@dataclass(frozen=True, slots=True)
-class TimerKey:
+class TimerKey(NamedTuple):
     """At most one timer runs per key; `member_id` where the timer is that of a member."""
 
     kind: TimerKind
@@ -35,8 +35,7 @@ class TimerKey:
     member_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Timer:
+class Timer(NamedTuple):
     """Arm the key's timer anew, or with no delay given, disarm it."""
 
     key: TimerKey

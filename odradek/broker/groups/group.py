@@ -6,9 +6,8 @@ Listing, offsets, deletion and expiry use only this interface; `protocols.py` ha
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from odradek.broker.groups.effects import CoordinatorRecord, Timer, TimerKey
 from odradek.protocol.errors import ErrorCode
@@ -23,8 +22,7 @@ class GroupType(Enum):
     STREAMS = "streams"
 
 
-@dataclass(frozen=True, slots=True)
-class Committer:
+class Committer(NamedTuple):
     """Who commits offsets, as OffsetCommit or TxnOffsetCommit says, and of which partitions.
 
     epoch    generation or member epoch; -1: none

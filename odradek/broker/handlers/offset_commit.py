@@ -84,8 +84,8 @@ def check_topic(
         return None
     count = 0 if known is None else len(known.partitions)
     existing = [partition for partition in topic.partitions if 0 <= partition.partition_index < count]
-    missing = [partition for partition in topic.partitions if not 0 <= partition.partition_index < count]
-    if missing:
+    if len(existing) < len(topic.partitions):
+        missing = [partition for partition in topic.partitions if not 0 <= partition.partition_index < count]
         refuse(refused, topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if known is None or not existing:
         return None

@@ -166,11 +166,12 @@ class ClassicGroup:
     # Offsets.
 
     def check_offset_commit(self, committer: Committer) -> Sequence[Timer]:
+        is_transactional = committer.is_transactional
         verdict = offset_commit_verdict(
             self.state,
             generation=committer.epoch,
             is_anonymous=committer.is_anonymous,
-            transactional=committer.is_transactional,
+            transactional=is_transactional,
         )
         if isinstance(verdict, ErrorCode):
             raise KafkaError(verdict)
@@ -182,7 +183,7 @@ class ClassicGroup:
         if verdict is Verdict.MEMBER_WAITS:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         is_settled = self.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
-        return () if committer.is_transactional or not is_settled else (self.session_timer(committer.member_id),)
+        return () if is_transactional or not is_settled else (self.session_timer(committer.member_id),)
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
         return None
