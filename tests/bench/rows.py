@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 from tests.bench import baselines, lifecycle
 from tests.bench.clients import EndToEndLatency, ProduceLatency, Throughput
+from tests.bench.groups import Heartbeats, Stabilisation, consumer_heartbeats, share_heartbeats
 from tests.bench.python_clients import PythonProduce
 from tests.bench.python_consumers import MANY, ONE_BY_ONE, PythonConsume
 from tests.bench.raw import RawLoad
+from tests.bench.shares import ShareConsumers, ShareTransactions
 from tests.bench.subjects import Subject
 from tests.bench.transactions import LibrdkafkaTransactions, RawTransactions
 
@@ -98,6 +100,46 @@ def transactions(
         ),
         warms_up=True,
         is_raw=isinstance(load, RawTransactions),
+    )
+
+
+def share_consumers(name: str, load: ShareConsumers, title: str) -> Measurement:
+    return Measurement(
+        name,
+        load.measure,
+        (
+            Row("records_s", f"share consumers, {title}", "records/s", at_least(1.5)),
+            Row("cpu_us_per_record", "· broker CPU per record", "µs", at_most(0.5)),
+        ),
+        warms_up=True,
+        is_raw=True,
+    )
+
+
+def share_transactions(name: str, load: ShareTransactions, title: str) -> Measurement:
+    return Measurement(
+        name,
+        load.measure,
+        (
+            Row("transactions_s", f"TxnShareAcknowledge of one record, {title}", "transactions/s", no_less_than(1500)),
+            Row("cpu_us_per_transaction", "· broker CPU per transaction", "µs"),
+        ),
+        kafka_rounds=0,  # no release has it
+        warms_up=True,
+        is_raw=True,
+    )
+
+
+def heartbeats(name: str, load: Heartbeats, title: str) -> Measurement:
+    return Measurement(
+        name,
+        load.measure,
+        (
+            Row("heartbeats_s", f"heartbeats of {title} × 8", "heartbeats/s"),
+            Row("cpu_us_per_heartbeat", "· broker CPU per heartbeat", "µs", at_most(1)),
+        ),
+        warms_up=True,
+        is_raw=True,
     )
 
 
@@ -238,6 +280,23 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     transactions("txn_tv2_1", RawTransactions(1, 2), "transactions, raw TV2 × 1", no_less_than(2800)),
     transactions("txn_tv2_8", RawTransactions(8, 2), "transactions, raw TV2 × 8", no_less_than(7800)),
     transactions("txn_tv2_64", RawTransactions(64, 2), "transactions, raw TV2 × 64", None),
+    Measurement(
+        "group_100",
+        Stabilisation(100, 200).measure,
+        (
+            Row("seconds", "consumer group (KIP-848) of 100: join → stable", "s", at_most(1)),
+            Row("cpu_ms", "· broker CPU", "ms", at_most(1)),
+        ),
+        warms_up=True,
+    ),
+    heartbeats("heartbeat_group", Heartbeats(consumer_heartbeats), "a consumer group (KIP-848)"),
+    heartbeats("heartbeat_share", Heartbeats(share_heartbeats), "a share group"),
+    share_consumers("share_implicit_1", ShareConsumers(1, False, 600_000), "implicit × 1"),
+    share_consumers("share_implicit_8", ShareConsumers(8, False, 600_000), "implicit × 8"),
+    share_consumers("share_explicit_1", ShareConsumers(1, True, 400_000), "explicit × 1"),
+    share_consumers("share_explicit_8", ShareConsumers(8, True, 400_000), "explicit × 8"),
+    share_transactions("share_txn_1", ShareTransactions(1, 2_000), "× 1"),
+    share_transactions("share_txn_8", ShareTransactions(8, 4_000), "× 8"),
     Measurement(
         "after_load",
         lifecycle.memory,

@@ -17,25 +17,22 @@ from confluent_kafka import Producer
 from odradek.protocol.frames import request_bytes
 from odradek.protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from odradek.protocol.messages.end_txn_request import EndTxnRequest
-from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
-from odradek.protocol.messages.find_coordinator_response import FindCoordinatorResponse
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.struct import Message
 from tests.bench.clients import CLIENT_TIMEOUT_S, percentiles
+from tests.bench.coordinators import RETRY_S, TRANSACTION, await_coordinator
 from tests.bench.native import compiled
 from tests.bench.subjects import Subject
 from tests.bench.topics import topic
 from tests.support.wire import Wire
 
 SECONDS = 2.0
-TRANSACTION = 1  # the key type of FindCoordinator
 VALUE = b"x" * 100
 PLACE = struct.Struct(">qh")  # producer id and epoch, as they stand in requests; these values are looked for
 SOME_ID, SOME_EPOCH = 0x1122334455667788, 0x5A5B
-RETRY_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +123,7 @@ class RawTransactions:
 
     def _script(self, wire: Wire, name: str, number: int) -> bytes:
         transactional_id = f"{name}-{self.version}-{number}"
-        producer_id, epoch = _new_pair(wire, transactional_id)
+        producer_id, epoch = new_pair(wire, transactional_id)
         batch = build_batch(
             [NewRecord(None, VALUE, time.time_ns() // 1_000_000)],
             producer_id=SOME_ID,
@@ -160,16 +157,15 @@ class RawTransactions:
         return struct.pack("=iqii", len(steps), producer_id, epoch, 0) + b"".join(steps)
 
 
-def _new_pair(wire: Wire, transactional_id: str) -> tuple[int, int]:
-    find = FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=[transactional_id])
+def new_pair(wire: Wire, transactional_id: str) -> tuple[int, int]:
+    await_coordinator(wire, TRANSACTION, transactional_id)
     init = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
     deadline = time.monotonic() + CLIENT_TIMEOUT_S
     while time.monotonic() < deadline:
-        if wire.ask(find, 4, FindCoordinatorResponse).coordinators[0].error_code == 0:
-            answer = wire.ask(init, 4, InitProducerIdResponse)
-            if answer.error_code == 0:
-                return answer.producer_id, answer.producer_epoch
-        time.sleep(RETRY_S)  # the first of all makes a broker create its transaction log
+        answer = wire.ask(init, 4, InitProducerIdResponse)
+        if answer.error_code == 0:
+            return answer.producer_id, answer.producer_epoch
+        time.sleep(RETRY_S)  # the coordinator loads
     raise RuntimeError(f"no producer id for {transactional_id}")
 
 
