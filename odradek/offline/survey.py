@@ -116,7 +116,7 @@ def _survey(
                     break
                 not_older[waiting.pop(0)] = Place(header.base_offset, segment.base_offset, segment.inode, position)
             transactions.add(header, data)
-            end_offset = max(end_offset, header.next_offset)
+            end_offset = header.base_offset + header.last_offset_delta + 1  # offsets ascend
         if begun is not None:
             places.append(begun._replace(size_bytes=segment.size_bytes - begun.position))
     stable = transactions.last_stable_offset(end_offset)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from odradek.protocol.batch_header import NO_PRODUCER_ID, TRANSACTIONAL, BatchHeader
+from odradek.protocol.batch_header import CONTROL, LOG_OVERHEAD, NO_PRODUCER_ID, TRANSACTIONAL, BatchHeader
 from odradek.protocol.control_records import Marker, read_marker
 from odradek.protocol.struct import Buffer
 
@@ -43,11 +43,11 @@ class Transaction:
     marker: Marker | None = None
 
     def add(self, header: BatchHeader) -> None:
-        self.producer_epoch = header.producer_epoch
-        self.last_data_offset = header.last_offset
+        base_offset, length, _, _, _, _, delta, _, _, _, self.producer_epoch, _, count = header
+        self.last_data_offset = base_offset + delta
         self.batches += 1
-        self.records += header.record_count
-        self.size_bytes += header.size_bytes
+        self.records += count
+        self.size_bytes += length + LOG_OVERHEAD
 
 
 @dataclass(slots=True)
@@ -71,9 +71,10 @@ class Transactions:
 
         Returns the transaction that the batch has ended.
         """
-        if not header.attributes & TRANSACTIONAL or header.producer_id == NO_PRODUCER_ID:
+        attributes = header.attributes
+        if not attributes & TRANSACTIONAL or header.producer_id == NO_PRODUCER_ID:
             return None
-        if header.is_control:
+        if attributes & CONTROL:
             marker = None if data is None else read_marker(data, 0, header)
             return None if marker is None else self.end(marker)
         transaction = self.open.get(header.producer_id)

@@ -14,6 +14,7 @@ from typing import NoReturn, TypeAlias
 
 from odradek.offline.segments import Segment, position_after, position_before, segment_with, segments_of
 from odradek.protocol.batch_header import (
+    CONTROL,
     HEADER_BYTES,
     LOG_OVERHEAD,
     MAGIC,
@@ -26,6 +27,8 @@ from odradek.protocol.batch_header import (
 HEADERS_WINDOW_BYTES = 16 * 1024  # larger batches are skipped over, smaller ones are read through
 STRETCH_BYTES = 8 * 1024 * 1024
 _OLD_MAGICS = (0, 1)
+# Places of fields in a header: loops over batches ask by number, which costs a third of a name.
+BASE_OFFSET, LENGTH, _MAGIC, ATTRIBUTES, LAST_DELTA = 0, 1, 3, 5, 6
 _REPLACED_TRIES = 5
 
 
@@ -90,25 +93,26 @@ def headers(
             if at + HEADER_BYTES > len(window):
                 window = memoryview(os.pread(descriptor, min(HEADERS_WINDOW_BYTES, size - position), position))
                 start, at = position, 0
-            reason = what_is_wrong(window, at, size - position, next_offset)
-            if reason is not None:
+            header = good_header(window, at, size - position, next_offset)
+            if header is None:
                 if is_end_of_log(segment, window[at:], size - position):
                     return
+                reason = what_is_wrong(window, at, size - position, next_offset)
                 on_damage(DamagedLog(segment.path, position, next_offset, reason))
                 found = position_after(segment, position)
                 if found is None:
                     return
                 position = found
                 continue
-            header = unpack_batch_header(window, at)
+            batch_bytes = header[LENGTH] + LOG_OVERHEAD
             data = None
-            if header.is_control:
-                data = window[at : at + header.size_bytes]
-                if len(data) < header.size_bytes:
-                    data = memoryview(os.pread(descriptor, header.size_bytes, position))
+            if header[ATTRIBUTES] & CONTROL:
+                data = window[at : at + batch_bytes]
+                if len(data) < batch_bytes:
+                    data = memoryview(os.pread(descriptor, batch_bytes, position))
             yield position, header, data
-            position += header.batch_length + LOG_OVERHEAD
-            next_offset = header.next_offset
+            position += batch_bytes
+            next_offset = header[BASE_OFFSET] + header[LAST_DELTA] + 1
 
 
 def stretches(
@@ -188,11 +192,11 @@ def _of_segment(
                 rest = size - position - at
                 if at and len(data) - at < rest and at + _announced(data, at) > len(data):
                     break  # belongs to the next stretch
-                reason = what_is_wrong(data, at, rest, next_offset)
-                if reason is not None:
+                header = good_header(data, at, rest, next_offset)
+                if header is None:
+                    reason = what_is_wrong(data, at, rest, next_offset)
                     break
-                header = unpack_batch_header(data, at)
-                batch_bytes = header.batch_length + LOG_OVERHEAD
+                batch_bytes = header[LENGTH] + LOG_OVERHEAD
                 if header.base_offset >= end_offset:
                     has_ended = True
                     break
@@ -235,8 +239,8 @@ def _after_damage(
         return None
     offset = next_offset
     whole = None
-    if what_is_wrong(data, 0, rest, next_offset) is None:  # only the CRC
-        header = unpack_batch_header(data)
+    header = good_header(data, 0, rest, next_offset)
+    if header is not None:  # only the CRC
         offset, whole = header.base_offset, header.size_bytes
         if segment.is_active and whole == rest:
             return None  # the last batch of all: a crash has torn it
@@ -244,14 +248,31 @@ def _after_damage(
     return position + whole if whole is not None else position_after(segment, position)
 
 
-def what_is_wrong(data: memoryview, at: int, rest: int, next_offset: int) -> str | None:
-    """Why no batch can be read at `at`, in words; None where one can.
+def good_header(data: memoryview | bytearray, at: int, rest: int, next_offset: int) -> BatchHeader | None:
+    """The header at `at`; None where no batch can be read, for which `what_is_wrong` has words.
 
     rest          bytes of the file from there on, which may be more than those in `data`
     next_offset   the first that may stand there
     """
-    if rest < HEADER_BYTES or len(data) - at < HEADER_BYTES:
+    if len(data) - at < HEADER_BYTES:
+        return None
+    header = unpack_batch_header(data, at)
+    if (
+        header[_MAGIC] == MAGIC
+        and HEADER_BYTES <= header[LENGTH] + LOG_OVERHEAD <= rest
+        and header[BASE_OFFSET] >= next_offset
+        and header[LAST_DELTA] >= 0
+    ):
+        return header
+    return None
+
+
+def what_is_wrong(data: memoryview, at: int, rest: int, next_offset: int) -> str:
+    """Why no batch can be read at `at`."""
+    if rest < HEADER_BYTES:
         return f"{rest} bytes are not a batch, whose header alone has {HEADER_BYTES}"
+    if len(data) - at < HEADER_BYTES:
+        return f"the file has become shorter: {rest} bytes are missing"
     header = unpack_batch_header(data, at)
     if header.magic != MAGIC or header.batch_length < HEADER_BYTES - LOG_OVERHEAD:
         if header.magic in _OLD_MAGICS and header.batch_length > 0:
@@ -261,9 +282,7 @@ def what_is_wrong(data: memoryview, at: int, rest: int, next_offset: int) -> str
         return f"a batch cut short: it announces {header.size_bytes} bytes, of which {rest} are there"
     if header.base_offset < next_offset:
         return f"base offset {header.base_offset}, where {next_offset} is the least possible"
-    if header.last_offset_delta < 0:
-        return f"a batch that ends before it begins: last offset delta {header.last_offset_delta}"
-    return None
+    return f"a batch that ends before it begins: last offset delta {header.last_offset_delta}"
 
 
 def is_end_of_log(segment: Segment, data: memoryview, rest: int) -> bool:

@@ -1,0 +1,87 @@
+"""What can be wrong with a log, and what a person should do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+
+class Kind(Enum):
+    """The names are part of the JSON."""
+
+    CRC = "crc"
+    UNREADABLE = "unreadable"
+    COUNT = "record-count"
+    OFFSET_GAP = "offset-gap"
+    SEQUENCE_GAP = "sequence-gap"
+    REPEATED = "repeated-batch"
+    PRODUCER_EPOCH = "producer-epoch"
+    LEADER_EPOCH = "leader-epoch"
+    COORDINATOR_EPOCH = "coordinator-epoch"
+    MARKER_MISMATCH = "marker-mismatch"
+    HANGING = "hanging-transaction"
+    TXN_INDEX = "transaction-index"
+    OFFSET_INDEX = "offset-index"
+    SNAPSHOT = "producer-snapshot"
+    OPEN = "open-transaction"
+    TAIL = "torn-tail"
+
+
+# What is no damage: it can be right, and passes.
+NOTES = frozenset({Kind.OPEN, Kind.TAIL})
+
+_BY_THE_BROKER = (
+    "Stop the broker and delete the file: the next start makes it anew from the log. Until then committed reads from"
+    " this segment may be wrong."
+)
+_LOST = (
+    "Records are missing. Compare with another copy of the partition, or with what was read from it (`odradek spark"
+    " exactly-once`); consumers pass over the gap without a word."
+)
+ADVICE: Mapping[Kind, str] = {
+    Kind.CRC: "The bytes changed after they were written: check the disk. Consumers stop at this batch. Restore the"
+    " segment from a copy, or give the records up: `odradek records delete` up to the offset behind the batch, or reset"
+    " the groups to it.",
+    Kind.UNREADABLE: "Nothing behind this byte of the segment can be read. Restore the segment from a copy. If there is"
+    " none, the records from this offset to the next segment are lost: reset the groups behind them.",
+    Kind.COUNT: "The header contradicts itself: treat it as a wrong CRC. Restore the segment from a copy.",
+    Kind.OFFSET_GAP: _LOST,
+    Kind.SEQUENCE_GAP: "The producer sent records that are not in the log. " + _LOST,
+    Kind.REPEATED: "Consumers read these records twice. Take them out where duplicates matter, and report it: an"
+    " idempotent producer's batch must not be written again.",
+    Kind.PRODUCER_EPOCH: "A producer that was fenced has written: its records may duplicate those of its successor."
+    " Compare them, and report it.",
+    Kind.LEADER_EPOCH: "The log was written to by a leader of the past: compare it with the other replicas. With one"
+    " replica, report it.",
+    Kind.COORDINATOR_EPOCH: "A marker of a transaction coordinator that was deposed: compare the outcome of this"
+    " transaction in its partitions.",
+    Kind.MARKER_MISMATCH: "A transaction was committed in some partitions and aborted in others: it is not atomic."
+    " Compare its records with what should be there, write again what is missing, and report it.",
+    Kind.HANGING: "Committed reads wait at this offset until somebody ends the transaction: `odradek transactions"
+    " find-hanging`, then `odradek transactions abort --topic … --partition … --start-offset …`.",
+    Kind.TXN_INDEX: _BY_THE_BROKER,
+    Kind.OFFSET_INDEX: _BY_THE_BROKER,
+    Kind.SNAPSHOT: "Stop the broker and delete the file: the next start takes an older one, and reads the log from"
+    " there.",
+    Kind.OPEN: "Nothing to do if its producer is alive: committed reads go on when it ends. Else `odradek transactions"
+    " list --in-doubt`.",
+    Kind.TAIL: "Nothing to do: a broker is writing, or the next start cuts it off.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was found. `position` is the byte in the file; `offset` the first that it concerns."""
+
+    kind: Kind
+    partition: str
+    path: Path
+    position: int
+    offset: int
+    text: str
+
+    @property
+    def is_damage(self) -> bool:
+        return self.kind not in NOTES
