@@ -22,6 +22,7 @@ help:
 	@echo 'make damage        flip each byte and cut at each length of every file of stopped data directories'
 	@echo 'make soak          copy 100,000 records in transactions while brokers and copiers are killed'
 	@echo 'make example-dual-write   a database and Kafka that agree, although processes are killed'
+	@echo 'make example-queue a queue whose jobs each give one result, although workers and the broker are killed'
 	@echo 'make test-spark    format("odradek") in one session of Spark (Java 17; installs 460 MB)'
 	@echo 'make docs          the documentation as a site with search, in site/; a link that leads nowhere fails it'
 	@echo 'make conformance   Kafka'"'"'s own tools, clients and message definitions against this broker (Java, Maven; Go if there)'
@@ -69,6 +70,9 @@ docs: .make/docs
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
 	@echo 'open site/start.html'
 
+example-queue: .make/run
+	@$(RUN) examples/exactly_once_queue.py $(ARGS)
+
 test-spark: .make/spark
 	$(RUN) -m pytest --timeout 120 tests/spark $(ARGS)
 
@@ -104,4 +108,4 @@ $(RUN):
 	@test -n '$(PYTHON)' || { echo 'No Python 3.11 or later with venv was found: install one (Debian: apt install python3-venv), or say make PYTHON=/path/to/python3.12' >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-.PHONY: docs help run setup test fuzz check sim damage soak bench bench-kafka example-dual-write test-spark conformance clean
+.PHONY: docs help run setup test fuzz check sim damage soak bench bench-kafka example-dual-write example-queue test-spark conformance clean

@@ -36,6 +36,22 @@ def test_the_dual_write_recovers_from_both_crashes() -> None:
     assert lines[-1] == "The database and Kafka agree."
 
 
+def test_each_job_of_the_queue_gives_one_result_although_workers_and_the_broker_are_killed() -> None:
+    done = subprocess.run(
+        [sys.executable, "examples/exactly_once_queue.py", "--jobs", "100", "--kills", "3"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line.partition(" s  ")[2] for line in done.stdout.splitlines()]
+    assert any("kill -9" in line for line in lines)
+    assert "0 jobs are left, 0 transactions are open." in lines
+    assert lines[-1] == "100 jobs have 100 results: each exactly one."
+
+
 @pytest.mark.skipif(IS_KAFKA, reason="Kafka 4.3.1 keeps no prepared transactions")
 def test_the_dual_write_of_the_readme_writes_both(start_broker: StartBroker, tmp_path: Path) -> None:
     bootstrap = start_broker({"transaction.two.phase.commit.enable": "true"}).bootstrap

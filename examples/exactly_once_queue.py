@@ -1,0 +1,272 @@
+"""A queue whose jobs each give exactly one result, although workers and the broker are killed at random.
+
+    make example-queue        or: python examples/exactly_once_queue.py [--jobs 1200] [--kills 12] [--seed 1]
+
+Starts a broker in a temporary directory and four workers of one share group. Each takes jobs from one topic, writes the
+results to another one, and acknowledges the jobs in the same transaction (KIP-1289). Meanwhile workers and the broker
+are killed with kill -9 and started again.
+"""
+
+import argparse
+import json
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from odradek.client import (
+    AbortableError,
+    AcknowledgeType,
+    AlterOperation,
+    ConfigChange,
+    ConfigResource,
+    ConfigType,
+    NewTopic,
+    RetriableError,
+    ShareRecord,
+    TopicPartition,
+)
+from odradek.client.sync import Admin, Consumer, Producer, ShareConsumer
+
+JOBS, RESULTS, GROUP = "jobs", "results", "workers"
+WORKERS = 4
+START_TIMEOUT_S = 60
+PATIENCE_S = 120
+BEGAN = time.monotonic()
+
+
+# --- The application: this is all that a program of your own needs.
+
+
+def set_up(bootstrap: str) -> None:
+    """Once for the cluster, as an administrator."""
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        admin.update_features({"share.version": 2})  # or: odradek features upgrade --feature share.version=2
+        admin.create_topics([NewTopic(JOBS), NewTopic(RESULTS)])  # the workers share even a single partition
+        settings = {
+            "share.auto.offset.reset": "earliest",
+            "share.delivery.count.limit": "10",  # then a job is given up; each worker that dies over it counts
+        }
+        changes = [ConfigChange(AlterOperation.SET, name, value) for name, value in settings.items()]
+        admin.alter_configs({ConfigResource(ConfigType.GROUP, GROUP): changes})
+
+
+class Worker:
+    """Works until it is killed. `name` is its transactional id: no two workers have the same one at a time, and the one
+    that is started in place of a dead one has the dead one's. `more`: settings of both clients."""
+
+    def __init__(self, bootstrap: str, name: str, **more: float) -> None:
+        self.consumer = ShareConsumer(
+            JOBS,
+            bootstrap_servers=bootstrap,
+            group_id=GROUP,
+            share_acknowledgement_mode="transactional",  # nobody but the producer acknowledges
+            share_acquire_mode="record_limit",
+            max_poll_records=10,  # jobs in one transaction
+            bootstrap_timeout_ms=START_TIMEOUT_S * 1000,
+            **more,  # type: ignore[arg-type]
+        )
+        self.producer = Producer(
+            bootstrap_servers=bootstrap,
+            transactional_id=name,
+            bootstrap_timeout_ms=START_TIMEOUT_S * 1000,
+            **more,  # type: ignore[arg-type]
+        )
+
+    def run(self) -> None:
+        with self.consumer, self.producer:
+            until_done(self.producer.init_transactions)  # aborts what the dead one left open: its jobs come again
+            while True:
+                for jobs in self.consumer.getmany().values():
+                    self.process(jobs)
+
+    def process(self, jobs: list[ShareRecord]) -> bool:
+        """The results and the acknowledgements of the jobs become final together, or not at all. Whether they did.
+
+        A FatalError is not caught: the process ends, and the one in its place begins with `init_transactions`. So it is
+        with ProducerFenced, which comes when the jobs took longer than their locks last: the broker has ended the
+        transaction, and then given them to somebody else.
+        """
+        try:
+            until_done(self.producer.begin_transaction)
+            for job in jobs:
+                self.producer.send(RESULTS, self.result_of(job), key=job.value)
+            self.producer.send_share_acknowledgements_to_transaction(jobs, self.consumer.share_group_metadata())
+            until_done(self.producer.commit_transaction)
+        except AbortableError:  # a job is no longer ours, or something was not written
+            until_done(self.producer.abort_transaction)
+            for job in jobs:  # so that they come again now, and not when their locks run out
+                self.consumer.acknowledge(job, AcknowledgeType.RELEASE)
+            return False
+        return True
+
+    def result_of(self, job: ShareRecord) -> bytes:
+        """The work itself. It may be done more than once, since workers die over it; its result counts once."""
+        time.sleep(0.02)
+        return b"%s, %d. delivery" % (job.value, job.delivery_count)
+
+
+def until_done(step: Callable[[], object]) -> None:
+    """After a RetriableError nobody knows: even a commit may have been carried out. So the same again, nothing else."""
+    while True:
+        try:
+            step()
+            return
+        except RetriableError:
+            time.sleep(0.1)
+
+
+# --- The show.
+
+
+def main(jobs: int, kills: int, seed: int) -> None:
+    with tempfile.TemporaryDirectory(prefix="queue-") as folder:
+        broker = Broker(Path(folder))
+        try:
+            broker.start()
+            set_up(broker.address)
+            fill(broker.address, jobs)
+            say(f"{jobs} jobs are in the queue, {WORKERS} workers begin.")
+            show(broker, jobs, kills, random.Random(seed))
+            give_verdict(broker.address, jobs)
+        finally:
+            broker.kill()
+
+
+def show(broker: "Broker", jobs: int, kills: int, rng: random.Random) -> None:
+    """Until there are so many results, or more."""
+    with workers(broker.address) as running:
+        began = time.monotonic()
+        while (done := len(results(broker.address, "read_committed"))) < jobs:
+            if time.monotonic() - began > PATIENCE_S:
+                raise SystemExit(f"only {done} of {jobs} results after {PATIENCE_S} s")
+            if kills == 0 or done == 0:
+                time.sleep(0.3)
+            elif kills % 4 == 2:
+                say(f"{done:4} results. kill -9 the broker.")
+                broker.kill()
+                broker.start()
+                kills -= 1
+            else:
+                number = rng.randrange(WORKERS)
+                say(f"{done:4} results. kill -9 worker-{number}.")
+                running[number].kill()
+                running[number].wait()
+                kills -= 1
+            for number, worker in enumerate(running):
+                if worker.poll() is not None:  # killed, or ended by a FatalError
+                    running[number] = start_worker(broker.address, number)
+            time.sleep(rng.uniform(0.2, 1.0))
+
+
+def give_verdict(bootstrap: str, jobs: int) -> None:
+    by_job = Counter(job for job, _ in results(bootstrap, "read_committed"))
+    written = len(results(bootstrap, "read_uncommitted"))
+    again = sum(not result.endswith(b" 1. delivery") for _, result in results(bootstrap, "read_committed"))
+    say(f"{written} results were written, {written - by_job.total()} of them in transactions that were aborted.")
+    say(f"At least {again} jobs were delivered more than once.")
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        (queue,) = admin.list_share_group_offsets(GROUP).values()
+        say(f"{queue.lag} jobs are left, {len(admin.list_transactions(states=['Ongoing']))} transactions are open.")
+        assert queue.lag == 0
+    assert by_job == Counter(b"job %d" % number for number in range(jobs)), by_job
+    say(f"{jobs} jobs have {by_job.total()} results: each exactly one.")
+
+
+def fill(bootstrap: str, jobs: int) -> None:
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        for number in range(jobs):
+            producer.send(JOBS, b"job %d" % number)
+        producer.flush()
+
+
+def results(bootstrap: str, isolation_level: str) -> list[tuple[bytes | None, bytes]]:
+    """Key (the job) and value of every result that such a reader sees."""
+    partition = TopicPartition(RESULTS, 0)
+    found: list[tuple[bytes | None, bytes]] = []
+    with Consumer(bootstrap_servers=bootstrap, isolation_level=isolation_level) as consumer:
+        consumer.assign([partition])
+        end = consumer.end_offsets([partition])[partition]
+        while consumer.position(partition) < end:
+            for records in consumer.getmany(timeout_ms=200).values():
+                found += [(record.key, record.value or b"") for record in records]
+    return found
+
+
+# --- Processes.
+
+
+class Broker:
+    """On a data directory that it finds again; it keeps its port."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        ready = self._folder / "ready.json"
+        ready.unlink(missing_ok=True)
+        words = [sys.executable, "-m", "odradek", "serve", "--port", str(self._port), "--ready-file", str(ready)]
+        words += ["--data-dir", str(self._folder / "log")]
+        self._process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        ends_at = time.monotonic() + START_TIMEOUT_S
+        while not ready.exists():
+            if self._process.poll() is not None or time.monotonic() > ends_at:
+                raise RuntimeError("the broker did not start")
+            time.sleep(0.02)
+        self._port = json.loads(ready.read_text())["port"]
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+@contextmanager
+def workers(bootstrap: str) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """A list in which dead ones may be replaced."""
+    running = [start_worker(bootstrap, number) for number in range(WORKERS)]
+    try:
+        yield running
+    finally:
+        for worker in running:
+            worker.kill()
+            worker.wait()
+
+
+def start_worker(bootstrap: str, number: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, __file__, "--work", f"worker-{number}", "--bootstrap", bootstrap])
+
+
+def say(text: str) -> None:
+    print(f"{time.monotonic() - BEGAN:5.1f} s  {text}", flush=True)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--jobs", type=int, default=1200, metavar="N", help="default: %(default)s")
+    parser.add_argument("--kills", type=int, default=12, metavar="N", help="default: %(default)s")
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000, help="of the choice of victims")
+    parser.add_argument("--work", metavar="NAME", help="be this worker")
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="of the broker that the worker works for")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    given = arguments()
+    if given.work is None:
+        main(given.jobs, given.kills, given.seed)
+    else:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the show, which kills its workers
+        Worker(given.bootstrap, given.work).run()

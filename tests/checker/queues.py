@@ -1,0 +1,83 @@
+"""Finds faults in the history of a queue whose jobs each have to give exactly one result.
+
+    lost          a job has no result, although the queue is said to be empty
+    repeated      a job has more than one result
+    made up       a result is of no job, or was seen once and is gone
+    redelivered   a job was taken although its result had been final for some time
+    left          after everything is over, a job is still in the queue, a transaction open, an acknowledgement staged
+
+`faults(history)` is empty for every correct history.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+# A worker may hold a record, in its memory, that its broker gave it before it was killed, while the next start of the
+# broker gives the record to another worker, which finishes it first. The worker is refused when it acknowledges.
+LATE_NS = 2_000_000_000
+
+
+class Fault(Enum):
+    LOST = "lost"
+    REPEATED = "repeated"
+    MADE_UP = "made up"
+    REDELIVERED = "redelivered"
+    LEFT = "left"
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A worker was given these jobs, at this time of the clock that all processes share."""
+
+    at_ns: int
+    jobs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A worker was told that the transaction of these jobs is committed."""
+
+    at_ns: int
+    jobs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueHistory:
+    """
+    results   the jobs of which a reader of committed records sees a result, once for each result
+    seen      the same, of a reader that has followed while all this happened
+    left      what a look at the cluster found at the end: jobs, open transactions, staged acknowledgements
+    """
+
+    jobs: Sequence[str]
+    results: Sequence[str]
+    seen: Sequence[str]
+    taken: Sequence[Taken] = ()
+    finished: Sequence[Finished] = ()
+    left: Sequence[str] = field(default_factory=tuple)
+
+
+def faults(history: QueueHistory) -> list[tuple[Fault, str]]:
+    return list(_faults(history))
+
+
+def _faults(history: QueueHistory) -> Iterator[tuple[Fault, str]]:
+    results = Counter(history.results)
+    for job in history.jobs:
+        if results[job] == 0:
+            yield Fault.LOST, job
+        elif results[job] > 1:
+            yield Fault.REPEATED, f"{job}: {results[job]} results"
+    for result in sorted(results.keys() - set(history.jobs)):
+        yield Fault.MADE_UP, result
+    for result, count in (Counter(history.seen) - results).items():
+        yield Fault.MADE_UP, f"{result}: seen {count} times more than it is there"
+    finished_at = {job: each.at_ns for each in history.finished for job in each.jobs}
+    for each in history.taken:
+        for job in each.jobs:
+            if each.at_ns > finished_at.get(job, each.at_ns) + LATE_NS:
+                yield Fault.REDELIVERED, job
+    for what in history.left:
+        yield Fault.LEFT, what

@@ -1,0 +1,169 @@
+"""The worker of examples/exactly_once_queue.py as a process that can be killed, and workers that do it wrong.
+
+`python -m tests.crash.queue_worker` imports all that it takes, once, then forks a worker for each line of its input: a
+JSON object with the fields of `Job`. It tells when a worker was started and how it ended. Workers keep a journal, one
+JSON line per event, so that not even SIGKILL takes the evidence.
+"""
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from dataclasses import asdict, dataclass
+
+from examples.exactly_once_queue import RESULTS, Worker, until_done
+from odradek.client import AcknowledgeType, FatalError, ShareRecord
+
+GAVE_UP = 3
+WORK_S = 0.001
+REAP_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """kind   one of WORKERS"""
+
+    bootstrap: str
+    name: str
+    journal: str
+    kind: str = "as in the example"
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+class JournallingWorker(Worker):
+    def __init__(self, job: Job) -> None:
+        super().__init__(job.bootstrap, job.name, retry_backoff_ms=20, retry_backoff_max_ms=200)
+        self._journal = os.open(job.journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+    def process(self, jobs: list[ShareRecord]) -> bool:
+        self._note("taken", jobs)
+        is_final = self.finish(jobs)
+        if is_final:
+            self._note("finished", jobs)
+        return is_final
+
+    def finish(self, jobs: list[ShareRecord]) -> bool:
+        return super().process(jobs)
+
+    def result_of(self, job: ShareRecord) -> bytes:
+        time.sleep(WORK_S)
+        return job.value or b""
+
+    def _note(self, event: str, jobs: list[ShareRecord]) -> None:
+        row = {"at": time.monotonic_ns(), "event": event, "jobs": [(job.value or b"").decode() for job in jobs]}
+        os.write(self._journal, json.dumps(row).encode() + b"\n")
+
+
+class WrongWorker(JournallingWorker):
+    """Dies in the middle of its first jobs, at the moment at which its mistake matters."""
+
+    def send(self, jobs: list[ShareRecord]) -> None:
+        until_done(self.producer.begin_transaction)
+        for job in jobs:
+            self.producer.send(RESULTS, self.result_of(job), key=job.value)
+
+    def acknowledge(self, jobs: list[ShareRecord]) -> None:
+        for job in jobs:
+            self.consumer.acknowledge(job, AcknowledgeType.ACCEPT)
+        assert set(self.consumer.commit().values()) == {None}
+
+
+class AcknowledgesAfterwards(WrongWorker):
+    """Outside of the transaction, when that is committed."""
+
+    def finish(self, jobs: list[ShareRecord]) -> bool:
+        self.send(jobs)
+        until_done(self.producer.commit_transaction)
+        die()
+        self.acknowledge(jobs)
+        return True
+
+
+class AcknowledgesBefore(WrongWorker):
+    """Outside of the transaction, before that is committed."""
+
+    def finish(self, jobs: list[ShareRecord]) -> bool:
+        self.send(jobs)
+        self.acknowledge(jobs)
+        die()
+        until_done(self.producer.commit_transaction)
+        return True
+
+
+class StagesAndDies(WrongWorker):
+    """Nothing is wrong with it, if somebody is started in its place."""
+
+    def finish(self, jobs: list[ShareRecord]) -> bool:
+        self.send(jobs)
+        self.producer.send_share_acknowledgements_to_transaction(jobs, self.consumer.share_group_metadata())
+        die()
+        return False
+
+
+WORKERS = {
+    "as in the example": JournallingWorker,
+    "acknowledges afterwards": AcknowledgesAfterwards,
+    "acknowledges before": AcknowledgesBefore,
+    "stages and dies": StagesAndDies,
+}
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def run(job: Job) -> int:
+    try:
+        WORKERS[job.kind](job).run()
+    except FatalError as error:
+        print(f"{job.name} gave up: {error!r}", file=sys.stderr)
+        return GAVE_UP
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def fork_worker(job: Job) -> int:
+    pid = os.fork()
+    if pid == 0:
+        os._exit(run(job))
+    return pid
+
+
+def say(**told: object) -> None:
+    os.write(1, json.dumps(told).encode() + b"\n")
+
+
+def main() -> None:
+    pids: set[int] = set()
+    begun = b""
+    while True:
+        readable, _, _ = select.select([0], [], [], REAP_S)
+        if readable:
+            read = os.read(0, 1 << 16)
+            if not read:
+                break
+            *lines, begun = (begun + read).split(b"\n")
+            for line in lines:
+                job = Job(**json.loads(line))
+                pid = fork_worker(job)
+                pids.add(pid)
+                say(event="started", name=job.name, pid=pid)
+        while pids:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                break
+            pids.discard(pid)
+            say(event="ended", pid=pid, status=os.waitstatus_to_exitcode(status))
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

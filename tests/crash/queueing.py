@@ -1,0 +1,175 @@
+"""The parts of a crash round of the exactly-once queue: workers that can be killed, and a look at what they did."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, Queue
+from threading import Thread
+from typing import Any
+
+from examples.exactly_once_queue import GROUP, JOBS, RESULTS
+from odradek.client import ClientError, ShareRecord, TopicPartition, UpgradeType
+from odradek.client.sync import Admin, Consumer
+from odradek.protocol.errors import ErrorCode
+from tests.checker.queues import Finished, QueueHistory, Taken
+from tests.clients.own_share_consumers import poll, worker
+from tests.crash.queue_worker import GAVE_UP, Job
+from tests.support.oracle import REPOSITORY
+
+PATIENCE_S = 60.0
+
+
+class Workers:
+    """Forked by one process, so that a start costs next to nothing; known by their names."""
+
+    def __init__(self, folder: Path) -> None:
+        self.gave_up = 0
+        self._folder = folder
+        self._jobs: dict[str, Job] = {}
+        self._pids: dict[str, int] = {}
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.crash.queue_worker"],
+            cwd=REPOSITORY,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            bufsize=0,
+        )
+        self._told: Queue[dict[str, Any]] = Queue()
+        Thread(target=self._listen, daemon=True).start()
+
+    def start(self, bootstrap: str, name: str, kind: str = "as in the example") -> None:
+        assert self._process.stdin is not None
+        job = self._jobs[name] = Job(bootstrap, name, os.fspath(self._folder / f"{name}.journal"), kind)
+        self._process.stdin.write(job.to_json().encode() + b"\n")
+        while name not in self._pids:
+            self._take(self._next())
+
+    def kill9(self, name: str) -> None:
+        """Returns when it is gone."""
+        with suppress(KeyError, ProcessLookupError):  # it has just given up
+            os.kill(self._pids[name], signal.SIGKILL)
+        self.wait(name)
+
+    def wait(self, name: str) -> None:
+        """Until it has ended."""
+        while name in self._pids:
+            self._take(self._next())
+
+    def keep_up(self) -> None:
+        """Those that have given up are started again."""
+        while not self._told.empty():
+            self._take(self._told.get())
+        for name, job in self._jobs.items():
+            if name not in self._pids:
+                self.start(job.bootstrap, name, job.kind)
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(PATIENCE_S)
+        self._log.close()
+
+    def history(self) -> tuple[list[Taken], list[Finished]]:
+        """In the order of the clock that all processes share."""
+        taken, finished = [], []
+        for path in self._folder.glob("*.journal"):
+            for line in path.read_text().splitlines():
+                row = json.loads(line)
+                if row["event"] == "taken":
+                    taken.append(Taken(row["at"], tuple(row["jobs"])))
+                else:
+                    finished.append(Finished(row["at"], tuple(row["jobs"])))
+        return taken, finished
+
+    def log_text(self) -> str:
+        self._log.seek(0)
+        return self._log.read().decode(errors="replace")[-4000:]
+
+    def _next(self) -> dict[str, Any]:
+        try:
+            return self._told.get(timeout=PATIENCE_S)
+        except Empty:
+            raise RuntimeError(f"the workers say nothing any more:\n{self.log_text()}") from None
+
+    def _take(self, told: dict[str, Any]) -> None:
+        if told["event"] == "started":
+            self._pids[told["name"]] = told["pid"]
+            return
+        name = next(name for name, pid in self._pids.items() if pid == told["pid"])
+        del self._pids[name]
+        self.gave_up += told["status"] == GAVE_UP
+        assert told["status"] in (GAVE_UP, -signal.SIGKILL), f"{name} ended: {told}\n{self.log_text()}"
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._told.put(json.loads(line))
+
+
+def values_of(bootstrap: str, topic: str, partitions: int) -> list[str]:
+    """What a reader of committed records finds, once the readers have come to the end."""
+    found: list[str] = []
+    places = [TopicPartition(topic, index) for index in range(partitions)]
+    with Consumer(bootstrap_servers=bootstrap, isolation_level="read_committed") as consumer:
+        consumer.assign(places)
+        ends = consumer.end_offsets(places)
+        while any(consumer.position(place) < ends[place] for place in places):
+            for records in consumer.getmany(timeout_ms=100).values():
+                found += [(record.value or b"").decode() for record in records]
+    return found
+
+
+def left(bootstrap: str) -> list[str]:
+    """What is not over: jobs in the queue, open transactions, staged acknowledgements."""
+    found = []
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        for place, offset in admin.list_share_group_offsets(GROUP).items():
+            if offset.lag != 0:
+                found.append(f"{offset.lag} jobs of partition {place.partition} are in the queue")
+        for each in admin.list_transactions():
+            if each.state not in ("Empty", "CompleteCommit", "CompleteAbort"):
+                found.append(f"the transaction {each.transactional_id} is {each.state}")
+        try:  # refused while anything is staged
+            admin.update_features({"share.version": 1}, UpgradeType.SAFE_DOWNGRADE, validate_only=True)
+        except ClientError as error:
+            if error.code is not ErrorCode.FEATURE_UPDATE_FAILED:
+                raise
+            found.append(str(error))
+    return found
+
+
+def delivered(bootstrap: str, quiet_s: float) -> list[ShareRecord]:
+    """Takes what the queue still gives to a member that stays for so long after it was assigned its partitions."""
+    found: list[ShareRecord] = []
+    with worker(bootstrap, JOBS, GROUP) as consumer:
+        ends_at = time.monotonic() + PATIENCE_S
+        while not consumer.assignment():
+            assert time.monotonic() < ends_at, "no partition was assigned"
+            found += poll(consumer)
+        ends_at = time.monotonic() + quiet_s
+        while not found and time.monotonic() < ends_at:
+            found += poll(consumer)
+    return found
+
+
+def history_of(bootstrap: str, partitions: int, workers: Workers, seen: list[str]) -> QueueHistory:
+    """The cluster is asked, so nobody may be at work any more."""
+    still_left = left(bootstrap)
+    again = [f"{(each.value or b'').decode()} was delivered again" for each in delivered(bootstrap, 0.5)]
+    taken, finished = workers.history()
+    return QueueHistory(
+        jobs=values_of(bootstrap, JOBS, partitions),
+        results=values_of(bootstrap, RESULTS, partitions),
+        seen=seen,
+        taken=taken,
+        finished=finished,
+        left=still_left + again,
+    )

@@ -1,0 +1,171 @@
+"""Every job of a queue gives exactly one result, whichever workers are killed, and the broker with them.
+
+ROUNDS rounds (20 by default) of examples/exactly_once_queue.py. In each one some jobs are added, and at a random moment
+a worker, all workers, the broker, or a worker and the broker are killed with SIGKILL, and started again. At the end,
+and once more after a restart: each job has one result, none is delivered again, the queue is empty, no transaction is
+open, no acknowledgement staged. SEED repeats a run's choices.
+"""
+
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from examples.exactly_once_queue import GROUP, JOBS, RESULTS, set_up
+from odradek.client.sync import Producer
+from tests.checker.queues import Fault, faults
+from tests.clients.own_consumers import produce
+from tests.clients.own_share_consumers import SETTINGS, share_group
+from tests.clients.speakers import wait_for
+from tests.crash.copying import Watcher
+from tests.crash.queueing import Workers, history_of, left
+from tests.support.broker_process import Broker, BrokerProcess
+
+ROUNDS = int(os.environ.get("ROUNDS") or 20)
+SEED = int(os.environ.get("SEED") or time.time_ns() % 1_000_000)
+JOBS_PER_ROUND = 24
+PARTITIONS = 2
+NAMES = tuple(f"worker-{number}" for number in range(3))
+VICTIMS = ("one worker", "one worker", "one worker", "all workers", "broker", "broker and worker")
+PATIENCE_S = 90.0
+BROKER = SETTINGS | {
+    "num.partitions": PARTITIONS,
+    "transaction.state.log.num.partitions": 3,
+    "log.segment.bytes": 1_048_576,
+    "group.share.session.timeout.ms": 2_000,  # whoever was killed keeps partitions from others for so long
+    "group.share.max.delivery.count.limit": 25,  # so that no job is given up
+}
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    with BrokerProcess(tmp_path / "data", BROKER) as running:
+        set_up(running.bootstrap)
+        share_group(running.bootstrap, GROUP, share_delivery_count_limit=25)
+        yield running
+
+
+@pytest.fixture
+def workers(tmp_path: Path) -> Iterator[Workers]:
+    made = Workers(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def watcher(broker: Broker) -> Iterator[Watcher]:
+    made = Watcher(broker.bootstrap, RESULTS, PARTITIONS, "watcher")
+    made.start()
+    yield made
+    made.finish(reached_end=False)
+
+
+def test_each_job_gives_one_result_whoever_is_killed(broker: Broker, workers: Workers, watcher: Watcher) -> None:
+    print(f"SEED={SEED} {ROUNDS} rounds")
+    rng = random.Random(SEED)
+    began = time.monotonic()
+    for name in NAMES:
+        workers.start(broker.bootstrap, name)
+    kills: Counter[str] = Counter()
+    with Producer(bootstrap_servers=broker.bootstrap, delivery_timeout_ms=600_000) as producer:
+        for number in range(ROUNDS):
+            add_jobs(producer, number)
+            before = watcher.count
+            wait_for_results(workers, watcher, before + 1)
+            time.sleep(rng.uniform(0.0, 0.1))  # anywhere in a transaction
+            victims = rng.choice(VICTIMS)
+            kills[victims] += 1
+            kill_and_start(victims, broker, workers, rng)
+        producer.flush()
+    print(f"{dict(kills)} in {time.monotonic() - began:.1f} s, {workers.gave_up} workers gave up")
+    wait_for_results(workers, watcher, ROUNDS * JOBS_PER_ROUND)
+    wait_for("the end of the last transaction", lambda: left(broker.bootstrap) == [], PATIENCE_S)
+    for name in NAMES:
+        workers.kill9(name)
+    for _ in range(2):
+        history = history_of(broker.bootstrap, PARTITIONS, workers, seen(watcher))
+        assert len(history.jobs) == ROUNDS * JOBS_PER_ROUND
+        assert faults(history)[:20] == []
+        broker.kill9()
+        broker.start()
+    print(f"{sum(len(each.jobs) for each in history.taken)} deliveries of {len(history.jobs)} jobs")
+
+
+def add_jobs(producer: Producer, number: int) -> None:
+    """The broker may be away: nobody waits for it."""
+    for each in range(number * JOBS_PER_ROUND, (number + 1) * JOBS_PER_ROUND):
+        producer.send(JOBS, b"job %d" % each, partition=each % PARTITIONS)
+
+
+def wait_for_results(workers: Workers, watcher: Watcher, count: int) -> None:
+    def are_there() -> bool:
+        workers.keep_up()
+        return watcher.count >= count
+
+    wait_for(f"{count} results", are_there, PATIENCE_S)
+
+
+def kill_and_start(victims: str, broker: Broker, workers: Workers, rng: random.Random) -> None:
+    """In any order; who is left has to find its way by itself."""
+    names = {"one worker": 1, "all workers": len(NAMES), "broker": 0, "broker and worker": 1}[victims]
+    dead = rng.sample(NAMES, names)
+    kills: list[Callable[[], object]] = [partial(workers.kill9, name) for name in dead]
+    starts: list[Callable[[], object]] = [partial(workers.start, broker.bootstrap, name) for name in dead]
+    if victims.startswith("broker"):
+        kills.append(broker.kill9)
+        starts.append(broker.start)
+    for steps in (kills, starts):
+        rng.shuffle(steps)
+        for step in steps:
+            step()
+
+
+def seen(watcher: Watcher) -> list[str]:
+    return [value for values in watcher.values().values() for value in values]
+
+
+# The checks of the checks.
+
+
+@pytest.fixture
+def jobs(broker: Broker) -> int:
+    for partition in range(PARTITIONS):
+        produce(broker.bootstrap, JOBS, *(b"%d of %d" % (each, partition) for each in range(20)), partition=partition)
+    return 20 * PARTITIONS
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault"), [("acknowledges afterwards", Fault.REPEATED), ("acknowledges before", Fault.LOST)]
+)
+def test_who_acknowledges_outside_of_the_transaction_is_found_out(
+    broker: Broker, workers: Workers, jobs: int, kind: str, fault: Fault
+) -> None:
+    workers.start(broker.bootstrap, NAMES[0], kind)
+    workers.wait(NAMES[0])
+    workers.start(broker.bootstrap, NAMES[0])
+    wait_for("an empty queue", lambda: left(broker.bootstrap) == [], PATIENCE_S)
+    workers.kill9(NAMES[0])
+    found = faults(history_of(broker.bootstrap, PARTITIONS, workers, []))
+    assert {each for each, _ in found} == {fault}
+
+
+def test_what_a_dead_worker_leaves_is_seen_and_its_successor_takes_over(
+    broker: Broker, workers: Workers, jobs: int
+) -> None:
+    workers.start(broker.bootstrap, NAMES[0], "stages and dies")
+    workers.wait(NAMES[0])
+    found = left(broker.bootstrap)
+    assert [each for each in found if "is Ongoing" in each] == [f"the transaction {NAMES[0]} is Ongoing"]
+    assert any("acknowledgements of share" in each for each in found)
+    broker.kill9()
+    broker.start()
+    assert any("acknowledgements of share" in each for each in left(broker.bootstrap))
+    workers.start(broker.bootstrap, NAMES[0])
+    wait_for("an empty queue", lambda: left(broker.bootstrap) == [], PATIENCE_S)
+    workers.kill9(NAMES[0])
+    assert faults(history_of(broker.bootstrap, PARTITIONS, workers, [])) == []
