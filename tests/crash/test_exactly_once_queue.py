@@ -104,6 +104,7 @@ def add_jobs(producer: Producer, number: int) -> None:
 
 def wait_for_results(workers: Workers, watcher: Watcher, count: int) -> None:
     def are_there() -> bool:
+        time.sleep(0.005)
         workers.keep_up()
         return watcher.count >= count
 

@@ -1,0 +1,432 @@
+"""Acknowledgements of a share group in a producer's transaction (KIP-1289), over the wire: what comes of them, every
+refusal that a single broker gives a client, the feature that turns them on, two-phase commits, and kill -9 in between.
+
+Rules: docs/spec/share-groups.md#s5.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from odradek.client import (
+    AbortableError,
+    AcknowledgedRange,
+    AcknowledgeType,
+    ClientError,
+    ProducerFenced,
+    ShareRecord,
+    TopicPartition,
+    UpgradeType,
+)
+from odradek.client.sync import Admin, Consumer, Producer, ShareConsumer
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
+from odradek.protocol.messages.txn_share_acknowledge_request import (
+    TxnShareAcknowledgeBatch,
+    TxnShareAcknowledgePartition,
+    TxnShareAcknowledgeRequest,
+    TxnShareAcknowledgeTopic,
+)
+from odradek.protocol.messages.txn_share_acknowledge_response import TxnShareAcknowledgeResponse
+from tests.clients.admin import create_topic
+from tests.clients.own_consumers import produce
+from tests.clients.own_producers import TWO_PHASE
+from tests.clients.own_share_consumers import QUICK, SETTINGS, first_of, more, poll, share_group, values, worker
+from tests.clients.speakers import wait_for
+from tests.support.broker_process import IS_KAFKA, Broker, BrokerProcess
+from tests.support.wire import Wire
+
+pytestmark = pytest.mark.skipif(IS_KAFKA, reason="no released Kafka has KIP-1289")
+
+E, T = ErrorCode, AcknowledgeType
+TEN = [b"%d" % number for number in range(10)]
+LOCK_MS = 1_000
+BROKER = SETTINGS | {"transaction.state.log.num.partitions": 2, "offsets.topic.num.partitions": 1}
+Batches = Sequence[tuple[int, int, list[int]]]
+ALL: Batches = [(0, 9, [1])]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", BROKER) as running:
+        upgrade(running.bootstrap)
+        yield running
+
+
+@pytest.fixture
+def mortal(tmp_path: Path) -> Iterator[Broker]:
+    """A broker of the test's own, which it may kill."""
+    with BrokerProcess(tmp_path / "data", BROKER | TWO_PHASE) as running:
+        upgrade(running.bootstrap)
+        yield running
+
+
+@pytest.fixture
+def at(broker: Broker) -> str:
+    return broker.bootstrap
+
+
+@pytest.fixture
+def queue(at: str, request: pytest.FixtureRequest) -> str:
+    return queue_of_ten(at, request.node.name.translate(str.maketrans("[]", "..")))
+
+
+def upgrade(bootstrap: str, level: int = 2) -> None:
+    kind = UpgradeType.UPGRADE if level == 2 else UpgradeType.SAFE_DOWNGRADE
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        admin.update_features({"share.version": level}, kind)
+
+
+def queue_of_ten(bootstrap: str, name: str, **settings: object) -> str:
+    """A topic of ten records and a group of the same name, which begins at the first of them."""
+    create_topic(bootstrap, name)
+    produce(bootstrap, name, *TEN)
+    return share_group(bootstrap, name, **settings)
+
+
+def producer_of(bootstrap: str, transactional_id: str, **more: object) -> Producer:
+    settings = {name: value for name, value in QUICK.items() if name.startswith("retry")} | more
+    return Producer(bootstrap_servers=bootstrap, transactional_id=transactional_id, **settings)  # type: ignore[arg-type]
+
+
+def transactional_worker(bootstrap: str, queue: str) -> ShareConsumer:
+    return worker(bootstrap, queue, queue, "transactional")
+
+
+def delivered_again(bootstrap: str, queue: str, quiet_ms: float = 500) -> list[ShareRecord]:
+    """To a new member of the group, which releases it."""
+    with worker(bootstrap, queue, queue) as other:
+        found: list[ShareRecord] = []
+        wait_for("an assignment", lambda: more(found, other) or other.assignment())
+        ends_at = time.monotonic() + quiet_ms / 1000
+        while not found and time.monotonic() < ends_at:
+            found += poll(other)
+    return found
+
+
+def outputs(bootstrap: str, topic: str) -> list[bytes | None]:
+    partition = TopicPartition(topic, 0)
+    with Consumer(bootstrap_servers=bootstrap, isolation_level="read_committed") as consumer:
+        consumer.assign([partition])
+        end = consumer.end_offsets([partition])[partition]
+        found = []
+        while consumer.position(partition) < end:
+            found += [record.value for each in consumer.getmany(timeout_ms=100).values() for record in each]
+    return found
+
+
+# What comes of them.
+
+
+def test_outputs_and_acknowledgements_become_final_together(at: str, queue: str) -> None:
+    results = create_topic(at, f"{queue}-results")
+    with transactional_worker(at, queue) as consumer, producer_of(at, queue) as producer:
+        producer.init_transactions()
+        records = first_of(consumer)
+        producer.begin_transaction()
+        for record in records:
+            producer.send(results, record.value)
+        producer.send_share_acknowledgements_to_transaction(records, consumer.share_group_metadata())
+        assert delivered_again(at, queue) == []
+        producer.commit_transaction()
+        assert outputs(at, results) == TEN
+    assert delivered_again(at, queue) == []
+    with Admin(bootstrap_servers=at) as admin:
+        assert [each.lag for each in admin.list_share_group_offsets(queue).values()] == [0]
+
+
+def test_after_an_abort_the_records_are_the_member_s_again(at: str, queue: str) -> None:
+    results = create_topic(at, f"{queue}-results")
+    with transactional_worker(at, queue) as consumer, producer_of(at, queue) as producer:
+        producer.init_transactions()
+        records = first_of(consumer)
+        producer.begin_transaction()
+        producer.send(results, b"never seen")
+        producer.send_share_acknowledgements_to_transaction(records, consumer.share_group_metadata())
+        producer.abort_transaction()
+        producer.begin_transaction()  # some of them again
+        accepted = {TopicPartition(queue, 0): [AcknowledgedRange(0, 3), AcknowledgedRange(4, 5, T.REJECT)]}
+        producer.send_share_acknowledgements_to_transaction(accepted, consumer.share_group_metadata())
+        producer.commit_transaction()
+        for record in records[6:]:  # others not at all
+            consumer.acknowledge(record, T.RELEASE)
+        again = first_of(consumer)
+        assert [(record.offset, record.delivery_count) for record in again] == [(6, 2), (7, 2), (8, 2), (9, 2)]
+    assert outputs(at, results) == []
+
+
+def test_a_transaction_of_another_member_s_records_has_to_be_aborted(at: str, queue: str) -> None:
+    with (
+        transactional_worker(at, queue) as owner,
+        transactional_worker(at, queue) as thief,
+        producer_of(at, queue) as producer,
+    ):
+        producer.init_transactions()
+        records = first_of(owner)
+        wait_for("a member", lambda: poll(thief) == [] and bool(thief.assignment()))
+        producer.begin_transaction()
+        with pytest.raises(AbortableError) as refused:
+            producer.send_share_acknowledgements_to_transaction(records, thief.share_group_metadata())
+        assert refused.value.code is E.INVALID_RECORD_STATE
+        with pytest.raises(AbortableError):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        producer.begin_transaction()
+        producer.send_share_acknowledgements_to_transaction(records, owner.share_group_metadata())
+        producer.commit_transaction()
+
+
+def test_a_lock_that_runs_out_ends_the_transaction_before_the_records_go_to_others(at: str, queue: str) -> None:
+    share_group(at, queue, share_record_lock_duration_ms=LOCK_MS)
+    with transactional_worker(at, queue) as slow, producer_of(at, queue) as producer:
+        producer.init_transactions()
+        records = first_of(slow)
+        producer.begin_transaction()
+        producer.send_share_acknowledgements_to_transaction(records, slow.share_group_metadata())
+        assert values(delivered_again(at, queue, 5_000)) == TEN
+        with pytest.raises(ProducerFenced):
+            producer.commit_transaction()
+
+
+# Refusals.
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One by hand; what is left out is right."""
+
+    transactional_id: str | None
+    group_id: str
+    producer_id: int
+    producer_epoch: int
+    member_id: str
+    member_epoch: int
+    topic_id: bytes
+    partition: int = 0
+    batches: Batches = tuple(ALL)
+
+    def message(self) -> TxnShareAcknowledgeRequest:
+        batches = [
+            TxnShareAcknowledgeBatch(first_offset=first, last_offset=last, acknowledge_types=types)
+            for first, last, types in self.batches
+        ]
+        partition = TxnShareAcknowledgePartition(partition_index=self.partition, acknowledgement_batches=batches)
+        return TxnShareAcknowledgeRequest(
+            transactional_id=self.transactional_id,
+            group_id=self.group_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            member_id=self.member_id,
+            member_epoch=self.member_epoch,
+            topics=[TxnShareAcknowledgeTopic(topic_id=self.topic_id, partitions=[partition])],
+        )
+
+    def send(self, bootstrap: str) -> TxnShareAcknowledgeResponse:
+        with Wire(bootstrap) as wire:
+            return wire.ask(self.message(), 0, TxnShareAcknowledgeResponse)
+
+    def code(self, bootstrap: str) -> ErrorCode:
+        """Of the request, or of its partition."""
+        answer = self.send(bootstrap)
+        codes = [each.error_code for topic in answer.responses for each in topic.partitions]
+        return ErrorCode(answer.error_code or codes[0])
+
+
+def request_of(bootstrap: str, queue: str, consumer: ShareConsumer) -> Request:
+    """By a producer that has just been initialised."""
+    with producer_of(bootstrap, queue) as producer, Admin(bootstrap_servers=bootstrap) as admin:
+        producer.init_transactions()
+        told = admin.describe_transactions([queue])[queue]
+        topic_id = admin.describe_topics([queue])[queue].topic_id
+    member = consumer.share_group_metadata()
+    return Request(
+        queue,
+        queue,
+        told.producer_id,
+        told.producer_epoch,
+        member.member_id,
+        member.member_epoch,
+        topic_id,
+    )
+
+
+REFUSALS: Mapping[str, tuple[Callable[[Request], Request], ErrorCode]] = {
+    "no transactional id": (lambda it: replace(it, transactional_id=None), E.INVALID_REQUEST),
+    "an empty transactional id": (lambda it: replace(it, transactional_id=""), E.INVALID_REQUEST),
+    "no group": (lambda it: replace(it, group_id=""), E.INVALID_REQUEST),
+    "no member": (lambda it: replace(it, member_id=""), E.INVALID_REQUEST),
+    "a long member id": (lambda it: replace(it, member_id="m" * 37), E.INVALID_REQUEST),
+    "an unknown topic": (lambda it: replace(it, topic_id=b"\1" * 16), E.UNKNOWN_TOPIC_ID),
+    "an unknown partition": (lambda it: replace(it, partition=7), E.UNKNOWN_TOPIC_OR_PARTITION),
+    "a range that ends before it begins": (lambda it: replace(it, batches=[(3, 2, [1])]), E.INVALID_REQUEST),
+    "overlapping ranges": (lambda it: replace(it, batches=[(0, 3, [1]), (3, 4, [1])]), E.INVALID_REQUEST),
+    "no types": (lambda it: replace(it, batches=[(0, 3, [])]), E.INVALID_REQUEST),
+    "as many types as there are not offsets": (lambda it: replace(it, batches=[(0, 3, [1, 1])]), E.INVALID_REQUEST),
+    "a type that there is not": (lambda it: replace(it, batches=[(0, 3, [5])]), E.INVALID_REQUEST),
+    "gaps": (lambda it: replace(it, batches=[(0, 3, [0])]), E.INVALID_RECORD_STATE),
+    "releases": (lambda it: replace(it, batches=[(0, 3, [2])]), E.INVALID_RECORD_STATE),
+    "renewals": (lambda it: replace(it, batches=[(0, 3, [1, 1, 4, 1])]), E.INVALID_RECORD_STATE),
+    "an unknown group": (lambda it: replace(it, group_id="another"), E.UNKNOWN_MEMBER_ID),
+    "an unknown member": (lambda it: replace(it, member_id="nobody"), E.UNKNOWN_MEMBER_ID),
+    "an old member epoch": (lambda it: replace(it, member_epoch=it.member_epoch - 1), E.STALE_MEMBER_EPOCH),
+    "a future member epoch": (lambda it: replace(it, member_epoch=it.member_epoch + 1), E.STALE_MEMBER_EPOCH),
+    "an unknown transactional id": (
+        lambda it: replace(it, transactional_id="nobody"),
+        E.INVALID_PRODUCER_ID_MAPPING,
+    ),
+    "another producer id": (lambda it: replace(it, producer_id=it.producer_id + 9), E.INVALID_PRODUCER_ID_MAPPING),
+    "an old producer epoch": (lambda it: replace(it, producer_epoch=it.producer_epoch - 1), E.PRODUCER_FENCED),
+    "a future producer epoch": (lambda it: replace(it, producer_epoch=it.producer_epoch + 1), E.PRODUCER_FENCED),
+    "offsets beyond the acquired ones": (lambda it: replace(it, batches=[(0, 10, [1])]), E.INVALID_REQUEST),
+}
+
+
+def test_each_refusal_leaves_the_records_with_their_member(at: str, queue: str) -> None:
+    with transactional_worker(at, queue) as consumer:
+        first_of(consumer)
+        right = request_of(at, queue, consumer)
+        right = request_of(at, queue, consumer)  # so that there is an epoch before it
+        found = {name: change(right).code(at) for name, (change, _) in REFUSALS.items()}
+        assert found == {name: code for name, (_, code) in REFUSALS.items()}
+        assert right.code(at) is E.NONE
+        assert right.code(at) is E.NONE  # the first answer may have been lost
+        assert replace(right, batches=[(0, 9, [3])]).code(at) is E.INVALID_RECORD_STATE  # it is staged as accepted
+        assert replace(right, batches=()).code(at) is E.NONE
+
+
+def test_one_refused_partition_keeps_the_others_from_being_staged(at: str, queue: str) -> None:
+    with transactional_worker(at, queue) as consumer:
+        first_of(consumer)
+        message = request_of(at, queue, consumer).message()
+        (topic,) = message.topics
+        topic.partitions.append(
+            TxnShareAcknowledgePartition(
+                partition_index=3, acknowledgement_batches=topic.partitions[0].acknowledgement_batches
+            )
+        )
+        with Wire(at) as wire:
+            answer = wire.ask(message, 0, TxnShareAcknowledgeResponse)
+        codes = [ErrorCode(each.error_code) for each in answer.responses[0].partitions]
+        assert codes == [E.OPERATION_NOT_ATTEMPTED, E.UNKNOWN_TOPIC_OR_PARTITION]
+        with Admin(bootstrap_servers=at) as admin:
+            assert admin.describe_transactions([queue])[queue].state == "Empty"
+
+
+# The feature.
+
+
+def serves_it(wire: Wire) -> bool:
+    answer = wire.ask(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 4, ApiVersionsResponse)
+    return ApiKey.TXN_SHARE_ACKNOWLEDGE.value in {each.api_key for each in answer.api_keys}
+
+
+def test_the_feature_is_raised_and_lowered_at_run_time(tmp_path: Path) -> None:
+    with (
+        BrokerProcess(tmp_path / "data", BROKER) as broker,
+        Wire(broker.bootstrap) as wire,
+        transactional_worker(broker.bootstrap, queue_of_ten(broker.bootstrap, "gated")) as consumer,
+        producer_of(broker.bootstrap, "gated-producer") as producer,
+    ):
+        at = broker.bootstrap
+        producer.init_transactions()
+        records = first_of(consumer)
+        assert not serves_it(wire)
+        producer.begin_transaction()
+        with pytest.raises(AbortableError) as refused:
+            producer.send_share_acknowledgements_to_transaction(records, consumer.share_group_metadata())
+        assert refused.value.code is E.UNSUPPORTED_VERSION
+        producer.abort_transaction()
+        assert request_of(at, "gated", consumer).code(at) is E.UNSUPPORTED_VERSION
+        upgrade(at)
+        assert serves_it(wire)  # on a connection that is older than that
+        producer.begin_transaction()
+        producer.send_share_acknowledgements_to_transaction(records[:5], consumer.share_group_metadata())
+        with pytest.raises(ClientError, match="5 acknowledgements") as held:
+            upgrade(at, 1)
+        assert held.value.code is E.FEATURE_UPDATE_FAILED
+        producer.commit_transaction()
+        upgrade(at, 1)
+        assert not serves_it(wire)
+        upgrade(at)
+        broker.kill9()
+        broker.start()
+        with Wire(at) as later:
+            assert serves_it(later)
+
+
+# Crashes.
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_the_broker_is_killed_between_staging_and_marker(mortal: Broker, commit: bool) -> None:
+    at = mortal.bootstrap
+    queue, results = queue_of_ten(at, "queue"), create_topic(at, "results")
+    with transactional_worker(at, queue) as consumer, producer_of(at, queue) as producer:
+        producer.init_transactions()
+        records = first_of(consumer)
+        producer.begin_transaction()
+        producer.send(results, b"all").result()
+        producer.send_share_acknowledgements_to_transaction(records, consumer.share_group_metadata())
+        mortal.kill9()
+        mortal.start()
+        assert delivered_again(at, queue) == []
+        (producer.commit_transaction if commit else producer.abort_transaction)()
+    assert outputs(at, results) == ([b"all"] if commit else [])
+    assert values(delivered_again(at, queue, 500 if commit else 5_000)) == ([] if commit else TEN)
+
+
+def test_a_request_is_repeated_after_a_restart_before_anybody_fetches(mortal: Broker) -> None:
+    """The producer has lost the answer."""
+    at = mortal.bootstrap
+    queue = queue_of_ten(at, "queue")
+    with transactional_worker(at, queue) as consumer:
+        first_of(consumer)
+        request = request_of(at, queue, consumer)
+        assert request.code(at) is E.NONE
+        mortal.kill9()
+    mortal.start()
+
+    def is_answered() -> bool:
+        code = request.code(at)
+        assert code in (E.NONE, E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR)
+        return code is E.NONE
+
+    wait_for("the answer", is_answered)
+    assert delivered_again(at, queue) == []
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_a_prepared_transaction_keeps_its_records_past_their_locks_and_over_kill_9(
+    mortal: Broker, commit: bool
+) -> None:
+    at = mortal.bootstrap
+    queue = queue_of_ten(at, "queue", share_record_lock_duration_ms=LOCK_MS)
+    results = create_topic(at, "results")
+    consumer, producer = transactional_worker(at, queue), producer_of(at, queue, two_phase_commit=True)
+    with consumer, producer:
+        producer.init_transactions()
+        records = first_of(consumer)
+        producer.begin_transaction()
+        producer.send(results, b"all")
+        producer.send_share_acknowledgements_to_transaction(records, consumer.share_group_metadata())
+        state = producer.prepare_transaction()
+        assert delivered_again(at, queue, 2.5 * LOCK_MS) == []
+        mortal.kill9()
+        with suppress(ClientError):
+            consumer.close()
+    mortal.start()
+    assert delivered_again(at, queue, 2.5 * LOCK_MS) == []
+    with producer_of(at, queue, two_phase_commit=True) as recovery:
+        assert recovery.init_transactions(keep_prepared=True) == state
+        assert delivered_again(at, queue) == []
+        (recovery.commit_transaction if commit else recovery.abort_transaction)()
+    assert outputs(at, results) == ([b"all"] if commit else [])
+    assert values(delivered_again(at, queue, 500 if commit else 5_000)) == ([] if commit else TEN)
