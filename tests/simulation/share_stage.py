@@ -150,8 +150,9 @@ class Moment:
 
 
 class ShareStory:
-    def __init__(self, stage: ShareStage, known: Known | None = None) -> None:
+    def __init__(self, stage: ShareStage, known: Known | None = None, group: str = QUEUE) -> None:
         self.stage = stage
+        self.group = group
         self.known = known or Known()
         self.may_be_delivered: Callable[[Record], bool] = lambda record: True  # else somebody promised otherwise
 
@@ -175,7 +176,7 @@ class ShareStory:
         raise AssertionError(f"{name} is given no partition")
 
     def beat(self, member: Member) -> None:
-        request = requests.heartbeat(QUEUE, member.name, member.epoch, [TOPIC] if member.tells_all else None)
+        request = requests.heartbeat(self.group, member.name, member.epoch, [TOPIC] if member.tells_all else None)
         member.tells_all = True
         answer = self.stage.ask(request, requests.HEARTBEAT_VERSION, member.name)
         code = E(answer.error_code)
@@ -197,7 +198,7 @@ class ShareStory:
         """Its session first, as Java's consumer does it."""
         member = self.member(name)
         self.close_session(name)
-        request = requests.heartbeat(QUEUE, name, requests.LEAVE, [])
+        request = requests.heartbeat(self.group, name, requests.LEAVE, [])
         code = E(self.stage.ask(request, requests.HEARTBEAT_VERSION, name).error_code)
         assert code in (E.NONE, *REJOIN), code
         member.epoch, member.assigned, member.tells_all = requests.JOIN, set(), True
@@ -206,7 +207,7 @@ class ShareStory:
 
     def close_session(self, name: str) -> None:
         member = self.member(name)
-        request = requests.acknowledge(QUEUE, name, requests.FINAL, self.stage.topic_id, {})
+        request = requests.acknowledge(self.group, name, requests.FINAL, self.stage.topic_id, {})
         code = E(self.stage.ask(request, requests.ACKNOWLEDGE_VERSION, name).error_code)
         assert code in (E.NONE, *NO_SESSION), code
         self._lose_session(member)
@@ -227,7 +228,13 @@ class ShareStory:
         for _ in range(tries):
             sent_ms = self.stage.time.now_ms()
             request = requests.fetch(
-                QUEUE, name, member.session, self.stage.topic_id, member.assigned, max_records=max_records, mode=mode
+                self.group,
+                name,
+                member.session,
+                self.stage.topic_id,
+                member.assigned,
+                max_records=max_records,
+                mode=mode,
             )
             answer = self.stage.ask(request, requests.FETCH_VERSION, name)
             code = E(answer.error_code)
@@ -272,15 +279,15 @@ class ShareStory:
                 continue
             if kind in (ACCEPT, REJECT):
                 self.known.doubtful |= set(kinds)
-            request = requests.acknowledge(QUEUE, name, member.session, self.stage.topic_id, kinds)
+            request = requests.acknowledge(self.group, name, member.session, self.stage.topic_id, kinds)
             answer = self.stage.ask(request, requests.ACKNOWLEDGE_VERSION, name)
             if E(answer.error_code) in NO_SESSION:
                 self._lose_session(member)
                 continue
             assert not answer.error_code, E(answer.error_code)
             member.session += 1
-            code = E(requests.codes_in(answer)[0])
-            assert code is E.NONE, code
+            codes = set(requests.codes_in(answer).values())
+            assert codes == {E.NONE.value}, codes
             self._acknowledged(member, kinds, kind)
             return
 
@@ -303,10 +310,18 @@ class ShareStory:
             code = self.stage.init6(keep=False)[0] if self.stage.is_two_phase else self.stage.init()
             if code is E.NONE:
                 self.known.ending, self.known.staged = None, set()
+                self._check_nothing_is_staged()
                 return
             assert code in (E.CONCURRENT_TRANSACTIONS, E.COORDINATOR_LOAD_IN_PROGRESS), code
             self.stage.wait(50)
         raise AssertionError(f"no producer id: {code.name}")
+
+    def _check_nothing_is_staged(self) -> None:
+        """There is one producer, and its transactions are over."""
+        coordinator = self.stage.broker.share_coordinator
+        while not coordinator.shards.is_loaded:
+            self.stage.wait(50)
+        assert not coordinator.staged_count(), "acknowledgements are staged, and no transaction knows of them"
 
     def stage_some(self, name: str, count: int, kind: int = ACCEPT, *, twice: bool = False) -> bool:
         """Outputs for so many inputs, and their acknowledgements; false where the transaction has to be aborted.
@@ -321,7 +336,7 @@ class ShareStory:
             if self.stage.produce(f"{partition}.{offset}", P0) is not E.NONE:
                 return False
         request = requests.stage(
-            QUEUE,
+            self.group,
             name,
             member.epoch,
             self.stage.topic_id,

@@ -12,9 +12,11 @@ from odradek.broker.api.authorization import CLUSTER_NAME, Operation, ResourceTy
 from odradek.broker.metadata.decision import Decision
 from odradek.broker.metadata.features import FeatureUpdate
 from odradek.broker.metadata.features import update_features as decide
+from odradek.broker.metadata.supported_features import SHARE_VERSION, SHARE_VERSION_TRANSACTIONS
 from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.internal_topics import SHARE_GROUP_STATE
+from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.messages.update_features_response import UpdatableFeatureResult, UpdateFeaturesResponse
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.metadata.image import MetadataImage
     from odradek.protocol.messages.update_features_request import UpdateFeaturesRequest
+    from odradek.protocol.struct import Message
 
 RESULTS_UNTIL = 1
 
@@ -47,9 +50,33 @@ def update_features(
             min_insync_replicas=str(broker.config.min_insync_replicas),
             staged_count=lambda: staged_count(broker),
         )
-        return Decision(response, () if request.validate_only else made.records)
+        if request.validate_only:
+            return Decision(response)
+        if any(ends_staging(each) for each in made.records):
+            broker.shares.is_draining = True  # until it is recorded, which takes an fsync
+        return Decision(response, made.records)
 
-    return broker.metadata.submit(decision)
+    reply: Deferred[UpdateFeaturesResponse] = Deferred()
+
+    def recorded(answer: Deferred[UpdateFeaturesResponse]) -> None:
+        if broker.has_started("shares"):
+            broker.shares.is_draining = False
+        try:
+            reply.resolve(answer.outcome())
+        except KafkaError as error:
+            reply.fail(error)
+
+    broker.metadata.submit(decision).when_done(recorded)
+    return reply
+
+
+def ends_staging(record: Message) -> bool:
+    """Whether with this record acknowledgements can no longer be part of transactions."""
+    return (
+        isinstance(record, FeatureLevelRecord)
+        and record.name == SHARE_VERSION
+        and record.feature_level < SHARE_VERSION_TRANSACTIONS
+    )
 
 
 def staged_count(broker: Broker) -> int | None:

@@ -34,6 +34,10 @@ def share_groups_are_on(image: MetadataImage) -> bool:
 
 
 class Shares:
+    """
+    is_draining  share.version is about to be lowered: nothing more may be staged (docs/spec/share-groups.md#s5-10 W2)
+    """
+
     def __init__(
         self,
         image: MetadataImage,
@@ -51,6 +55,7 @@ class Shares:
         self.persister = persister
         self.settings = settings
         self.sessions = ShareSessions(max_sessions)
+        self.is_draining = False
         self._clock = clock
         self._timers = timers
         self._workers = workers
@@ -71,7 +76,7 @@ class Shares:
 
     def require_transactions(self) -> None:
         """Raises UNSUPPORTED_VERSION while acknowledgements cannot be part of transactions."""
-        if not acknowledges_in_transactions(self.image.features):
+        if self.is_draining or not acknowledges_in_transactions(self.image.features):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
     def find(self, key: SharePartitionKey) -> LiveSharePartition | None:

@@ -1,0 +1,61 @@
+"""`share.version` lowered below the level of acknowledgements in transactions: docs/spec/share-groups.md#s5-10."""
+
+from odradek.broker.metadata.supported_features import SHARE_VERSION
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.frames import request_bytes
+from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
+from odradek.protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
+from tests.simulation import share_requests as requests
+from tests.simulation.share_requests import ACCEPT
+from tests.simulation.share_stage import QUEUE, ShareStage, ShareStory
+from tests.simulation.stage import ID
+
+SAFE_DOWNGRADE = 2
+
+
+def lower(story: ShareStory) -> list[bytes]:
+    """The answer, once there is one."""
+    update = FeatureUpdateKey(feature=SHARE_VERSION, max_version_level=1, upgrade_type=SAFE_DOWNGRADE)
+    answers: list[bytes] = []
+    story.stage.broker.receive(request_bytes(UpdateFeaturesRequest(feature_updates=[update]), 1, 1, ""), answers.append)
+    return answers
+
+
+def stage(story: ShareStory) -> ErrorCode:
+    member = story.member("A")
+    request = requests.stage(
+        QUEUE,
+        "A",
+        member.epoch,
+        story.stage.topic_id,
+        {sorted(member.held)[0]: ACCEPT},
+        transactional_id=ID,
+        pair=story.stage.pair,
+    )
+    return ErrorCode(story.stage.ask(request, requests.STAGE_VERSION).error_code)
+
+
+def test_nothing_is_staged_while_the_lower_level_is_being_recorded() -> None:
+    story = ShareStory(ShareStage())
+    story.begin()
+    story.fetch("A", 3)
+    answers = lower(story)
+    assert answers == [], "it takes an fsync"
+    assert stage(story) is ErrorCode.UNSUPPORTED_VERSION
+    story.stage.wait(100)
+    assert len(answers) == 1
+    assert story.stage.broker.metadata.image.features[SHARE_VERSION] == 1
+    story.stage.broker.metadata.commit([FeatureLevelRecord(name=SHARE_VERSION, feature_level=2)])
+    story.stage.wait(100)
+    assert stage(story) is ErrorCode.NONE
+
+
+def test_a_refused_downgrade_ends_the_draining() -> None:
+    story = ShareStory(ShareStage())
+    story.begin()
+    story.fetch("A", 3)
+    assert story.stage_some("A", 1)
+    lower(story)
+    story.stage.wait(100)
+    assert story.stage.broker.metadata.image.features[SHARE_VERSION] == 2
+    assert story.stage_some("A", 1)
