@@ -60,8 +60,13 @@ class Network:
         version: int,
         answered: Callable[[Message], None],
         is_connected: Callable[[], bool],
+        client: str = "",
     ) -> None:
-        """answered: once, or never. is_connected: else what is still under way is not delivered any more."""
+        """
+        answered      once, or never
+        is_connected  else what is still under way is not delivered any more
+        client        whose connection it is, where the broker has to tell them apart
+        """
         frame = request_bytes(message, version, 1, sender)
 
         def deliver() -> None:
@@ -69,7 +74,7 @@ class Network:
             if broker is None or not is_connected():
                 return
             self._note(f"{sender} → {type(message).__name__} v{version}")
-            broker.receive(frame, answer)
+            broker.receive(frame, answer, client)
 
         def answer(data: bytes) -> None:
             if self._rng.random() < self._weather.lost:

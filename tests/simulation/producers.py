@@ -49,8 +49,11 @@ SAYS_NOTHING = RETRIABLE - {E.CONCURRENT_TRANSACTIONS, E.COORDINATOR_LOAD_IN_PRO
 
 @dataclass(frozen=True, slots=True)
 class Ask:
+    """client: over whose connection, if not the producer's; only the broker that was asked answers there."""
+
     message: Message
     version: int
+    client: str = ""
 
 
 Script = Generator[Sequence[Ask] | int, list[Any], None]

@@ -49,6 +49,19 @@ def works(name: str, count: int, *, commits: bool = True, kind: int = ACCEPT, tw
     return event
 
 
+def works_slowly(name: str, count: int) -> Event:
+    """The state is written out in a snapshot between the staging and the commit."""
+
+    def event(story: ShareStory) -> None:
+        story.begin()
+        is_staged = story.stage_some(name, count)
+        story.stage.wait(LOCK_MS - 300)
+        if not story.end(commit=is_staged):
+            story.begin()
+
+    return event
+
+
 def works_too_slowly(name: str, count: int) -> Event:
     """The locks run out before the commit, which is refused: the broker has aborted the transaction."""
 
@@ -108,6 +121,7 @@ IN_TRANSACTIONS: list[Event] = [
     works("A", 2, commits=False),
     works("A", 2, twice=True),
     works_too_slowly("A", 1),
+    works_slowly("B", 1),
     works("B", 1, kind=REJECT),
     stages_and_goes("B", 2),
     waits(1_500),

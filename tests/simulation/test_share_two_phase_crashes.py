@@ -89,8 +89,7 @@ def check_recovery(moment: Moment, disk: FakeDisk, *, commit: bool) -> None:
         story.stage.broker.kill()
 
 
-@pytest.mark.parametrize("keeps", [False, True], ids=["", "kept"])
-@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+@pytest.mark.parametrize(("commit", "keeps"), [(True, False), (False, True)], ids=["commit", "kept, then aborted"])
 def test_what_was_promised_is_there_after_a_power_failure(commit: bool, keeps: bool, prepared: FakeDisk) -> None:
     for name, moment, disk in played(prepared, commit=commit, keeps=keeps):
         try:

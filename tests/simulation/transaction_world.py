@@ -235,7 +235,7 @@ class World:
     def _ask(self, producer: Producer, script: Script, asked: Sequence[Ask]) -> None:
         answers: list[Message | None] = [None] * len(asked)
         missing = set(range(len(asked)))
-        connection = producer.connection
+        connection, broker = producer.connection, self.broker
 
         def go_on() -> None:
             missing.clear()
@@ -243,8 +243,8 @@ class World:
             self._go_on(producer, script, list(answers))
 
         def answered(number: int, answer: Message) -> None:
-            if number not in missing:
-                return  # late, or for the second time
+            if number not in missing or (asked[number].client and self.broker is not broker):
+                return  # late, for the second time, or its connection is gone with the broker
             self._note_answer(producer, answer)
             answers[number] = answer
             missing.discard(number)
@@ -253,13 +253,13 @@ class World:
 
         timeout = self.time.after(ANSWER_TIMEOUT_MS, go_on, self.life)
         for number, ask in enumerate(asked):
+            is_connected = partial(self._is_connected, producer, ask, connection)
             self.network.send(
-                producer.name,
-                ask.message,
-                ask.version,
-                partial(answered, number),
-                lambda: producer.may_be_late or producer.connection == connection,
+                producer.name, ask.message, ask.version, partial(answered, number), is_connected, ask.client
             )
+
+    def _is_connected(self, producer: Producer, ask: Ask, connection: int) -> bool:
+        return producer.may_be_late or producer.connection == connection
 
     def _note_answer(self, producer: Producer, answer: Any) -> None:
         codes = sorted(set(error_codes(answer)))

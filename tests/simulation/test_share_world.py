@@ -1,0 +1,13 @@
+"""Share groups survive the faults of every seed. Repeat one: `make sim SEED=n`; try more: `make sim SEEDS=n`."""
+
+import pytest
+
+from tests.simulation.seeds import seeds
+from tests.simulation.share_world import ShareWorld
+
+SEEDS = seeds(20)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_input_is_processed_once_whatever_happens(seed: int) -> None:
+    ShareWorld(seed).run()

@@ -1,0 +1,161 @@
+"""Share groups that are wrong on purpose: each bug is there within its `with` block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import PropertyMock, patch
+
+from odradek.broker.handlers import txn_share_acknowledge
+from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.shares import staging
+from odradek.broker.shares.partition import partition as share_partition
+from odradek.broker.shares.partition import staged as staged_records
+from odradek.broker.shares.partition.staged import StagedRecords
+from odradek.broker.shares.partition.writes import stored
+from odradek.broker.shares.staging import Ending, Resolution, StagedTransaction
+from odradek.broker.shares.state.core import StateCore
+from odradek.broker.shares.state.entry import Entry
+from odradek.broker.shares.state.turn import Outcome, Snapshot, Update
+from odradek.broker.shares.state_batch import StateBatch
+from odradek.broker.sharing import group_state
+from odradek.broker.sharing.live_partition import LiveSharePartition
+from odradek.broker.sharing.overdue import OverdueTransactions
+from odradek.broker.sharing.shares import Shares
+from odradek.broker.sharing.txn_acknowledging import Results, Staging
+from tests.simulation.simulated_broker import LogInTurns
+
+
+class StagedFirst(Staging):
+    """Registered with the transaction only after it is staged."""
+
+    def _register(self) -> None:
+        answer: Deferred[Results]
+        answer, self.results = self.results, Deferred()
+
+        def staged(told: Deferred[Results]) -> None:
+            self.results = answer
+            self._told = told
+            self._guarded(lambda: Staging._register(self))
+
+        self.results.when_done(staged)
+        self._guarded(lambda: Staging._stage(self))
+
+    def _stage(self) -> None:
+        self.results.resolve(self._told.outcome())
+
+
+@contextmanager
+def staging_before_registration() -> Iterator[None]:
+    with patch.object(txn_share_acknowledge, "Staging", StagedFirst):
+        yield
+
+
+def any_later_epoch(ending: Ending, producer_id: int, producer_epoch: int) -> Resolution | None:
+    """A late or repeated marker of the transaction before resolves this one."""
+    if ending.producer_id != producer_id or ending.producer_epoch < producer_epoch:
+        return None
+    return Resolution.COMMITTED if ending.is_commit else Resolution.ABORTED
+
+
+@contextmanager
+def a_marker_resolves_the_next_transaction_too() -> Iterator[None]:
+    with (
+        patch.object(staging, "resolution_by", any_later_epoch),
+        patch.object(staged_records, "resolution_by", any_later_epoch),
+    ):
+        yield
+
+
+@contextmanager
+def staged_records_redelivered_after_reload() -> Iterator[None]:
+    with patch.object(StagedRecords, "load", lambda self, ranges: None):
+        yield
+
+
+@contextmanager
+def next_records(change: Callable[[Entry, Snapshot], Snapshot]) -> Iterator[None]:
+    """Snapshots that take the place of an update."""
+    next_record = Entry.next_record
+
+    def changed(self: Entry, *args: Any, **how: Any) -> Snapshot | Update:
+        record = next_record(self, *args, **how)
+        return change(self, record) if isinstance(record, Snapshot) else record
+
+    with patch.object(Entry, "next_record", changed):
+        yield
+
+
+@contextmanager
+def snapshots_without_what_is_staged() -> Iterator[None]:
+    with next_records(lambda entry, snapshot: snapshot._replace(staged=())):
+        yield
+
+
+@contextmanager
+def cold_snapshots_without_what_is_staged() -> Iterator[None]:
+    snapshot = Entry.snapshot
+    with patch.object(Entry, "snapshot", lambda self, now_ms: snapshot(self, now_ms)._replace(staged=())):
+        yield
+
+
+@contextmanager
+def acknowledged_state_lost_between_update_and_snapshot() -> Iterator[None]:
+    with next_records(lambda entry, snapshot: snapshot._replace(batches=list(entry.batches))):
+        yield
+
+
+@contextmanager
+def pruning_of_what_is_needed() -> Iterator[None]:
+    with patch.object(StateCore, "needed_from", lambda self, next_record_offset: next_record_offset):
+        yield
+
+
+@contextmanager
+def delivery_counts_not_stored() -> Iterator[None]:
+    def first(changes: Any) -> Sequence[StateBatch]:
+        return [each._replace(delivery_count=1) for each in stored(changes)]
+
+    with patch.object(share_partition, "stored", first):
+        yield
+
+
+@contextmanager
+def state_begun_anew() -> Iterator[None]:
+    with patch.object(group_state, "_initialize_if_missing", group_state._initialize):
+        yield
+
+
+@contextmanager
+def two_phase_staging_not_synced() -> Iterator[None]:
+    write = StateCore.write
+
+    def unsynced(self: StateCore, *args: Any, **how: Any) -> Outcome[bool]:
+        return write(self, *args, **how)._replace(must_sync=False)
+
+    with patch.object(StateCore, "write", unsynced):
+        yield
+
+
+@contextmanager
+def answers_before_the_disk() -> Iterator[None]:
+    with patch.object(LogInTurns, "when_durable", lambda self, action, *, must_sync=False: action(None)):
+        yield
+
+
+@contextmanager
+def locks_that_run_out_without_an_abort() -> Iterator[None]:
+    """As the text of KIP-1289 has it."""
+
+    def found(self: OverdueTransactions, live: LiveSharePartition, transaction: StagedTransaction) -> None:
+        live.release_staged(transaction)
+
+    with patch.object(OverdueTransactions, "found", found):
+        yield
+
+
+@contextmanager
+def no_draining() -> Iterator[None]:
+    with patch.object(Shares, "is_draining", PropertyMock(return_value=False), create=True):
+        yield
