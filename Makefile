@@ -24,6 +24,7 @@ help:
 	@echo 'make example-dual-write   a database and Kafka that agree, although processes are killed'
 	@echo 'make example-queue a queue whose jobs each give one result, although workers and the broker are killed'
 	@echo 'make test-spark    format("odradek") in one session of Spark (Java 17; installs 460 MB)'
+	@echo 'make page-test     every view of the page in headless Chromium; makes the pictures of the README (Chromium)'
 	@echo 'make docs          the documentation as a site with search, in site/; a link that leads nowhere fails it'
 	@echo 'make conformance   Kafka'"'"'s own tools, clients and message definitions against this broker (Java, Maven; Go if there)'
 	@echo 'make setup         make .venv with all that the above need; they do it themselves'
@@ -66,6 +67,9 @@ bench-kafka: .make/dev
 example-dual-write: .make/run
 	@$(RUN) examples/dual_write.py
 
+page-test: .make/page
+	$(RUN) -m pytest --timeout 120 tests/page $(ARGS)
+
 docs: .make/docs
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
 	@echo 'open site/start.html'
@@ -100,6 +104,10 @@ clean:
 	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
 	@touch $@
 
+.make/page: pyproject.toml | .make/dev
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[dev,page]'
+	@touch $@
+
 .make/docs: pyproject.toml | .make/dev
 	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
 	@touch $@
@@ -108,4 +116,4 @@ $(RUN):
 	@test -n '$(PYTHON)' || { echo 'No Python 3.11 or later with venv was found: install one (Debian: apt install python3-venv), or say make PYTHON=/path/to/python3.12' >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-.PHONY: docs help run setup test fuzz check sim damage soak bench bench-kafka example-dual-write example-queue test-spark conformance clean
+.PHONY: page-test docs help run setup test fuzz check sim damage soak bench bench-kafka example-dual-write example-queue test-spark conformance clean

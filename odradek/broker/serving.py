@@ -48,7 +48,7 @@ class ServingBroker:
             )
             self._servers.append(server)
             await server.listen(bound)
-        self.control = listen(broker, Traffic(dispatcher, self._servers))
+        self.control = listen(broker, Traffic(dispatcher, self._servers, broker.clock.now_ms()))
         broker.begin()
 
     async def stop(self, in_flight_timeout_s: float) -> None:

@@ -65,6 +65,7 @@ def _cut(text: str, is_full: bool) -> str:
 
 
 def json_value(value: object) -> str | Mapping[str, str]:
+    """Bytes as JSON has them, for `json.dumps(default=…)`: text where they are UTF-8, else {"base64": …}."""
     assert isinstance(value, bytes | bytearray | memoryview)
     data = bytes(value)
     try:

@@ -131,12 +131,16 @@ class LogReader:
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of every aborted transaction with data in [start_offset, end_offset)."""
+        return [(txn.producer_id, txn.first_offset) for txn in self.aborted(start_offset, end_offset)]
+
+    def aborted(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
+        """Every aborted transaction with data in [start_offset, end_offset)."""
         found: list[AbortedTxn] = []
         row = self._segments.all
         for segment in row.segments[row.at_or_below(start_offset) :]:
             if segment.txn_index.collect(start_offset, end_offset, found):
                 break
-        return [(txn.producer_id, txn.first_offset) for txn in found]
+        return found
 
     def offset_for_timestamp(self, timestamp: int, *, end_offset: int | None = None) -> TimestampOffset | None:
         """The first record below `end_offset` (default: high watermark) not older than `timestamp` (ms).

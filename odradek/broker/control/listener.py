@@ -12,6 +12,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
 
+from odradek.broker.control.recent import RecentWarnings
 from odradek.broker.network.server import bind
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ ANY_FREE_PORT, NO_HTTP = 0, -1
 
 
 Stop: TypeAlias = Callable[[], Awaitable[None]]
-Serve: TypeAlias = "Callable[[Broker, Traffic, socket.socket], Awaitable[Stop]]"
+Serve: TypeAlias = "Callable[[Broker, Traffic, RecentWarnings, socket.socket], Awaitable[Stop]]"
 
 
 def port_of(config: BrokerConfig) -> int:
@@ -63,6 +64,8 @@ class ControlListener:
         self._bound = bound
         self._end: Stop | None = None
         self._is_stopped = False
+        self._warnings = RecentWarnings()
+        self._warnings.begin()
         broker.loop.add_reader(bound.fileno(), self._first_peer)
 
     def _first_peer(self) -> None:
@@ -80,10 +83,11 @@ class ControlListener:
 
     async def _serve(self, serve: Serve) -> None:
         if not self._is_stopped:
-            self._end = await serve(self._broker, self._traffic, self._bound)
+            self._end = await serve(self._broker, self._traffic, self._warnings, self._bound)
 
     async def stop(self) -> None:
         self._is_stopped = True
+        self._warnings.end()
         if self._end is not None:
             await self._end()
             return

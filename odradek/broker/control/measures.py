@@ -25,10 +25,11 @@ LATE_AFTER_MS = 5 * 60 * 1000  # beyond transaction.max.timeout.ms, by which the
 
 
 class Traffic(NamedTuple):
-    """What counts requests and connections."""
+    """What counts requests and connections, and since when."""
 
     dispatcher: Dispatcher[Broker]
     servers: Sequence[Server]
+    since_ms: int
 
 
 class RequestMeasure(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from socket import socket
@@ -12,53 +11,38 @@ from aiohttp import web
 
 from odradek.broker.control.exposition import CONTENT_TYPE, exposition
 from odradek.broker.control.measures import Traffic, measure
+from odradek.broker.control.page.routes import add_page, in_thread
 from odradek.broker.control.readiness import readiness
 
 if TYPE_CHECKING:
     from odradek.broker.broker import Broker
-    from odradek.broker.runtime.workers import JobResult
+    from odradek.broker.control.recent import RecentWarnings
 
 SHUTDOWN_TIMEOUT_S = 1.0
-INDEX = "/metrics  for Prometheus\n/healthz  whether the broker runs\n/readyz   whether all coordinators are loaded\n"
-
 Stop = Callable[[], Awaitable[None]]
 
 
-async def serve(broker: Broker, traffic: Traffic, bound: socket) -> Stop:
+async def serve(broker: Broker, traffic: Traffic, warnings: RecentWarnings, bound: socket) -> Stop:
     """Answer on `bound`, which is the server's from now on; returns what ends it."""
-    runner = web.AppRunner(pages(broker, traffic), access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
+    runner = web.AppRunner(pages(broker, traffic, warnings), access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
     await runner.setup()
     await web.SockSite(runner, bound).start()
     return runner.cleanup
 
 
-def pages(broker: Broker, traffic: Traffic) -> web.Application:
+def pages(broker: Broker, traffic: Traffic, warnings: RecentWarnings) -> web.Application:
     app = web.Application()
-    app.router.add_get("/", index)
+    add_page(app, broker, traffic, warnings)
     app.router.add_get("/metrics", partial(metrics, broker, traffic))
     app.router.add_get("/healthz", partial(healthz, broker))
     app.router.add_get("/readyz", partial(readyz, broker))
     return app
 
 
-async def index(request: web.Request) -> web.Response:
-    return web.Response(text=INDEX)
-
-
 async def metrics(broker: Broker, traffic: Traffic, request: web.Request) -> web.Response:
     measures = measure(broker, traffic)
-    formatted: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-
-    def done(outcome: JobResult[bytes]) -> None:
-        if formatted.cancelled():  # the one who asked has gone
-            return
-        try:
-            formatted.set_result(outcome.result())
-        except Exception as error:
-            formatted.set_exception(error)
-
-    broker.workers.run(lambda: exposition(measures), done)
-    return web.Response(body=await formatted, headers={"Content-Type": CONTENT_TYPE})
+    text = await in_thread(broker.workers, lambda: exposition(measures))
+    return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
 
 
 async def healthz(broker: Broker, request: web.Request) -> web.Response:

@@ -8,7 +8,7 @@ import socket
 from collections import deque
 from typing import Any
 
-from odradek.broker.api.context import Addresses
+from odradek.broker.api.context import Addresses, ConnectionInfo
 from odradek.broker.network.connection import Connection, Requests
 from odradek.broker.network.limits import Admission, ConnectionLimits, ConnectionQuota, RequestMemory
 from odradek.broker.runtime.clock import TimerHandle, Timers
@@ -83,6 +83,10 @@ class Server:
     @property
     def connection_count(self) -> int:
         return len(self._connections)
+
+    def connections(self) -> list[ConnectionInfo]:
+        """Of all that are open, the oldest first."""
+        return sorted((each.info for each in self._connections), key=lambda info: info.connection_id)
 
     @property
     def connections_made(self) -> int:

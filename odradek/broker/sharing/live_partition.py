@@ -134,6 +134,10 @@ class LiveSharePartition:
         return self._core
 
     @property
+    def is_loaded(self) -> bool:
+        return self._core is not None
+
+    @property
     def lock_expired_count(self) -> int:
         return 0 if self._core is None else self._core.staged.lock_expired_count
 

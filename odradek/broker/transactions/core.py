@@ -315,6 +315,10 @@ class TransactionCore:
         """How many partitions take part in open transactions, each counted once for each of them (KIP-1289)."""
         return sum(len(self._txns[each].partitions) for each in self._ongoing)
 
+    def entries(self) -> list[Txn]:
+        """Of all transactional ids."""
+        return list(self._txns.values())
+
     def txn(self, transactional_id: str) -> Txn | None:
         return self._txns.get(transactional_id)
 

@@ -8,7 +8,7 @@ Source: docs/spec/share-groups.md#s3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from odradek.broker.shares.acknowledgements import Acknowledgement
 from odradek.broker.shares.partition.acquisition import Acquired, Acquisition, LogBatches, acquire, archive_aborted
@@ -86,6 +86,10 @@ class SharePartition:
     @property
     def delivery_complete_count(self) -> int:
         return self._flight.complete_count
+
+    def spans(self) -> Iterator[Span]:
+        """What is tracked, in ascending order."""
+        return (span for batch in self._flight.batches for span in batch.spans)
 
     @property
     def span_count(self) -> int:

@@ -1,0 +1,43 @@
+"""Who may ask for the page: a browser on any page of the world can be made to send requests to localhost.
+
+A page elsewhere can give its own name the address 127.0.0.1 (DNS rebinding); then `Host` holds that name. It can send a
+request from where it is; then `Origin` does. An IP address in `Host` is no such name. Source: RFC 9110, 7.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+LOCAL = "localhost"
+
+
+def host_name(header: str) -> str:
+    """Without the port and the brackets of an IPv6 address; empty if there is none."""
+    return (urlsplit(f"//{header}").hostname or "") if header else ""
+
+
+def is_our_name(name: str, ours: Container[str]) -> bool:
+    """Whether `name`, in lower case, can only be this broker: localhost, an address, or one of `ours`."""
+    if name == LOCAL or name.endswith(f".{LOCAL}") or name in ours:
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def refusal(host: str, origin: str | None, ours: Container[str]) -> str | None:
+    """Why a request with these headers is not answered; None: it is."""
+    try:
+        name = host_name(host)
+        asking = host_name(urlsplit(origin).netloc) if origin else name
+    except ValueError:
+        return "the Host or Origin header cannot be read"
+    if not is_our_name(name, ours):
+        return f"the Host header names {name or 'nothing'}, which is not this broker: use its address, or localhost"
+    if asking != name:
+        return f"the page at {origin} may not ask for this"
+    return None

@@ -1,0 +1,129 @@
+"""HTTP of the page: `/` is the page, `/api/<view>` its facts as JSON, `/live/<view>` the same as server-sent events.
+
+Each view takes the query parameters that its function names. Source: HTML, 9.2, for server-sent events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from aiohttp import web
+
+from odradek.broker.control.page.document import document
+from odradek.broker.control.page.guard import LOCAL, refusal
+from odradek.broker.control.page.served import Served
+from odradek.broker.control.page.views import VIEWS
+from odradek.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.broker import Broker
+    from odradek.broker.control.measures import Traffic
+    from odradek.broker.control.page.json_value import View
+    from odradek.broker.control.page.served import Query
+    from odradek.broker.control.recent import RecentWarnings
+    from odradek.broker.runtime.workers import JobResult, Workers
+
+T = TypeVar("T")
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+EVERY_S = 1.0
+BEGIN = "overview"
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline';"
+    " connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
+
+def add_page(app: web.Application, broker: Broker, traffic: Traffic, warnings: RecentWarnings) -> None:
+    page = Page(broker, Served(broker, traffic, warnings.records))
+    app.router.add_get("/", page.guarded(page.document))
+    app.router.add_get("/api/{view}", page.guarded(page.api))
+    app.router.add_get("/live/{view}", page.guarded(page.live))
+    app.on_shutdown.append(page.stop)
+
+
+class Page:
+    def __init__(self, broker: Broker, served: Served) -> None:
+        self._broker = broker
+        self._served = served
+        self._names = frozenset(each.host.lower() for each in broker.advertised) | {broker.config.odradek_http_host}
+        self._stopping = asyncio.Event()
+
+    def guarded(self, handler: Handler) -> Handler:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            why = refusal(request.headers.get("Host", LOCAL), request.headers.get("Origin"), self._names)
+            if why is not None:
+                return web.json_response({"error": why}, status=403)
+            return await handler(request)
+
+        return handle
+
+    async def document(self, request: web.Request) -> web.Response:
+        first = await self._view(BEGIN, {})
+        return web.Response(text=document(first), content_type="text/html", headers=HEADERS)
+
+    async def api(self, request: web.Request) -> web.Response:
+        name = request.match_info["view"]
+        if name not in VIEWS:
+            return web.json_response({"error": f"there is no view {name}", "views": sorted(VIEWS)}, status=404)
+        try:
+            return web.json_response(await self._view(name, request.query), headers=HEADERS)
+        except KeyError as missing:
+            return web.json_response({"error": f"the view {name} needs the parameter {missing}"}, status=400)
+        except KafkaError as error:
+            return web.json_response({"error": str(error), "code": error.code.name}, status=404)
+
+    async def live(self, request: web.Request) -> web.StreamResponse:
+        """The view now, and again whenever it has changed, at most once a second. Comments keep the line open."""
+        name = request.match_info["view"]
+        if name not in VIEWS:
+            return web.json_response({"error": f"there is no view {name}"}, status=404)
+        response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        before = ""
+        while not self._stopping.is_set():
+            now = await self._text(name, request.query)
+            await response.write(f"data: {now}\n\n".encode() if now != before else b":\n\n")
+            before = now
+            try:
+                async with asyncio.timeout(EVERY_S):
+                    await self._stopping.wait()
+            except TimeoutError:
+                continue
+        return response
+
+    async def stop(self, app: web.Application) -> None:
+        self._stopping.set()
+
+    async def _text(self, name: str, query: Query) -> str:
+        try:
+            return json.dumps(await self._view(name, query))
+        except KeyError as missing:
+            return json.dumps({"error": f"the view {name} needs the parameter {missing}"})
+        except KafkaError as error:
+            return json.dumps({"error": str(error), "code": error.code.name})
+
+    async def _view(self, name: str, query: Query) -> View:
+        """Raises KafkaError, and KeyError with the name of a parameter that is missing."""
+        shown = VIEWS[name](self._served, query)
+        return await in_thread(self._broker.workers, shown) if callable(shown) else shown
+
+
+async def in_thread(workers: Workers, job: Callable[[], T]) -> T:
+    answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def done(outcome: JobResult[T]) -> None:
+        if answer.cancelled():  # the one who asked has gone
+            return
+        try:
+            answer.set_result(outcome.result())
+        except Exception as error:
+            answer.set_exception(error)
+
+    workers.run(job, done)
+    return await answer

@@ -1,0 +1,79 @@
+"""Topics, and the partitions of one: how far each log reaches, how far readers of committed data get, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.configuration.config_description import describe_topic
+from odradek.broker.control.page.served import SHOWN
+from odradek.broker.control.page.transactions import held_back
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.internal_topics import INTERNAL_TOPICS
+from odradek.storage.checkpoints import topic_id_text
+
+if TYPE_CHECKING:
+    from odradek.broker.control.page.json_value import JsonValue, View
+    from odradek.broker.control.page.served import Query, Served
+    from odradek.broker.partitions.partition import Partition
+
+
+def topics(served: Served, query: Query) -> View:
+    """`find`: part of a name. Those of applications first."""
+    part = query.get("find", "")
+    members: dict[str, list[Partition]] = {}
+    for partition in served.broker.partitions:
+        if part in partition.topic:
+            members.setdefault(partition.topic, []).append(partition)
+    names = sorted(members, key=lambda name: (name in INTERNAL_TOPICS, name))
+    return {"total": len(names), "topics": [row(name, members[name]) for name in names[:SHOWN]]}
+
+
+def row(name: str, members: list[Partition]) -> JsonValue:
+    return {
+        "name": name,
+        "is_internal": name in INTERNAL_TOPICS,
+        "partitions": len(members),
+        "records": sum(each.log.log_end_offset - each.log.log_start_offset for each in members),
+        "size_bytes": sum(each.log.size_bytes for each in members),
+        "bytes_in_total": sum(each.bytes_in for each in members),
+        "bytes_out_total": sum(each.bytes_out for each in members),
+        "held_records": sum(max(0, each.log.high_watermark - each.log.last_stable_offset) for each in members),
+    }
+
+
+def topic(served: Served, query: Query) -> View:
+    """`name`. Raises KafkaError if there is none."""
+    broker, name = served.broker, query["name"]
+    image = broker.metadata.image.topics.get(name)
+    if image is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name}.")
+    members = [each for each in broker.partitions if each.topic == name]
+    return {
+        "name": name,
+        "topic_id": topic_id_text(image.topic_id),
+        "is_internal": name in INTERNAL_TOPICS,
+        "partitions": [
+            {
+                "partition": each.index,
+                "log_start_offset": each.log.log_start_offset,
+                "last_stable_offset": each.log.last_stable_offset,
+                "high_watermark": each.log.high_watermark,
+                "log_end_offset": each.log.log_end_offset,
+                "size_bytes": each.log.size_bytes,
+                "segments": len(each.log.segments),
+                "leader_epoch": each.log.leader_epoch,
+                "producers": len(each.log.producers()),
+                "offline": each.log.offline_reason,
+                "held": held_back(each, broker),
+            }
+            for each in sorted(members, key=lambda each: each.index)
+        ],
+        "settings": [
+            {
+                "name": each.name,
+                "value": None if each.is_sensitive else each.value,
+                "source": each.source.name,
+            }
+            for each in describe_topic(broker.config, broker.metadata.image.topic_configs(name))
+        ],
+    }

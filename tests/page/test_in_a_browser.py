@@ -1,0 +1,130 @@
+"""The page as a person sees it: every view in headless Chromium, with real data, by Playwright and axe-core."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import which
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from confluent_kafka import Producer
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.support.broker_process import BrokerProcess
+
+CHROMIUM = which("chromium") or which("chromium-browser") or which("google-chrome")
+WIDTHS = (360, 1280, 2000)
+VIEWS = (
+    "overview",
+    "transactions",
+    "transaction?id=pay-0",
+    "topics",
+    "topic?name=ledger",
+    "records?topic=ledger&partition=0",
+    "groups",
+    "shares",
+    "connections",
+    "warnings",
+)
+PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as running:
+        assert isinstance(running, BrokerProcess)
+        producers = []
+        for number in range(3):
+            producer = Producer({"bootstrap.servers": running.bootstrap, "transactional.id": f"pay-{number}"})
+            producer.init_transactions(30)
+            for value in (b'{"amount": 10}', b'{"amount": 20}'):
+                producer.begin_transaction()
+                producer.produce("ledger", value, key=b"account-7")
+                producer.commit_transaction(30)
+            producers.append(producer)
+        producers[0].begin_transaction()
+        producers[0].produce("ledger", b'{"amount": 30, "note": "<b>not markup</b>"}')
+        producers[0].flush(30)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    assert CHROMIUM is not None, "Chromium is missing (Debian: apt install chromium)"
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield launched
+        launched.close()
+
+
+def opened(browser: Browser, broker: BrokerProcess, view: str, *, width: int = 1280, scheme: str = "light") -> Page:
+    """The view, once it is live; anything that the browser complains about fails the test."""
+    page = browser.new_page(
+        viewport={"width": width, "height": 900}, color_scheme="dark" if scheme == "dark" else "light"
+    )
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.goto(f"http://127.0.0.1:{broker.ready['http_port']}/#{view}")
+    page.wait_for_selector("#live.on")
+    page.wait_for_selector("h1")
+    assert complaints == []
+    return page
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_view_is_accessible(browser: Browser, broker: BrokerProcess, view: str, scheme: str) -> None:
+    page = opened(browser, broker, view, scheme=scheme)
+    found = Axe().run(page)
+    page.close()
+    assert found.violations_count == 0, found.generate_report()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("view", VIEWS)
+def test_no_view_is_wider_than_the_window(browser: Browser, broker: BrokerProcess, view: str, width: int) -> None:
+    page = opened(browser, broker, view, width=width)
+    beyond = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+    page.close()
+    assert beyond <= 0
+
+
+def test_what_a_record_holds_is_never_markup(browser: Browser, broker: BrokerProcess) -> None:
+    page = opened(browser, broker, "records?topic=ledger&partition=0")
+    assert "<b>not markup</b>" in page.inner_text("main")
+    page.close()
+
+
+def test_a_change_is_on_the_page_without_a_reload(browser: Browser, broker: BrokerProcess) -> None:
+    page = opened(browser, broker, "topics")
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce("arrives-later", b"1")
+    producer.flush(30)
+    page.wait_for_selector("text=arrives-later")
+    page.close()
+
+
+def test_a_view_is_reached_and_searched_by_keyboard_alone(browser: Browser, broker: BrokerProcess) -> None:
+    page = opened(browser, broker, "overview")
+    page.keyboard.press("Tab")  # skip link
+    for _ in range(3):  # the name, the overview, the transactions
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("h1:text('Transactions')")
+    page.keyboard.press("/")
+    page.keyboard.type("pay-1")
+    page.wait_for_selector("tbody tr:only-child")
+    assert page.inner_text("tbody").startswith("pay-1")
+    page.close()
+
+
+@pytest.mark.parametrize(
+    ("view", "name"), [("overview", "page-overview"), ("transaction?id=pay-0", "page-transaction")]
+)
+def test_the_pictures_of_the_readme_are_of_today(browser: Browser, broker: BrokerProcess, view: str, name: str) -> None:
+    page = opened(browser, broker, view)
+    page.wait_for_timeout(3500)  # so that rates have a line
+    PICTURES.mkdir(exist_ok=True)
+    page.screenshot(path=PICTURES / f"{name}.png")
+    page.close()
+    assert (PICTURES / f"{name}.png").stat().st_size > 10_000
