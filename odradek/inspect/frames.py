@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from odradek.decoded.messages import as_tree
 from odradek.inspect.entries import Damage, Entry, Finding
-from odradek.inspect.messages import as_tree
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.frames import LENGTH, LENGTH_BYTES, read_request_header, response_has_tags

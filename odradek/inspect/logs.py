@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from odradek.decoded.internal_records import control_fields, fields_of
 from odradek.inspect.entries import Damage, Entry, Finding
-from odradek.inspect.internal_records import control_fields, fields_of
 from odradek.protocol.batch_header import (
     HEADER_BYTES,
     LOG_OVERHEAD,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from base64 import b64encode
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from odradek.decoded.json_bytes import json_value
 from odradek.inspect.entries import Damage, Entry, Finding, Note
 
 SHOWN_CHARACTERS = 200
@@ -62,16 +61,6 @@ def _cut(text: str, is_full: bool) -> str:
     if is_full or len(text) <= SHOWN_CHARACTERS:
         return text
     return f"{text[:SHOWN_CHARACTERS]}… ({len(text)} characters, --full shows them)"
-
-
-def json_value(value: object) -> str | Mapping[str, str]:
-    """Bytes as JSON has them, for `json.dumps(default=…)`: text where they are UTF-8, else {"base64": …}."""
-    assert isinstance(value, bytes | bytearray | memoryview)
-    data = bytes(value)
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": b64encode(data).decode()}
 
 
 def _time(ms: int) -> str:

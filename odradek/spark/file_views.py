@@ -269,8 +269,8 @@ def _there(value: int) -> int | None:
 
 
 def _internal_rows(task: FileTask, options: FileOptions) -> Iterator[tables.Row]:
-    from odradek.inspect.internal_records import fields_of
-    from odradek.inspect.rendering import json_value
+    from odradek.decoded.internal_records import fields_of
+    from odradek.decoded.json_bytes import json_value
 
     def as_json(value: Any) -> str | None:
         return None if value is None else json.dumps(value, default=json_value, ensure_ascii=False)

@@ -10,15 +10,15 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 # The layers below `odradek/`; everything else there is what people use: commands, client, dual write, Spark.
-LAYERS = ("schemas", "protocol", "inspect", "storage", "broker")
+LAYERS = ("schemas", "protocol", "decoded", "storage", "broker")
 PACKAGES = (*LAYERS, "odradek")
 MAY_IMPORT = {
     "schemas": {"schemas"},
     "protocol": {"protocol", "schemas"},
-    "inspect": {"inspect", "protocol"},  # what is in Kafka's files, in words
+    "decoded": {"decoded", "protocol"},  # what records mean, for people
     "storage": {"storage", "protocol"},
-    "broker": {"broker", "storage", "inspect", "protocol"},
-    "odradek": {"odradek", "inspect", "protocol"},
+    "broker": {"broker", "storage", "decoded", "protocol"},
+    "odradek": {"odradek", "decoded", "protocol"},
 }
 # The one place where the command line starts a broker.
 STARTS_THE_BROKER = "odradek/serve.py"

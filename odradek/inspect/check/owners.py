@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from odradek.inspect.internal_records import TXN_STATES
+from odradek.decoded.internal_records import TXN_STATES
 from odradek.offline.directories import partitions_at
 from odradek.offline.walk import stretches
 from odradek.protocol.batch_header import batches

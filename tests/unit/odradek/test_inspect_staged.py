@@ -4,7 +4,7 @@ from odradek.broker.shares.key import SharePartitionKey
 from odradek.broker.shares.staging import Resolution, ResolvedRange, StagedRange
 from odradek.broker.shares.state.records import decode_record, encode_record
 from odradek.broker.shares.state.turn import Update
-from odradek.inspect.internal_records import share_fields
+from odradek.decoded.internal_records import share_fields
 from odradek.protocol.records import NewRecord, build_batch, records_of
 
 STAGED = StagedRange(0, 9, 7, 5, 1, 2, "A", 3, 99, "pay")

@@ -13,7 +13,7 @@ from typing import Any
 
 from construct import ConstructError, Int16sb, Int32sb, Struct, Tell, VarInt
 
-from odradek.inspect.messages import as_tree
+from odradek.decoded.messages import as_tree
 from odradek.protocol.codec import decode
 from odradek.protocol.control_records import ControlType, control_type
 from odradek.protocol.errors import MalformedMessage, UnsupportedVersion

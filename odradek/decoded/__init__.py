@@ -1,0 +1,4 @@
+"""What the bytes of records mean: the records of internal topics, control records, messages, as plain JSON-like values.
+
+For everybody who shows them to people: `odradek inspect`, the page, Spark.
+"""
