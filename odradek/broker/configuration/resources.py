@@ -13,6 +13,8 @@ class ConfigResourceType(Enum):
     CLIENT_METRICS = 16
     GROUP = 32
 
+    __hash__ = object.__hash__  # Enum's own hashes the name, in Python; settings are looked up with every request
+
 
 class ConfigOperation(Enum):
     """What IncrementalAlterConfigs does with a value; the number is that of the request."""

@@ -1,13 +1,14 @@
 """The settings of one share group: its own, recorded as those of the resource GROUP, else the broker's.
 
-Read anew each time they are needed, so a change counts from the next decision. Source: docs/spec/share-groups.md#s2-6.
+A change counts from the next decision: what was parsed is used while the group's settings are the same. Source:
+docs/spec/share-groups.md#s2-6.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.configuration.settings import InvalidSetting
@@ -29,34 +30,54 @@ DURATION = re.compile(
 NO_SETTINGS: Mapping[str, str] = {}
 
 
+class _Parsed(NamedTuple):
+    """What every request needs, and the text that it was made of."""
+
+    own: Mapping[str, str]
+    limits: Limits
+    is_read_committed: bool
+
+
 class ShareGroupSettings:
     def __init__(self, image: MetadataImage, broker_setting: Callable[[str], str | None]) -> None:
         """broker_setting: the current value of a broker's setting, as it would stand in a file."""
         self._image = image
         self._broker_setting = broker_setting
         self._broker_numbers: dict[str, int] = {}  # parsed; they can only be set in the broker's file
-        self._broker_limits: Limits | None = None
+        self._without_own: _Parsed | None = None  # of all groups that have no settings
+        self._parsed: dict[str, _Parsed] = {}  # of the others
 
     def limits(self, group_id: str) -> Limits:
-        if (ConfigResourceType.GROUP, group_id) in self._image.configs:
-            return self._limits(group_id)
-        if self._broker_limits is None:
-            self._broker_limits = self._limits(group_id)
-        return self._broker_limits
-
-    def _limits(self, group_id: str) -> Limits:
-        return Limits(
-            delivery_count_limit=self._number(group_id, "share.delivery.count.limit"),
-            max_record_locks=self._number(group_id, "share.partition.max.record.locks"),
-            lock_duration_ms=self.lock_duration_ms(group_id),
-            renew_enabled=bool(self._own(group_id, "share.renew.acknowledge.enable")),
-        )
+        return self._of(group_id).limits
 
     def lock_duration_ms(self, group_id: str) -> int:
-        return self._number(group_id, "share.record.lock.duration.ms")
+        return self._of(group_id).limits.lock_duration_ms
 
     def is_read_committed(self, group_id: str) -> bool:
-        return bool(self._own(group_id, "share.isolation.level") == READ_COMMITTED)
+        return self._of(group_id).is_read_committed
+
+    def _of(self, group_id: str) -> _Parsed:
+        own = self._image.configs.get((ConfigResourceType.GROUP, group_id))
+        if own is None:
+            parsed = self._without_own
+            if parsed is None:
+                parsed = self._without_own = self._parse(group_id, NO_SETTINGS)
+            return parsed
+        parsed = self._parsed.get(group_id)
+        if parsed is None or parsed.own != own:
+            if len(self._parsed) >= len(self._image.configs):  # of groups that have none any more
+                self._parsed.clear()
+            parsed = self._parsed[group_id] = self._parse(group_id, dict(own))
+        return parsed
+
+    def _parse(self, group_id: str, own: Mapping[str, str]) -> _Parsed:
+        limits = Limits(
+            delivery_count_limit=self._number(group_id, "share.delivery.count.limit"),
+            max_record_locks=self._number(group_id, "share.partition.max.record.locks"),
+            lock_duration_ms=self._number(group_id, "share.record.lock.duration.ms"),
+            renew_enabled=bool(self._own(group_id, "share.renew.acknowledge.enable")),
+        )
+        return _Parsed(own, limits, bool(self._own(group_id, "share.isolation.level") == READ_COMMITTED))
 
     def auto_offset_reset(self, group_id: str) -> str:
         """`earliest`, `latest` or `by_duration:` and a duration."""

@@ -55,6 +55,7 @@ class StagedRecords:
         self._flight = flight
         self._note_deadline = note_deadline
         self._missed: list[Ending] = []  # markers that came before the write of what they end was answered
+        self._producer_ids: set[int] = set()  # that may have staged something here
         self.lock_expired_count = 0
         self.overdue: set[StagedTransaction] = set()
 
@@ -75,6 +76,7 @@ class StagedRecords:
                     if span.state is not RecordState.AVAILABLE:
                         continue
                     span.staging = Staging(one.transaction, one.ack_type, one.member_id, one.member_epoch)
+                    self._producer_ids.add(one.producer_id)
                     span.member_id = one.member_id
                     span.lock_deadline_ms = one.lock_deadline_ms
                     flight.become_staged(span)
@@ -121,6 +123,7 @@ class StagedRecords:
                             changes.append(Change(span, RecordState.TX_PENDING))
         if not changes:
             return None
+        self._producer_ids.add(transaction.producer_id)
         return self._write(changes, staged=tuple(_staged_range(span) for span, _ in changes))
 
     def undo(self, write: StateWrite, limits: Limits, now_ms: int) -> StateWrite:
@@ -141,6 +144,10 @@ class StagedRecords:
 
     # The end of a transaction.
 
+    def may_concern(self, ending: Ending) -> bool:
+        """False: `end` would find nothing."""
+        return ending.producer_id in self._producer_ids
+
     def end(self, ending: Ending, has_session: Callable[[str], bool], limits: Limits, now_ms: int) -> StateWrite | None:
         """A marker ended a transaction, and what it did is stored.
 
@@ -148,6 +155,7 @@ class StagedRecords:
         returns      what is to be stored in addition, best effort: records that were delivered often enough
         """
         ended: list[tuple[Span, Resolution]] = []
+        stays = False
         for batch in self._flight.batches:
             for span in list(batch.spans):
                 if span.staging is None:
@@ -155,12 +163,16 @@ class StagedRecords:
                 txn = span.staging.transaction
                 resolution = resolution_by(ending, txn.producer_id, txn.producer_epoch)
                 if resolution is None:
+                    stays = stays or txn.producer_id == ending.producer_id
                     continue
                 if span.in_transition:
+                    stays = True
                     if ending not in self._missed:
                         self._missed.append(ending)
                 else:
                     ended += [(part, resolution) for part in self._cut_at_start(batch, span)]
+        if not stays:
+            self._producer_ids.discard(ending.producer_id)
         archived = []
         for span, resolution in ended:
             if span.is_overdue and resolution is Resolution.ABORTED:
