@@ -338,9 +338,10 @@ class LiveSharePartition:
         """A marker ended a transaction, and what it does to what is stored has been appended."""
         if self.phase is Phase.LOADING:
             self._ended_meanwhile.append(ending)
-        if self.phase is not Phase.ACTIVE or not self.core.staged.may_concern(ending):
+        core = self._core
+        if self.phase is not Phase.ACTIVE or core is None or not core.staged.may_concern(ending):
             return
-        write = self.core.staged.end(ending, self._has_its_session, self.limits, self._clock.now_ms())
+        write = core.staged.end(ending, self._has_its_session, self.limits, self._clock.now_ms())
         if write is not None:
             self._store(write, None)
         self.arm()

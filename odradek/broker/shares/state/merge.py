@@ -22,9 +22,10 @@ def merge(stored: list[StateBatch], added: Iterable[StateBatch], start_offset: i
     """
     cut_below(stored, start_offset)
     for batch in added:
-        first = max(batch.first_offset, start_offset)
-        if first <= batch.last_offset:
-            _merge_one(stored, batch._replace(first_offset=first))
+        if batch.first_offset < start_offset:
+            batch = batch._replace(first_offset=start_offset)
+        if batch.first_offset <= batch.last_offset:
+            _merge_one(stored, batch)
 
 
 def merged(batches: Iterable[StateBatch], start_offset: int) -> tuple[StateBatch, ...]:
@@ -44,6 +45,9 @@ def _merge_one(stored: list[StateBatch], batch: StateBatch) -> None:
     # Neighbours that only touch are taken along, so that they are joined where they are alike.
     begin = bisect_left(stored, batch.first_offset - 1, key=_LAST)
     end = bisect_right(stored, batch.last_offset + 1, key=_FIRST)
+    if begin == end:
+        stored.insert(begin, batch)
+        return
     pieces: list[StateBatch] = []
     first = batch.first_offset  # of what is left of the new batch
     for old in stored[begin:end]:
@@ -59,7 +63,7 @@ def _merge_one(stored: list[StateBatch], batch: StateBatch) -> None:
             _append(pieces, batch._replace(first_offset=overlap[0], last_offset=overlap[1]))
             _append(pieces, old._replace(first_offset=max(old.first_offset, batch.last_offset + 1)))
         first = max(first, old.last_offset + 1)
-    _append(pieces, batch._replace(first_offset=first))
+    _append(pieces, batch if first == batch.first_offset else batch._replace(first_offset=first))
     stored[begin:end] = pieces
 
 
