@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from odradek.broker.configuration.resources import ConfigResourceType
@@ -17,11 +18,22 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import MetadataImage, TopicImage
 
 
+PARSED = 256
+
+
+@lru_cache(PARSED)
+def parsed(name: str, text: str | None) -> object:
+    """A broker's setting; every heartbeat asks for two. Raises InvalidSetting."""
+    return BROKER_SETTINGS[name].parse(text)
+
+
 class ImageView:
     def __init__(self, image: MetadataImage, broker_setting: Callable[[str], str | None]) -> None:
         """broker_setting: the current value of a broker's setting, as it would stand in a file."""
         self._image = image
         self._broker_setting = broker_setting
+        self._views: dict[bytes, TopicView] = {}  # by topic id; every heartbeat asks for the topics of its group
+        self._views_of: tuple[int, list[str | None]] | None = None  # version of the topics, racks of the brokers
 
     @property
     def version(self) -> int:
@@ -47,9 +59,9 @@ class ImageView:
             if isinstance(value, int):
                 return value
         broker_name = f"group.{name}"
-        value = BROKER_SETTINGS[broker_name].parse(self._broker_setting(broker_name))
-        assert isinstance(value, int)
-        return value
+        default = parsed(broker_name, self._broker_setting(broker_name))
+        assert isinstance(default, int)
+        return default
 
     def pattern(self, text: str) -> Callable[[str], bool]:
         try:
@@ -61,6 +73,17 @@ class ImageView:
     def _view(self, topic: TopicImage | None) -> TopicView | None:
         if topic is None:
             return None
+        brokers = self._image.brokers
+        made_of = self._image.topics_version, [each.rack for each in brokers.values()]
+        if made_of != self._views_of:
+            self._views_of = made_of
+            self._views.clear()
+        view = self._views.get(topic.topic_id)
+        if view is None:
+            view = self._views[topic.topic_id] = self._made(topic)
+        return view
+
+    def _made(self, topic: TopicImage) -> TopicView:
         brokers = self._image.brokers
         return TopicView(
             topic.name,

@@ -26,6 +26,8 @@ class TimerKind(Enum):
     REJOIN = auto()  # consumer: a member of the classic protocol had its time to join again, or to sync
     REGEX = auto()  # consumer: regular expressions are to be resolved
 
+    __hash__ = object.__hash__  # Enum's own hashes the name, in Python; every heartbeat arms a timer
+
 
 class TimerKey(NamedTuple):
     """At most one timer runs per key; `member_id` where the timer is that of a member."""

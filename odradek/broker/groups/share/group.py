@@ -47,6 +47,7 @@ class ShareGroup:
         "members",
         "memory",
         "metadata_hash",
+        "settled_version",
         "state",
         "targets",
     )
@@ -61,6 +62,8 @@ class ShareGroup:
         self.targets: dict[str, Partitions] = {}
         self.state: StatePartitions = NO_STATE
         self.memory = ShareMemory()
+        # Of the cluster, for which this very object was found to need no other target and no further state.
+        self.settled_version: int | None = None
 
     def copy(self) -> ShareGroup:
         twin = ShareGroup.__new__(ShareGroup)
@@ -68,6 +71,7 @@ class ShareGroup:
             setattr(twin, name, getattr(self, name))
         twin.members = self.members.copy()
         twin.targets = self.targets.copy()
+        twin.settled_version = None
         return twin
 
     # What it is.

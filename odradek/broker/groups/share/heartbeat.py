@@ -106,11 +106,15 @@ def _served(turn: ShareTurn, beat: ShareHeartbeat, before: ShareMember) -> Outco
         turn.write(member_record(group_id, wanting))
     if wanting.topics != before.topics:
         turn.bump_epoch()
-    else:
+    elif not turn.is_settled:
         turn.follow_topics()
-    turn.follow_group_epoch()
+    if not turn.is_settled:
+        turn.follow_group_epoch()
     member = _brought_up(turn, wanting)
-    state = begin_state(turn)
+    state = None
+    if not turn.is_settled:
+        state = begin_state(turn)
+        turn.settle()
     turn.begin_session(member)
     response = ShareGroupHeartbeatResponse(
         member_id=member.member_id,

@@ -54,6 +54,18 @@ class ShareTurn:
         after = (self.group,) if self._owns_group else ()
         return Outcome(response, records=tuple(self.records), groups=after, timers=tuple(self.timers))
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether neither target nor state is to be looked at: not since the cluster or the group changed last."""
+        return self.group.settled_version == self.cluster.version
+
+    def settle(self) -> None:
+        """Nothing is left to be done for the group, unless it was changed only now."""
+        group, version = self.group, self.cluster.version
+        is_done = group.epoch <= group.assignment_epoch and not group.state.initializing
+        if is_done and not self._owns_group and group.memory.checked_version == version:
+            group.settled_version = version
+
     def _own_group(self) -> ShareGroup:
         if not self._owns_group:
             self.group, self._owns_group = self.group.copy(), True
