@@ -38,7 +38,7 @@ def test_the_dual_write_recovers_from_both_crashes() -> None:
 
 def test_each_job_of_the_queue_gives_one_result_although_workers_and_the_broker_are_killed() -> None:
     done = subprocess.run(
-        [sys.executable, "examples/exactly_once_queue.py", "--jobs", "100", "--kills", "3"],
+        [sys.executable, "examples/exactly_once_queue.py", "--jobs", "100", "--kills", "2"],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

@@ -1,15 +1,13 @@
 """Acknowledgements of a share group in a producer's transaction (KIP-1289), over the wire: what comes of them, every
-refusal that a single broker gives a client, the feature that turns them on, two-phase commits, and kill -9 in between.
+refusal that a single broker gives a client, and the feature that turns them on.
 
-Rules: docs/spec/share-groups.md#s5.
+Rules: docs/spec/share-groups.md#s5. With kill -9 in between: tests/crash/test_txn_share_kill_9.py.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,26 +18,32 @@ from odradek.client import (
     AcknowledgeType,
     ClientError,
     ProducerFenced,
-    ShareRecord,
     TopicPartition,
-    UpgradeType,
 )
-from odradek.client.sync import Admin, Consumer, Producer, ShareConsumer
+from odradek.client.sync import Admin
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
 from odradek.protocol.messages.txn_share_acknowledge_request import (
-    TxnShareAcknowledgeBatch,
     TxnShareAcknowledgePartition,
-    TxnShareAcknowledgeRequest,
-    TxnShareAcknowledgeTopic,
 )
 from odradek.protocol.messages.txn_share_acknowledge_response import TxnShareAcknowledgeResponse
 from tests.clients.admin import create_topic
-from tests.clients.own_consumers import produce
-from tests.clients.own_producers import TWO_PHASE
-from tests.clients.own_share_consumers import QUICK, SETTINGS, first_of, more, poll, share_group, values, worker
+from tests.clients.own_share_consumers import first_of, poll, share_group, values
+from tests.clients.own_share_transactions import (
+    BROKER,
+    LOCK_MS,
+    TEN,
+    Request,
+    delivered_again,
+    outputs,
+    producer_of,
+    queue_of_ten,
+    request_of,
+    transactional_worker,
+    upgrade,
+)
 from tests.clients.speakers import wait_for
 from tests.support.broker_process import IS_KAFKA, Broker, BrokerProcess
 from tests.support.wire import Wire
@@ -47,24 +51,11 @@ from tests.support.wire import Wire
 pytestmark = pytest.mark.skipif(IS_KAFKA, reason="no released Kafka has KIP-1289")
 
 E, T = ErrorCode, AcknowledgeType
-TEN = [b"%d" % number for number in range(10)]
-LOCK_MS = 1_000
-BROKER = SETTINGS | {"transaction.state.log.num.partitions": 2, "offsets.topic.num.partitions": 1}
-Batches = Sequence[tuple[int, int, list[int]]]
-ALL: Batches = [(0, 9, [1])]
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", BROKER) as running:
-        upgrade(running.bootstrap)
-        yield running
-
-
-@pytest.fixture
-def mortal(tmp_path: Path) -> Iterator[Broker]:
-    """A broker of the test's own, which it may kill."""
-    with BrokerProcess(tmp_path / "data", BROKER | TWO_PHASE) as running:
         upgrade(running.bootstrap)
         yield running
 
@@ -77,50 +68,6 @@ def at(broker: Broker) -> str:
 @pytest.fixture
 def queue(at: str, request: pytest.FixtureRequest) -> str:
     return queue_of_ten(at, request.node.name.translate(str.maketrans("[]", "..")))
-
-
-def upgrade(bootstrap: str, level: int = 2) -> None:
-    kind = UpgradeType.UPGRADE if level == 2 else UpgradeType.SAFE_DOWNGRADE
-    with Admin(bootstrap_servers=bootstrap) as admin:
-        admin.update_features({"share.version": level}, kind)
-
-
-def queue_of_ten(bootstrap: str, name: str, **settings: object) -> str:
-    """A topic of ten records and a group of the same name, which begins at the first of them."""
-    create_topic(bootstrap, name)
-    produce(bootstrap, name, *TEN)
-    return share_group(bootstrap, name, **settings)
-
-
-def producer_of(bootstrap: str, transactional_id: str, **more: object) -> Producer:
-    settings = {name: value for name, value in QUICK.items() if name.startswith("retry")} | more
-    return Producer(bootstrap_servers=bootstrap, transactional_id=transactional_id, **settings)  # type: ignore[arg-type]
-
-
-def transactional_worker(bootstrap: str, queue: str) -> ShareConsumer:
-    return worker(bootstrap, queue, queue, "transactional")
-
-
-def delivered_again(bootstrap: str, queue: str, quiet_ms: float = 500) -> list[ShareRecord]:
-    """To a new member of the group, which releases it."""
-    with worker(bootstrap, queue, queue) as other:
-        found: list[ShareRecord] = []
-        wait_for("an assignment", lambda: more(found, other) or other.assignment())
-        ends_at = time.monotonic() + quiet_ms / 1000
-        while not found and time.monotonic() < ends_at:
-            found += poll(other)
-    return found
-
-
-def outputs(bootstrap: str, topic: str) -> list[bytes | None]:
-    partition = TopicPartition(topic, 0)
-    with Consumer(bootstrap_servers=bootstrap, isolation_level="read_committed") as consumer:
-        consumer.assign([partition])
-        end = consumer.end_offsets([partition])[partition]
-        found = []
-        while consumer.position(partition) < end:
-            found += [record.value for each in consumer.getmany(timeout_ms=100).values() for record in each]
-    return found
 
 
 # What comes of them.
@@ -197,65 +144,6 @@ def test_a_lock_that_runs_out_ends_the_transaction_before_the_records_go_to_othe
 
 
 # Refusals.
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One by hand; what is left out is right."""
-
-    transactional_id: str | None
-    group_id: str
-    producer_id: int
-    producer_epoch: int
-    member_id: str
-    member_epoch: int
-    topic_id: bytes
-    partition: int = 0
-    batches: Batches = tuple(ALL)
-
-    def message(self) -> TxnShareAcknowledgeRequest:
-        batches = [
-            TxnShareAcknowledgeBatch(first_offset=first, last_offset=last, acknowledge_types=types)
-            for first, last, types in self.batches
-        ]
-        partition = TxnShareAcknowledgePartition(partition_index=self.partition, acknowledgement_batches=batches)
-        return TxnShareAcknowledgeRequest(
-            transactional_id=self.transactional_id,
-            group_id=self.group_id,
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            member_id=self.member_id,
-            member_epoch=self.member_epoch,
-            topics=[TxnShareAcknowledgeTopic(topic_id=self.topic_id, partitions=[partition])],
-        )
-
-    def send(self, bootstrap: str) -> TxnShareAcknowledgeResponse:
-        with Wire(bootstrap) as wire:
-            return wire.ask(self.message(), 0, TxnShareAcknowledgeResponse)
-
-    def code(self, bootstrap: str) -> ErrorCode:
-        """Of the request, or of its partition."""
-        answer = self.send(bootstrap)
-        codes = [each.error_code for topic in answer.responses for each in topic.partitions]
-        return ErrorCode(answer.error_code or codes[0])
-
-
-def request_of(bootstrap: str, queue: str, consumer: ShareConsumer) -> Request:
-    """By a producer that has just been initialised."""
-    with producer_of(bootstrap, queue) as producer, Admin(bootstrap_servers=bootstrap) as admin:
-        producer.init_transactions()
-        told = admin.describe_transactions([queue])[queue]
-        topic_id = admin.describe_topics([queue])[queue].topic_id
-    member = consumer.share_group_metadata()
-    return Request(
-        queue,
-        queue,
-        told.producer_id,
-        told.producer_epoch,
-        member.member_id,
-        member.member_epoch,
-        topic_id,
-    )
 
 
 REFUSALS: Mapping[str, tuple[Callable[[Request], Request], ErrorCode]] = {
@@ -360,73 +248,3 @@ def test_the_feature_is_raised_and_lowered_at_run_time(tmp_path: Path) -> None:
         broker.start()
         with Wire(at) as later:
             assert serves_it(later)
-
-
-# Crashes.
-
-
-@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_the_broker_is_killed_between_staging_and_marker(mortal: Broker, commit: bool) -> None:
-    at = mortal.bootstrap
-    queue, results = queue_of_ten(at, "queue"), create_topic(at, "results")
-    with transactional_worker(at, queue) as consumer, producer_of(at, queue) as producer:
-        producer.init_transactions()
-        records = first_of(consumer)
-        producer.begin_transaction()
-        producer.send(results, b"all").result()
-        producer.send_share_acknowledgements_to_transaction(records, consumer.share_group_metadata())
-        mortal.kill9()
-        mortal.start()
-        assert delivered_again(at, queue) == []
-        (producer.commit_transaction if commit else producer.abort_transaction)()
-    assert outputs(at, results) == ([b"all"] if commit else [])
-    assert values(delivered_again(at, queue, 500 if commit else 5_000)) == ([] if commit else TEN)
-
-
-def test_a_request_is_repeated_after_a_restart_before_anybody_fetches(mortal: Broker) -> None:
-    """The producer has lost the answer."""
-    at = mortal.bootstrap
-    queue = queue_of_ten(at, "queue")
-    with transactional_worker(at, queue) as consumer:
-        first_of(consumer)
-        request = request_of(at, queue, consumer)
-        assert request.code(at) is E.NONE
-        mortal.kill9()
-    mortal.start()
-
-    def is_answered() -> bool:
-        code = request.code(at)
-        assert code in (E.NONE, E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR)
-        return code is E.NONE
-
-    wait_for("the answer", is_answered)
-    assert delivered_again(at, queue) == []
-
-
-@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_a_prepared_transaction_keeps_its_records_past_their_locks_and_over_kill_9(
-    mortal: Broker, commit: bool
-) -> None:
-    at = mortal.bootstrap
-    queue = queue_of_ten(at, "queue", share_record_lock_duration_ms=LOCK_MS)
-    results = create_topic(at, "results")
-    consumer, producer = transactional_worker(at, queue), producer_of(at, queue, two_phase_commit=True)
-    with consumer, producer:
-        producer.init_transactions()
-        records = first_of(consumer)
-        producer.begin_transaction()
-        producer.send(results, b"all")
-        producer.send_share_acknowledgements_to_transaction(records, consumer.share_group_metadata())
-        state = producer.prepare_transaction()
-        assert delivered_again(at, queue, 2.5 * LOCK_MS) == []
-        mortal.kill9()
-        with suppress(ClientError):
-            consumer.close()
-    mortal.start()
-    assert delivered_again(at, queue, 2.5 * LOCK_MS) == []
-    with producer_of(at, queue, two_phase_commit=True) as recovery:
-        assert recovery.init_transactions(keep_prepared=True) == state
-        assert delivered_again(at, queue) == []
-        (recovery.commit_transaction if commit else recovery.abort_transaction)()
-    assert outputs(at, results) == ([b"all"] if commit else [])
-    assert values(delivered_again(at, queue, 500 if commit else 5_000)) == ([] if commit else TEN)

@@ -15,10 +15,13 @@ import traceback
 from dataclasses import asdict, dataclass
 
 from examples.exactly_once_queue import RESULTS, Worker, until_done
-from odradek.client import AcknowledgeType, FatalError, ShareRecord
+from odradek.client import AbortableError, AcknowledgeType, FatalError, ShareRecord
 
 GAVE_UP = 3
 WORK_S = 0.001
+LOCK_S = 1.0  # of the group, for slow workers
+SLOW_S = 1.2 * LOCK_S
+SLOW_TO_ACKNOWLEDGE, SLOW_TO_COMMIT = 2, 4  # the number of the transaction
 REAP_S = 0.05
 
 
@@ -57,6 +60,32 @@ class JournallingWorker(Worker):
     def _note(self, event: str, jobs: list[ShareRecord]) -> None:
         row = {"at": time.monotonic_ns(), "event": event, "jobs": [(job.value or b"").decode() for job in jobs]}
         os.write(self._journal, json.dumps(row).encode() + b"\n")
+
+
+class SlowWorker(JournallingWorker):
+    """As in the example, but now and then slower than the locks of its jobs last: before it has acknowledged them, for
+    which it has to abort, or before it commits, for which it is fenced."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self._count = 0
+
+    def finish(self, jobs: list[ShareRecord]) -> bool:
+        self._count += 1
+        try:
+            until_done(self.producer.begin_transaction)
+            for job in jobs:
+                self.producer.send(RESULTS, self.result_of(job), key=job.value)
+            time.sleep(SLOW_S if self._count == SLOW_TO_ACKNOWLEDGE else 0)
+            self.producer.send_share_acknowledgements_to_transaction(jobs, self.consumer.share_group_metadata())
+            time.sleep(SLOW_S if self._count == SLOW_TO_COMMIT else 0)
+            until_done(self.producer.commit_transaction)
+        except AbortableError:
+            until_done(self.producer.abort_transaction)
+            for job in jobs:
+                self.consumer.acknowledge(job, AcknowledgeType.RELEASE)
+            return False
+        return True
 
 
 class WrongWorker(JournallingWorker):
@@ -107,6 +136,7 @@ class StagesAndDies(WrongWorker):
 
 WORKERS = {
     "as in the example": JournallingWorker,
+    "slow": SlowWorker,
     "acknowledges afterwards": AcknowledgesAfterwards,
     "acknowledges before": AcknowledgesBefore,
     "stages and dies": StagesAndDies,
