@@ -1,0 +1,306 @@
+"""What an export has written, and what it writes next. Knows neither Spark nor Parquet.
+
+An export is a sequence of plans. A plan is a list of chunks: ranges of offsets, each of one partition. Everything about
+it is decided before the first record is read, and stored with names that cannot be taken twice:
+
+    OUT/topic=orders/date=2026-11-01/orders-0-00000000000000000000-00000000000000500000.parquet
+    OUT/_odradek/export.json                 what is exported, for all plans
+    OUT/_odradek/plans/00000003.json         a plan: where each partition begins and ends, and the chunks between
+    OUT/_odradek/plans/00000003/CHUNK.json   this chunk is complete: all its files are in their places
+    OUT/_odradek/plans/00000003.done.json    all its chunks are complete; lists their files
+
+| a crash, or a second export at the same time | what a later export does |
+|---|---|
+| before the plan is stored | makes a new one |
+| in the middle of a chunk | writes the whole chunk again, under the same names: a file takes the place of its equal |
+| when all chunks are complete | stores that the plan is done |
+| two make a plan at once | the second finds the name taken, and works on the plan of the first |
+
+So a record is in one file only, whose name is known before it is written, and the next plan begins where this one ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from odradek.spark.offsets import Offsets, from_json, to_json
+
+STATE = "_odradek"  # Spark, Hive and DuckDB's Hive reader leave out names that begin with an underscore
+LAYOUT = 1
+
+
+class ExportError(ValueError):
+    """The export cannot go on without losing or repeating records; the message says what to do."""
+
+
+class Step(Enum):
+    """Where an export can be interrupted."""
+
+    PLANNED = auto()  # the plan is stored
+    WRITTEN = auto()  # the files of a chunk, under other names
+    PUBLISHED = auto()  # one of them is in its place; comes once for each
+    COMPLETED = auto()  # the chunk
+    DONE = auto()  # the plan
+
+
+Observe: TypeAlias = Callable[[Step], None]
+
+
+def observe_nothing(step: Step) -> None:
+    pass
+
+
+class Chunk(NamedTuple):
+    """start_offset <= offset < end_offset"""
+
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}-{self.start_offset:020d}-{self.end_offset:020d}"
+
+
+class ExportedFile(NamedTuple):
+    """`path` is relative to the directory of the export."""
+
+    path: str
+    rows: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`start` and `end` are those of all partitions; the chunks fill what lies between.
+
+    topic_ids   of those topics whose id is known
+    """
+
+    number: int
+    start: Offsets
+    end: Offsets
+    chunks: tuple[Chunk, ...]
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "number": self.number,
+            "start": to_json(self.start),
+            "end": to_json(self.end),
+            "topic_ids": dict(self.topic_ids),
+            "chunks": [list(chunk) for chunk in self.chunks],
+        }
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Plan:
+        return cls(
+            fields["number"],
+            from_json(fields["start"]),
+            from_json(fields["end"]),
+            tuple(Chunk(*each) for each in fields["chunks"]),
+            fields["topic_ids"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a source has, for each partition.
+
+    earliest   of the log
+    first      where an export that knows nothing of the partition begins
+    latest     where this one ends
+    """
+
+    earliest: Offsets
+    first: Offsets
+    latest: Offsets
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+
+def begin(previous: Plan | None, bounds: Bounds, *, allows_loss: bool = False) -> tuple[Offsets, Offsets]:
+    """Where the next plan begins and ends, by what was exported and what is there.
+
+    allows_loss   go on where records were deleted before they were exported
+
+    Raises ExportError.
+    """
+    done = {} if previous is None else previous.end
+    known = {} if previous is None else previous.topic_ids
+    for topic, one in bounds.topic_ids.items():
+        if known.get(topic, one) != one:
+            raise ExportError(
+                f"{topic} is not the topic that was exported so far, but was created anew (its id was {known[topic]},"
+                f" and is {one}): export it into another directory"
+            )
+    start = {}
+    for each, latest in bounds.latest.items():
+        at, earliest = done.get(each, bounds.first[each]), bounds.earliest[each]
+        if at < earliest and not allows_loss:
+            raise ExportError(
+                f"the offsets {at} to {earliest} of {each.topic}-{each.partition} were deleted before they were"
+                " exported; --allow-data-loss goes on without them"
+            )
+        if latest < done.get(each, 0):
+            raise ExportError(
+                f"{each.topic}-{each.partition} ends at {latest}, but was exported up to {at}: this is another log, or"
+                " an earlier copy; export it into another directory"
+            )
+        start[each] = min(max(at, earliest), latest)
+    return start, dict(bounds.latest)
+
+
+def next_plan(
+    previous: Plan | None, start: Offsets, end: Offsets, chunks: Iterable[Chunk], topic_ids: Mapping[str, str]
+) -> Plan:
+    """Partitions and topics that are not read this time keep their place."""
+    kept = {} if previous is None else previous.end
+    known = {} if previous is None else previous.topic_ids
+    number = 0 if previous is None else previous.number + 1
+    return Plan(number, kept | start, kept | end, tuple(chunks), {**known, **topic_ids})
+
+
+def cut(start: Offsets, end: Offsets, most_records: int) -> list[Chunk]:
+    """Chunks of so many offsets; round numbers, so that the files of later exports are aligned."""
+    chunks = []
+    for each in sorted(start):
+        at = start[each]
+        while at < end[each]:
+            until = min(end[each], (at // most_records + 1) * most_records)
+            chunks.append(Chunk(each.topic, each.partition, at, until))
+            at = until
+    return chunks
+
+
+class ExportDirectory:
+    """The state of an export. Every file in it is written under another name, synced, and then given its own."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._state = root / STATE
+        self._plans = self._state / "plans"
+
+    def open(self, identity: Mapping[str, Any]) -> None:
+        """identity: what all plans have to have in common. Raises ExportError for a directory of something else."""
+        wanted = {"layout": LAYOUT, **identity}
+        path = self._state / "export.json"
+        if not path.exists():
+            if self.root.exists() and any(each.name != STATE for each in self.root.iterdir()):
+                raise ExportError(f"{self.root} is not empty, and holds no export: name a directory that is new")
+            self._plans.mkdir(parents=True, exist_ok=True)
+            create(path, wanted)
+        found = _read(path)
+        different = sorted(name for name in {*found, *wanted} if found.get(name) != wanted.get(name))
+        if different:
+            told = ", ".join(f"{name} {found.get(name)!r}, now {wanted.get(name)!r}" for name in different)
+            raise ExportError(f"{self.root} was exported otherwise ({told}): export into another directory")
+
+    def last_plan(self) -> Plan | None:
+        numbers = [int(path.stem) for path in self._plans.glob("*.json") if path.stem.isdigit()]
+        return Plan.from_json(_read(self._plan(max(numbers)))) if numbers else None
+
+    def is_done(self, plan: Plan) -> bool:
+        return self._done(plan.number).exists()
+
+    def store(self, plan: Plan) -> Plan:
+        """The plan of this number: this one, or the one of another export that was faster."""
+        path = self._plan(plan.number)
+        create(path, plan.to_json())
+        return Plan.from_json(_read(path))
+
+    def completed(self, plan: Plan) -> dict[Chunk, list[ExportedFile]]:
+        """The chunks whose files are all in their places."""
+        folder = self._markers(plan.number)
+        names = {path.stem for path in folder.glob("*.json")} if folder.exists() else set()
+        return {chunk: self.files_of(plan.number, chunk) or [] for chunk in plan.chunks if chunk.name in names}
+
+    def files_of(self, plan_number: int, chunk: Chunk) -> list[ExportedFile] | None:
+        """None where the chunk is not complete."""
+        try:
+            fields = _read(self._markers(plan_number) / f"{chunk.name}.json")
+        except FileNotFoundError:
+            return None
+        return [ExportedFile(*each) for each in fields["files"]]
+
+    def complete(self, plan_number: int, chunk: Chunk, files: Sequence[ExportedFile]) -> None:
+        folder = self._markers(plan_number)
+        folder.mkdir(exist_ok=True)
+        replace(folder / f"{chunk.name}.json", {"files": [list(each) for each in files]})
+
+    def finish(self, plan: Plan) -> list[ExportedFile]:
+        """The files of all chunks, which have to be complete. What only an unfinished plan needs is removed."""
+        with suppress(FileNotFoundError):
+            return [ExportedFile(*each) for each in _read(self._done(plan.number))["files"]]
+        completed = self.completed(plan)
+        missing = [chunk.name for chunk in plan.chunks if chunk not in completed]
+        if missing:
+            raise ExportError(f"{len(missing)} chunks are not complete, {missing[0]} among them")
+        files = [each for chunk in plan.chunks for each in completed[chunk]]
+        create(self._done(plan.number), {"files": [list(each) for each in files]})
+        shutil.rmtree(self._markers(plan.number), ignore_errors=True)
+        shutil.rmtree(self.scratch(plan.number), ignore_errors=True)
+        return files
+
+    def scratch(self, plan_number: int) -> Path:
+        """For files that are being written."""
+        return self._state / f"unfinished-{plan_number:08d}"
+
+    def _plan(self, number: int) -> Path:
+        return self._plans / f"{number:08d}.json"
+
+    def _done(self, number: int) -> Path:
+        return self._plans / f"{number:08d}.done.json"
+
+    def _markers(self, number: int) -> Path:
+        return self._plans / f"{number:08d}"
+
+
+def create(path: Path, fields: Mapping[str, Any]) -> bool:
+    """False if the name is taken. Whoever reads the file finds all of it."""
+    unnamed = _written(path, fields)
+    try:
+        os.link(unnamed, path)
+    except FileExistsError:
+        return False
+    finally:
+        unnamed.unlink()
+    sync_directory(path.parent)
+    return True
+
+
+def replace(path: Path, fields: Mapping[str, Any]) -> None:
+    _written(path, fields).replace(path)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Names in it survive a loss of power from now on."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _written(path: Path, fields: Mapping[str, Any]) -> Path:
+    unnamed = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    with unnamed.open("w", encoding="utf-8") as file:
+        json.dump(fields, file, separators=(",", ":"))
+        file.flush()
+        os.fsync(file.fileno())
+    return unnamed
+
+
+def _read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
