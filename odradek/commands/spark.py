@@ -11,7 +11,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from odradek.commands import spark_exactly_once
+from odradek.commands import spark_diff, spark_exactly_once, spark_export, spark_profile
 from odradek.commands.errors import DONE, NOT_FOUND, CommandError
 from odradek.commands.options import add_connection, add_json
 from odradek.commands.output import duration, print_rows
@@ -45,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_connection(recovering)
     recovering.set_defaults(run=recover)
-    for job in (spark_exactly_once,):
+    for job in (spark_exactly_once, spark_export, spark_diff, spark_profile):
         job.configure(actions)
 
 

@@ -90,6 +90,9 @@ COMMANDS = {
             "spark sinks",
             "spark recover spark.orders",
             "spark exactly-once --input kafka://localhost:9092/orders --output data/enriched --on key",
+            "spark export data/orders --to lake",
+            "spark diff data backup/data",
+            "spark profile data/orders --html orders.html",
         ),
     ),
     "wait": Command(

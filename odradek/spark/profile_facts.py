@@ -1,0 +1,185 @@
+"""What a profile says about a topic. Plain values: `profile.py` measures them, `profile_page.py` shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import floor, log2
+from typing import NamedTuple
+
+from odradek.spark.shown import size
+
+STEPS = 8  # buckets of a histogram for each doubling
+_SKEWED = 2.0  # times the mean
+_HOT_KEY = 0.1  # of the records
+_SMALL_BATCH = 10  # records
+_MANY_ABORTED = 0.05
+
+
+class Bucket(NamedTuple):
+    """of values: start <= value < end"""
+
+    start: float
+    end: float
+    values: int
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Of values in buckets that grow by a twelfth or so; what it tells is as exact as they are."""
+
+    counts: Mapping[int, int] = field(default_factory=dict)  # number of the bucket → values in it
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+    def quantile(self, share: float) -> float:
+        """The end of the bucket with this value; 0 where there are none."""
+        wanted, seen = share * self.total, 0
+        for number in sorted(self.counts):
+            seen += self.counts[number]
+            if seen >= wanted:
+                return bucket_bounds(number)[1]
+        return 0
+
+    def by_doubling(self) -> list[Bucket]:
+        """Without gaps; for charts."""
+        doublings: dict[int, int] = {}
+        for number, count in self.counts.items():
+            place = -1 if number < 0 else number // STEPS
+            doublings[place] = doublings.get(place, 0) + count
+        if not doublings:
+            return []
+        return [
+            Bucket(0 if place < 0 else 2.0**place, 2.0 ** (place + 1), doublings.get(place, 0))
+            for place in range(min(doublings), max(doublings) + 1)
+        ]
+
+
+def bucket_of(value: float) -> int:
+    """-1 for what is less than 1."""
+    return -1 if value < 1 else floor(log2(value) * STEPS)
+
+
+def bucket_bounds(number: int) -> tuple[float, float]:
+    return (0, 1) if number < 0 else (2 ** (number / STEPS), 2 ** ((number + 1) / STEPS))
+
+
+class PartitionFacts(NamedTuple):
+    partition: int
+    records: int
+    payload_bytes: int  # keys and values
+    log_bytes: int | None = None
+    batches: int | None = None
+
+
+class KeyFacts(NamedTuple):
+    key: str | None
+    records: int
+
+
+class TimeFacts(NamedTuple):
+    start_ms: int
+    records: int
+    log_bytes: int
+
+
+@dataclass(slots=True)
+class LogFacts:
+    """What batch headers and markers say. Times in ms.
+
+    span     from the first to the last record of a batch: how long producers collect
+    open_for from the first record of a transaction to its marker: how long readers of committed records wait for it
+    """
+
+    batches: int = 0
+    size_bytes: int = 0
+    producers: int = 0
+    codecs: dict[str, int] = field(default_factory=dict)  # → bytes in the log
+    batch_records: Distribution = field(default_factory=Distribution)
+    batch_bytes: Distribution = field(default_factory=Distribution)
+    span: Distribution = field(default_factory=Distribution)
+    committed: int = 0
+    aborted: int = 0
+    still_open: int = 0
+    open_for: Distribution = field(default_factory=Distribution)
+
+
+@dataclass(slots=True)
+class Profile:
+    """`log` is None for a topic that was read over the network: a broker does not hand out headers as they are."""
+
+    source: str
+    topic: str
+    records: int = 0
+    key_bytes: int = 0
+    value_bytes: int = 0
+    null_keys: int = 0
+    null_values: int = 0
+    distinct_keys: int = 0  # about
+    first_ms: int | None = None
+    last_ms: int | None = None
+    record_bytes: Distribution = field(default_factory=Distribution)
+    partitions: list[PartitionFacts] = field(default_factory=list)
+    top_keys: list[KeyFacts] = field(default_factory=list)
+    over_time: list[TimeFacts] = field(default_factory=list)
+    log: LogFacts | None = None
+
+    @property
+    def payload_bytes(self) -> int:
+        return self.key_bytes + self.value_bytes
+
+    @property
+    def skew(self) -> float:
+        """The largest partition, in times of the mean."""
+        largest = max((each.records for each in self.partitions), default=0)
+        return largest * len(self.partitions) / self.records if self.records else 1.0
+
+    @property
+    def compression_ratio(self) -> float | None:
+        """Payload to log, headers and markers included: less than 1 where these outweigh what compression saves."""
+        if self.log is None or not self.log.size_bytes:
+            return None
+        return self.payload_bytes / self.log.size_bytes
+
+    def findings(self) -> list[str]:
+        """What a person should look at, most striking first."""
+        return list(_findings(self))
+
+
+def _findings(profile: Profile) -> Iterable[str]:
+    if not profile.records:
+        yield "There are no records."
+        return
+    if profile.skew >= _SKEWED:
+        largest = max(profile.partitions, key=lambda each: each.records)
+        yield (
+            f"Partition {largest.partition} has {profile.skew:.1f} times the records of the mean: consumers of the"
+            " others wait for its consumer."
+        )
+    hot = next((each for each in profile.top_keys if each.key is not None), None)
+    if hot is not None and hot.records >= _HOT_KEY * profile.records:
+        yield f"The key {hot.key!r} has {hot.records / profile.records:.0%} of all records, all in one partition."
+    if profile.null_keys == profile.records:
+        yield "No record has a key: their order holds within a batch only, and the topic cannot be compacted."
+    log = profile.log
+    if log is None:
+        return
+    if set(log.codecs) <= {"none"}:
+        yield f"Nothing is compressed: {size(log.size_bytes)} in the log. compression.type=zstd of producers helps."
+    elif log.codecs.get("none", 0) > log.size_bytes / 10:
+        yield f"{size(log.codecs['none'])} are not compressed: a producer lacks compression.type."
+    if log.batch_records.quantile(0.5) < _SMALL_BATCH and profile.records > 1_000:
+        yield (
+            f"Half of the batches have no more than {log.batch_records.quantile(0.5):.0f} records: linger.ms of"
+            " producers makes them larger, and everything cheaper."
+        )
+    ended = log.committed + log.aborted
+    if log.aborted > _MANY_ABORTED * ended:
+        yield f"{log.aborted / ended:.0%} of the transactions were aborted."
+    if log.still_open:
+        yield (
+            f"{log.still_open} transactions are open: readers of committed records wait for them"
+            " (odradek transactions find-hanging)."
+        )
