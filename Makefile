@@ -23,6 +23,7 @@ help:
 	@echo 'make soak          copy 100,000 records in transactions while brokers and copiers are killed'
 	@echo 'make example-dual-write   a database and Kafka that agree, although processes are killed'
 	@echo 'make example-queue a queue whose jobs each give one result, although workers and the broker are killed'
+	@echo 'make example-pipeline orders through Spark, each exactly once, although drivers and broker are killed (Java 17)'
 	@echo 'make test-spark    format("odradek") in one session of Spark (Java 17; installs 460 MB)'
 	@echo 'make page-test     every view of the page in headless Chromium; makes the pictures of the README (Chromium)'
 	@echo 'make docs          the documentation as a site with search, in site/; a link that leads nowhere fails it'
@@ -77,6 +78,9 @@ docs: .make/docs
 example-queue: .make/run
 	@$(RUN) examples/exactly_once_queue.py $(ARGS)
 
+example-pipeline: .make/spark
+	@$(RUN) examples/pipeline.py $(ARGS)
+
 test-spark: .make/spark
 	$(RUN) -m pytest --timeout 120 tests/spark $(ARGS)
 
@@ -116,4 +120,4 @@ $(RUN):
 	@test -n '$(PYTHON)' || { echo 'No Python 3.11 or later with venv was found: install one (Debian: apt install python3-venv), or say make PYTHON=/path/to/python3.12' >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-.PHONY: page-test docs help run setup test fuzz check sim damage soak bench bench-kafka example-dual-write example-queue test-spark conformance clean
+.PHONY: page-test docs help run setup test fuzz check sim damage soak bench bench-kafka example-dual-write example-queue example-pipeline test-spark conformance clean

@@ -1,0 +1,363 @@
+"""Orders are enriched by a streaming query of Spark, each exactly once, although drivers and the broker are killed.
+
+    make example-pipeline        or: python examples/pipeline.py [--orders 20000]
+
+Starts a broker in a temporary directory, and writes orders to it, some of them in transactions that are aborted. A
+query in a process of its own enriches them into a second topic. Its driver is killed twice: once when a batch is
+decided and Spark has not noted it, once when the tasks of a batch have written and nothing is decided; and the broker
+is killed once. In the end both topics are compared, record by record.
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from odradek.client import ClientError, TopicPartition
+from odradek.client.administration.topics import NewTopic
+from odradek.client.sync import Admin, Consumer, Producer
+from odradek.spark.ledger import LEDGER_TOPIC, Entry
+from odradek.spark.names import task_of
+
+ORDERS, ENRICHED = "orders", "orders-enriched"
+PARTITIONS = 2
+ITEMS = {"tea": 320, "coffee": 290, "milk": 110, "sugar": 85, "scone": 240}  # prices in cents
+PER_TRANSACTION = 250
+BATCHES = 8  # that the query takes, about
+START_TIMEOUT_S = 60
+RUN_TIMEOUT_S = 300
+MOST_FAILURES = 5  # of the query itself, as when a broker is away for too long
+
+
+# --- The query: this is all that a program of your own needs.
+
+
+def enrich(bootstrap: str, checkpoint: str, most_per_batch: int) -> None:
+    """Reads what is there, and ends."""
+    from pyspark.sql import SparkSession
+    from pyspark.sql import functions as F
+
+    from odradek.spark.source import OdradekSource
+
+    spark = SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false").getOrCreate()
+    spark.dataSource.register(OdradekSource)
+    orders = (
+        spark.readStream.format("odradek")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", ORDERS)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", most_per_batch)
+        .load()
+    )
+    order = F.from_json(F.col("value").cast("string"), "item string, count int")
+    prices = F.create_map(*(F.lit(each) for pair in ITEMS.items() for each in pair))
+    enriched = orders.select(
+        "key",
+        F.to_json(
+            F.struct(
+                F.col("key").cast("string").alias("order"),
+                order["item"].alias("item"),
+                (prices[order["item"]] * order["count"]).alias("cents"),
+            )
+        ).alias("value"),
+    )
+    query = (
+        enriched.writeStream.format("odradek")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("topic", ENRICHED)
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+# --- The show.
+
+
+def main(orders: int) -> int:
+    with tempfile.TemporaryDirectory(prefix="pipeline-") as name:
+        folder = Path(name)
+        broker = Broker(folder)
+        try:
+            broker.start()
+            say(f"a broker serves on {broker.bootstrap}")
+            aborted = write_orders(broker.bootstrap, orders)
+            say(f"{orders:,} orders are written, and {aborted:,} more in transactions that were aborted")
+            runs = enrich_under_fire(broker, folder, orders)
+            return verify(broker.bootstrap, runs)
+        finally:
+            broker.end(signal.SIGTERM)
+
+
+def write_orders(bootstrap: str, count: int) -> int:
+    """Returns how many more were written and aborted."""
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        admin.create_topics([NewTopic(topic, partitions=PARTITIONS) for topic in (ORDERS, ENRICHED)])
+    rng = random.Random(7)
+    aborted = 0
+    with Producer(bootstrap_servers=bootstrap, transactional_id="shop") as producer:
+        producer.init_transactions()
+        for first in range(0, count, PER_TRANSACTION):
+            numbers = range(first, min(count, first + PER_TRANSACTION))
+            if first // PER_TRANSACTION % 5 == 1:  # a first try that comes to nothing, with other orders
+                send(producer, numbers, rng)
+                producer.flush()
+                producer.abort_transaction()
+                aborted += len(numbers)
+            send(producer, numbers, rng)
+            producer.commit_transaction()
+    return aborted
+
+
+def send(producer: Producer, numbers: range, rng: random.Random) -> None:
+    producer.begin_transaction()
+    for number in numbers:
+        order = {"item": rng.choice(list(ITEMS)), "count": rng.randint(1, 9)}
+        producer.send(ORDERS, json.dumps(order).encode(), key=b"order-%07d" % number)
+
+
+def enrich_under_fire(broker: "Broker", folder: Path, orders: int) -> "Killed":
+    """Until a query has ended by itself."""
+    checkpoint = folder / "checkpoint"
+    killed = Killed()
+    query = Query(broker.bootstrap, checkpoint, max(1, orders // BATCHES), folder / "spark.log")
+    with Ledger(broker.bootstrap) as ledger:
+        query.start()
+        decided = ledger.wait(lambda entry: entry.batch >= 1, query)
+        query.kill()
+        killed.drivers += 1
+        noted = max((int(path.name) for path in checkpoint.glob("commits/[0-9]*")), default=-1)
+        say(f"KILLED the driver: batch {decided.batch} was decided, Spark had noted batch {noted}")
+
+        query.start()
+        count = wait_for_open(broker.bootstrap, query)
+        query.kill()
+        killed.drivers += 1
+        say(f"KILLED the driver: {count} of its tasks had begun to write a batch that was not decided")
+
+        query.start()
+        ledger.wait(lambda entry: entry.batch >= decided.batch + 1, query)
+        broker.end(signal.SIGKILL)
+        killed.brokers += 1
+        say("KILLED the broker, while the query runs")
+        time.sleep(1)
+        broker.start()
+        say(f"the broker is back on {broker.bootstrap}")
+        query.wait(ledger)
+        say("the query has read everything")
+    return killed
+
+
+def verify(bootstrap: str, killed: "Killed") -> int:
+    """With a session of Spark in this process, which knows nothing of the query."""
+    from odradek.spark.audit import compare
+    from odradek.spark.inputs import input_of
+    from odradek.spark.session import session
+
+    with session("verify", "local[2]", {"spark.sql.shuffle.partitions": "4"}) as spark:
+        source, output = (input_of(f"kafka://{bootstrap}/{topic}").frame(spark) for topic in (ORDERS, ENRICHED))
+        field = "get_json_object(cast(value as string), '$.{}')"
+        compared = compare(
+            source,
+            output,
+            ["cast(key as string)", field.format("item")],
+            output_on=[field.format("order"), field.format("item")],
+        )
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        left = sum(task_of(each.transactional_id) is not None for each in admin.list_transactions(states=["Ongoing"]))
+    for example in compared.examples:
+        print(f"   {example}")
+    say(f"{compared}, {left} transactions left open; killed: {killed}")
+    return 0 if compared.is_exact and not left else 1
+
+
+class Killed:
+    def __init__(self) -> None:
+        self.drivers = self.brokers = 0
+
+    def __str__(self) -> str:
+        return f"driver {self.drivers}, broker {self.brokers}"
+
+
+class Query:
+    """The process of the query, with the JVM that it starts."""
+
+    def __init__(self, bootstrap: str, checkpoint: Path, most_per_batch: int, log: Path) -> None:
+        self._words = [sys.executable, __file__, "--query", bootstrap, str(checkpoint), str(most_per_batch)]
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self._runs = self._failed = 0
+
+    def start(self) -> None:
+        self._runs += 1
+        environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._words, stdout=log, stderr=log, start_new_session=True, env=environment
+            )
+        say(f"the query starts, run {self._runs}")
+
+    def kill(self) -> None:
+        """SIGKILL to Python and JVM. Workers of Spark that outlive them end by themselves."""
+        process = self._running()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def wait(self, ledger: "Ledger") -> None:
+        """Until it has ended well."""
+        ends_at = time.monotonic() + RUN_TIMEOUT_S
+        while self._running().poll() != 0:
+            self.keep_running()
+            ledger.look()
+            if time.monotonic() > ends_at:
+                self.kill()
+                raise RuntimeError(f"the query does not end:\n{self.log_text()}")
+
+    def keep_running(self) -> None:
+        """As a supervisor does: start it again when it has failed by itself."""
+        status = self._running().poll()
+        if status is None:
+            return
+        self._failed += 1
+        if status == 0 or self._failed > MOST_FAILURES:
+            raise RuntimeError(f"the query has ended too early, with {status}:\n{self.log_text()}")
+        say(f"the query has failed (exit status {status}), and is started again")
+        self.start()
+
+    def log_text(self) -> str:
+        return self._log.read_text(errors="replace")[-4_000:]
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None
+        return self._process
+
+
+class Ledger:
+    """What the sink decides, as it does so."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._consumer: Consumer | None = None
+        self._last: Entry | None = None
+
+    def __enter__(self) -> "Ledger":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+
+    def wait(self, is_enough: Callable[[Entry], bool], query: Query) -> Entry:
+        ends_at = time.monotonic() + RUN_TIMEOUT_S
+        while time.monotonic() < ends_at:
+            if self._last is not None and is_enough(self._last):
+                return self._last
+            self.look()
+            query.keep_running()
+        raise RuntimeError(f"the query decides nothing:\n{query.log_text()}")
+
+    def look(self) -> None:
+        """Says what is new, and waits a little for it."""
+        consumer = self._consumer or self._opened()
+        if consumer is None:
+            time.sleep(0.05)
+            return
+        try:
+            brought = consumer.getmany(timeout_ms=50)
+        except ClientError:  # the broker is away
+            time.sleep(0.05)
+            return
+        for record in (each for records in brought.values() for each in records):
+            entry = Entry.from_json(record.value or b"")
+            if self._last is None or entry.batch > self._last.batch:
+                say(f"batch {entry.batch} is decided: {entry.rows:,} orders in {len(entry.parts)} transactions")
+                self._last = entry
+
+    def _opened(self) -> Consumer | None:
+        """None as long as there is no ledger: the first decision makes it."""
+        with Admin(bootstrap_servers=self._bootstrap) as admin:
+            if LEDGER_TOPIC not in admin.list_topics(include_internal=True):
+                return None
+            described = admin.describe_topics([LEDGER_TOPIC])[LEDGER_TOPIC]
+        self._consumer = consumer = Consumer(bootstrap_servers=self._bootstrap, isolation_level="read_committed")
+        consumer.start()
+        consumer.assign([TopicPartition(LEDGER_TOPIC, each.partition) for each in described.partitions])
+        consumer.seek_to_beginning()
+        return consumer
+
+
+def wait_for_open(bootstrap: str, query: Query) -> int:
+    """Until tasks have transactions of which nothing is decided: how many."""
+    ends_at = time.monotonic() + RUN_TIMEOUT_S
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        before = {each.transactional_id for each in admin.list_transactions(states=["Ongoing"])}
+        while time.monotonic() < ends_at:
+            now = {each.transactional_id for each in admin.list_transactions(states=["Ongoing"])} - before
+            if count := sum(task_of(each) is not None for each in now):
+                return count
+            query.keep_running()
+            time.sleep(0.005)
+    raise RuntimeError(f"the query writes nothing:\n{query.log_text()}")
+
+
+class Broker:
+    """On a port that it keeps when it is killed and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self._port = 0
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        ready = self._folder / "ready.json"
+        ready.unlink(missing_ok=True)
+        words = [sys.executable, "-m", "odradek", "serve", "--port", str(self._port), "--ready-file", str(ready)]
+        words += ["--data-dir", str(self._folder / "data"), "--override", "transaction.two.phase.commit.enable=true"]
+        self._process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        ends_at = time.monotonic() + START_TIMEOUT_S
+        while not ready.exists():
+            if self._process.poll() is not None or time.monotonic() > ends_at:
+                raise RuntimeError("the broker did not start")
+            time.sleep(0.01)
+        self._port = json.loads(ready.read_text())["port"]
+
+    def end(self, how: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait()
+
+
+BEGUN = time.monotonic()
+
+
+def say(text: str) -> None:
+    print(f"{time.monotonic() - BEGUN:6.1f} s  {text}", flush=True)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--orders", type=int, default=20_000, help="how many; default: %(default)s")
+    parser.add_argument("--query", nargs=3, metavar=("BOOTSTRAP", "CHECKPOINT", "MOST"), help="be the query")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    given = arguments()
+    if given.query:
+        enrich(given.query[0], given.query[1], int(given.query[2]))
+    else:
+        sys.exit(main(given.orders))
