@@ -99,6 +99,12 @@ COMMANDS = {
         "return when the broker serves, and the topics that are named exist",
         examples=("wait --timeout 30 -t orders && ./start-consumers",),
     ),
+    "doctor": Command(
+        "say what stands in the way of the broker, or of clients that look for it",
+        "Looks at the limits of this machine, the data directory (space, file system, clock, leftovers of a crash), the"
+        " ports, and the addresses that clients are sent to. The exit status is 1 if something cannot work.",
+        ("doctor", "doctor -b broker:29092 --data-dir /var/lib/odradek", "doctor --no-broker --json"),
+    ),
     "inspect": Command(
         "print files of a data directory as text",
         "Logs (records of internal topics and control records decoded), indexes, producer snapshots, checkpoints,"

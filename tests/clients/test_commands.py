@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from odradek.client.sync import Consumer
+from odradek.client.sync import Consumer, ShareConsumer
 from tests.clients.admin import create_topic
 from tests.support.broker_process import Broker, new_broker
 from tests.support.oracle import REPOSITORY
@@ -281,3 +281,35 @@ def test_a_port_that_is_silent_is_given_up_in_time() -> None:
 )
 def test_what_is_refused_is_explained(at: Run, words: list[str], complaint: str, status: int) -> None:
     assert complaint in at(*words, status=status).stderr
+
+
+def test_the_doctor_finds_nothing_wrong_with_a_broker_that_serves(at: Run) -> None:
+    findings = parsed(at("doctor", "--json"))
+    assert {each["level"] for each in findings if each["about"].startswith(("port", "advertised"))} == {"ok"}
+
+
+def test_the_doctor_says_what_is_wrong_with_an_advertised_address(tmp_path: Path) -> None:
+    settings = SETTINGS | {"advertised.listeners": "PLAINTEXT://no-such-host.invalid:9092"}
+    with new_broker(tmp_path / "data", settings) as broker:
+        done = odradek("doctor", "-b", broker.bootstrap)
+    assert done.returncode == 1
+    assert "PROBLEM advertised address no-such-host.invalid:9092: is where clients are sent" in done.stdout
+    assert "set advertised.listeners" in done.stdout
+
+
+def test_a_share_group_is_listed_described_reset_and_deleted(at: Run, bootstrap: str) -> None:
+    create_topic(bootstrap, "shared-by-command")
+    at("configs", "alter", "--group", "sharers", "--add-config", "share.auto.offset.reset=earliest")
+    at("produce", "-t", "shared-by-command", stdin="a\nb\n")
+    with ShareConsumer("shared-by-command", bootstrap_servers=bootstrap, group_id="sharers") as consumer:
+        read: list[object] = []
+        while len(read) < 2:
+            for records in consumer.getmany(timeout_ms=1000).values():
+                read += records
+        consumer.commit()
+    assert "sharers" in [each["group"] for each in parsed(at("share-groups", "list", "--json"))]
+    (row,) = parsed(at("share-groups", "describe", "sharers", "--json"))
+    assert (row["topic"], row["lag"]) == ("shared-by-command", 0)
+    at("share-groups", "reset-offsets", "sharers", "-t", "shared-by-command", "--to-earliest", "--execute")
+    at("share-groups", "delete", "sharers")
+    assert "sharers" not in at("share-groups", "list").stdout

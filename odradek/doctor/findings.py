@@ -1,0 +1,218 @@
+"""What facts mean to somebody whose broker or client does not work, and what to change. Plain functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from ipaddress import ip_address
+
+OPEN_FILES_NEEDED = 4096  # a log that is written to keeps one open, a connection another
+FREE_BYTES_NEEDED = 1 << 30
+CLOCK_MS = 5 * 60 * 1000
+MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
+NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p"})
+
+
+class Level(Enum):
+    OK = "ok"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """advice: what to do about it; None where there is nothing to do."""
+
+    level: Level
+    about: str
+    says: str
+    advice: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFacts:
+    open_files_soft: int
+    open_files_hard: int
+    has_uvloop: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryFacts:
+    """is_used: a broker has it open. newest_ms: the latest change of a file in it. set_aside: directories of topics
+    that were deleted or replaced, and unfinished files, by name."""
+
+    path: str
+    exists: bool
+    is_writable: bool = False
+    free_bytes: int = 0
+    file_system: str = ""
+    is_data_directory: bool = False
+    is_used: bool = False
+    was_stopped_cleanly: bool = False
+    refused: tuple[str, ...] = ()
+    set_aside: tuple[str, ...] = ()
+    newest_ms: int | None = None
+    now_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """One address, and whether it accepts connections: `error` says why not."""
+
+    host: str
+    port: int
+    error: str | None = None
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFacts:
+    """bootstrap: the addresses that were given. refusal: why none of them answered as a Kafka broker. told: what a
+    client is sent to."""
+
+    bootstrap: tuple[Reached, ...]
+    refusal: str | None = None
+    told: tuple[Reached, ...] = ()
+
+
+def of_machine(facts: MachineFacts) -> Iterator[Finding]:
+    about = "open files"
+    if facts.open_files_hard < OPEN_FILES_NEEDED:
+        yield Finding(
+            Level.WARNING,
+            about,
+            f"at most {facts.open_files_hard} for each process, and each partition and each connection takes one",
+            "raise the hard limit: LimitNOFILE= of the service, --ulimit nofile=65536 of docker, or limits.conf",
+        )
+    else:
+        yield Finding(Level.OK, about, f"up to {facts.open_files_hard}, which the broker asks for when it starts")
+    if not facts.has_uvloop:
+        yield Finding(
+            Level.WARNING, "uvloop", "is not installed: the broker takes about twice the CPU", "pip install uvloop"
+        )
+
+
+def of_directory(facts: DirectoryFacts) -> Iterator[Finding]:
+    about = f"data directory {facts.path}"
+    if not facts.exists:
+        yield Finding(Level.OK, about, "does not exist yet; the first start makes it")
+        return
+    if not facts.is_writable:
+        yield Finding(
+            Level.PROBLEM,
+            about,
+            "cannot be written to by this user",
+            "start the broker as its owner, or chown it; in a container, give the volume to the user of the image",
+        )
+    if facts.free_bytes < FREE_BYTES_NEEDED:
+        yield Finding(
+            Level.WARNING,
+            about,
+            f"{facts.free_bytes >> 20} MiB are free",
+            "lower log.retention.bytes or log.retention.ms, or choose another disk with --data-dir",
+        )
+    if facts.file_system in MEMORY_FILE_SYSTEMS:
+        yield Finding(
+            Level.WARNING,
+            about,
+            f"is in memory ({facts.file_system}): a reboot empties it",
+            "choose a disk with --data-dir",
+        )
+    elif facts.file_system in NETWORK_FILE_SYSTEMS:
+        yield Finding(
+            Level.WARNING,
+            about,
+            f"is on {facts.file_system}: locks and fdatasync may not mean there what the log relies on",
+            "choose a local disk with --data-dir",
+        )
+    if facts.newest_ms is not None and facts.newest_ms > facts.now_ms + CLOCK_MS:
+        yield Finding(
+            Level.WARNING,
+            about,
+            f"has files from {(facts.newest_ms - facts.now_ms) // 60_000} minutes in the future: a clock was set back",
+            "correct the clock of this machine: retention and time-outs of transactions go by it",
+        )
+    yield from _state_of(facts, about)
+
+
+def _state_of(facts: DirectoryFacts, about: str) -> Iterator[Finding]:
+    if facts.is_used:
+        yield Finding(Level.OK, about, "is in use by a broker")
+    elif not facts.is_data_directory:
+        yield Finding(Level.OK, about, "is not used by a broker yet")
+    elif facts.was_stopped_cleanly:
+        yield Finding(Level.OK, about, "the last stop was clean")
+    else:
+        yield Finding(
+            Level.WARNING,
+            about,
+            "the last stop was a crash, or a kill -9",
+            "nothing to do: the next start reads what it has to, and loses nothing that was acknowledged",
+        )
+    if facts.refused:
+        yield Finding(
+            Level.PROBLEM,
+            about,
+            f"logs that a start refused, since they are damaged: {', '.join(facts.refused)}",
+            "`odradek inspect check` says where; .odradek_refused in each says what the start found",
+        )
+    if facts.set_aside:
+        yield Finding(
+            Level.OK,
+            about,
+            f"{len(facts.set_aside)} left over from deleted topics or unfinished work, such as {facts.set_aside[0]}",
+            "nothing to do: the broker removes them",
+        )
+
+
+def of_broker(facts: BrokerFacts) -> Iterator[Finding]:
+    for address in facts.bootstrap:
+        if address.error is None:
+            yield Finding(Level.OK, f"port {address}", "accepts connections")
+        else:
+            yield Finding(
+                Level.PROBLEM,
+                f"port {address}",
+                f"cannot be reached: {address.error}",
+                "start the broker there, or name another address with -b; a container has to publish the port",
+            )
+    if all(address.error is not None for address in facts.bootstrap):
+        return
+    if facts.refusal is not None:
+        yield Finding(
+            Level.PROBLEM,
+            "Kafka protocol",
+            facts.refusal,
+            "is this the listener for clients? TLS, SASL, HTTP and a controller's listener answer otherwise",
+        )
+        return
+    given = {address.host for address in facts.bootstrap}
+    for address in facts.told:
+        yield _told(address, are_all_local=all(is_local(host) for host in given))
+
+
+def _told(address: Reached, *, are_all_local: bool) -> Finding:
+    about = f"advertised address {address}"
+    if address.error is None and (are_all_local or not is_local(address.host)):
+        return Finding(Level.OK, about, "is where clients are sent, and can be reached from here")
+    if is_local(address.host) and not are_all_local:
+        says = "sends clients to their own machine, since it is local and the broker was reached by another address"
+    else:
+        says = f"is where clients are sent, and cannot be reached from here: {address.error}"
+    return Finding(
+        Level.PROBLEM,
+        about,
+        says,
+        "set advertised.listeners to an address that this machine reaches, or odradek.advertise=arrival, which answers"
+        " each client with the address that it came in by",
+    )
+
+
+def is_local(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
