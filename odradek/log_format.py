@@ -12,7 +12,9 @@ TEXT, JSON = "text", "json"
 LOG_FORMATS = (TEXT, JSON)
 TEXT_LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 DEFAULT_LEVEL = "INFO"
-LEVEL_VARIABLE = "KAFKA_LOG4J_ROOT_LOGLEVEL"  # as the apache/kafka image calls it
+# As the apache/kafka image calls them; the second holds `logger=LEVEL` pairs, separated by commas.
+LEVEL_VARIABLE = "KAFKA_LOG4J_ROOT_LOGLEVEL"
+LOGGERS_VARIABLE = "KAFKA_LOG4J_LOGGERS"
 # Kafka's names of levels that Python lacks.
 PYTHON_LEVELS = {"TRACE": logging.NOTSET + 1, "FATAL": logging.CRITICAL, "OFF": logging.CRITICAL + 1}
 
@@ -44,10 +46,18 @@ def set_up_logging(stream: TextIO, log_format: str, environ: Mapping[str, str]) 
     """Sends what all loggers say to `stream`. Raises UnknownLevel."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines() if log_format == JSON else logging.Formatter(TEXT_LINE))
-    level = environ.get(LEVEL_VARIABLE, DEFAULT_LEVEL).upper()
+    _set_level(logging.root, environ.get(LEVEL_VARIABLE, DEFAULT_LEVEL), LEVEL_VARIABLE)
+    for pair in environ.get(LOGGERS_VARIABLE, "").split(","):
+        name, separator, level = pair.strip().partition("=")
+        if separator:
+            _set_level(logging.getLogger(name), level, f"{LOGGERS_VARIABLE}: {name}")
+    logging.root.addHandler(handler)
+
+
+def _set_level(logger: logging.Logger, text: str, where: str) -> None:
+    level = text.strip().upper()
     try:
-        logging.root.setLevel(PYTHON_LEVELS.get(level, level))
+        logger.setLevel(PYTHON_LEVELS.get(level, level))
     except ValueError:
         levels = "TRACE, DEBUG, INFO, WARN, ERROR, FATAL, OFF"
-        raise UnknownLevel(f"{LEVEL_VARIABLE}={level} is not a level of the log; there are {levels}") from None
-    logging.root.addHandler(handler)
+        raise UnknownLevel(f"{where}={level} is not a level of the log; there are {levels}") from None

@@ -98,8 +98,12 @@ def main(words: Sequence[str]) -> int:
     return run(options)
 
 
-def run(options: ServeOptions) -> int:
-    """Serves until it is told to stop; returns the exit status."""
+def run(options: ServeOptions, *, notes: Sequence[str] = (), ready_note: str | None = None) -> int:
+    """Serves until it is told to stop; returns the exit status.
+
+    notes       logged once the configuration is read
+    ready_note  printed after the line that says that clients are accepted; {node_id} stands for the broker's
+    """
     gc.disable()  # until the broker serves: nothing that is made on the way there is garbage
     from odradek.broker.configuration.config import BrokerConfig, ConfigError, load_config
     from odradek.broker.process import CannotStart, serve
@@ -123,7 +127,9 @@ def run(options: ServeOptions) -> int:
             config, warnings = load()
         for warning in warnings:
             logging.getLogger("odradek").warning("%s", warning)
-        return serve(config, options.ready_file, milliseconds_since_exec)
+        for note in notes:
+            logging.getLogger("odradek").info("%s", note)
+        return serve(config, options.ready_file, milliseconds_since_exec, ready_note)
     except UsageError as error:
         print(f"odradek serve: {error}\n{USAGE}", file=sys.stderr)
         return 2

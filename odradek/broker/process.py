@@ -28,14 +28,20 @@ COLLECT_AFTER = (100_000, 50, 100)  # objects; collections of the younger genera
 IN_FLIGHT_TIMEOUT_S = 5.0  # how long a stopping broker waits for answers it owes
 
 
-def serve(config: BrokerConfig, ready_file: Path | None, milliseconds_since_start: Callable[[], int]) -> int:
+def serve(
+    config: BrokerConfig,
+    ready_file: Path | None,
+    milliseconds_since_start: Callable[[], int],
+    ready_note: str | None = None,
+) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit status. A second signal ends the process at once.
 
+    ready_note: printed after the line that says that clients are accepted; {node_id} stands for the broker's.
     Raises CannotStart, and OSError where the disk or the ready file refuses.
     """
     loop = _new_loop()
     try:
-        return loop.run_until_complete(_serve(loop, config, ready_file, milliseconds_since_start))
+        return loop.run_until_complete(_serve(loop, config, ready_file, milliseconds_since_start, ready_note))
     finally:
         loop.close()
 
@@ -54,6 +60,7 @@ async def _serve(
     config: BrokerConfig,
     ready_file: Path | None,
     milliseconds_since_start: Callable[[], int],
+    ready_note: str | None,
 ) -> int:
     told_to_stop = asyncio.Event()
 
@@ -74,6 +81,8 @@ async def _serve(
     gc.enable()
     try:
         _say_ready(serving, ready_file, milliseconds_since_start())
+        if ready_note is not None:
+            print(ready_note.format(node_id=config.node_id), flush=True)
         await told_to_stop.wait()
     finally:
         log.info("stopping")

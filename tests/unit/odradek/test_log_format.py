@@ -56,3 +56,16 @@ def test_the_level_is_kafkas_variable(level: str, lines: int) -> None:
 def test_a_level_that_does_not_exist_is_refused_by_its_name() -> None:
     with pytest.raises(UnknownLevel, match="KAFKA_LOG4J_ROOT_LOGLEVEL=LOUD is not a level"):
         set_up_logging(io.StringIO(), TEXT, {"KAFKA_LOG4J_ROOT_LOGLEVEL": "loud"})
+
+
+def test_single_loggers_have_levels_of_their_own_in_kafkas_variable() -> None:
+    logger = logging.getLogger("odradek.transactions")
+    try:
+        assert (
+            len(said(JSON, {"KAFKA_LOG4J_LOGGERS": "kafka.controller=WARN, odradek.transactions=DEBUG"}).splitlines())
+            == 3
+        )
+    finally:
+        logger.setLevel(logging.NOTSET)
+    with pytest.raises(UnknownLevel, match="KAFKA_LOG4J_LOGGERS: kafka=LOUD is not a level"):
+        set_up_logging(io.StringIO(), TEXT, {"KAFKA_LOG4J_LOGGERS": "kafka=loud"})

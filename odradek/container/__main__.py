@@ -1,0 +1,3 @@
+from odradek.container.entry import main
+
+raise SystemExit(main())

@@ -1,0 +1,148 @@
+"""The environment of the image: what the apache/kafka image makes of its variables, and the image's own defaults.
+
+Pure. `odradek serve` maps `KAFKA_*` variables to settings by the rules of that image
+(`odradek.broker.configuration.properties`); before that, variables are added, replaced or dropped here. What is given
+wins over the defaults, a variable over the mounted file.
+
+Source: the scripts of apache/kafka 4.3.1 (docker/resources/common-scripts/configure) and its usage guide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+MOUNTED_CONFIGURATION = "/mnt/shared/config/server.properties"
+SECRETS = "/etc/kafka/secrets"
+DATA_DIRECTORY = "/var/lib/kafka/data"
+
+DEFAULTS: Mapping[str, str] = {
+    "KAFKA_LISTENERS": "PLAINTEXT://:9092",
+    "KAFKA_LOG_DIRS": DATA_DIRECTORY,
+    "KAFKA_ODRADEK_ADVERTISE": "arrival",
+    "KAFKA_ODRADEK_ADVERTISE_PUBLISHED": "localhost",
+    "KAFKA_ODRADEK_HTTP_HOST": "",
+}
+# Names of files below SECRETS: of a store itself, or of what holds its password.
+STORES = {
+    "KAFKA_SSL_KEYSTORE_FILENAME": "KAFKA_SSL_KEYSTORE_LOCATION",
+    "KAFKA_SSL_TRUSTSTORE_FILENAME": "KAFKA_SSL_TRUSTSTORE_LOCATION",
+}
+PASSWORDS = {
+    "KAFKA_SSL_KEY_CREDENTIALS": "KAFKA_SSL_KEY_PASSWORD",
+    "KAFKA_SSL_KEYSTORE_CREDENTIALS": "KAFKA_SSL_KEYSTORE_PASSWORD",
+    "KAFKA_SSL_TRUSTSTORE_CREDENTIALS": "KAFKA_SSL_TRUSTSTORE_PASSWORD",
+}
+# An empty one of these means in a compose file that it is not set.
+EMPTY_IS_UNSET = ("KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS", "CLUSTER_ID")
+WITHOUT_A_QUORUM = (  # beginnings of settings' names
+    "controller.quorum.",
+    "controller.socket.",
+    "initial.broker.registration.",
+    "inter.broker.",
+    "process.roles",
+    "security.inter.broker.",
+    "zookeeper.",
+)
+FOR_A_JAVA_VM = (
+    "KAFKA_GC_LOG_OPTS",
+    "KAFKA_HEAP_OPTS",
+    "KAFKA_JMX_HOSTNAME",
+    "KAFKA_JMX_OPTS",
+    "KAFKA_JMX_PORT",
+    "KAFKA_JVM_PERFORMANCE_OPTS",
+    "KAFKA_LOG4J_OPTS",
+    "KAFKA_OPTS",
+)
+
+
+class SecretMissing(Exception):
+    """A file below SECRETS cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Variables for `odradek serve`, and what the owner of the compose file should know, one line each."""
+
+    variables: dict[str, str]
+    notes: tuple[str, ...]
+
+
+def complete(
+    given: Mapping[str, str],
+    in_file: Mapping[str, str],
+    *,
+    read_secret: Callable[[str], str],
+    formatted_cluster_id: str | None = None,
+) -> Environment:
+    """given, in_file: the variables of the container; the settings of the mounted server.properties
+
+    read_secret           the content of a file below SECRETS, by its name; raises SecretMissing
+    formatted_cluster_id  that of the data directory, if there is one
+    """
+    variables = {name: value for name, value in given.items() if value or name not in EMPTY_IS_UNSET}
+    notes: list[str] = []
+    _add_secrets(variables, read_secret)
+    advertised = variables.get("KAFKA_ADVERTISED_LISTENERS") or in_file.get("advertised.listeners")
+    if advertised and "KAFKA_LISTENERS" not in variables and "listeners" not in in_file:
+        variables["KAFKA_LISTENERS"] = on_every_interface(advertised)
+    for name, value in DEFAULTS.items():
+        if name not in variables and setting_of(name) not in in_file:
+            variables[name] = value
+    if "KAFKA_LOG_DIRS" not in given and ("KAFKA_LOG_DIR" in given or "log.dir" in in_file):
+        del variables["KAFKA_LOG_DIRS"]
+    if formatted_cluster_id is not None and variables.get("CLUSTER_ID", formatted_cluster_id) != formatted_cluster_id:
+        wanted = variables.pop("CLUSTER_ID")
+        notes.append(f"CLUSTER_ID={wanted} is for a new data directory; this one belongs to {formatted_cluster_id}")
+    notes += _notes(given, in_file)
+    for name in [name for name in variables if name in FOR_A_JAVA_VM or name.startswith("KAFKA_ZOOKEEPER_")]:
+        del variables[name]
+    return Environment(variables, tuple(notes))
+
+
+def data_directory(given: Mapping[str, str], in_file: Mapping[str, str]) -> Path:
+    """The first that says one: Kafka prefers log.dirs to log.dir."""
+    for name in ("log.dirs", "log.dir"):
+        found = given.get(variable_of(name)) or in_file.get(name)
+        if found:
+            return Path(found)
+    return Path(DATA_DIRECTORY)
+
+
+def variable_of(setting: str) -> str:
+    """For names without `_` and `-`."""
+    return f"KAFKA_{setting.upper().replace('.', '_')}"
+
+
+def setting_of(variable: str) -> str:
+    """For names without `_` and `-`."""
+    return variable.removeprefix("KAFKA_").lower().replace("_", ".")
+
+
+def on_every_interface(advertised: str) -> str:
+    """`listeners` for given `advertised.listeners`: the same names and ports."""
+    listeners = []
+    for entry in advertised.split(","):
+        name, separator, address = entry.strip().partition("://")
+        listeners.append(f"{name}{separator}:{address.rpartition(':')[2]}")
+    return ",".join(listeners)
+
+
+def _add_secrets(variables: dict[str, str], read_secret: Callable[[str], str]) -> None:
+    for variable, location in STORES.items():
+        if variable in variables:
+            variables[location] = f"{SECRETS}/{variables.pop(variable)}"
+    for variable, password in PASSWORDS.items():
+        if variable in variables:
+            variables[password] = read_secret(variables.pop(variable)).rstrip("\n")
+
+
+def _notes(given: Mapping[str, str], in_file: Mapping[str, str]) -> Iterable[str]:
+    settings = {setting_of(name) for name in given if name.startswith("KAFKA_")} | in_file.keys()
+    of_a_quorum = sorted(name for name in settings if name.startswith(WITHOUT_A_QUORUM))
+    if of_a_quorum:
+        yield f"accepted, without meaning for a broker that is alone: {', '.join(of_a_quorum)}"
+    of_a_vm = sorted(name for name in given if name in FOR_A_JAVA_VM)
+    if of_a_vm:
+        yield f"accepted, without meaning where there is no Java VM: {', '.join(of_a_vm)}"
