@@ -74,7 +74,7 @@ class Broker:
         self.housekeeping: Housekeeping | None = None
         self._disk = RealDisk()
         self._flush = AppendFlush(loop.call_soon)
-        self._syncs = SyncRounds(self.workers)
+        self.syncs = SyncRounds(self.workers)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def open(self, ports: Mapping[str, int]) -> None:
@@ -275,7 +275,7 @@ class Broker:
             log_config=lambda topic: self.config.log_config(image.topic_configs(topic)),
             clock=self.clock,
             flush=self._flush,
-            syncs=self._syncs,
+            syncs=self.syncs,
             discard=self._discards.discard,
             new_uuid=random_uuid,
             two_phase=self.two_phase,

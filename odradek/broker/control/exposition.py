@@ -48,6 +48,7 @@ class Collected(Collector):
         yield from connections(self._measures)
         yield from partitions(self._measures)
         yield from topics(self._measures)
+        yield from disk(self._measures)
         yield from groups(self._measures)
         yield from transactions(self._measures)
         yield from shares(self._measures)
@@ -153,6 +154,17 @@ def groups(measures: Measures) -> Families:
     for state in GROUP_STATES:
         yield gauge(f"{prefix}_numgroups{state.lower()}", f"Classic groups that are {state}", by_state.get(state, 0))
     yield gauge(f"{prefix}_numoffsets", "Offsets that groups have committed", measures.groups.offsets)
+
+
+def disk(measures: Measures) -> Families:
+    found = measures.disk
+    name = "kafka_log_logflushstats_logflushrateandtimems"
+    time_ms = SummaryMetricFamily(name, "fdatasyncs of partitions, and the time that they took, ms")
+    time_ms.add_metric((), found.syncs, found.sync_ms)
+    yield time_ms
+    prefix = "odradek_log_directory"
+    yield gauge(f"{prefix}_total_bytes", "Size of the file system that holds the data directory", found.total_bytes)
+    yield gauge(f"{prefix}_usable_bytes", "What is left of it", found.usable_bytes)
 
 
 def transactions(measures: Measures) -> Families:

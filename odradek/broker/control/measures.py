@@ -106,6 +106,15 @@ class ShareMeasure(NamedTuple):
     txn_lock_expired: int
 
 
+class DiskMeasure(NamedTuple):
+    """fdatasyncs of partitions, with the time that they took; the file system of the data directory, in bytes."""
+
+    syncs: int
+    sync_ms: float
+    total_bytes: int
+    usable_bytes: int
+
+
 class VerificationMeasure(NamedTuple):
     answered: int
     answered_ms: int
@@ -124,6 +133,7 @@ class Measures:
     transactions: TransactionMeasure | None  # None: no coordinator, or it is loading
     verification: VerificationMeasure
     shares: ShareMeasure
+    disk: DiskMeasure
 
 
 def measure(broker: Broker, traffic: Traffic) -> Measures:
@@ -148,6 +158,7 @@ def measure(broker: Broker, traffic: Traffic) -> Measures:
         verification=VerificationMeasure(0, 0, 0)
         if verifier is None
         else VerificationMeasure(verifier.answered, verifier.answered_ms, verifier.failed),
+        disk=DiskMeasure(broker.syncs.count, broker.syncs.time_s * 1000, *broker.log_directory.space_bytes()),
         shares=ShareMeasure(broker.shares.pending_record_count, broker.shares.lock_expired_count)
         if broker.has_started("shares")
         else ShareMeasure(0, 0),

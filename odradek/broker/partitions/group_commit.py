@@ -9,6 +9,8 @@ A write to the page cache costs less than a thread hop, so it stays on the loop;
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
 from odradek.broker.runtime.workers import JobResult, Workers
@@ -75,10 +77,16 @@ class AppendFlush:
 
 
 class SyncRounds:
-    """Runs fdatasync for all partitions that asked for it; those that ask meanwhile share the next round."""
+    """Runs fdatasync for all partitions that asked for it; those that ask meanwhile share the next round.
 
-    def __init__(self, workers: Workers) -> None:
+    `count` and `time_s` are of all syncs of partitions so far.
+    """
+
+    def __init__(self, workers: Workers, monotonic_s: Callable[[], float] = perf_counter) -> None:
+        self.count = 0
+        self.time_s = 0.0
         self._workers = workers
+        self._monotonic_s = monotonic_s
         self._asked: dict[Unsynced, None] = {}
         self._running = 0
 
@@ -92,17 +100,24 @@ class SyncRounds:
         self._running = min(len(asked), PARALLEL_SYNCS)
         for first in range(self._running):
             share = [(partition, partition.log.start_sync()) for partition in asked[first::PARALLEL_SYNCS]]
-            self._workers.run(lambda share=share: run_syncs(share), self._share_ended)  # type: ignore[misc]
+            self._workers.run(partial(run_syncs, share, self._monotonic_s), self._share_ended)
 
-    def _share_ended(self, outcome: JobResult[list[tuple[Unsynced, SyncTicket]]]) -> None:
-        for partition, ticket in outcome.result():
+    def _share_ended(self, outcome: JobResult[tuple[list[tuple[Unsynced, SyncTicket]], float]]) -> None:
+        share, time_s = outcome.result()
+        self.count += len(share)
+        self.time_s += time_s
+        for partition, ticket in share:
             partition.sync_ended(ticket)
         self._running -= 1  # only now: a log is synced by one round at a time
         if self._asked and not self._running:
             self._begin()
 
 
-def run_syncs(share: list[tuple[Unsynced, SyncTicket]]) -> list[tuple[Unsynced, SyncTicket]]:
+def run_syncs(
+    share: list[tuple[Unsynced, SyncTicket]], monotonic_s: Callable[[], float]
+) -> tuple[list[tuple[Unsynced, SyncTicket]], float]:
+    """In a thread. The second result is how long it took, in seconds."""
+    begin_s = monotonic_s()
     for _, ticket in share:
         ticket.run()
-    return share
+    return share, monotonic_s() - begin_s

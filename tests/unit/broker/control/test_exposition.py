@@ -13,6 +13,7 @@ from odradek.broker.api.dispatch import MOST_BITS
 from odradek.broker.broker import Broker
 from odradek.broker.control.exposition import exposition
 from odradek.broker.control.measures import (
+    DiskMeasure,
     GroupMeasure,
     ListenerMeasure,
     Measures,
@@ -60,6 +61,7 @@ MEASURES = Measures(
     transactions=TransactionMeasure({"Ongoing": 1, "CompleteCommit": 4}, 1_234, 1, 7),
     verification=VerificationMeasure(5, 20, 2),
     shares=ShareMeasure(12, 3),
+    disk=DiskMeasure(8, 120.5, 1_000_000, 250_000),
 )
 
 
@@ -100,6 +102,14 @@ def test_topics_count_what_came_and_what_was_read() -> None:
     assert found[f"{prefix}_messagesin_total", "ledger"] == 40
     assert found[f"{prefix}_bytesin_total", "ledger"] == 9_000
     assert found[f"{prefix}_bytesout_total", "ledger"] == 700
+
+
+def test_syncs_are_timed_and_the_file_system_is_measured() -> None:
+    found = samples(MEASURES)
+    assert found["kafka_log_logflushstats_logflushrateandtimems_count",] == 8
+    assert found["kafka_log_logflushstats_logflushrateandtimems_sum",] == 120.5
+    assert found["odradek_log_directory_total_bytes",] == 1_000_000
+    assert found["odradek_log_directory_usable_bytes",] == 250_000
 
 
 def test_groups_are_counted_by_state_with_their_offsets() -> None:
