@@ -31,7 +31,7 @@ def settings_of_environment(environ: Mapping[str, str]) -> dict[str, str]:
     settings = {}
     for variable, value in environ.items():
         if variable.startswith("KAFKA_") and variable not in NOT_SETTINGS:
-            name = variable.replace("KAFKA_", "").lower().replace("_", ".").replace("...", "-").replace("..", "_")
+            name = variable.removeprefix("KAFKA_").lower().replace("_", ".").replace("...", "-").replace("..", "_")
             settings[name] = value
     if CLUSTER_ID_VARIABLE in environ:
         settings["odradek.cluster.id"] = environ[CLUSTER_ID_VARIABLE]
