@@ -1,0 +1,181 @@
+"""Kafka's own scripts by their names, for health checks and start-up jobs that were written for the apache/kafka image:
+what they are asked for is done by commands of `odradek`.
+
+Pure but for `main`. Only what such files use is here; anything else is refused, with the command to use instead.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+BOOTSTRAP = ("--bootstrap-server", "--broker-list")
+
+
+class Unsupported(Exception):
+    """The script is asked for something that this image has no command for."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """The options after a script's name. Those without a value have an empty one."""
+
+    options: dict[str, list[str]] = field(default_factory=dict)
+
+    def has(self, option: str) -> bool:
+        return option in self.options
+
+    def last(self, option: str) -> str | None:
+        return self.options[option][-1] if option in self.options else None
+
+    def pairs(self, option: str) -> dict[str, str]:
+        """The values of a repeated option, of the form name=value."""
+        return dict(value.partition("=")[::2] for value in self.options.get(option, ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """`flags` take no value, `valued` take one; `translate` returns the words after `odradek`, without the cluster."""
+
+    flags: frozenset[str]
+    valued: frozenset[str]
+    translate: Callable[[Asked], list[str]]
+
+
+def topics(asked: Asked) -> list[str]:
+    names = [name for names in asked.options.get("--topic", ()) for name in names.split(",")]
+    if asked.has("--list"):
+        return ["topics", "list", *([] if asked.has("--exclude-internal") else ["--internal"])]
+    if asked.has("--create"):
+        words = ["topics", "create", *names]
+        for option in ("--partitions", "--replication-factor"):
+            words += _valued(asked, option, option)
+        for setting in asked.options.get("--config", ()):
+            words += ["--config", setting]
+        return words + _flag(asked, "--if-not-exists")
+    if asked.has("--describe"):
+        return ["topics", "describe", *names]
+    if asked.has("--alter"):
+        return ["topics", "alter", *names, *_valued(asked, "--partitions", "--partitions")]
+    if asked.has("--delete"):
+        return ["topics", "delete", *names, *_flag(asked, "--if-exists")]
+    raise Unsupported("name one of --list, --create, --describe, --alter, --delete")
+
+
+def cluster(asked: Asked) -> list[str]:
+    return ["cluster", "describe"]
+
+
+def groups(asked: Asked) -> list[str]:
+    if asked.has("--list"):
+        return ["groups", "list"]
+    named = asked.options.get("--group", [])
+    if asked.has("--describe") and named:
+        return ["groups", "describe", *named]
+    if asked.has("--delete") and named:
+        return ["groups", "delete", *named]
+    raise Unsupported("name --list, or --describe or --delete with --group; `odradek groups --help` has the rest")
+
+
+def console_producer(asked: Asked) -> list[str]:
+    words = ["produce", *_valued(asked, "--topic", "-t")]
+    properties = asked.pairs("--property")
+    if properties.get("parse.key") == "true":
+        words += ["-K", properties.get("key.separator", "\\t")]
+    return words
+
+
+def console_consumer(asked: Asked) -> list[str]:
+    words = ["consume", *_valued(asked, "--topic", "-t"), *_valued(asked, "--partition", "-p")]
+    words += _valued(asked, "--group", "-G") + _valued(asked, "--max-messages", "-c")
+    words += ["--isolation-level", asked.last("--isolation-level") or "read_uncommitted"]  # Kafka's default
+    words += ["-e"] if asked.has("--timeout-ms") else []
+    if asked.has("--from-beginning"):
+        words += ["-o", "beginning"]
+    elif not asked.has("--group"):
+        words += ["-o", asked.last("--offset") or "end"]
+    properties = asked.pairs("--property")
+    if properties.get("print.key") == "true":
+        words += ["-K", properties.get("key.separator", "\\t")]
+    return words
+
+
+TOOLS: Mapping[str, Tool] = {
+    "kafka-topics": Tool(
+        frozenset(
+            {
+                *("--list", "--create", "--describe", "--alter", "--delete"),
+                *("--if-not-exists", "--if-exists", "--exclude-internal"),
+            }
+        ),
+        frozenset({"--topic", "--partitions", "--replication-factor", "--config"}),
+        topics,
+    ),
+    "kafka-broker-api-versions": Tool(frozenset(), frozenset(), cluster),
+    "kafka-cluster": Tool(frozenset(), frozenset(), cluster),
+    "kafka-metadata-quorum": Tool(frozenset({"--status", "--replication"}), frozenset(), cluster),
+    "kafka-consumer-groups": Tool(frozenset({"--list", "--describe", "--delete"}), frozenset({"--group"}), groups),
+    "kafka-console-producer": Tool(frozenset(), frozenset({"--topic", "--property"}), console_producer),
+    "kafka-console-consumer": Tool(
+        frozenset({"--from-beginning"}),
+        frozenset(
+            {
+                *("--topic", "--partition", "--group", "--max-messages"),
+                *("--isolation-level", "--offset", "--property", "--timeout-ms"),
+            }
+        ),
+        console_consumer,
+    ),
+}
+
+
+TAKES_AN_ACTION = frozenset({"kafka-cluster", "kafka-metadata-quorum"})
+
+
+def translated(tool: str, words: Sequence[str]) -> list[str]:
+    """The words after `odradek` that do what Kafka's script `tool` does for `words`. Raises Unsupported."""
+    known = TOOLS[tool]
+    asked = Asked()
+    waiting = list(words)
+    while waiting:
+        option, separator, value = waiting.pop(0).partition("=")
+        if not option.startswith("--") and tool in TAKES_AN_ACTION:
+            continue  # `describe`, `cluster-id`: the answer has it all
+        if option in known.flags:
+            asked.options.setdefault(option, []).append("")
+        elif option in known.valued or option in BOOTSTRAP:
+            if not separator and not waiting:
+                raise Unsupported(f"{option} takes a value")
+            asked.options.setdefault(option, []).append(value if separator else waiting.pop(0))
+        else:
+            raise Unsupported(f"{option} is not supported here")
+    command = known.translate(asked)
+    for option in BOOTSTRAP:
+        command += _valued(asked, option, "-b")
+    return command
+
+
+def _valued(asked: Asked, option: str, ours: str) -> list[str]:
+    value = asked.last(option)
+    return [] if value is None else [ours, value]
+
+
+def _flag(asked: Asked, option: str) -> list[str]:
+    return [option] if asked.has(option) else []
+
+
+def main() -> int:
+    tool, *words = sys.argv[1:]
+    try:
+        command = translated(tool, words)
+    except Unsupported as why:
+        print(f"{tool}.sh: {why}; the commands of this image are those of `odradek --help`", file=sys.stderr)
+        return 1
+    from odradek.cli import main as odradek
+
+    return odradek(command)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
