@@ -3,6 +3,7 @@
 
 PYTHON ?= $(firstword $(shell .ci/pythons))
 VENV := .venv
+UV := 0.13.9
 RUN := $(VENV)/bin/python
 PACKAGES := odradek pyspark_odradek
 ARGS ?=
@@ -27,6 +28,8 @@ help:
 	@echo 'make test-spark    format("odradek") in one session of Spark (Java 17; installs 460 MB)'
 	@echo 'make page-test     every view of the page in headless Chromium; makes the pictures of the README (Chromium)'
 	@echo 'make docs          the documentation as a site with search, in site/; a link that leads nowhere fails it'
+	@echo 'make image-test    build the container image with buildah and run it (root on Debian, no Docker)'
+	@echo 'make lock          write the hashes of what the image installs'
 	@echo 'make conformance   Kafka'"'"'s own tools, clients and message definitions against this broker (Java, Maven; Go if there)'
 	@echo 'make setup         make .venv with all that the above need; they do it themselves'
 
@@ -83,6 +86,20 @@ example-pipeline: .make/spark
 
 test-spark: .make/spark
 	$(RUN) -m pytest --timeout 120 tests/spark $(ARGS)
+
+.PHONY: image-test lock
+
+# Root on Debian; KEEP_IMAGE=1 tests the image of the last time again.
+image-test: .make/dev
+	.ci/image $(ARGS)
+
+# What the image installs, with the hash of every file, from the versions in pyproject.toml.
+lock: .make/dev
+	$(RUN) -m pip install --quiet --disable-pip-version-check uv==$(UV)
+	export UV_CUSTOM_COMPILE_COMMAND='make lock'; lock() { $(VENV)/bin/uv pip compile --quiet --universal \
+		--python-version 3.11 --generate-hashes --no-annotate "$$@"; }; \
+	lock pyproject.toml --output-file docker/requirements.txt; \
+	printf 'setuptools>=77\nwheel\n' | lock - --output-file docker/build-requirements.txt
 
 conformance: .make/dev
 	$(RUN) -m pytest tests/conformance $(ARGS)

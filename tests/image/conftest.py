@@ -1,0 +1,38 @@
+"""The image that `.ci/image` built, and containers that go with their test."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.image.machine import Container, Image
+
+Run = Callable[..., Container]
+
+
+def pytest_configure() -> None:
+    if "IMAGE_ROOT" not in os.environ:
+        pytest.exit("there is no image to test: say make image-test", returncode=2)
+
+
+@pytest.fixture(scope="session")
+def image() -> Image:
+    return Image.built()
+
+
+@pytest.fixture
+def start(image: Image, tmp_path: Path) -> Iterator[Run]:
+    """`start(...)` is `docker run`: returns a container that has been started."""
+    started: list[Container] = []
+
+    def run(*words: str, name: str = "broker", **options: Any) -> Container:
+        container = Container(image, tmp_path / f"{len(started)}-{name}", words, hostname=name, **options)
+        started.append(container)
+        container.start()
+        return container
+
+    yield run
+    for container in started:
+        container.remove()
