@@ -17,7 +17,8 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.internal_topics import SHARE_GROUP_STATE
 from tests.simulation.seeds import seeds
 from tests.support.fake_disk import Crashed, FakeDisk
-from tests.support.share_broker import STATE_PARTITIONS, Member, ShareBroker, partitions_of
+from tests.support.share_broker import STATE_PARTITIONS, ShareBroker
+from tests.support.share_member import Member, partitions_of
 
 SEEDS = seeds(60)
 EVENTS = 90

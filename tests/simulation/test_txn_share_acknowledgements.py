@@ -29,7 +29,8 @@ from odradek.protocol.internal_topics import SHARE_GROUP_STATE
 from odradek.protocol.records import NewRecord, build_batch, records_of
 from odradek.storage.log import Origin
 from tests.simulation.seeds import seeds
-from tests.support.share_broker import STATE_PARTITIONS, Batches, Member
+from tests.support.share_broker import STATE_PARTITIONS
+from tests.support.share_member import Batches, Member
 from tests.support.txn_share_broker import ACCEPT, Producer, TxnShareBroker
 
 INPUTS = 12

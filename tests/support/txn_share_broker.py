@@ -35,7 +35,8 @@ from odradek.protocol.messages.txn_share_acknowledge_request import (
 )
 from odradek.protocol.messages.txn_share_acknowledge_response import TxnShareAcknowledgeResponse
 from tests.support.fake_disk import FakeDisk
-from tests.support.share_broker import GROUP, STATE_PARTITIONS, Batches, Member, ShareBroker
+from tests.support.share_broker import GROUP, STATE_PARTITIONS, ShareBroker
+from tests.support.share_member import Batches, Member
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 

@@ -9,7 +9,8 @@ from odradek.protocol.batch_header import batches
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.storage.log import Origin
-from tests.support.share_broker import GROUP, ShareBroker, partitions_of
+from tests.support.share_broker import GROUP, ShareBroker
+from tests.support.share_member import partitions_of
 
 GAP, ACCEPT, RELEASE = range(3)
 NONE = ErrorCode.NONE

@@ -26,7 +26,8 @@ from odradek.protocol.messages.describe_share_group_offsets_request import (
 )
 from odradek.protocol.messages.list_groups_request import ListGroupsRequest
 from odradek.protocol.messages.share_group_describe_request import ShareGroupDescribeRequest
-from tests.support.share_broker import GROUP, Member, ShareBroker
+from tests.support.share_broker import GROUP, ShareBroker
+from tests.support.share_member import Member
 
 ACCEPT, RELEASE = 1, 2
 NONE, INVALID = ErrorCode.NONE, ErrorCode.INVALID_REQUEST

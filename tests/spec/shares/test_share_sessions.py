@@ -5,7 +5,8 @@ import pytest
 from odradek.broker.api.authorization import Operation, ResourceType
 from odradek.broker.shares.key import SharePartitionKey
 from odradek.protocol.errors import ErrorCode
-from tests.support.share_broker import GROUP, ShareBroker, partitions_of
+from tests.support.share_broker import GROUP, ShareBroker
+from tests.support.share_member import partitions_of
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 NONE, WRONG, INVALID = ErrorCode.NONE, ErrorCode.INVALID_RECORD_STATE, ErrorCode.INVALID_REQUEST

@@ -11,7 +11,8 @@ from odradek.protocol.messages.delete_share_group_offsets_request import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsRequestTopic,
 )
-from tests.support.share_broker import GROUP, Member, ShareBroker
+from tests.support.share_broker import GROUP, ShareBroker
+from tests.support.share_member import Member
 
 ACCEPT = 1
 

@@ -4,7 +4,8 @@ import pytest
 
 from odradek.broker.shares.key import SharePartitionKey
 from odradek.protocol.errors import ErrorCode
-from tests.support.share_broker import GROUP, ShareBroker, partitions_of
+from tests.support.share_broker import GROUP, ShareBroker
+from tests.support.share_member import partitions_of
 
 GAP, ACCEPT, RELEASE = range(3)
 NONE, WRONG = ErrorCode.NONE, ErrorCode.INVALID_RECORD_STATE
