@@ -28,12 +28,13 @@ from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.storage.log import Origin
+from tests.simulation.plan import Plan, broker_config
 from tests.simulation.producers import NO_PAIR, Ask, Producer
 from tests.simulation.share_requests import ACCEPT
 from tests.simulation.share_stage import SETTINGS, Known, ShareStage, ShareStory
 from tests.simulation.share_workers import Ledger, PlainMember, Sharer, Worker
 from tests.simulation.simulated_broker import Parts
-from tests.simulation.transaction_world import DATA_PARTITIONS, NOW_MS, Plan, World, broker_config
+from tests.simulation.transaction_world import DATA_PARTITIONS, NOW_MS, World
 
 TOPIC, WORKERS, READERS = "tasks", "workers", "readers"
 PARTITIONS, INPUTS = 2, 60

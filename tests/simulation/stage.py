@@ -25,8 +25,9 @@ from odradek.protocol.messages.txn_offset_commit_request import (
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.struct import Message
 from tests.simulation.invariants import ask_for_offset, committed_records
+from tests.simulation.plan import broker_config
 from tests.simulation.simulated_broker import Parts, SimulatedBroker
-from tests.simulation.transaction_world import NOW_MS, broker_config
+from tests.simulation.transaction_world import NOW_MS
 from tests.simulation.virtual_time import VirtualTime
 from tests.support.fake_disk import Crashed, FakeDisk
 

@@ -10,9 +10,10 @@ from random import Random
 from odradek.protocol.compression import Compression
 from odradek.storage.validation import CHEAP_COMPRESSED_BYTES
 from tests.simulation.network import Weather
+from tests.simulation.plan import Plan
 from tests.simulation.producers import TRIES, Batch, Producer, Script
 from tests.simulation.simulated_broker import Parts
-from tests.simulation.transaction_world import ANSWER_TIMEOUT_MS, DATA_PARTITIONS, Plan, World
+from tests.simulation.transaction_world import ANSWER_TIMEOUT_MS, DATA_PARTITIONS, World
 from tests.simulation.virtual_time import VirtualWorkers
 
 

@@ -3,7 +3,6 @@ replaced while they sleep: all of it determined by one seed. `World(seed).run()`
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from random import Random
@@ -40,12 +39,12 @@ from tests.checker.history import (
 )
 from tests.simulation.far_markers import far_markers
 from tests.simulation.invariants import Invariants, ask_for_offset, committed_records
-from tests.simulation.network import Network, Weather
+from tests.simulation.network import Network
+from tests.simulation.plan import Plan, broker_config
 from tests.simulation.producers import INPUT, Ask, Book, Producer, Script
 from tests.simulation.simulated_broker import Parts, SimulatedBroker
 from tests.simulation.virtual_time import Life, VirtualTime
 from tests.support.fake_disk import Crashed, FakeDisk, Fault
-from tests.support.metadata import config_with
 
 NOW_MS = 1_800_000_000_000
 DATA_PARTITIONS: list[TopicPartition] = [("orders", 0), ("orders", 1), ("mail", 0)]
@@ -54,30 +53,6 @@ ANSWER_TIMEOUT_MS = 400
 FETCH_VERSION = 12
 OLD_PRODUCER_ID = 5_000_000  # of an earlier life
 QUIET_MS = 120_000  # longer than any transaction may be open, and any message under way
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a seed's world is like; each world draws its own."""
-
-    level: int  # of transaction.version
-    is_durable: bool  # acknowledgements wait for fsync, so that the power may fail too
-    crashes_every_ms: int | None
-    faults_every_ms: int | None
-    weather: Weather
-    is_compacting: bool  # what lies in finished segments of internal topics, all the time
-    duration_ms: int = 6_000
-
-    @classmethod
-    def drawn(cls, rng: Random) -> "Plan":
-        return cls(
-            level=rng.choice([2, 2, 2, 2, 1, 0]),
-            is_durable=rng.random() < 0.3,
-            crashes_every_ms=rng.choice([None, 700, 2_000, 5_000]),
-            faults_every_ms=rng.choice([None, None, 1_000, 4_000]),
-            weather=rng.choice([Weather(0, 0, 0), Weather(), Weather(0.1, 0.1, 0.1)]),
-            is_compacting=rng.random() < 0.5,
-        )
 
 
 class World:
@@ -473,18 +448,3 @@ def error_codes(answer: Any) -> list[int]:
 
 def next_offset(data: bytes) -> int:
     return max(header.last_offset for _, header in batches(data)) + 1
-
-
-def broker_config(is_durable: bool, **settings: str) -> BrokerConfig:
-    """Few partitions, and transactions that do not wait long to be aborted."""
-    if is_durable:
-        settings["log_flush_interval_messages"] = "1"
-    defaults = {
-        "transaction_state_log_num_partitions": "2",
-        "offsets_topic_num_partitions": "2",
-        "transaction_abort_timed_out_transaction_cleanup_interval_ms": "500",
-        "log_cleaner_backoff_ms": "150",
-        "log_initial_task_delay_ms": "100",
-        "log_flush_offset_checkpoint_interval_ms": "2000",
-    }
-    return config_with(**(defaults | settings))

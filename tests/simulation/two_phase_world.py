@@ -29,17 +29,10 @@ from odradek.protocol.messages.init_producer_id_request import InitProducerIdReq
 from odradek.protocol.struct import Message
 from tests.checker.history import Answer
 from tests.simulation.network import Weather
+from tests.simulation.plan import Plan, broker_config
 from tests.simulation.producers import NO_PAIR, RETRIABLE, Ask, Attempt, Over, Producer, Script
 from tests.simulation.simulated_broker import Parts
-from tests.simulation.transaction_world import (
-    DATA_PARTITIONS,
-    NOW_MS,
-    OLD_PRODUCER_ID,
-    QUIET_MS,
-    Plan,
-    World,
-    broker_config,
-)
+from tests.simulation.transaction_world import DATA_PARTITIONS, NOW_MS, OLD_PRODUCER_ID, QUIET_MS, World
 
 Pair = tuple[int, int]
 E = ErrorCode
