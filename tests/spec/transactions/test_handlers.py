@@ -29,12 +29,6 @@ from odradek.protocol.messages.init_producer_id_request import InitProducerIdReq
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
 from odradek.protocol.messages.list_transactions_response import ListTransactionsResponse
-from odradek.protocol.messages.write_txn_markers_request import (
-    WritableTxnMarker,
-    WritableTxnMarkerTopic,
-    WriteTxnMarkersRequest,
-)
-from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
 from tests.support.transaction_broker import TransactionBroker
 
 E = ErrorCode
@@ -429,57 +423,3 @@ def test_scenario_140_ids_that_are_unknown_empty_or_forbidden_have_their_own_cod
         E.INVALID_REQUEST,
         E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ]
-
-
-def marker(topic: str, *indexes: int, producer_id: int = 7, epoch: int = 0) -> WritableTxnMarker:
-    return WritableTxnMarker(
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        transaction_result=True,
-        topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=list(indexes))],
-    )
-
-
-def write(scene: TransactionBroker, *markers: WritableTxnMarker, version: int = 2) -> dict[int, Any]:
-    answer = scene.answer(WriteTxnMarkersRequest(markers=list(markers)), version, WriteTxnMarkersResponse)
-    return {
-        each.producer_id: {
-            (topic.name, partition.partition_index): ErrorCode(partition.error_code)
-            for topic in each.topics
-            for partition in topic.partitions
-        }
-        for each in answer.markers
-    }
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_scenario_070_markers_of_one_producer_are_answered_as_one(version: int) -> None:
-    scene = scene_with_topics()
-    assert write(scene, marker("orders", 0), marker("refunds", 1), version=version) == {
-        7: {("orders", 0): E.NONE, ("refunds", 1): E.NONE}
-    }
-
-
-def test_markers_of_several_producers_are_all_answered() -> None:
-    scene = scene_with_topics()
-    markers = [marker("orders", 0, producer_id=producer_id) for producer_id in range(150)]
-    assert write(scene, *markers) == {producer_id: {("orders", 0): E.NONE} for producer_id in range(150)}
-
-
-def test_a_partition_that_is_not_here_does_not_keep_the_others_from_their_marker() -> None:
-    scene = scene_with_topics()
-    assert write(scene, marker("orders", 9, 0)) == {
-        7: {("orders", 9): E.UNKNOWN_TOPIC_OR_PARTITION, ("orders", 0): E.NONE}
-    }
-    assert write(scene) == {}
-
-
-def test_either_of_two_permissions_lets_markers_pass() -> None:
-    scene = scene_with_topics()
-    alter = (Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
-    action = (Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
-    scene.authorizer.denied = {alter}
-    assert write(scene, marker("orders", 0)) == {7: {("orders", 0): E.NONE}}
-    scene.authorizer.denied = {alter, action}
-    request = WriteTxnMarkersRequest(markers=[marker("orders", 0)])
-    assert refusal(scene, request, 2) is E.CLUSTER_AUTHORIZATION_FAILED
