@@ -35,6 +35,7 @@ MAIN_CLASSES = {
     "console-share-consumer": TOOLS + "consumer.ConsoleShareConsumer",
     "producer-perf": TOOLS + "ProducerPerformance",
     "share-groups": TOOLS + "consumer.group.ShareGroupCommand",
+    "shared": "Shared",  # ours: java/Shared.java
     "topics": TOOLS + "TopicCommand",
     "transactional": "Transactional",  # ours: java/Transactional.java
     "transactional-message-copier": TOOLS + "TransactionalMessageCopier",
@@ -66,7 +67,7 @@ class Tools:
     def __init__(self, classes: Path) -> None:
         """`classes`: an empty directory for the compiled driver."""
         classpath = run_kafka("classpath").strip()
-        sources = [str(JAVA_SOURCES / f"{name}.java") for name in ("Tools", "Transactional", "Grouped")]
+        sources = [str(JAVA_SOURCES / f"{name}.java") for name in ("Tools", "Transactional", "Grouped", "Shared")]
         subprocess.run(["javac", "-nowarn", "-cp", classpath, "-d", str(classes), *sources], check=True)
         config = Path(classpath).parent.parent / "log4j2-tools.yaml"
         self._process = subprocess.Popen(

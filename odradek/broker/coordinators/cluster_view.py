@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from odradek.broker.configuration.group_limits import clamped
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.configuration.settings import InvalidSetting
 from odradek.broker.configuration.settings_table import BROKER_SETTINGS
@@ -57,7 +58,7 @@ class ImageView:
             except InvalidSetting:
                 value = None  # recorded by a Kafka that allowed it
             if isinstance(value, int):
-                return value
+                return clamped(name, value, self._broker_setting)
         broker_name = f"group.{name}"
         default = parsed(broker_name, self._broker_setting(broker_name))
         assert isinstance(default, int)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from odradek.broker.configuration.config import BrokerConfig
+from odradek.broker.configuration.group_limits import limit, limit_name
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.configuration.settings import InvalidSetting, Kind, Setting, Update
 from odradek.broker.configuration.settings_table import BROKER_SETTINGS
@@ -126,16 +127,13 @@ def check_group(config: BrokerConfig, group: str, settings: Mapping[str, str]) -
     except InvalidSetting as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
     for name, value in values.items():
-        kind, _, rest = name.partition(".")
         for bound, words in (("min", "greater"), ("max", "less")):
-            limit_name = f"group.{kind}.{bound}.{rest}"
-            limit = BROKER_SETTINGS.get(limit_name)
-            if limit is None or not isinstance(value, int):
+            name_of_limit = limit_name(name, bound)
+            if name_of_limit is None or not isinstance(value, int):
                 continue
-            allowed = limit.parse(config.current_text(limit_name))
-            assert isinstance(allowed, int)
+            allowed = limit(name_of_limit, config.current_text)
             if value < allowed if bound == "min" else value > allowed:
-                what = f"{name} must be {words} than or equal to {limit_name}"
+                what = f"{name} must be {words} than or equal to {name_of_limit}"
                 raise KafkaError(ErrorCode.INVALID_CONFIG, what)
     for kind in ("consumer", "share", "streams"):
         session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from odradek.broker.configuration.group_limits import clamped
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.configuration.settings import InvalidSetting
 from odradek.broker.configuration.settings_table import BROKER_SETTINGS
@@ -100,16 +101,13 @@ class ShareGroupSettings:
         """The group's, else the broker's."""
         own = self._image.configs.get((ConfigResourceType.GROUP, group_id))
         if own is not None and name in own:
-            value = self._own(group_id, name)
-        else:
-            value = self._broker_numbers.get(name)
-            if value is None:
-                broker_name = f"group.{name}"
-                parsed = BROKER_SETTINGS[broker_name].parse(self._broker_setting(broker_name))
-                assert isinstance(parsed, int)
-                value = self._broker_numbers[name] = parsed
-        assert isinstance(value, int)
-        return value
+            return clamped(name, self._own(group_id, name), self._broker_setting)
+        if name not in self._broker_numbers:
+            broker_name = f"group.{name}"
+            value = BROKER_SETTINGS[broker_name].parse(self._broker_setting(broker_name))
+            assert isinstance(value, int)
+            self._broker_numbers[name] = value
+        return self._broker_numbers[name]
 
 
 def duration_ms(reset: str) -> int:

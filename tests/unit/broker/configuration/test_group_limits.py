@@ -1,0 +1,20 @@
+"""Settings of groups that a broker's limits have overtaken: docs/spec/share-groups.md#s2-6."""
+
+import pytest
+
+from odradek.broker.configuration.group_limits import clamped, limit_name
+
+LIMITS = {
+    "group.share.min.record.lock.duration.ms": "15000",
+    "group.share.max.record.lock.duration.ms": "60000",
+}
+
+
+@pytest.mark.parametrize(("value", "counts"), [(14_999, 15_000), (15_000, 15_000), (60_000, 60_000), (60_001, 60_000)])
+def test_a_value_outside_the_limits_counts_as_the_nearest_one(value: int, counts: int) -> None:
+    assert clamped("share.record.lock.duration.ms", value, LIMITS.__getitem__) == counts
+
+
+def test_what_has_no_limits_is_left() -> None:
+    assert limit_name("share.isolation.level", "min") is None
+    assert clamped("share.unheard.of", -5, LIMITS.__getitem__) == -5
