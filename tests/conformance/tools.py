@@ -17,6 +17,7 @@ JAVA_SOURCES = Path(__file__).parent / "java"
 QUICK_JVM = ("-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 TOOLS = "org.apache.kafka.tools."
 MAIN_CLASSES = {
+    "assign": "Assign",  # ours: java/Assign.java
     "broker-api-versions": TOOLS + "BrokerApiVersionsCommand",
     "cluster": TOOLS + "ClusterTool",
     "configs": "kafka.admin.ConfigCommand",
@@ -67,7 +68,9 @@ class Tools:
     def __init__(self, classes: Path) -> None:
         """`classes`: an empty directory for the compiled driver."""
         classpath = run_kafka("classpath").strip()
-        sources = [str(JAVA_SOURCES / f"{name}.java") for name in ("Tools", "Transactional", "Grouped", "Shared")]
+        sources = [
+            str(JAVA_SOURCES / f"{name}.java") for name in ("Tools", "Transactional", "Grouped", "Shared", "Assign")
+        ]
         subprocess.run(["javac", "-nowarn", "-cp", classpath, "-d", str(classes), *sources], check=True)
         config = Path(classpath).parent.parent / "log4j2-tools.yaml"
         self._process = subprocess.Popen(

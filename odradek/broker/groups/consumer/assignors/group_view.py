@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from odradek.broker.groups.consumer.assignors.java_order import (
@@ -56,7 +56,8 @@ class GroupView:
         )
 
 
-def topics_in_hash_order(topic_ids: frozenset[bytes]) -> list[bytes]:
+def topics_in_hash_order(topic_ids: Iterable[bytes]) -> list[bytes]:
+    """Those of one bucket stay in the order given, which must not be that of a Python set: it is never the same."""
     return in_hash_order(topic_ids, hash_of_uuid)
 
 

@@ -62,7 +62,7 @@ def _unassigned(members: list[Subscriber], topic_ids: frozenset[bytes], group: G
                 taken[topic_id] |= partitions
     return deque(
         TopicIdPartition(topic_id, partition)
-        for topic_id in topics_in_hash_order(topic_ids)
+        for topic_id in topics_in_hash_order(sorted(topic_ids))
         for partition in range(group.partition_counts[topic_id])
         if partition not in taken[topic_id]
     )
@@ -71,7 +71,7 @@ def _unassigned(members: list[Subscriber], topic_ids: frozenset[bytes], group: G
 def _old_target(member: Subscriber, topic_ids: frozenset[bytes]) -> list[TopicIdPartition]:
     return [
         TopicIdPartition(topic_id, partition)
-        for topic_id in topics_in_hash_order(frozenset(member.target))
+        for topic_id in topics_in_hash_order(member.target)
         if topic_id in topic_ids
         for partition in partitions_in_hash_order(member.target[topic_id])
     ]

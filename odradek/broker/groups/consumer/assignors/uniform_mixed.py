@@ -26,7 +26,9 @@ class MixedAssignment:
 
     def __init__(self, group: GroupView) -> None:
         self._members = group.in_hash_order()
-        self._topic_ids = topics_in_hash_order(frozenset().union(*(each.topic_ids for each in self._members)))
+        self._topic_ids = topics_in_hash_order(
+            sorted(frozenset[bytes]().union(*(each.topic_ids for each in self._members)))
+        )
         self._subscribers: dict[bytes, list[int]] = {topic_id: [] for topic_id in self._topic_ids}
         self._owners = {topic_id: [NOBODY] * group.partition_counts[topic_id] for topic_id in self._topic_ids}
         self.sizes = [0] * len(self._members)
