@@ -80,6 +80,12 @@ class ShareScene:
         )
         return self.talk.ask(label, request, 1)
 
+    def join(self, member: str = "A") -> None:
+        """Quietly; without waiting for partitions."""
+        request = ShareGroupHeartbeatRequest(group_id=self.group, member_id=member, subscribed_topic_names=[self.topic])
+        while self.talk.quietly(request, 1).error_code:
+            time.sleep(0.05)
+
     def begin(self, member: str = "A") -> None:
         """Until the member has the partition."""
         epoch = 0
