@@ -203,6 +203,14 @@ DIFFERENCES: tuple[Allowed, ...] = (
         kafka="ic",
         ours="id",
     ),
+    Allowed(
+        "a classic member is told to rejoin when another one has left; Kafka, where the group may not be downgraded, "
+        "leaves the partitions unassigned until a member joins",
+        asked="c after the downgrade: HeartbeatRequest *",
+        path="error_code",
+        kafka="0",
+        ours="27",
+    ),
     *BROKER_SETTINGS,
     *REPEATED,
     *SHARE_GROUPS,

@@ -1,0 +1,44 @@
+"""Groups of both protocols under every `group.consumer.migration.policy` but the default: the same answers as Kafka.
+
+The default, bidirectional, is that of tests/conformance/test_same_answers_as_kafka.py.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.conformance.differential import consumer_groups_script, group_types_script
+from tests.conformance.differential.conversation import Place, differences
+from tests.conformance.differential.differences import reason_for
+from tests.conformance.test_same_answers_as_kafka import SETTINGS, Script, place, talk_of
+from tests.support.broker_process import KafkaProcess, new_broker
+from tests.support.oracle import needs_kafka
+
+pytestmark = needs_kafka
+
+SCRIPTS: dict[Script, int] = {  # with the version to speak
+    consumer_groups_script.upgrade: 1,
+    consumer_groups_script.classic_joins: 1,
+    group_types_script.offset_commit: 9,
+    group_types_script.offset_fetch: 9,
+    group_types_script.txn_offset_commit: 5,
+    group_types_script.classic_members: 9,
+}
+
+
+@pytest.fixture(scope="module", params=["disabled", "upgrade", "downgrade"])
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Place, Place]]:
+    folder = tmp_path_factory.mktemp(request.param)
+    settings = SETTINGS | {"group.consumer.migration.policy": request.param}
+    with KafkaProcess(folder / "kafka", settings) as kafka, new_broker(folder / "ours", settings) as ours:
+        yield place(kafka), place(ours)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
+def test_the_answers_are_the_same(pair: tuple[Place, Place], script: Script) -> None:
+    with ThreadPoolExecutor(2) as both:
+        kafka, ours = both.map(lambda where: talk_of(script, SCRIPTS[script], where), pair)
+    assert kafka, "the script said nothing"
+    found = [one for one in differences(kafka, ours) if reason_for(*one) is None]
+    assert not found
