@@ -34,6 +34,10 @@ class Wire:
     def close(self) -> None:
         self._socket.close()
 
+    def set_timeout(self, timeout_s: float) -> None:
+        """How long to wait for each answer from now on."""
+        self._socket.settimeout(timeout_s)
+
     def ask(self, request: Message, version: int, answer: type[M] | None = None) -> M:
         """Send and wait. `answer` only tells the type checker what comes back."""
         self.send(request, version)

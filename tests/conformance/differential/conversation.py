@@ -27,6 +27,7 @@ NAMED_IN_ORDER = {"topic_id", "producer_id", "session_id", "leader_id_of_group"}
 MEMBER_ID = re.compile(r"^(.*)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 PLAIN_MEMBER_ID = re.compile(r"[A-Za-z0-9_-]{22}")  # made by the coordinator of a consumer group
 ANSWER_TIMEOUT_S = 3.0  # after which "no answer" is what a broker said
+PREPARATION_TIMEOUT_S = 20.0
 SAME_HOUR_MS = 3_600_000
 SORTED_BY = (  # lists whose order says nothing: by the first of these fields that their elements have
     "group_id",
@@ -117,9 +118,12 @@ class Talk:
         self._answers.append((label, outcome))
 
     def quietly(self, request: Message, version: int) -> Any:
-        """Ask without noting it: preparation that is not what is compared."""
+        """Ask without noting it: preparation that is not what is compared, for which a busy machine may take long."""
+        self._wire.set_timeout(PREPARATION_TIMEOUT_S)
         self._wire.send(request, version)
-        return self._wire.receive(request.API_KEY, version)
+        answer = self._wire.receive(request.API_KEY, version)
+        self._wire.set_timeout(ANSWER_TIMEOUT_S)
+        return answer
 
     def _reconnect(self) -> None:
         self._wire.close()
