@@ -33,7 +33,7 @@ ITEMS = {"tea": 320, "coffee": 290, "milk": 110, "sugar": 85, "scone": 240}  # p
 PER_TRANSACTION = 250
 BATCHES = 8  # that the query takes, about
 START_TIMEOUT_S = 60
-RUN_TIMEOUT_S = 300
+RUN_TIMEOUT_S = 600
 MOST_FAILURES = 5  # of the query itself, as when a broker is away for too long
 
 
