@@ -20,6 +20,7 @@ help:
 	@echo 'make check         ruff, mypy, the import rules, and whether the docs'"'"' links resolve and their prose wraps'
 	@echo 'make sim SEED=n    one simulation again; SEEDS=n tries that many, 200 if nothing is said'
 	@echo 'make bench         measure this broker; make bench-kafka measures Apache Kafka beside it'
+	@echo 'make bench-files   odradek inspect check and reading records from files: 5 GB in a temporary directory; ARGS=--spark'
 	@echo 'make damage        flip each byte and cut at each length of every file of stopped data directories'
 	@echo 'make soak          copy 100,000 records in transactions while brokers and copiers are killed'
 	@echo 'make example-dual-write   a database and Kafka that agree, although processes are killed'
@@ -67,6 +68,9 @@ bench: .make/dev
 
 bench-kafka: .make/dev
 	$(RUN) -m tests.bench.run --kafka $(ARGS)
+
+bench-files: .make/dev
+	$(RUN) -m tests.bench.files $(ARGS)
 
 example-dual-write: .make/run
 	@$(RUN) examples/dual_write.py
@@ -137,4 +141,4 @@ $(RUN):
 	@test -n '$(PYTHON)' || { echo 'No Python 3.11 or later with venv was found: install one (Debian: apt install python3-venv), or say make PYTHON=/path/to/python3.12' >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-.PHONY: page-test docs help run setup test fuzz check sim damage soak bench bench-kafka example-dual-write example-queue example-pipeline test-spark conformance clean
+.PHONY: page-test docs help run setup test fuzz check sim damage soak bench bench-kafka bench-files example-dual-write example-queue example-pipeline test-spark conformance clean

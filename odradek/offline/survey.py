@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 from odradek.offline.directories import PartitionLog
 from odradek.offline.producers import BadIndex, read_aborted, read_snapshot
-from odradek.offline.segments import SNAPSHOT, TXN_INDEX, Segment, segments_of
+from odradek.offline.segments import SNAPSHOT, TXN_INDEX, Segment, largest_timestamp, segments_of
 from odradek.offline.transactions import Aborted, Transactions
 from odradek.offline.walk import OnDamage, SegmentReplaced, headers, refuse
+from odradek.protocol.batch_header import NO_TIMESTAMP
 
 _TRIES = 5
 
@@ -27,6 +28,7 @@ class Place(NamedTuple):
     inode: int
     position: int
     size_bytes: int = 0  # from here to the next place, or to the end of the segment
+    max_timestamp: int | None = None  # of the records there; None: not known
 
 
 @dataclass(slots=True)
@@ -85,7 +87,8 @@ def _by_index(log: PartitionLog, segments: list[Segment], cut_bytes: int, on_dam
     found.aborted[:0] = aborted
     found.start_offset = max(log.log_start_offset, segments[0].base_offset)
     found.places[:0] = [
-        Place(each.base_offset, each.base_offset, each.inode, 0, each.size_bytes) for each in segments[:-1]
+        Place(each.base_offset, each.base_offset, each.inode, 0, each.size_bytes, largest_timestamp(each))
+        for each in segments[:-1]
     ]
     return found
 
@@ -106,11 +109,13 @@ def _survey(
     for segment in segments:
         end_offset = max(end_offset, segment.base_offset)
         begun: Place | None = None
+        latest = NO_TIMESTAMP
         for position, header, data in headers(segment, 0, segment.base_offset, on_damage=on_damage):
             if begun is None or position >= begun.position + cut_bytes:
                 if begun is not None:
-                    places.append(begun._replace(size_bytes=position - begun.position))
-                begun = Place(header.base_offset, segment.base_offset, segment.inode, position)
+                    places.append(begun._replace(size_bytes=position - begun.position, max_timestamp=latest))
+                begun, latest = Place(header.base_offset, segment.base_offset, segment.inode, position), NO_TIMESTAMP
+            latest = max(latest, header.max_timestamp)
             while waiting and header.max_timestamp >= waiting[0] and not header.is_control:
                 if header.last_offset < start_offset:
                     break
@@ -118,6 +123,6 @@ def _survey(
             transactions.add(header, data)
             end_offset = header.base_offset + header.last_offset_delta + 1  # offsets ascend
         if begun is not None:
-            places.append(begun._replace(size_bytes=segment.size_bytes - begun.position))
+            places.append(begun._replace(size_bytes=segment.size_bytes - begun.position, max_timestamp=latest))
     stable = transactions.last_stable_offset(end_offset)
     return Survey(log, start_offset, end_offset, stable, transactions.aborted, places, not_older)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
+from odradek.spark.file_filters import EVERYTHING, Pruning
 from odradek.spark.options import Bound, Choice, OptionError, bounds, flag, isolation_level, number
 
 E = TypeVar("E", bound=Enum)
@@ -40,6 +41,7 @@ class FileOptions:
     """
     choice     None: all topics but internal ones
     by_index   `transactions=index`: believe the transaction indexes of finished segments
+    pruning    what the filters of the query leave
     """
 
     path: str
@@ -55,6 +57,8 @@ class FileOptions:
     check_crcs: bool
     by_index: bool
     on_damage: OnDamage
+    pushes_filters: bool
+    pruning: Pruning = EVERYTHING
 
     @classmethod
     def read(cls, options: Mapping[str, str]) -> FileOptions:
@@ -81,6 +85,7 @@ class FileOptions:
             check_crcs=flag("kafka.check.crcs", given.get("kafka.check.crcs", "true")),
             by_index=_by_index(given.get("transactions", "scan")),
             on_damage=_one_of(OnDamage, given, "mode", OnDamage.FAIL_FAST),
+            pushes_filters=flag("pushFilters", given.get("pushfilters", "false")),
         )
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from odradek.client.values import TopicPartition
@@ -24,6 +24,7 @@ from odradek.spark.file_options import OnDamage as Mode
 from odradek.spark.offsets import DataLost, Offsets, Range, asked_of, ranges, require_records
 from odradek.spark.options import EARLIEST, Bound, OptionError
 
+_PLACES_APART_BYTES = 8 * 1024 * 1024  # what a timestamp can leave out
 INTERNAL = INTERNAL_TOPICS | {CLUSTER_METADATA}
 
 
@@ -59,21 +60,26 @@ def chosen_logs(options: FileOptions) -> list[PartitionLog]:
     return found
 
 
+def wanted_logs(options: FileOptions) -> list[PartitionLog]:
+    """Those of `chosen_logs` that the filters of the query leave."""
+    return [log for log in chosen_logs(options) if options.pruning.has(log.topic, log.partition)]
+
+
 def plan(options: FileOptions) -> list[FileTask]:
     """In the order of topics, partitions and offsets. Raises DamagedLog, DataLost, OptionError."""
     logs = {TopicPartition(log.topic, log.partition): log for log in chosen_logs(options)}
-    partitions = list(logs)
-    start_times, start_offsets = asked_of(options.starting, partitions)
-    end_times, end_offsets = asked_of(options.ending, partitions)
+    start_times, start_offsets = asked_of(options.starting, list(logs))
+    end_times, end_offsets = asked_of(options.ending, list(logs))
     surveys = {
         each: survey(
             log,
-            cut_bytes=options.max_bytes_per_partition,
+            cut_bytes=min(options.max_bytes_per_partition, _PLACES_APART_BYTES),
             timestamps={times[each] for times in (start_times, end_times) if each in times},
             by_index=options.by_index,
             on_damage=on_damage(options),
         )
         for each, log in logs.items()
+        if options.pruning.has(*each)
     }
     start = _resolved(options.starting, start_times, start_offsets, surveys, options)
     end = _resolved(options.ending, end_times, end_offsets, surveys, options)
@@ -87,11 +93,8 @@ def plan(options: FileOptions) -> list[FileTask]:
                 )
             end[each] = _end(found, options)
     earliest = {each: found.start_offset for each, found in surveys.items()}
-    return [
-        task
-        for each in ranges(start, end, earliest, options)
-        for task in _cut(each, surveys[TopicPartition(each.topic, each.partition)], options)
-    ]
+    asked = [_pruned(each, options) for each in ranges(start, end, earliest, options)]
+    return [task for each in asked for task in _cut(each, surveys[TopicPartition(each.topic, each.partition)], options)]
 
 
 def on_damage(options: FileOptions) -> OnDamage:
@@ -124,12 +127,14 @@ def _resolved(
 ) -> Offsets:
     found = {}
     for each, offset in offsets.items():
+        if each not in surveys:
+            continue
         bounds = surveys[each]
         if offset >= 0:
             found[each] = offset
         else:
             found[each] = bounds.start_offset if offset == EARLIEST else _end(bounds, options)
-    by_time = {each: _not_older(surveys[each], ms, options) for each, ms in times.items()}
+    by_time = {each: _not_older(surveys[each], ms, options) for each, ms in times.items() if each in surveys}
     require_records(bound, times, [each for each, offset in by_time.items() if offset is None])
     ends = {each: _end(surveys[each], options) for each in by_time}
     return found | {each: ends[each] if offset is None else offset for each, offset in by_time.items()}
@@ -151,15 +156,30 @@ def _not_older(found: Survey, timestamp_ms: int, options: FileOptions) -> int | 
     return None
 
 
+def _pruned(whole: Range, options: FileOptions) -> Range:
+    pruning = options.pruning
+    end = whole.end_offset if pruning.end_offset is None else min(whole.end_offset, pruning.end_offset)
+    return replace(whole, start_offset=max(whole.start_offset, pruning.start_offset), end_offset=end)
+
+
 def _cut(whole: Range, found: Survey, options: FileOptions) -> Iterator[FileTask]:
-    """At the places of the survey; as many of these together as have no more than maxBytesPerPartition."""
-    places = found.places
+    """At the places of the survey; as many of these together as have no more than maxBytesPerPartition. Those without
+    a record that is late enough are left out."""
+    places, not_before = found.places, options.pruning.not_before
     offsets = [place.offset for place in places]
     first = max(0, bisect_left(offsets, whole.start_offset + 1) - 1)
     at = whole.start_offset
     while at < whole.end_offset and first < len(places):
+        if _is_older(places[first], not_before):
+            first += 1
+            at = max(at, offsets[first]) if first < len(places) else whole.end_offset
+            continue
         after, size_bytes = first + 1, places[first].size_bytes
-        while after < len(places) and size_bytes + places[after].size_bytes <= options.max_bytes_per_partition:
+        while (
+            after < len(places)
+            and size_bytes + places[after].size_bytes <= options.max_bytes_per_partition
+            and not _is_older(places[after], not_before)
+        ):
             size_bytes += places[after].size_bytes
             after += 1
         end = min(whole.end_offset, offsets[after]) if after < len(places) else whole.end_offset
@@ -167,6 +187,10 @@ def _cut(whole: Range, found: Survey, options: FileOptions) -> Iterator[FileTask
             yield _task(Range(whole.topic, whole.partition, at, end), found, places[first], options)
             at = end
         first = after
+
+
+def _is_older(place: Place, not_before: int | None) -> bool:
+    return not_before is not None and place.max_timestamp is not None and place.max_timestamp < not_before
 
 
 def _task(part: Range, found: Survey, place: Place, options: FileOptions) -> FileTask:

@@ -17,7 +17,7 @@ from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.records import Record, records_of
 from odradek.spark import file_records
 from odradek.spark.file_options import FileOptions, View
-from odradek.spark.file_plan import FileTask, chosen_logs, on_damage, plan
+from odradek.spark.file_plan import FileTask, on_damage, plan, wanted_logs
 from odradek.spark.record_columns import ARROW, COLUMNS, HEADERS, TIMESTAMP
 
 Task: TypeAlias = FileTask | PartitionLog
@@ -155,7 +155,7 @@ def columns(options: FileOptions) -> str:
 
 def tasks(options: FileOptions) -> Sequence[Task]:
     """Views that need the order of a whole partition take one task each; the others are cut by size."""
-    return chosen_logs(options) if options.view in _TABLES else plan(options)
+    return wanted_logs(options) if options.view in _TABLES else plan(options)
 
 
 def read(task: Task, options: FileOptions, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -292,5 +292,13 @@ def _internal_rows(task: FileTask, options: FileOptions) -> Iterator[tables.Row]
                 "type": None if kind is None else str(kind),
                 "state": fields.get("state"),
                 "key": as_json(fields.get("key")),
-                "value": as_json(fields["data"] if "data" in fields else fields.get("value")),
+                "value": as_json(_content(fields)),
             }
+
+
+def _content(fields: Mapping[str, Any]) -> Any:
+    """Without the version in front of it."""
+    if "data" in fields:  # of the metadata log
+        return fields["data"]
+    value = fields.get("value")
+    return value["data"] if isinstance(value, dict) and value.keys() == {"version", "data"} else value

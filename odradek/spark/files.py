@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from odradek.spark import file_views
+from odradek.spark.file_filters import pruned
 from odradek.spark.file_options import FileOptions
 from odradek.spark.record_columns import chosen
 
@@ -20,7 +23,8 @@ def file_columns(options: Mapping[str, str]) -> str:
 def file_reader(options: Mapping[str, str], schema: StructType) -> FileReader:
     """Raises OptionError."""
     read = FileOptions.read(options)
-    return FileReader(read, chosen(schema.names, file_views.SCHEMAS[read.view]))
+    kind = FilteringReader if read.pushes_filters else FileReader
+    return kind(read, chosen(schema.names, file_views.SCHEMAS[read.view]))
 
 
 class FileReader(DataSourceReader):  # type: ignore[misc]
@@ -35,3 +39,14 @@ class FileReader(DataSourceReader):  # type: ignore[misc]
         if partition.value is None:  # Spark's own, where there is nothing to read
             return iter(())
         return file_views.read(partition.value, self._options, self._wanted)
+
+
+class FilteringReader(FileReader):
+    """Only if it is asked for, by the option pushFilters: PySpark 4.3.0 keeps what the filters of a DataFrame's first
+    query have left for the next query of the same DataFrame, whatever its filters. And it refuses a reader with this
+    method unless spark.sql.python.filterPushdown.enabled is set."""
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
+        """Reads less, and leaves all of the filters to Spark."""
+        self._options = replace(self._options, pruning=pruned(filters))
+        return filters

@@ -1,5 +1,6 @@
 """Record batches read as columns hold what `odradek.protocol.records` reads from them one record at a time."""
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -59,6 +60,9 @@ def one_by_one(data: bytes) -> list[dict[str, object]]:
     ]
 
 
+MANY_BATCHES = log_of(*(some(1 + number % 4, b"v" * number) for number in range(60)))
+
+
 @settings(deadline=None, max_examples=60)
 @given(BATCHES)
 def test_columns_hold_what_is_read_record_by_record(
@@ -85,6 +89,34 @@ def test_runs_of_records_of_one_size_are_found_to_their_end(size: int, count: in
         records[count // 2] = NewRecord(None, bytes(size + 1), 1)
     data = log_of(records, some(3))
     assert read_records(data).to_pylist() == one_by_one(data)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_many_small_batches_are_read_as_each_of_them_alone(seed: int) -> None:
+    """Their records are found side by side, a step in all batches at once."""
+    rng = random.Random(seed)
+    counts = [rng.randrange(1, rng.choice((3, 70))) for _ in range(rng.choice((47, 48, 90)))]
+    most = rng.choice((20, 200, 9_000))  # of one, two and three bytes for the length
+    data = log_of(*([NewRecord(b"k", bytes(rng.randrange(most)), 5) for _ in range(count)] for count in counts))
+    assert read_records(data).to_pylist() == one_by_one(data)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.integers(0, 10_000), st.integers(1, 255))
+def test_damage_among_many_small_batches_is_refused_or_read_and_nothing_else_happens(at: int, flip: int) -> None:
+    good = MANY_BATCHES
+    at = HEADER_BYTES + at % (len(good) - HEADER_BYTES)
+    data = bytearray(good)
+    data[at] ^= flip
+    if any(position <= at < position + HEADER_BYTES for position, _ in batches(good)):
+        return
+    try:
+        expected = one_by_one(bytes(data))
+    except MalformedMessage:
+        with pytest.raises(MalformedMessage):
+            read_records(data, check_crcs=False)
+    else:
+        assert read_records(data, check_crcs=False).to_pylist() == expected
 
 
 @settings(deadline=None, max_examples=300)
