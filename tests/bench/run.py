@@ -90,6 +90,8 @@ def measure(measurement: Measurement, subjects: Sequence[Subject], results: Resu
             compiled("load")
         if measurement.warms_up and not is_quick:
             for subject in subjects:
+                if subject.name == KAFKA and not measurement.kafka_rounds:
+                    continue
                 say(f"{subject.name} warms up")
                 warm_up(subject, measurement)
         for turn in range(1 if is_quick else max(measurement.rounds, measurement.kafka_rounds)):
