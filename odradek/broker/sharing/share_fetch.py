@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from odradek.storage.log import Log, ReadResult
 
 NO_RECORDS = b""
-READ_AHEAD_FACTOR = 2  # bytes are read for so many times the records wanted, by the log's average
-LEAST_READ_BYTES = 64 * 1024
+READ_AHEAD_FACTOR = 1.25  # bytes are read for so many times the records wanted, by the log's average
+LEAST_READ_BYTES = 32 * 1024
 
 
 class PendingShareFetch:
