@@ -115,10 +115,13 @@ class PendingShareFetch:
     def _go_on(self) -> None:
         left = self._left
         while left:
+            if self._left_records <= 0:  # the others come first in one of the next requests, errors of theirs too
+                left.clear()
+                break
             partition = left.pop(0)
             try:
                 live = self._find(partition)
-                if live is None or self._must_have_bytes or self._left_records <= 0:
+                if live is None or self._must_have_bytes:
                     continue
                 read = _Read.of(live, self._read_bytes(), self._left_records)
                 if read is None:
