@@ -56,17 +56,18 @@ class LogReader:
         min_one_batch   the first batch comes whole even if it is larger; without, nothing comes then
         raises          KafkaError OFFSET_OUT_OF_RANGE; WouldBlock when the disk would have to be waited for
         """
+        high_watermark = self._log.high_watermark
         limit = self._limit(start_offset, end_offset)
         if start_offset >= limit:
             return ReadResult([], 0, start_offset)
-        held = self._tail.read(start_offset, None if limit == self._log.high_watermark else limit, max_bytes)
+        held = self._tail.read(start_offset, None if limit == high_watermark else limit, max_bytes)
         if held is None:
             return self._read_files(start_offset, limit, max_bytes, min_one_batch, cached=True)
         chunks, size_bytes, position = held
         if size_bytes > max_bytes and not min_one_batch:
             return ReadResult([], 0, start_offset)
         row = self._segments.all
-        end = upper_bound(row, len(row.segments) - 1, position + size_bytes, self._log.high_watermark)
+        end = upper_bound(row, len(row.segments) - 1, position + size_bytes, high_watermark)
         return ReadResult(chunks, size_bytes, end)
 
     def read_cold(
@@ -79,12 +80,13 @@ class LogReader:
         return self._read_files(start_offset, limit, max_bytes, min_one_batch, cached=False)
 
     def _limit(self, start_offset: int, end_offset: int | None) -> int:
-        if not self._log.log_start_offset <= start_offset <= self._log.high_watermark:
+        log_start_offset, high_watermark = self._log.log_start_offset, self._log.high_watermark
+        if not log_start_offset <= start_offset <= high_watermark:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{start_offset} is not within {self._log.log_start_offset} to {self._log.high_watermark}",
+                f"{start_offset} is not within {log_start_offset} to {high_watermark}",
             )
-        return self._log.high_watermark if end_offset is None else min(end_offset, self._log.high_watermark)
+        return high_watermark if end_offset is None or end_offset > high_watermark else end_offset
 
     def _read_files(
         self, start_offset: int, end_offset: int, max_bytes: int, min_one_batch: bool, *, cached: bool
