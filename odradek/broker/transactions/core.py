@@ -47,6 +47,7 @@ from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
 
 MARKER_RETRY_MS = 100
 NOTHING: frozenset[TopicPartition] = frozenset()
+ONLY_ONGOING = frozenset({TxnState.ONGOING})  # few of many ids: Spark's sinks ask for them with each batch
 
 R = TypeVar("R")
 
@@ -292,7 +293,8 @@ class TransactionCore:
         return described(txn, self._remaining.get(transactional_id, txn.partitions))
 
     def list_transactions(self, wanted: Filter, now_ms: int) -> list[ListedTransaction]:
-        return [listed(txn) for txn in self._txns.values() if wanted.selects(txn, now_ms)]
+        names = self._ongoing if wanted.states == ONLY_ONGOING else self._txns
+        return [listed(txn) for name in names if wanted.selects(txn := self._txns[name], now_ms)]
 
     @property
     def kept_count(self) -> int:
