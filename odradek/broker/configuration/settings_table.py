@@ -410,7 +410,7 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     Setting("odradek.cluster.id", STRING, None),  # for a new data directory; what the image's CLUSTER_ID sets
     Setting("odradek.tail.cache.bytes", LONG, "33554432", Range(0)),  # newest batches kept in memory, all partitions
     # prefix=milliseconds, …: ids that are used once and never again, forgotten before the week is over
-    Setting("odradek.transactional.id.expiration.rules", LIST, "", TimePerPrefix()),
+    Setting("odradek.transactional.id.expiration.rules", LIST, "spark.=3600000", TimePerPrefix()),
 )
 # fmt: on
 
