@@ -180,12 +180,21 @@ class Ledger:
 
     async def write(self, entry: Entry) -> None:
         """Returns when it is committed. Raises LeaseLost."""
+        await self._write(entry.to_json())
+        self._entry = entry
+
+    async def erase(self) -> None:
+        """The sink's record; as if it had never decided anything. Raises LeaseLost."""
+        await self._write(None)
+        self._entry = undecided(self._sink)
+
+    async def _write(self, value: bytes | None) -> None:
         producer = self._producer
         if producer is None:
             raise LeaseLost("no lease is held")
         try:
             await producer.begin_transaction()
-            sent = await producer.send(LEDGER_TOPIC, entry.to_json(), key=self._sink.name.encode())
+            sent = await producer.send(LEDGER_TOPIC, value, key=self._sink.name.encode())
             await producer.flush()
             await sent
             await self._observe(Step.APPENDED, 0)
@@ -193,7 +202,6 @@ class Ledger:
         except ClientError as error:
             await self.release()
             raise LeaseLost(str(error)) from error
-        self._entry = entry
 
     async def release(self) -> None:
         producer, self._producer = self._producer, None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,10 +13,12 @@ import pyarrow as pa
 from pyspark import TaskContext, __version__
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from odradek.client import ClientError
 from odradek.client.sync.background import background_loop
+from odradek.spark.ledger import LeaseLost, Observe, observe_nothing
 from odradek.spark.names import Sink
 from odradek.spark.options import Delivery, OptionError, SinkOptions
-from odradek.spark.task import write_rows
+from odradek.spark.task import ObserveTask, observe_no_task, write_rows
 from odradek.spark.two_phase import SinkError, TwoPhaseSink, Vote
 
 T = TypeVar("T")
@@ -24,6 +27,7 @@ T = TypeVar("T")
 BATCH_ID, QUERY_ID, RUN_ID = "streaming.sql.batchId", "sql.streaming.queryId", "spark.jobGroup.id"
 THE_ONLY_BATCH = 0  # of a batch write
 
+_log = logging.getLogger(__name__)
 _sinks: dict[tuple[str, str], TwoPhaseSink] = {}  # with their leases, from one batch of a query to the next
 
 
@@ -36,41 +40,65 @@ class TaskMessage(WriterCommitMessage):  # type: ignore[misc]
 
 
 class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(
+        self, options: SinkOptions, *, observe: Observe = observe_nothing, observe_task: ObserveTask = observe_no_task
+    ) -> None:
         self._options = options
+        self._observe = observe
+        self._observe_task = observe_task
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = _context()
         batch, query, run = (_property(context, name) for name in (BATCH_ID, QUERY_ID, RUN_ID))
-        return _write(self._options, context, query, run, int(batch), iterator)
+        return _write(self._options, context, query, run, int(batch), iterator, self._observe_task)
 
     def commit(self, messages: Sequence[TaskMessage | None], batchId: int) -> None:
-        _end(self._options, messages, lambda sink, votes: sink.commit(votes, batchId))
+        _end(self._options, messages, self._observe, lambda sink, votes: sink.commit(votes, batchId))
 
     def abort(self, messages: Sequence[TaskMessage | None], batchId: int) -> None:
-        _end(self._options, messages, lambda sink, votes: sink.abort(votes, batchId))
+        _end(self._options, messages, self._observe, lambda sink, votes: sink.abort(votes, batchId))
 
 
 class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
     """With `idempotencyKey` a write that is repeated under the same key writes nothing more."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(
+        self, options: SinkOptions, *, observe: Observe = observe_nothing, observe_task: ObserveTask = observe_no_task
+    ) -> None:
         self._options = options
+        self._observe = observe
+        self._observe_task = observe_task
         self._query = options.idempotency_key or str(uuid.uuid4())
         self._run = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return _write(self._options, _context(), self._query, self._run, THE_ONLY_BATCH, iterator)
+        return _write(self._options, _context(), self._query, self._run, THE_ONLY_BATCH, iterator, self._observe_task)
 
     def commit(self, messages: Sequence[TaskMessage | None]) -> None:
-        _end(self._options, messages, lambda sink, votes: sink.commit(votes, THE_ONLY_BATCH))
+        _end(self._options, messages, self._observe, self._commit)
 
     def abort(self, messages: Sequence[TaskMessage | None]) -> None:
-        _end(self._options, messages, lambda sink, votes: sink.abort(votes, THE_ONLY_BATCH))
+        _end(self._options, messages, self._observe, self._abort)
+
+    async def _commit(self, sink: TwoPhaseSink, votes: list[Vote]) -> None:
+        await sink.commit(votes, THE_ONLY_BATCH)
+        if self._options.idempotency_key is None:
+            await _forgotten(sink)
+        await sink.close()
+
+    async def _abort(self, sink: TwoPhaseSink, votes: list[Vote]) -> None:
+        await sink.abort(votes, THE_ONLY_BATCH)
+        await sink.close()
 
 
 def _write(
-    options: SinkOptions, context: TaskContext, query: str, run: str, batch: int, rows: Iterator[pa.RecordBatch]
+    options: SinkOptions,
+    context: TaskContext,
+    query: str,
+    run: str,
+    batch: int,
+    rows: Iterator[pa.RecordBatch],
+    observe: ObserveTask,
 ) -> TaskMessage:
     vote = write_rows(
         options,
@@ -80,6 +108,7 @@ def _write(
         partition=context.partitionId(),
         attempt=context.attemptNumber(),
         rows=rows,
+        observe=observe,
     )
     return TaskMessage(query, vote)
 
@@ -87,6 +116,7 @@ def _write(
 def _end(
     options: SinkOptions,
     messages: Sequence[TaskMessage | None],
+    observe: Observe,
     call: Callable[[TwoPhaseSink, list[Vote]], Coroutine[Any, Any, None]],
 ) -> None:
     """Nothing is known, and nothing can be done, where no task has answered."""
@@ -97,8 +127,17 @@ def _end(
         raise SinkError("votes of several queries for one batch")
     sink = Sink(options.prefix, answered[0].query)
     votes = [message.vote for message in answered if message.vote is not None]
-    held = _sinks.setdefault((options.brokers.bootstrap_servers, sink.name), TwoPhaseSink(options.brokers, sink))
+    of_this = (options.brokers.bootstrap_servers, sink.name)
+    held = _sinks.setdefault(of_this, TwoPhaseSink(options.brokers, sink, observe=observe))
     background_loop().run(lambda: call(held, votes), SimpleQueue())
+
+
+async def _forgotten(sink: TwoPhaseSink) -> None:
+    """The write is done, whether or not its record stays in the ledger."""
+    try:
+        await sink.forget()
+    except (ClientError, LeaseLost) as error:
+        _log.warning("a record stays in the ledger: %s", error)
 
 
 def _context() -> TaskContext:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from enum import Enum, auto
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,23 @@ from odradek.spark.two_phase import Vote
 _MASK = 2**64 - 1
 
 
+class TaskStep(Enum):
+    """Where a task can be interrupted."""
+
+    BEGUN = auto()
+    OPENED = auto()  # its transaction, which has no records yet
+    WRITTEN = auto()  # the rows are handed to the producer, and not flushed
+    PREPARED = auto()
+
+
+ObserveTask = Callable[[TaskStep], None]
+"""Is told of each step before the work goes on."""
+
+
+def observe_no_task(step: TaskStep) -> None:
+    pass
+
+
 def write_rows(
     options: SinkOptions,
     sink: Sink,
@@ -28,11 +46,13 @@ def write_rows(
     partition: int,
     attempt: int,
     rows: Iterable[pa.RecordBatch],
+    observe: ObserveTask = observe_no_task,
 ) -> Vote | None:
     """None where there is nothing to decide: no rows, or a delivery without transactions. What is written when an error
     is raised is aborted."""
-    task = _Task(options, sink.task_id(run, batch, partition, attempt, f"{random.getrandbits(64):016x}"))
+    task = _Task(options, sink.task_id(run, batch, partition, attempt, f"{random.getrandbits(64):016x}"), observe)
     try:
+        observe(TaskStep.BEGUN)
         for each in rows:
             task.write(each)
         return task.vote(sink.query, run, partition, attempt)
@@ -41,9 +61,10 @@ def write_rows(
 
 
 class _Task:
-    def __init__(self, options: SinkOptions, transactional_id: str) -> None:
+    def __init__(self, options: SinkOptions, transactional_id: str, observe: ObserveTask) -> None:
         self._options = options
         self._transactional_id = transactional_id
+        self._observe = observe
         self._producer: Producer | None = None
         self._partition_counts: dict[str, int] = {}
         self._rng = random.Random()
@@ -62,10 +83,12 @@ class _Task:
     def vote(self, query: str, run: str, partition: int, attempt: int) -> Vote | None:
         if self._producer is None:
             return None
+        self._observe(TaskStep.WRITTEN)
         if self._options.delivery is Delivery.AT_LEAST_ONCE:
             self._producer.flush()
             return None
         state = self._producer.prepare_transaction()
+        self._observe(TaskStep.PREPARED)
         name = self._transactional_id
         return Vote(query, run, partition, attempt, name, state, self._rows, self._bytes, self._digest)
 
@@ -86,6 +109,7 @@ class _Task:
         if self._options.delivery is Delivery.EXACTLY_ONCE:
             producer.init_transactions()
             producer.begin_transaction()
+        self._observe(TaskStep.OPENED)
         return producer
 
     def _partition_count(self, topic: str) -> int:

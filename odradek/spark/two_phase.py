@@ -161,6 +161,17 @@ class TwoPhaseSink:
             except LeaseLost as error:
                 raise SinkError(f"{self._sink.name}: the lease was lost twice: {error}") from error
 
+    async def forget(self) -> None:
+        """Take the sink out of the ledger, for one that will not write again: a batch write that may be repeated, but
+        has no key by which its repetition would be known."""
+        await self._ledger.held()
+        await self._ledger.erase()
+
+    async def open_ids(self, run: str | None = None) -> list[str]:
+        """Transactions of the sink's tasks (of this run) that are not ended. Takes no lease."""
+        async with self._brokers.admin() as admin:
+            return await self._open_ids(admin, run)
+
     async def _recover(self, run: str | None) -> Entry:
         entry = await self._ledger.take()
         async with self._brokers.admin() as admin:
@@ -194,7 +205,8 @@ class TwoPhaseSink:
                     await self._finish(admin, decided)
 
     async def _finish(self, admin: Admin, entry: Entry) -> None:
-        """End what was decided, then abort the doomed. Only an answer without an error proves a commit."""
+        """End what was decided, then abort the doomed. Only an answer without an error proves a commit, as long as the
+        broker remembers the transactional id."""
         results = await asyncio.gather(
             *(self._commit_part(admin, part, number) for number, part in enumerate(entry.parts)), return_exceptions=True
         )
@@ -205,11 +217,16 @@ class TwoPhaseSink:
 
     async def _commit_part(self, admin: Admin, part: Part, number: int) -> None:
         await self._observe(Step.ENDING, number)
+        where = self._sink.name
         try:
             await admin.end_transaction(part.transactional_id, part.state, committed=True)
         except ProducerFenced as error:
+            if error.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+                # A prepared transaction is never forgotten, so this one was ended before: by a decision's finish.
+                _log.warning("%s: the broker has forgotten %r, which ended long ago", where, part.transactional_id)
+                return
             raise NotExactlyOnce(
-                f"{self._sink.name}: a batch was decided, but {part.state} of {part.transactional_id!r} was"
+                f"{where}: a batch was decided, but {part.state} of {part.transactional_id!r} was"
                 f" ended by somebody else, and its rows are lost: {error}"
             ) from error
 

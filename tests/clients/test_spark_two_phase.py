@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 
 from odradek.client import Admin, ClientError
-from odradek.spark.ledger import Entry, LeaseLost, Step
+from odradek.spark.ledger import Entry, LeaseLost, Step, read_entries
 from odradek.spark.names import Sink, TaskName, sink_of, task_of
 from odradek.spark.two_phase import (
     CheckpointBehind,
@@ -235,6 +235,35 @@ async def test_a_broker_that_is_killed_after_the_decision_finishes_it_later(
         await driver.write()
         await query.check()
         await query.close()
+
+
+async def test_a_decision_whose_ids_the_broker_has_forgotten_is_finished(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """A transaction that is prepared is never forgotten."""
+    settings = SETTINGS | TWO_PHASE | {"odradek.transactional.id.expiration.rules": "spark.=2000"}
+    with new_broker(tmp_path_factory.mktemp("broker") / "data", settings) as broker:
+        topic = await asyncio.to_thread(create_topic, broker.bootstrap, "out", partitions=PARTITIONS)
+        query = Query(broker.bootstrap, topic)
+        await query.driver().write()
+        replay = query.driver()
+        await replay.prepare(batch=0)
+        async with Admin(bootstrap_servers=broker.bootstrap) as admin:
+            pattern = query.sink.pattern()
+            async with asyncio.timeout(30):
+                while len(await admin.list_transactions(transactional_id_pattern=pattern)) > len(replay.votes):
+                    await asyncio.sleep(0.05)
+        await replay.commit()
+        await query.driver().write()
+        await query.check()
+        await query.close()
+
+
+async def test_a_sink_that_is_forgotten_leaves_no_record(query: Query) -> None:
+    driver = query.driver()
+    await driver.write()
+    await driver.sink.forget()
+    assert query.sink.name not in await read_entries(query.brokers)
 
 
 # Sinks with one rule less, which the checks above must find.

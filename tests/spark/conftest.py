@@ -14,6 +14,7 @@ pytest.importorskip("pyspark", reason="pyspark comes with odradek[spark]")
 
 from tests.clients.admin import create_topic
 from tests.clients.own_producers import TWO_PHASE
+from tests.spark.checks import Numbers
 from tests.support.broker_process import Broker, new_broker
 from tests.support.oracle import REPOSITORY
 
@@ -42,7 +43,10 @@ def spark() -> Iterator[Any]:
         .config("spark.driver.host", "127.0.0.1")
         .getOrCreate()
     )
-    session.sparkContext.setLogLevel("ERROR")
+    session.sparkContext.setLogLevel("OFF")  # it logs each fault that a test makes, with its stack
+    from tests.spark.faults import FaultySource
+
+    session.dataSource.register(FaultySource)
     yield session
     session.stop()
 
@@ -60,3 +64,16 @@ def output(broker: Broker, request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> str:
     return str(tmp_path / "checkpoint")
+
+
+@pytest.fixture
+def marks(tmp_path: Path) -> str:
+    (tmp_path / "marks").mkdir()
+    return str(tmp_path / "marks")
+
+
+@pytest.fixture
+def numbers(spark: Any, broker: Broker, output: str, checkpoint: str) -> Iterator[Numbers]:
+    made = Numbers(spark, broker, output, checkpoint)
+    yield made
+    made.stop()

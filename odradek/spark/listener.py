@@ -1,0 +1,241 @@
+"""The listener: ends what a query has left open as soon as the query terminates, and counts what its sink has written.
+
+The sink works without it. A query that is stopped in mid-batch tells its sink nothing (docs/spec/spark.md#s3), and what
+its tasks had prepared would hold up readers until the query is started again, or until `odradek spark recover`.
+
+It recovers no more than the run that has terminated: the query may have been started again since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from odradek.client import ClientError
+from odradek.spark.ledger import Brokers
+from odradek.spark.names import DEFAULT_PREFIX, Sink
+from odradek.spark.options import Delivery, OptionError, SinkOptions
+from odradek.spark.two_phase import SinkError, TwoPhaseSink
+
+FORMAT = "odradek"
+TIMEOUT_MS = 15_000  # the end of the driver's process waits for it
+ROUNDS_S = (0.0, 1.0, 3.0)  # Spark gives the Python worker of a task that it cancels 2 s
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class SinkProgress:
+    """What one run of a query has written, as far as the listener has heard. `rows` are of its finished batches.
+
+    `ended` counts the transactions that it had left open, and that the listener has ended; None before that, and where
+    it failed.
+    """
+
+    query: str
+    run: str
+    name: str | None
+    sink: Sink | None = None
+    batch: int | None = None
+    rows: int = 0
+    batch_ms: int | None = None
+    commit_ms: int | None = None
+    is_active: bool = True
+    error: str | None = None
+    ended: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Where a query writes."""
+
+    brokers: Brokers
+    prefix: str
+
+    def sink(self, query: str) -> Sink:
+        return Sink(self.prefix, query)
+
+
+class SinkListener(StreamingQueryListener):  # type: ignore[misc]
+    """Of a session.
+
+    written   where queries write if Spark does not tell, as under Spark Connect
+    formats   the names under which the sink is registered
+    rounds_s  pauses before each look for what is left open
+    """
+
+    def __init__(
+        self,
+        session: Any,
+        written: Written | None = None,
+        *,
+        formats: Collection[str] = (FORMAT,),
+        rounds_s: Sequence[float] = ROUNDS_S,
+    ) -> None:
+        self._session = session
+        self._written = written
+        self._formats = formats
+        self._rounds_s = rounds_s
+        self._progress: dict[str, SinkProgress] = {}
+        self._finds: dict[str, Callable[[], Written | None]] = {}
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def progress(self) -> list[SinkProgress]:
+        """Of every run that the listener has seen."""
+        return list(self._progress.values())
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Until everything is ended that terminated queries have left open. False: there was not enough time."""
+        for thread in list(self._threads):
+            thread.join(timeout_s)
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        self.watch(str(event.id), str(event.runId), event.name)
+
+    def watch(self, query: str, run: str, name: str | None) -> None:
+        """A run that begins, or that had begun when the listener was added."""
+        if run not in self._progress:
+            self._progress[run] = SinkProgress(query, run, name)
+            self._finds[run] = self._search(query)
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        told = event.progress
+        seen = self._progress.get(str(told.runId))
+        if seen is None:
+            return
+        if seen.sink is None and (written := self._finds[seen.run]()) is not None:
+            seen.sink = written.sink(seen.query)
+        durations = told.durationMs
+        seen.batch = told.batchId
+        seen.rows += max(told.sink.numOutputRows, 0)
+        seen.batch_ms = durations.get("triggerExecution")
+        seen.commit_ms = durations.get("commitBatch", durations.get("commitOffsets"))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        pass
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        run = str(event.runId)
+        seen, find = self._progress.get(run), self._finds.pop(run, None)
+        if seen is None or find is None:
+            return
+        seen.is_active = False
+        seen.error = event.exception
+        written = find()
+        if written is None:
+            return
+        seen.sink = written.sink(seen.query)
+        # Not a daemon: a driver that ends with its query waits for it.
+        thread = threading.Thread(target=self._end, args=(written.brokers, seen), name="odradek-listener")
+        self._threads = [each for each in self._threads if each.is_alive()] + [thread]
+        thread.start()
+
+    def _end(self, brokers: Brokers, seen: SinkProgress) -> None:
+        assert seen.sink is not None
+        try:
+            seen.ended = asyncio.run(end_run(brokers, seen.sink, seen.run, self._rounds_s))
+        except (ClientError, SinkError, OSError) as error:
+            _log.warning(
+                "what run %s of %s has left open is not ended: %s; start the query again, or use `odradek spark"
+                " recover %s`",
+                seen.run,
+                seen.sink.name,
+                error,
+                seen.sink.name,
+            )
+            return
+        if seen.ended:
+            _log.info("%s: %d transactions that run %s had left open are ended", seen.sink.name, seen.ended, seen.run)
+
+    def _search(self, query: str) -> Callable[[], Written | None]:
+        """What finds out where it writes, once it has begun to, or has ended."""
+        if self._written is not None:
+            written = self._written
+            return lambda: written
+        try:
+            handle = self._session.streams.get(query)._jsq
+        except AttributeError:  # Spark Connect
+            return lambda: None
+        return lambda: written_by(_write_of(self._session, handle), self._formats)
+
+
+async def end_run(brokers: Brokers, sink: Sink, run: str, rounds_s: Sequence[float]) -> int:
+    """End what the tasks of this run have left open, also those that end a little later. Returns how many were open.
+
+    Where nothing is open no lease is taken, so that a query that goes on is not disturbed.
+    """
+    ended = 0
+    for pause_s in rounds_s:
+        await asyncio.sleep(pause_s)
+        two_phase = TwoPhaseSink(brokers, sink)
+        try:
+            if count := len(await two_phase.open_ids(run)):
+                await two_phase.recover(run)
+                ended += count
+        finally:
+            await two_phase.close()
+    return ended
+
+
+def written_by(write: tuple[str, Mapping[str, str]] | None, formats: Collection[str]) -> Written | None:
+    """`write`: the name of a query's sink, and its options. None for a sink that is not ours, or has no
+    transactions."""
+    if write is None or write[0] not in formats:
+        return None
+    try:
+        options = SinkOptions.read(write[1])
+    except OptionError:
+        return None
+    if options.delivery is not Delivery.EXACTLY_ONCE:
+        return None
+    return Written(Brokers(options.brokers.bootstrap_servers, TIMEOUT_MS, TIMEOUT_MS), options.prefix)
+
+
+def _write_of(spark: Any, handle: Any) -> tuple[str, Mapping[str, str]] | None:
+    """As Spark's plan of a query has it, which is not part of its API: None where it looks otherwise."""
+    from py4j.protocol import Py4JError
+
+    try:
+        plan = handle.streamingQuery().logicalPlan()
+        options = spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava(plan.writeOptions())
+        return plan.table().name(), dict(options)
+    except (Py4JError, TypeError) as error:
+        _log.debug("where a query writes cannot be read from its plan: %s", error)
+        return None
+
+
+def install(spark: Any, *, bootstrap_servers: str | None = None, prefix: str = DEFAULT_PREFIX) -> SinkListener:
+    """Register `format("odradek")` with this session, and add the listener to it.
+
+    Spark finds the format by itself where `pyspark_odradek` is on the path of the driver's Python; after `--py-files`,
+    and on a Spark Connect server, it has to be registered. The listener ends what a stopped query has left open at
+    once, rather than when the query is started again.
+
+    spark              a session, also one of Spark Connect; queries that it runs already are watched too
+    bootstrap_servers  where the session's queries write. Under Spark Connect the listener cannot find out, and does
+                       nothing without it
+    prefix             the `transactionalIdPrefix` of these queries
+    returns            the listener, whose `progress` says what each query has written
+    """
+    from odradek.spark.source import OdradekSource
+
+    spark.dataSource.register(OdradekSource)
+    written = None if bootstrap_servers is None else Written(Brokers(bootstrap_servers, TIMEOUT_MS, TIMEOUT_MS), prefix)
+    listener = SinkListener(spark, written)
+    spark.streams.addListener(listener)
+    for query in spark.streams.active:
+        listener.watch(str(query.id), str(query.runId), query.name)
+    return listener

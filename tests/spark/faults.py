@@ -1,0 +1,228 @@
+"""`format("odradek-faulty")`: the same source and sink, with one fault at one step, in whichever process gets there.
+
+The plan comes with the option `fault`. A fault happens once, or as often as the plan says; each time leaves a mark in
+the plan's directory, by which the test sees it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import InputPartition
+
+from odradek.spark.ledger import Step
+from odradek.spark.options import SinkOptions, SourceOptions
+from odradek.spark.record_columns import ARROW, chosen
+from odradek.spark.sink import BATCH_ID, BatchWriter, StreamWriter
+from odradek.spark.source import BatchReader, OdradekSource, StreamReader
+from odradek.spark.task import TaskStep
+
+FORMAT = "odradek-faulty"
+PATIENCE_S = 60.0
+POLL_S = 0.01
+
+# How it fails: an exception; the end of the process; or it stands still until the test lets it go on.
+RAISE, EXIT, WAIT = "raise", "exit", "wait"
+
+
+class Fault(Exception):
+    """As any error within a task or a commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`at` is `commit.DECIDED`, `task.PREPARED` or `read.ROWS`, and the like.
+
+    batch      of a stream; None: any
+    number     of the transaction that is being ended
+    attempt    of the task; None: any
+    times      after so many it happens no more
+    """
+
+    at: str
+    how: str
+    marks: str
+    batch: int | None = 1
+    number: int = 0
+    partition: int = 0
+    attempt: int | None = None
+    times: int = 1
+
+    def option(self) -> str:
+        return json.dumps(asdict(self))
+
+    @property
+    def count(self) -> int:
+        """How often it has happened."""
+        return len(list(Path(self.marks).glob("fault-*")))
+
+    def pid(self) -> int:
+        """Of the process in which it happened first."""
+        return int(Path(self.marks, "fault-0").read_text(encoding="ascii"))
+
+    def go_on(self) -> None:
+        Path(self.marks, "go-on").touch()
+
+    def happen(self) -> None:
+        """In the process that has come to the step."""
+        if not self._is_next():
+            return
+        if self.how == EXIT:
+            os._exit(9)
+        if self.how == RAISE:
+            raise Fault(self.at)
+        deadline = time.monotonic() + PATIENCE_S
+        while not Path(self.marks, "go-on").exists() and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+
+    def _is_next(self) -> bool:
+        for number in range(self.times):
+            with suppress(FileExistsError), open(Path(self.marks, f"fault-{number}"), "x", encoding="ascii") as mark:
+                mark.write(str(os.getpid()))
+                return True
+        return False
+
+
+def plan_of(options: dict[str, str]) -> Plan:
+    return Plan(**json.loads(options["fault"]))
+
+
+@dataclass(slots=True)
+class Probe:
+    """Is told of the steps of one writer or reader, and lets the fault of its plan happen."""
+
+    plan: Plan
+    batch: int | None = None
+
+    async def commit(self, step: Step, number: int) -> None:
+        if self.plan.at == f"commit.{step.name}" and number == self.plan.number and self._is_in_batch(self.batch):
+            await asyncio.to_thread(self.plan.happen)
+
+    def task(self, step: TaskStep) -> None:
+        self.in_task(f"task.{step.name}")
+
+    def in_task(self, at: str) -> None:
+        if self.plan.at != at:
+            return
+        context = TaskContext.get()
+        assert context is not None
+        batch = context.getLocalProperty(BATCH_ID)
+        if (
+            context.partitionId() == self.plan.partition
+            and self.plan.attempt in (None, context.attemptNumber())
+            and self._is_in_batch(None if batch is None else int(batch))
+        ):
+            self.plan.happen()
+
+    def in_planning(self, at: str) -> None:
+        if self.plan.at == at:
+            self.plan.happen()
+
+    def _is_in_batch(self, batch: int | None) -> bool:
+        return self.plan.batch in (None, batch)
+
+
+_probes: dict[str, Probe] = {}  # of this commit worker: the sink keeps the one that it was made with
+
+
+class FaultyStreamWriter(StreamWriter):
+    def __init__(self, options: SinkOptions, plan: Plan) -> None:
+        self._probe = probe = Probe(plan)
+        super().__init__(options, observe=probe.commit, observe_task=probe.task)
+
+    def commit(self, messages: Sequence[Any], batchId: int) -> None:
+        """A worker that stands still outlives its JVM, which otherwise takes it along."""
+        held = self._held()
+        held.batch = batchId
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN if held.plan.how == WAIT else signal.SIG_DFL)
+        try:
+            super().commit(messages, batchId)
+        finally:
+            signal.signal(signal.SIGHUP, before)
+
+    def abort(self, messages: Sequence[Any], batchId: int) -> None:
+        self._held().batch = batchId
+        super().abort(messages, batchId)
+
+    def _held(self) -> Probe:
+        held = _probes.setdefault(self._probe.plan.marks, self._probe)
+        self._observe = held.commit
+        return held
+
+
+class FaultyBatchWriter(BatchWriter):
+    def __init__(self, options: SinkOptions, plan: Plan) -> None:
+        self._probe = probe = Probe(plan)
+        super().__init__(options, observe=probe.commit, observe_task=probe.task)
+
+
+class FaultyStreamReader(StreamReader):
+    def __init__(self, probe: Probe, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._probe = probe
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"_probe": self._probe}
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+        self._probe.in_planning("plan.LATEST")
+        return super().latestOffset(start, limit)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        self._probe.in_planning("plan.PARTITIONS")
+        return super().partitions(start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return interrupted(super().read(partition), self._probe)
+
+
+class FaultyBatchReader(BatchReader):
+    def __init__(self, probe: Probe, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._probe = probe
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return interrupted(super().read(partition), self._probe)
+
+
+def interrupted(batches: Iterator[Any], probe: Probe) -> Iterator[Any]:
+    probe.in_task("read.BEGUN")
+    for batch in batches:
+        yield batch
+        probe.in_task("read.ROWS")
+
+
+class FaultySource(OdradekSource):
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def reader(self, schema: Any) -> Any:
+        return FaultyBatchReader(
+            self._probe, SourceOptions.read(self.options, is_stream=False), chosen(schema.names, ARROW)
+        )
+
+    def streamReader(self, schema: Any) -> Any:
+        return FaultyStreamReader(
+            self._probe, SourceOptions.read(self.options, is_stream=True), chosen(schema.names, ARROW)
+        )
+
+    def writer(self, schema: Any, overwrite: bool) -> Any:
+        return FaultyBatchWriter(SinkOptions.read(self.options), plan_of(self.options))
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:
+        return FaultyStreamWriter(SinkOptions.read(self.options), plan_of(self.options))
+
+    @property
+    def _probe(self) -> Probe:
+        return Probe(plan_of(self.options))

@@ -1,0 +1,82 @@
+"""What a query leaves open when it is stopped in mid-batch is ended by the listener, and of that run only (T8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from odradek.spark import install
+from odradek.spark.listener import SinkListener
+from tests.clients.speakers import wait_for
+from tests.spark.checks import ROWS, Numbers, open_ids
+from tests.spark.faults import FORMAT, WAIT, Plan
+from tests.support.broker_process import Broker
+
+LAST_BATCH = 1  # that is done before the query is stopped
+
+
+@pytest.fixture
+def plan(marks: str) -> Plan:
+    """A task that has prepared its transaction, and does not return."""
+    return Plan("task.PREPARED", WAIT, marks, batch=LAST_BATCH + 1)
+
+
+@pytest.fixture
+def listener(spark: Any) -> Iterator[SinkListener]:
+    made = SinkListener(spark, formats=[FORMAT])
+    spark.streams.addListener(made)
+    yield made
+    spark.streams.removeListener(made)
+
+
+def stopped_in_mid_batch(numbers: Numbers, plan: Plan) -> None:
+    query = numbers.start(plan)
+    wait_for("the task", lambda: plan.count > 0 or not query.isActive, 60)
+    query.stop()
+
+
+def test_what_a_stopped_query_has_prepared_is_ended(
+    numbers: Numbers, broker: Broker, plan: Plan, listener: SinkListener
+) -> None:
+    stopped_in_mid_batch(numbers, plan)
+    wait_for("the listener", lambda: open_ids(broker, numbers.query.id) == [], 20)
+    assert listener.wait(30)
+    (seen,) = [each for each in listener.progress if each.query == numbers.query.id]
+    assert seen.sink is not None
+    assert (seen.sink.query, seen.is_active) == (seen.query, False)
+    assert seen.ended is not None
+    assert seen.ended > 0
+    assert (seen.batch, seen.rows) == (LAST_BATCH, (LAST_BATCH + 1) * ROWS)
+    assert numbers.check() == LAST_BATCH
+
+
+def test_without_a_listener_the_next_run_ends_it(numbers: Numbers, broker: Broker, plan: Plan) -> None:
+    stopped_in_mid_batch(numbers, plan)
+    assert open_ids(broker, numbers.query.id) != []
+    numbers.run(LAST_BATCH + 2)
+    assert numbers.check() >= LAST_BATCH + 2
+
+
+def test_a_query_that_is_started_again_at_once_is_not_disturbed(
+    numbers: Numbers, plan: Plan, listener: SinkListener
+) -> None:
+    stopped_in_mid_batch(numbers, plan)
+    query = numbers.start(plan)
+    wait_for("two more batches", lambda: numbers.done(LAST_BATCH + 2) or not query.isActive, 60)
+    assert query.exception() is None
+    query.stop()
+    assert listener.wait(30)
+    assert numbers.check() >= LAST_BATCH + 2
+
+
+def test_a_listener_that_is_added_late_ends_it_too(spark: Any, numbers: Numbers, broker: Broker, plan: Plan) -> None:
+    query = numbers.start(plan)
+    wait_for("the task", lambda: plan.count > 0 or not query.isActive, 60)
+    late = install(spark, bootstrap_servers=broker.bootstrap)
+    query.stop()
+    wait_for("the listener", lambda: open_ids(broker, query.id) == [], 20)
+    assert late.wait(30)
+    spark.streams.removeListener(late)
+    assert numbers.check() == LAST_BATCH

@@ -1,0 +1,150 @@
+"""One fault at each step of a task and of a commit, in a query that is started again when it fails
+(docs/spec/spark.md#s2): whatever happens, each row is in the output once, and readers wait for nothing.
+
+| rows of the rule book | here |
+|---|---|
+| T1 to T3 | tasks that raise, and whose worker ends |
+| T7 | a task that fails whenever it is tried |
+| D2, D3, D5 to D7 | commits that raise, and whose worker ends |
+| B1 to B9 | a broker that is killed while a task or a commit stands still |
+| X1 | a lease that is taken between two batches |
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from odradek.spark.ledger import Brokers
+from odradek.spark.names import Sink
+from odradek.spark.two_phase import TwoPhaseSink
+from tests.clients.speakers import wait_for
+from tests.spark.checks import ROWS, Numbers
+from tests.spark.faults import EXIT, FORMAT, RAISE, WAIT, Plan
+from tests.support.broker_process import Broker
+from tests.support.spark_queries import committed_values
+
+TASK_STEPS = ["BEGUN", "OPENED", "WRITTEN", "PREPARED"]
+COMMIT_STEPS = ["BEGUN", "LEASED", "LISTED", "APPENDED", "DECIDED", "ENDING", "ENDING+", "FINISHED"]
+TASKS_ARE_TRIED = 4  # local[2,4]
+
+
+def at_commit(step: str, how: str, marks: str) -> Plan:
+    """`ENDING+` is at the second of two transactions. A lease is taken for the first batch only."""
+    return Plan(
+        f"commit.{step.rstrip('+')}", how, marks, batch=0 if step == "LEASED" else 1, number=int(step.endswith("+"))
+    )
+
+
+@pytest.mark.parametrize("how", [RAISE, EXIT])
+@pytest.mark.parametrize("step", TASK_STEPS)
+def test_a_task_that_fails_is_tried_again(numbers: Numbers, marks: str, step: str, how: str) -> None:
+    plan = Plan(f"task.{step}", how, marks)
+    numbers.run(2, plan)
+    assert plan.count == 1
+    assert numbers.starts == 1
+    assert numbers.check() >= 2
+
+
+@pytest.mark.parametrize("how", [RAISE, EXIT])
+@pytest.mark.parametrize("step", COMMIT_STEPS)
+def test_a_commit_that_fails_is_finished_or_its_batch_written_again(
+    numbers: Numbers, marks: str, step: str, how: str
+) -> None:
+    plan = at_commit(step, how, marks)
+    numbers.run(2, plan)
+    assert plan.count == 1
+    assert numbers.starts == 2
+    assert numbers.check() >= 2
+
+
+@pytest.mark.parametrize("step", ["task.OPENED", "task.WRITTEN", "task.PREPARED"])
+def test_a_broker_that_is_killed_under_a_task(numbers: Numbers, marks: str, broker: Broker, step: str) -> None:
+    survives_the_broker(numbers, Plan(step, WAIT, marks), broker)
+
+
+@pytest.mark.parametrize("step", COMMIT_STEPS)
+def test_a_broker_that_is_killed_under_a_commit(numbers: Numbers, marks: str, broker: Broker, step: str) -> None:
+    survives_the_broker(numbers, at_commit(step, WAIT, marks), broker)
+
+
+def survives_the_broker(numbers: Numbers, plan: Plan, broker: Broker) -> None:
+    """Clients wait for a broker that is away: the query need not be started again."""
+    query = numbers.start(plan)
+    wait_for("the fault", lambda: plan.count > 0 or not query.isActive, 60)
+    broker.kill9()
+    plan.go_on()
+    broker.start()
+    wait_for("batch 2", lambda: numbers.done(2) or not query.isActive, 60)
+    assert query.exception() is None
+    assert numbers.check() >= 2
+
+
+def test_a_task_that_fails_whenever_it_is_tried_leaves_nothing(numbers: Numbers, marks: str) -> None:
+    """Its query fails, and when it is started again the batch is written again."""
+    plan = Plan("task.PREPARED", RAISE, marks, times=TASKS_ARE_TRIED)
+    numbers.run(2, plan)
+    assert plan.count == TASKS_ARE_TRIED
+    assert numbers.starts == 2
+    assert numbers.check() >= 2
+
+
+def test_a_lease_that_somebody_takes_between_two_batches_is_taken_back(numbers: Numbers, broker: Broker) -> None:
+    query = numbers.start()
+    for batch in (1, 3):
+        wait_for("a batch", lambda batch=batch: numbers.done(batch) or not query.isActive, 60)  # type: ignore[misc]
+        asyncio.run(recover_run(broker, Sink("spark", query.id), "another run"))
+    wait_for("two more", lambda: numbers.done(5) or not query.isActive, 60)
+    assert query.exception() is None
+    assert numbers.check() >= 5
+
+
+async def recover_run(broker: Broker, sink: Sink, run: str) -> None:
+    two_phase = TwoPhaseSink(Brokers(broker.bootstrap), sink)
+    await two_phase.recover(run)
+    await two_phase.close()
+
+
+def test_a_recovery_under_a_running_query_has_its_batch_written_again(
+    numbers: Numbers, marks: str, broker: Broker
+) -> None:
+    """X2: between the tasks and the commit, as if the query were gone."""
+    plan = Plan("commit.BEGUN", WAIT, marks)
+    query = numbers.start(plan)
+    wait_for("the fault", lambda: plan.count > 0 or not query.isActive, 60)
+    two_phase = TwoPhaseSink(Brokers(broker.bootstrap), Sink("spark", query.id))
+    asyncio.run(two_phase.recover())
+    plan.go_on()
+    wait_for("its end", lambda: not query.isActive, 60)
+    assert "a recovery aborts its transactions" in str(query.exception())
+    numbers.run(2, plan)
+    assert numbers.check() >= 2
+
+
+@pytest.mark.parametrize("at", ["task.PREPARED", "commit.APPENDED", "commit.DECIDED", "commit.FINISHED"])
+def test_a_batch_write_that_is_repeated_under_its_key_is_written_once(
+    spark: Any, broker: Broker, output: str, marks: str, at: str
+) -> None:
+    plan = Plan(at, RAISE, marks, batch=None, times=TASKS_ARE_TRIED if at.startswith("task") else 1)
+
+    def write() -> None:
+        (
+            spark.range(ROWS, numPartitions=2)
+            .selectExpr("cast(id as string) value")
+            .write.format(FORMAT)
+            .options(**{"kafka.bootstrap.servers": broker.bootstrap, "topic": output, "fault": plan.option()})
+            .option("idempotencyKey", output)
+            .mode("append")
+            .save()
+        )
+
+    with pytest.raises(Exception, match=at):
+        write()
+    assert plan.count == plan.times
+    for _ in range(2):
+        write()
+    found = Counter(asyncio.run(committed_values(broker.bootstrap, output)))
+    assert found == Counter(b"%d" % number for number in range(ROWS))
