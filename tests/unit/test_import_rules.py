@@ -160,7 +160,19 @@ def test_nothing_that_ships_imports_the_tests_or_a_library_that_is_not_a_depende
 
 
 def test_spark_is_known_only_to_what_it_calls() -> None:
-    names = ("files", "sink", "source", "session", "progress", "inputs", "audit", "export", "diff", "profile")
+    names = (
+        "files",
+        "sink",
+        "source",
+        "listener",
+        "session",
+        "progress",
+        "inputs",
+        "audit",
+        "export",
+        "diff",
+        "profile",
+    )
     know_it = {f"odradek/spark/{name}.py" for name in names}
     breaches = [
         f"{named(path)}:{line}: {name}"
