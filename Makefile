@@ -31,6 +31,7 @@ help:
 	@echo 'make docs          the documentation as a site with search, in site/; a link that leads nowhere fails it'
 	@echo 'make image-test    build the container image with buildah and run it (root on Debian, no Docker)'
 	@echo 'make lock          write the hashes of what the image installs'
+	@echo 'make test-spark-connector   Spark'"'"'s own Kafka source and sink against this broker (Java 17, Maven)'
 	@echo 'make conformance   Kafka'"'"'s own tools, clients and message definitions against this broker (Java, Maven; Go if there)'
 	@echo 'make setup         make .venv with all that the above need; they do it themselves'
 
@@ -89,7 +90,10 @@ example-pipeline: .make/spark
 	@$(RUN) examples/pipeline.py $(ARGS)
 
 test-spark: .make/spark
-	$(RUN) -m pytest --timeout 120 tests/spark $(ARGS)
+	$(RUN) -m pytest --timeout 300 tests/spark $(ARGS)
+
+test-spark-connector: .make/dev .make/spark-connector/jars
+	$(RUN) -m pytest --timeout 300 tests/spark_connector $(ARGS)
 
 .PHONY: image-test lock
 
@@ -137,8 +141,19 @@ clean:
 	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
 	@touch $@
 
+# Spark 4.0 in an environment of its own: its Kafka connector is the newest whose jars are complete on Maven Central.
+.make/spark-connector/jars: tests/spark_connector/pom.xml | $(RUN)
+	@echo 'Fetching the Kafka connector of Spark 4.0 ...'
+	@mkdir -p .make/spark-connector
+	@$(RUN) -m venv .make/spark-connector/venv
+	@.make/spark-connector/venv/bin/python -m pip install --quiet --disable-pip-version-check pyspark==4.0.0
+	@mvn --quiet --batch-mode --file tests/spark_connector/pom.xml dependency:copy-dependencies \
+		-DincludeScope=runtime -DoutputDirectory='$(CURDIR)/$@'
+	@touch $@
+
 $(RUN):
 	@test -n '$(PYTHON)' || { echo 'No Python 3.11 or later with venv was found: install one (Debian: apt install python3-venv), or say make PYTHON=/path/to/python3.12' >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
 .PHONY: page-test docs help run setup test fuzz check sim damage soak bench bench-kafka bench-files example-dual-write example-queue example-pipeline test-spark conformance clean
+.PHONY: test-spark-connector
