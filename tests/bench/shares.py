@@ -44,6 +44,7 @@ VALUE = b"x" * 100
 RECORDS_PER_BATCH = 100
 PRODUCES_IN_FLIGHT = 8
 MAX_RECORDS = 500  # of one ShareFetch, as clients ask by default
+MAX_RECORDS_STAGED_ONE_BY_ONE = 100  # so that on a crowded machine no lock runs out before its record's turn
 MAX_BYTES = 50 * 1024 * 1024
 MAX_WAIT_MS = 500
 SOME_SESSION_EPOCH = 0x5A5B5C5D  # is looked for in requests, and replaced
@@ -192,7 +193,7 @@ def _run(
             pair = new_pair(wire, transactional_id) if mode == TRANSACTIONAL else (0, 0)
             partitions = member.partitions
             file.write(struct.pack(f"={1 + len(partitions)}i", len(partitions), *partitions))
-            file.write(struct.pack("=qi", *pair) + _heads(group_id, member, transactional_id))
+            file.write(struct.pack("=qi", *pair) + _heads(group_id, member, transactional_id, mode))
         file.flush()
         words = [compiled("shares"), subject.broker.port, file.name, subject.pid]
         done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False)
@@ -202,8 +203,9 @@ def _run(
     return found
 
 
-def _heads(group_id: str, member: Member, transactional_id: str) -> bytes:
+def _heads(group_id: str, member: Member, transactional_id: str, mode: int) -> bytes:
     """What shares.c puts before the topics of each request."""
+    max_records = MAX_RECORDS_STAGED_ONE_BY_ONE if mode == TRANSACTIONAL else MAX_RECORDS
     fetch = ShareFetchRequest(
         group_id=group_id,
         member_id=member.member_id,
@@ -211,8 +213,8 @@ def _heads(group_id: str, member: Member, transactional_id: str) -> bytes:
         max_wait_ms=MAX_WAIT_MS,
         min_bytes=1,
         max_bytes=MAX_BYTES,
-        max_records=MAX_RECORDS,
-        batch_size=MAX_RECORDS,
+        max_records=max_records,
+        batch_size=max_records,
     )
     acknowledge = ShareAcknowledgeRequest(
         group_id=group_id, member_id=member.member_id, share_session_epoch=SOME_SESSION_EPOCH
