@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -98,9 +99,14 @@ class SinkListener(StreamingQueryListener):  # type: ignore[misc]
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Until everything is ended that terminated queries have left open. False: there was not enough time."""
-        for thread in list(self._threads):
-            thread.join(timeout_s)
-        return not any(thread.is_alive() for thread in self._threads)
+        ends_at = None if timeout_s is None else time.monotonic() + timeout_s
+        # Spark tells of a query's end from a thread of its own, so that work may begin meanwhile.
+        while working := [each for each in self._threads if each.is_alive()]:
+            left_s = None if ends_at is None else ends_at - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                return False
+            working[0].join(left_s)
+        return True
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         self.watch(str(event.id), str(event.runId), event.name)

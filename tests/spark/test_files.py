@@ -95,7 +95,8 @@ def test_the_examples_of_the_page_run(spark: Any, directory: str) -> None:
     exec(example("From files", "docs/spark.md").replace('"data"', repr(directory)), names)
     assert names["orders"].count() == 1
     assert names["groups"].columns == ["group", "topic", "offset"]
-    assert {(row.topic, row.state): row.records for row in names["ended"].collect()} == {
+    # Other tests write to topics of the same broker.
+    assert {(row.topic, row.state): row.records for row in names["ended"].collect() if row.topic == "filed"} == {
         ("filed", "committed"): ROWS,
         ("filed", "aborted"): ROWS,
         ("filed", "open"): ROWS,
