@@ -115,13 +115,10 @@ class PendingShareFetch:
     def _go_on(self) -> None:
         left = self._left
         while left:
-            if self._left_records <= 0:  # the others come first in one of the next requests, errors of theirs too
-                left.clear()
-                break
             partition = left.pop(0)
             try:
                 live = self._find(partition)
-                if live is None or self._must_have_bytes:
+                if live is None or self._must_have_bytes or self._left_records <= 0:
                     continue
                 read = _Read.of(live, self._read_bytes(), self._left_records)
                 if read is None:

@@ -105,6 +105,14 @@ def test_the_budget_holds_over_all_partitions_and_each_has_its_turn(broker: Shar
     assert sorted(acquired) == sorted([first, second])
 
 
+@pytest.mark.parametrize("max_records", [0, 5])
+def test_errors_are_told_even_where_no_more_records_are_wanted(broker: ShareBroker, max_records: int) -> None:
+    topics = [broker.shared_topic(name, 10) for name in ("T", "U")]
+    unknown = [b"\x07" * 16, b"\x08" * 16]
+    told = partitions_of(broker.member("A").fetch(unknown[0], *topics, unknown[1], max_records=max_records))
+    assert {key for key, each in told.items() if each.code is ErrorCode.UNKNOWN_TOPIC_ID} == {(u, 0) for u in unknown}
+
+
 def test_a_lock_that_runs_out_wakes_who_waits(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, b = broker.member("A"), broker.member("B")
