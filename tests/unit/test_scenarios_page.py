@@ -13,8 +13,8 @@ from pathlib import Path
 TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "docs" / "scenarios.md"
 RULE_BOOK = TESTS.parent / "docs" / "spec"
-# Page of the rule book → the section whose subsections list its scenarios.
-CHAPTERS = {"transactions": 8, "consumer-groups": 15, "share-groups": 7}
+# Page of the rule book → the sections whose subsections list its scenarios.
+CHAPTERS = {"transactions": (8,), "consumer-groups": (15,), "share-groups": (7,), "security": (1, 2, 3, 4, 5)}
 # The pages that have a test for every scenario. The others list the tests they have so far.
 COMPLETE = ("transactions", "consumer-groups", "share-groups")
 
@@ -56,10 +56,15 @@ def sections(page: str) -> Iterator[Section]:
     _, *parts = re.split(r"^(?=##)", text, flags=re.MULTILINE)
     for part in parts:
         head, *lines = part.splitlines()
-        if (heading := SUBSECTION.fullmatch(head)) and int(heading[1]) == CHAPTERS[page]:
-            found = (SCENARIO.match(line) for line in lines)
+        if (heading := SUBSECTION.fullmatch(head)) and int(heading[1]) in CHAPTERS[page]:
+            found = (SCENARIO.match(line) for line in lines if not by_api_key(lines))
             if numbers := tuple(int(match[1] or match[2]) for match in found if match):
                 yield Section(page, heading[3], heading[4], numbers)
+
+
+def by_api_key(lines: list[str]) -> bool:
+    """Whether the rows of the subsection carry API keys instead of numbers of scenarios."""
+    return any(line.startswith("| key |") for line in lines)
 
 
 def numbered_tests() -> Numbered:
