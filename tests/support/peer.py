@@ -151,12 +151,24 @@ def server_with(
     broker: object = None,
     clock: Clock | None = None,
     timers: ManualTimers | None = None,
+    authentication_timeout_ms: int | None = None,
 ) -> Server:
     """A server that listens nowhere. `broker` is what its handlers get; they may need less than a real one."""
-    return server_around(dispatcher_with(handlers, broker=broker, clock=clock), limits, timers)
+    requests = dispatcher_with(handlers, broker=broker, clock=clock)
+    return server_around(requests, limits, timers, authentication_timeout_ms=authentication_timeout_ms)
 
 
 def server_around(
-    requests: Requests, limits: ConnectionLimits | None = None, timers: ManualTimers | None = None
+    requests: Requests,
+    limits: ConnectionLimits | None = None,
+    timers: ManualTimers | None = None,
+    *,
+    authentication_timeout_ms: int | None = None,
 ) -> Server:
-    return Server(requests, limits or ConnectionLimits(), timers or ManualTimers(), asyncio.get_running_loop())
+    return Server(
+        requests,
+        limits or ConnectionLimits(),
+        timers or ManualTimers(),
+        asyncio.get_running_loop(),
+        authentication_timeout_ms=authentication_timeout_ms,
+    )

@@ -30,8 +30,8 @@ BROKER_ORDER = (
     "api",  # what every API shares
     "configuration",
     "network",
-    "security",  # four cores, which do not import one another
-    "groups",
+    "security",  # decisions, and shells by name: see below
+    "groups",  # three cores, which do not import one another
     "transactions",
     "shares",
     "metadata",
@@ -48,7 +48,9 @@ BROKER_ORDER = (
 )
 
 # Cores decide: what happens to them comes in as arguments.
-CORES = tuple(f"odradek.broker.{name}" for name in ("groups", "transactions", "shares", "security"))
+CORES = tuple(f"odradek.broker.{name}" for name in ("groups", "transactions", "shares"))
+# Of broker/security/, all files decide but these, which read files, use sockets, or log.
+SHELLS_OF_SECURITY: frozenset[str] = frozenset()
 OUTSIDE_A_CORE = frozenset(
     {
         "aiofiles",
@@ -195,6 +197,17 @@ def test_a_core_has_no_clock_no_file_no_socket_and_no_other_core(core: str) -> N
                 breaches.append(f"{named(path)}:{line}: a core imports only itself and protocol, not {name}")
             if name.startswith(others):
                 breaches.append(f"{named(path)}:{line}: one core must not import another: {name}")
+    assert breaches == []
+
+
+def test_in_security_only_shells_have_a_clock_a_file_or_a_socket() -> None:
+    breaches = [
+        f"{named(path)}:{line}: {name}"
+        for path in modules("broker")
+        if place_in_broker(named(path)) == "security" and named(path) not in SHELLS_OF_SECURITY
+        for name, line in imports(path)
+        if package_of(name) in OUTSIDE_A_CORE
+    ]
     assert breaches == []
 
 

@@ -45,6 +45,7 @@ class ConnectionInfo:
     client_port: int
     listener: str = "PLAINTEXT"
     principal: str = "User:ANONYMOUS"
+    is_authenticated: bool = True  # False until a SASL exchange has ended well; the server closes those that take long
     # Told by ApiVersions v3+; Kafka's word for a client that never said.
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"

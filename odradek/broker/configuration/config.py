@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from odradek.broker.configuration.listener_settings import HEEDED_BY_LISTENERS, ListenerSettings, setting_named
 from odradek.broker.configuration.listeners import (
     Listener,
     Published,
     advertise,
+    check_advertised,
+    check_inter_broker,
     parse_listeners,
     parse_protocol_map,
     parse_published,
@@ -145,6 +148,7 @@ class BrokerConfig:
     num_partitions: int
     odradek_advertise: str
     odradek_advertise_published: tuple[str, ...] | None
+    odradek_authentication_timeout_ms: int
     odradek_cluster_id: str | None
     odradek_http_host: str
     odradek_http_port: int
@@ -203,12 +207,12 @@ class BrokerConfig:
         self._topic_defaults: dict[str, str] | None = None
         self._log_config: LogConfig | None = None
         for name, text in self.given.items():
+            setting = setting_named(name)
+            assert setting is not None
             try:
-                BROKER_SETTINGS[name].parse(text)
+                setting.parse(text)
             except InvalidSetting as error:
-                raise ConfigError(
-                    name, text, f"{error} (allowed: {BROKER_SETTINGS[name].describe_allowed()})"
-                ) from None
+                raise ConfigError(name, text, f"{error} (allowed: {setting.describe_allowed()})") from None
         self._set_attributes()
         self.published: Mapping[str, Published] | None = None  # by listener; None where nothing is said
         self.serving, self._advertised = self._read_listeners()
@@ -225,6 +229,10 @@ class BrokerConfig:
     def data_directory(self) -> Path:
         """The one log directory."""
         return Path((self.log_dirs or self.log_dir)[0])
+
+    def listener_settings(self, listener: str) -> ListenerSettings:
+        """What holds for one listener, by its name."""
+        return ListenerSettings(listener, self.current_text)
 
     def advertised(self, bound_ports: Mapping[str, int], host_name: Callable[[], str]) -> tuple[Listener, ...]:
         """What clients are told, once listener `name` is bound to `bound_ports[name]` (listeners.py)."""
@@ -307,6 +315,10 @@ class BrokerConfig:
             if self.advertised_listeners is not None:
                 name, entries = "advertised.listeners", self.advertised_listeners
                 advertised = self._without_controllers(parse_listeners(name, entries, protocols))
+                check_advertised(serving, advertised)
+            for name in ("security.inter.broker.protocol", "inter.broker.listener.name"):
+                entries = (self.given.get(name, ""),)
+                check_inter_broker(name, self.given, serving if advertised is None else advertised)
             if self.odradek_advertise_published:
                 name, entries = "odradek.advertise.published", self.odradek_advertise_published
                 self.published = parse_published(entries, serving)
@@ -318,9 +330,6 @@ class BrokerConfig:
             if listener.security_protocol != "PLAINTEXT":
                 why = f"{listener.name} needs {listener.security_protocol}; only PLAINTEXT is served yet"
                 raise ConfigError("listeners", ",".join(self.listeners), why)
-        if advertised is not None and {one.name for one in advertised} - {one.name for one in serving}:
-            why = f"each must name one of the listeners {', '.join(one.name for one in serving)}"
-            raise ConfigError("advertised.listeners", ",".join(self.advertised_listeners or ()), why)
         return serving, advertised
 
     def _without_controllers(self, listeners: Iterable[Listener]) -> tuple[Listener, ...]:
@@ -408,8 +417,9 @@ def configure(
 ) -> tuple[BrokerConfig, tuple[str, ...]]:
     """As `load_config`, once the file is read. A later source's value replaces an earlier one's."""
     given = {**from_file, **settings_of_environment(environ), **overrides}
-    unknown = sorted(name for name in given if name not in BROKER_SETTINGS)
-    heeded = {attribute.replace("_", ".") for attribute in BrokerConfig.__annotations__}
+    known = {name: text for name, text in given.items() if setting_named(name) is not None}
+    unknown = sorted(given.keys() - known.keys())
+    heeded = {attribute.replace("_", ".") for attribute in BrokerConfig.__annotations__} | HEEDED_BY_LISTENERS
     idle = sorted(
         name
         for name, text in given.items()
@@ -423,14 +433,14 @@ def configure(
         warnings.append(f"unknown settings, ignored: {', '.join(unknown)}")
     if idle:
         warnings.append(f"settings without effect in this broker: {', '.join(idle)}")
-    return BrokerConfig({name: text for name, text in given.items() if name in BROKER_SETTINGS}), tuple(warnings)
+    return BrokerConfig(known), tuple(warnings)
 
 
 def _readable(values: Mapping[str, str], but_not: Update | None = None) -> dict[str, str]:
     readable = {}
     for name, text in values.items():
-        setting = BROKER_SETTINGS.get(name)
-        if setting is None or setting.update in (Update.READ_ONLY, but_not):
+        setting = setting_named(name)
+        if setting is None or (name in BROKER_SETTINGS and setting.update in (Update.READ_ONLY, but_not)):
             continue
         try:
             setting.parse(text)

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import TypeVar
 
 from odradek.broker.configuration.config import BrokerConfig
+from odradek.broker.configuration.listener_settings import setting_named
 from odradek.broker.configuration.settings import InvalidSetting, Kind, Setting, SettingValue, Update, java_double
 from odradek.broker.configuration.settings_table import BROKER_SETTINGS
 from odradek.broker.configuration.topic_settings import (
@@ -165,17 +166,18 @@ def _topic_setting(
 
 
 def _broker_setting(config: BrokerConfig, name: str, *, all_sources: bool) -> Described:
-    setting = BROKER_SETTINGS.get(name)
+    setting = setting_named(name)
     is_sensitive = setting is None or setting.kind is Kind.PASSWORD
     if all_sources:
-        synonyms = _shown(name, _synonyms(config, BROKER_SYNONYMS.get(name, (name,)), is_sensitive))
+        of_all = () if setting is None or setting.name == name else (setting.name,)  # it stands in for a listener's own
+        synonyms = _shown(name, _synonyms(config, (*BROKER_SYNONYMS.get(name, (name,)), *of_all), is_sensitive))
         text = _effective(config, name)
     else:
         text = config.recorded_defaults[name]
         synonyms = [Synonym(name, None if is_sensitive else text, Source.DYNAMIC_DEFAULT)]
     value = None if is_sensitive or setting is None else canonical(setting, text)
     source = synonyms[0].source if synonyms else Source.DEFAULT
-    is_read_only = all_sources and (setting is None or setting.update is Update.READ_ONLY)
+    is_read_only = all_sources and (setting is None or setting.name != name or setting.update is Update.READ_ONLY)
     kind = None if setting is None else setting.kind
     return Described(name, value, source, kind, tuple(synonyms), is_read_only, is_sensitive)
 

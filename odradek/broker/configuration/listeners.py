@@ -7,6 +7,7 @@ from typing import NamedTuple
 from odradek.broker.configuration.settings import InvalidSetting
 
 WILDCARD_HOSTS = frozenset({"", "0.0.0.0", "::"})
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 LOCAL_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost", "::1"})
 
 
@@ -57,10 +58,37 @@ def parse_protocol_map(entries: Iterable[str]) -> dict[str, str]:
     protocols = {}
     for entry in entries:
         name, separator, protocol = entry.partition(":")
-        if not separator or protocol.upper() not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
+        if not separator:
             raise InvalidSetting(f"{entry!r} is not of the form NAME:PROTOCOL")
+        if protocol.upper() not in SECURITY_PROTOCOLS:
+            raise InvalidSetting(f"{protocol!r} is no security protocol; there are {', '.join(SECURITY_PROTOCOLS)}")
         protocols[name.upper()] = protocol.upper()
     return protocols
+
+
+def check_advertised(serving: Iterable[Listener], advertised: Iterable[Listener]) -> None:
+    """Clients are sent to listeners that there are, at addresses that one can connect to. Raises InvalidSetting."""
+    names = [listener.name for listener in serving]
+    for listener in advertised:
+        if listener.name not in names:
+            raise InvalidSetting(f"each must name one of the listeners {', '.join(names)}")
+        if listener.host in ("0.0.0.0", "::"):
+            raise InvalidSetting(f"nobody can connect to {listener.host}: say the address that clients use")
+
+
+def check_inter_broker(setting: str, given: Mapping[str, str], advertised: Iterable[Listener]) -> None:
+    """As Kafka checks it, where it is said; this broker has nobody to talk to, and asks for neither setting.
+
+    setting     security.inter.broker.protocol or inter.broker.listener.name
+    advertised  the listeners themselves where advertised.listeners is not set
+    Raises InvalidSetting.
+    """
+    if "inter.broker.listener.name" in given and "security.inter.broker.protocol" in given:
+        raise InvalidSetting("inter.broker.listener.name and security.inter.broker.protocol exclude each other")
+    name = given.get(setting, "").upper()
+    names = [listener.name for listener in advertised]
+    if name and name not in names:
+        raise InvalidSetting(f"it must name an advertised listener: {', '.join(names)}")
 
 
 def advertise(

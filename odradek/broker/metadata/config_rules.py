@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.configuration.group_limits import limit, limit_name
+from odradek.broker.configuration.listener_settings import setting_named
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.configuration.settings import InvalidSetting, Kind, Setting, Update
 from odradek.broker.configuration.settings_table import BROKER_SETTINGS
@@ -196,7 +197,7 @@ def _refuse(names: Iterable[str], why: str) -> None:
 
 
 def _check_value(config: BrokerConfig, name: str, text: str | None) -> None:
-    setting = BROKER_SETTINGS.get(name) or DYNAMIC_ONLY.get(name)
+    setting = setting_named(name) or DYNAMIC_ONLY.get(name)
     if setting is None or text is None:
         return
     try:

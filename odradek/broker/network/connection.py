@@ -216,6 +216,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._waits_for_others():
             self._close()
 
+    def refuse(self, reason: str) -> None:
+        """Close a connection that has no right to be answered, and say why in the log."""
+        log.info("disconnecting %s:%d: %s", self.info.client_host, self.info.client_port, reason)
+        self.abort()
+
     def abort(self) -> None:
         """Close without waiting for the peer to read its answers."""
         self._closing = True

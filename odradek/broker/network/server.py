@@ -61,7 +61,9 @@ class Server:
         *,
         listener_name: str = "PLAINTEXT",
         addresses: Addresses | None = None,
+        authentication_timeout_ms: int | None = None,
     ) -> None:
+        """authentication_timeout_ms: for a listener on which connections begin unauthenticated; None on others"""
         self.requests = requests
         self.limits = limits
         self.loop = loop
@@ -79,6 +81,8 @@ class Server:
         self._connection_ids = 0
         self._listener: asyncio.Server | None = None
         self._all_gone: asyncio.Event | None = None
+        self._authentication_timeout_ms = authentication_timeout_ms
+        self._deadlines: dict[Connection, TimerHandle] = {}
 
     @property
     def connection_count(self) -> int:
@@ -132,12 +136,18 @@ class Server:
         admission = self._quota.admit(connection.info.client_host)
         if admission is not Admission.REFUSED:
             self._connections.add(connection)
+            if self._authentication_timeout_ms is not None:
+                connection.info.is_authenticated = False
+                self._give_time(connection, self._authentication_timeout_ms)
         if admission is Admission.WAITS:
             self._waiting.append(connection)
         return admission
 
     def forget(self, connection: Connection, admission: Admission, owed_bytes: int) -> None:
         self._connections.discard(connection)
+        deadline = self._deadlines.pop(connection, None)
+        if deadline is not None:
+            deadline.cancel()
         if admission is Admission.WAITS:
             self._waiting.remove(connection)
         self._quota.release(connection.info.client_host, admission)
@@ -153,6 +163,16 @@ class Server:
         assert self.memory is not None
         for again in self.memory.give_back(size_bytes):
             self.loop.call_soon(again)
+
+    def _give_time(self, connection: Connection, timeout_ms: int) -> None:
+        """To authenticate. Whoever is slower has nothing to lose: it was allowed nothing yet."""
+
+        def over() -> None:
+            del self._deadlines[connection]
+            if not connection.info.is_authenticated:
+                connection.refuse(f"not authenticated within odradek.authentication.timeout.ms={timeout_ms}")
+
+        self._deadlines[connection] = self._timers.after(timeout_ms, over)
 
     def _sweep_later(self, idle_ms: int) -> None:
         self._sweep_timer = self._timers.after(idle_ms / SWEEPS_PER_IDLE_TIME, lambda: self._sweep(idle_ms))

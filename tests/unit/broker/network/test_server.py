@@ -56,12 +56,15 @@ async def start() -> AsyncIterator[Start]:
         *,
         timers: ManualTimers | None = None,
         handler: Handler | None = None,
+        authentication_timeout_ms: int | None = None,
     ) -> tuple[Server, Connect]:
         def heartbeat(request: HeartbeatRequest, context: RequestContext, broker: object) -> Answer:
             return HeartbeatResponse()
 
         handlers = {ApiKey.HEARTBEAT: handler or Handler(0, 4, call=heartbeat)}
-        server = server_with(handlers, limits=limits, timers=timers)
+        server = server_with(
+            handlers, limits=limits, timers=timers, authentication_timeout_ms=authentication_timeout_ms
+        )
         servers.append(server)
         socket = bind("127.0.0.1", 0)
         port = socket.getsockname()[1]
@@ -128,6 +131,23 @@ async def test_a_peer_is_never_closed_before_its_idle_time_is_over(start: Start)
     await client.is_served()
     timers.advance(IDLE_MS)
     await client.is_served()
+
+
+async def test_a_peer_that_does_not_authenticate_in_time_is_closed_and_one_that_has_stays(start: Start) -> None:
+    timers = ManualTimers()
+    server, connect = await start(ConnectionLimits(max_idle_ms=None), timers=timers, authentication_timeout_ms=5000)
+    slow, quick = await connect(), await connect()
+    await slow.is_served()
+    await quick.is_served()
+    late, in_time = server.connections()
+    assert not late.is_authenticated
+    in_time.is_authenticated = True
+    timers.advance(4999)
+    await slow.is_served()
+    timers.advance(1)
+    assert await slow.is_closed()
+    await quick.is_served()
+    assert timers.armed() == []
 
 
 async def test_one_timer_sweeps_all_idle_peers(start: Start) -> None:

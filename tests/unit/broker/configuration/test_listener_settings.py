@@ -1,0 +1,121 @@
+"""Settings with a listener's prefix: which one counts, which names are known, and how they are shown."""
+
+import pytest
+
+from odradek.broker.configuration.config import BrokerConfig, ConfigError, configure
+from odradek.broker.configuration.config_description import Described, Source, Synonym, describe_broker
+from odradek.broker.configuration.listener_settings import listener_of, setting_named
+
+JAAS = "sasl.jaas.config"
+
+
+def given(settings: dict[str, str]) -> BrokerConfig:
+    config, warnings = configure({}, {}, settings)
+    assert not any("unknown" in warning for warning in warnings)
+    return config
+
+
+def refusal(settings: dict[str, str]) -> str:
+    with pytest.raises(ConfigError) as refused:
+        configure({}, {}, settings)
+    return str(refused.value)
+
+
+def described(config: BrokerConfig, name: str) -> Described:
+    return next(one for one in describe_broker(config) if one.name == name)
+
+
+def test_what_is_said_for_the_listener_goes_before_what_is_said_for_all() -> None:
+    config = given({"ssl.client.auth": "requested", "listener.name.out.ssl.client.auth": "required"})
+    assert config.listener_settings("OUT").value("ssl.client.auth") == "required"
+    assert config.listener_settings("IN").value("ssl.client.auth") == "requested"
+    assert config.listener_settings("IN").value("ssl.enabled.protocols") == ("TLSv1.2", "TLSv1.3")
+
+
+def test_what_is_said_for_a_mechanism_goes_before_what_is_said_for_the_listener() -> None:
+    settings = given(
+        {
+            "listener.name.out.scram-sha-256.sasl.jaas.config": "of the mechanism",
+            "listener.name.out.sasl.jaas.config": "of the listener",
+            "sasl.jaas.config": "of all",
+        }
+    ).listener_settings("OUT")
+    assert settings.text(JAAS, "SCRAM-SHA-256") == "of the mechanism"
+    assert settings.text(JAAS, "PLAIN") == "of the listener"
+    assert settings.name(JAAS, "SCRAM-SHA-256") == "listener.name.out.scram-sha-256.sasl.jaas.config"
+
+
+def test_a_value_for_all_is_nobodys_own() -> None:
+    settings = given({"sasl.jaas.config": "of all"}).listener_settings("OUT")
+    assert settings.text(JAAS) == "of all"
+    assert settings.own_text(JAAS, "PLAIN") is None
+    assert settings.prefixed(JAAS, "PLAIN") == "listener.name.out.plain.sasl.jaas.config"
+
+
+def test_a_dynamic_value_with_the_prefix_counts_and_one_without_it_does_not_reach_over_it() -> None:
+    config = given({"listener.name.out.ssl.keystore.location": "first"})
+    config.set_dynamic({}, {"listener.name.out.ssl.keystore.location": "second"})
+    assert config.listener_settings("OUT").text("ssl.keystore.location") == "second"
+    config.set_dynamic({}, {"ssl.keystore.location": "of all"})
+    assert config.listener_settings("OUT").text("ssl.keystore.location") == "first"
+
+
+def test_values_with_a_prefix_are_checked_like_those_without() -> None:
+    assert "listener.name.out.ssl.client.auth=maybe" in refusal({"listener.name.out.ssl.client.auth": "maybe"})
+
+
+@pytest.mark.parametrize("name", ["listener.name.out.no.such", "listener.name.out", "listener.name.", "no.such"])
+def test_a_name_that_stands_for_no_setting_is_unknown(name: str) -> None:
+    assert setting_named(name) is None
+    assert configure({}, {}, {name: "1"})[1] == (f"unknown settings, ignored: {name}",)
+
+
+def test_whose_setting_it_is() -> None:
+    assert listener_of("listener.name.out.plain.sasl.jaas.config") == "out"
+    assert listener_of("sasl.jaas.config") is None
+
+
+def test_a_location_is_shown_and_a_password_is_not() -> None:
+    config = given(
+        {
+            "listener.name.out.ssl.keystore.location": "/there",
+            "ssl.keystore.location": "/here",
+            "listener.name.out.ssl.keystore.password": "swordfish",
+            "listener.name.out.plain.sasl.jaas.config": "swordfish",
+        }
+    )
+    location = described(config, "listener.name.out.ssl.keystore.location")
+    assert (location.value, location.is_sensitive, location.is_read_only) == ("/there", False, True)
+    assert location.synonyms == (
+        Synonym("listener.name.out.ssl.keystore.location", "/there", Source.GIVEN),
+        Synonym("ssl.keystore.location", "/here", Source.GIVEN),
+    )
+    for name in ("listener.name.out.ssl.keystore.password", "listener.name.out.plain.sasl.jaas.config"):
+        secret = described(config, name)
+        assert (secret.value, secret.is_sensitive) == (None, True)
+    assert "swordfish" not in repr(describe_broker(config))
+
+
+# docs/spec/security.md#s1-1: where listeners contradict one another, the message names the setting.
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"listeners": "X://:1"}, "listeners=X://:1: X has no entry in listener.security.protocol.map"),
+        ({"listener.security.protocol.map": "X:TLS"}, "listener.security.protocol.map=X:TLS: 'TLS' is no security"),
+        ({"listeners": "PLAINTEXT://:1,SSL://:1"}, "port 1 appears twice in listeners"),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "nobody can connect to 0.0.0.0"),
+        ({"advertised.listeners": "SSL://a:1"}, "advertised.listeners=SSL://a:1: each must name one of the listeners"),
+        ({"inter.broker.listener.name": "IN"}, "inter.broker.listener.name=IN: it must name an advertised listener"),
+        ({"security.inter.broker.protocol": "SSL"}, "security.inter.broker.protocol=SSL: it must name an advertised"),
+        (
+            {"inter.broker.listener.name": "PLAINTEXT", "security.inter.broker.protocol": "PLAINTEXT"},
+            "exclude each other",
+        ),
+    ],
+)
+def test_scenarios_001_and_007_listeners_that_contradict_one_another_are_refused(
+    settings: dict[str, str], words: str
+) -> None:
+    assert words in refusal(settings)
