@@ -88,6 +88,7 @@ SLOW_TO_IMPORT = (
     "aiohttp",
     "prometheus_client",
     "xxhash",
+    "cryptography",
 )
 BUILT_IN_NAMES = sys.stdlib_module_names
 LIBRARIES = {
@@ -100,6 +101,7 @@ LIBRARIES = {
     "aiohttp",
     "prometheus_client",
     "xxhash",
+    "cryptography",
 }
 OPTIONAL = {
     "psycopg",
