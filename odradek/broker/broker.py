@@ -7,7 +7,7 @@ close: housekeeping → coordinators → write, sync → mark of a clean shutdow
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +75,7 @@ class Broker:
         self._disk = RealDisk()
         self._flush = AppendFlush(loop.call_soon)
         self.syncs = SyncRounds(self.workers)
+        self.limits_changed: Callable[[], None] = lambda: None  # called when settings or client quotas have changed
         self._tasks: set[asyncio.Task[None]] = set()
 
     def open(self, ports: Mapping[str, int]) -> None:
@@ -219,6 +220,10 @@ class Broker:
 
     def broker_config_changed(self) -> None:
         self.partitions.broker_config_changed()
+        self.limits_changed()
+
+    def client_quotas_changed(self) -> None:
+        self.limits_changed()
 
     def features_changed(self) -> None:
         if self.has_started("shares"):

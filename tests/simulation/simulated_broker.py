@@ -307,6 +307,9 @@ class SimulatedBroker:
     def broker_config_changed(self) -> None:
         self.partitions.broker_config_changed()
 
+    def client_quotas_changed(self) -> None:
+        pass
+
     def features_changed(self) -> None:
         if self.has_started("shares"):
             self.shares.features_changed()

@@ -314,6 +314,9 @@ class Listening:
     def features_changed(self) -> None:
         pass
 
+    def client_quotas_changed(self) -> None:
+        self.heard.append("client quotas")
+
 
 def test_listeners_hear_once_of_each_thing_that_changed() -> None:
     running = Running(FakeDisk())

@@ -405,6 +405,33 @@ def _describe_topic_partitions(request: Any, version: int, code: int, message: s
     )
 
 
+def _describe_client_quotas(request: Any, version: int, code: int, message: str | None) -> Message:
+    from odradek.protocol.messages.describe_client_quotas_response import DescribeClientQuotasResponse
+
+    return DescribeClientQuotasResponse(error_code=code, error_message=message, entries=None)
+
+
+def _alter_client_quotas(request: Any, version: int, code: int, message: str | None) -> Message:
+    from odradek.protocol.messages.alter_client_quotas_response import (
+        AlterClientQuotasResponse,
+        EntityData,
+        EntryData,
+    )
+
+    return AlterClientQuotasResponse(
+        entries=[
+            EntryData(
+                error_code=code,
+                error_message=message,
+                entity=[
+                    EntityData(entity_type=each.entity_type, entity_name=each.entity_name) for each in entry.entity
+                ],
+            )
+            for entry in request.entries
+        ]
+    )
+
+
 # The other APIs have one error code for the whole response.
 ERROR_REPLIES: Mapping[ApiKey, ErrorReply] = {
     **TRANSACTION_ERROR_REPLIES,
@@ -431,4 +458,6 @@ ERROR_REPLIES: Mapping[ApiKey, ErrorReply] = {
     ApiKey.DELETE_GROUPS: _delete_groups,
     ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: _describe_client_quotas,
+    ApiKey.ALTER_CLIENT_QUOTAS: _alter_client_quotas,
 }

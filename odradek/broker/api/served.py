@@ -60,6 +60,8 @@ SERVED: Mapping[ApiKey, Served] = {
     ApiKey.DELETE_GROUPS: Served(0, 2),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Served(0, 1),
     ApiKey.OFFSET_DELETE: Served(0, 0),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: Served(0, 1),
+    ApiKey.ALTER_CLIENT_QUOTAS: Served(0, 1),
     ApiKey.UPDATE_FEATURES: Served(0, 2),
     ApiKey.DESCRIBE_CLUSTER: Served(0, 2),
     ApiKey.DESCRIBE_PRODUCERS: Served(0, 0),

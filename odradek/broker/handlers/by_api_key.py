@@ -147,6 +147,14 @@ def handler_of(api_key: ApiKey) -> HandlerCall[Broker]:
             from odradek.broker.handlers.offset_delete import offset_delete
 
             return offset_delete
+        case ApiKey.DESCRIBE_CLIENT_QUOTAS:
+            from odradek.broker.handlers.describe_client_quotas import describe_client_quotas
+
+            return describe_client_quotas
+        case ApiKey.ALTER_CLIENT_QUOTAS:
+            from odradek.broker.handlers.alter_client_quotas import alter_client_quotas
+
+            return alter_client_quotas
         case ApiKey.UPDATE_FEATURES:
             from odradek.broker.handlers.update_features import update_features
 

@@ -74,6 +74,8 @@ class MetadataListener(Protocol):
 
     def features_changed(self) -> None: ...
 
+    def client_quotas_changed(self) -> None: ...
+
 
 @dataclass(slots=True)
 class QueuedDecision:
@@ -423,6 +425,8 @@ def _note(news: dict[tuple[str, object], Any], image: MetadataImage, record: Any
             news["broker config", ""] = _broker_config_changed
         case "FeatureLevelRecord":
             news["features", ""] = _features_changed
+        case "ClientQuotaRecord":
+            news["client quotas", ""] = _client_quotas_changed
 
 
 def _created(topic: TopicImage) -> Callable[[MetadataListener], None]:
@@ -447,3 +451,7 @@ def _broker_config_changed(listener: MetadataListener) -> None:
 
 def _features_changed(listener: MetadataListener) -> None:
     listener.features_changed()
+
+
+def _client_quotas_changed(listener: MetadataListener) -> None:
+    listener.client_quotas_changed()

@@ -1,7 +1,7 @@
 """The cluster as the metadata log describes it: topics, partitions, configs, features, brokers, producer ids.
 
 State: `MetadataImage`; only `replay` changes it, one record at a time, live and at start alike. Records that this
-broker has no use for yet (quotas, SCRAM credentials, ACLs, controller registration) stay in the log, unread.
+broker has no use for yet (SCRAM credentials, ACLs, controller registration) stay in the log, unread.
 Source: the record schemas of Kafka 4.3.1, and what its brokers served from the recorded directories (served.json).
 """
 
@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.metadata.supported_features import METADATA_VERSION
+from odradek.broker.security.quotas.image import ClientQuotasImage
 from odradek.protocol.struct import Message
 
 if TYPE_CHECKING:
     from odradek.protocol.messages.broker_registration_change_record import BrokerRegistrationChangeRecord
+    from odradek.protocol.messages.client_quota_record import ClientQuotaRecord
     from odradek.protocol.messages.config_record import ConfigRecord
     from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
     from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
@@ -88,6 +90,7 @@ class MetadataImage:
         self.configs: dict[ConfigResource, dict[str, str]] = {}
         self.features: dict[str, int] = {}  # finalised levels; a level of 0 is absence
         self.brokers: dict[int, BrokerImage] = {}
+        self.client_quotas = ClientQuotasImage()
         self.next_producer_id = 0
         self.topics_version = 0  # grows when a topic is created, deleted or enlarged
         self.next_offset = 0  # of the metadata log: one past the last replayed record
@@ -211,6 +214,9 @@ class MetadataImage:
     def _producer_ids(self, record: "ProducerIdsRecord") -> None:
         self.next_producer_id = record.next_producer_id
 
+    def _client_quota(self, record: "ClientQuotaRecord") -> None:
+        self.client_quotas.replay(record)
+
     def _clear_elr(self, record: Any) -> None:
         topics = [self.topics[record.topic_name]] if record.topic_name else list(self.topics.values())
         for topic in topics:
@@ -232,5 +238,6 @@ REPLAYS: Mapping[str, Callable[[MetadataImage, Any], None]] = {
     "BrokerRegistrationChangeRecord": MetadataImage._broker_change,
     "UnregisterBrokerRecord": MetadataImage._unregister_broker,
     "ProducerIdsRecord": MetadataImage._producer_ids,
+    "ClientQuotaRecord": MetadataImage._client_quota,
     "ClearElrRecord": MetadataImage._clear_elr,
 }

@@ -1,0 +1,137 @@
+"""AlterClientQuotas: what is refused, and which records the rest leads to. Source: docs/spec/security.md#s4-1.
+
+Each entry stands alone: it is taken as a whole, or refused as a whole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isnan
+from typing import NamedTuple
+
+from odradek.broker.security.quotas.entities import (
+    CLIENT_ID,
+    IP,
+    OF_ADDRESSES,
+    OF_CLIENTS,
+    TYPES,
+    USER,
+    Numbers,
+    QuotaEntity,
+    entity_of,
+)
+from odradek.broker.security.quotas.image import ClientQuotasImage
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.client_quota_record import ClientQuotaRecord, EntityData
+
+MOST = {Numbers.LONG: float(2**63 - 1), Numbers.INT: float(2**31 - 1)}
+EPSILON = 1e-6  # so far from a whole number a limit may be and still count as one
+COMBINATIONS = frozenset({(USER,), (CLIENT_ID,), (USER, CLIENT_ID), (IP,)})
+
+
+class LimitChange(NamedTuple):
+    """limit: None removes it."""
+
+    key: str
+    limit: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaChange:
+    """What one entry asks for. named: pairs of type and name, as they came."""
+
+    named: Sequence[tuple[str, str | None]]
+    limits: Sequence[LimitChange]
+
+    @property
+    def entity(self) -> QuotaEntity:
+        return entity_of(dict(self.named))
+
+
+def alter_client_quotas(
+    image: ClientQuotasImage, changes: Sequence[QuotaChange], resolves: Callable[[str], bool]
+) -> tuple[list[KafkaError | None], list[ClientQuotaRecord]]:
+    """How it goes with each of `changes`, in their order, and what has to be recorded.
+
+    resolves  whether a text is an address, or the name of a host that has one
+    """
+    times = Counter(frozenset(change.named) for change in changes)
+    results: list[KafkaError | None] = []
+    records: list[ClientQuotaRecord] = []
+    for change in changes:
+        try:
+            if times[frozenset(change.named)] > 1:  # Kafka applies the first, and says that it did not
+                raise refused("The request names this entity more than once.")
+            check(change, resolves)
+        except KafkaError as refusal:
+            results.append(refusal)
+        else:
+            results.append(None)
+            records += records_of(change, image.limits.get(change.entity, {}))
+    return results, records
+
+
+def check(change: QuotaChange, resolves: Callable[[str], bool]) -> None:
+    """Raises INVALID_REQUEST."""
+    keys = keys_of(change.named, resolves)
+    for key, times in Counter(each.key for each in change.limits).items():
+        if times > 1:
+            raise refused(f"The quota {key} is given more than once for this entity.")
+    for key, limit in change.limits:
+        if limit is not None:
+            check_limit(key, limit, keys)
+
+
+def keys_of(named: Sequence[tuple[str, str | None]], resolves: Callable[[str], bool]) -> Mapping[str, Numbers]:
+    """The keys that this entity can have limits for. Raises INVALID_REQUEST."""
+    if not named:
+        raise refused("A quota entity has at least one type.")
+    for entity_type, name in named:
+        if entity_type not in TYPES:
+            raise refused(f"Unknown quota entity type {entity_type!r}; there are {', '.join(TYPES)}.")
+        if name == "":
+            raise refused(f"The name of the {entity_type} is empty; null stands for the default.")
+    types = tuple(entity_type for entity_type, _ in named)
+    if len(set(types)) < len(types):  # of Kafka's the last one counts
+        raise refused("The entity has a type more than once.")
+    if tuple(sorted(types, key=TYPES.index)) not in COMBINATIONS:
+        raise refused("An ip stands alone: it cannot be joined with a user or a client-id.")
+    if types != (IP,):
+        return OF_CLIENTS
+    (address,) = (name for _, name in named)
+    if address is not None and not resolves(address):
+        raise refused(f"{address} is neither an address nor the name of a host that has one.")
+    return OF_ADDRESSES
+
+
+def check_limit(key: str, limit: float, keys: Mapping[str, Numbers]) -> None:
+    """Raises INVALID_REQUEST."""
+    numbers = keys.get(key)
+    if numbers is None:
+        raise refused(f"Invalid quota key {key!r}; this entity can have {', '.join(keys)}.")
+    if isnan(limit) or limit <= 0:
+        raise refused(f"The quota {key} must be greater than 0.")
+    if numbers is Numbers.DOUBLE:
+        return
+    if limit > MOST[numbers] or abs(int(limit + EPSILON) - limit) > EPSILON:
+        raise refused(f"The quota {key} must be {numbers.value}.")
+
+
+def records_of(change: QuotaChange, current: Mapping[str, float]) -> list[ClientQuotaRecord]:
+    """One for each key that changes."""
+    records = []
+    for key, limit in change.limits:
+        if current.get(key) == limit:
+            continue  # also where nothing that is there would be removed
+        entity = [EntityData(entity_type=entity_type, entity_name=name) for entity_type, name in change.entity]
+        if limit is None:
+            records.append(ClientQuotaRecord(entity=entity, key=key, remove=True))
+        else:
+            records.append(ClientQuotaRecord(entity=entity, key=key, value=limit))
+    return records
+
+
+def refused(why: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, why)
