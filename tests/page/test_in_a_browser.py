@@ -2,16 +2,15 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from shutil import which
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import Producer
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser
 
+from tests.page.opened import opened
 from tests.support.broker_process import BrokerProcess
 
-CHROMIUM = which("chromium") or which("chromium-browser") or which("google-chrome")
 WIDTHS = (360, 1280, 2000)
 VIEWS = (
     "overview",
@@ -45,30 +44,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         producers[0].produce("ledger", b'{"amount": 30, "note": "<b>not markup</b>"}')
         producers[0].flush(30)
         yield running
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    assert CHROMIUM is not None, "Chromium is missing (Debian: apt install chromium)"
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield launched
-        launched.close()
-
-
-def opened(browser: Browser, broker: BrokerProcess, view: str, *, width: int = 1280, scheme: str = "light") -> Page:
-    """The view, once it is live; anything that the browser complains about fails the test."""
-    page = browser.new_page(
-        viewport={"width": width, "height": 900}, color_scheme="dark" if scheme == "dark" else "light"
-    )
-    complaints: list[str] = []
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    page.goto(f"http://127.0.0.1:{broker.ready['http_port']}/#{view}")
-    page.wait_for_selector("#live.on")
-    page.wait_for_selector("h1")
-    assert complaints == []
-    return page
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -114,6 +114,8 @@ BROKER: Mapping[str, str] = {
     " configured; arrival, each client the address that its own connection came in by.",
     "odradek.advertise.published": "What odradek.advertise=arrival tells clients that come through a published port of"
     " the container: [NAME://]host[:port], by default the port of the listener.",
+    "odradek.http.actions": "Whether the page can change something: end transactions, delete records and topics, create"
+    " topics, move offsets. Whoever reaches it may do so.",
     "odradek.http.host": "The address on which metrics and health are served; an empty one is every interface.",
     "odradek.http.port": "The port for metrics and health; 0 takes a free one, -1 is none.",
     "odradek.port": "The port to listen on, in place of that in listeners.",

@@ -406,6 +406,7 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     Setting("odradek.advertise.published", LIST, None),  # [NAME://]host[:port], …; see configuration/advertising.py
     # how long a TLS handshake may take, and after it a SASL exchange
     Setting("odradek.authentication.timeout.ms", INT, "30000", Range(1)),
+    Setting("odradek.http.actions", BOOLEAN, "false"),  # whether the page can change something
     Setting("odradek.http.host", STRING, "127.0.0.1"),  # empty: every interface
     Setting("odradek.http.port", INT, "9644", Range(-1, 65535)),  # metrics and health; -1: not at all
     Setting("odradek.port", INT, None, Range(0, 65535)),  # in place of the port in `listeners`; what --port sets

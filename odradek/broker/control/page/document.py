@@ -13,10 +13,14 @@ if TYPE_CHECKING:
 ASSETS = Path(__file__).parent / "assets"
 
 
-def document(first: View) -> str:
-    """first: the view that is shown until the browser has asked for more."""
-    # In a script element "</" would end it, wherever it stands.
-    return template().replace("/*FIRST*/null", json.dumps(first).replace("</", "<\\/"))
+def document(first: View, token: str | None) -> str:
+    """first: the view that is shown until the browser has asked for more. token: see `acting`."""
+    return template().replace("/*TOKEN*/null", json.dumps(token)).replace("/*FIRST*/null", in_script(first))
+
+
+def in_script(value: View) -> str:
+    """In a script element "</" would end it, wherever it stands."""
+    return json.dumps(value).replace("</", "<\\/")
 
 
 @cache

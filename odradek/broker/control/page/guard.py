@@ -1,7 +1,8 @@
 """Who may ask for the page: a browser on any page of the world can be made to send requests to localhost.
 
 A page elsewhere can give its own name the address 127.0.0.1 (DNS rebinding); then `Host` holds that name. It can send a
-request from where it is; then `Origin` does. An IP address in `Host` is no such name. Source: RFC 9110, 7.2.
+request from where it is; then `Origin` does, where a page at another port of this host is another page. An IP address
+in `Host` is no such name. Source: RFC 9110, 7.2; RFC 6454, 4.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ def refusal(host: str, origin: str | None, ours: Container[str]) -> str | None:
     """Why a request with these headers is not answered; None: it is."""
     try:
         name = host_name(host)
-        asking = host_name(urlsplit(origin).netloc) if origin else name
+        asking = urlsplit(origin).netloc.lower() if origin else host.lower()
     except ValueError:
         return "the Host or Origin header cannot be read"
     if not is_our_name(name, ours):
         return f"the Host header names {name or 'nothing'}, which is not this broker: use its address, or localhost"
-    if asking != name:
+    if asking != host.lower():
         return f"the page at {origin} may not ask for this"
     return None

@@ -1,4 +1,5 @@
-"""HTTP of the page: `/` is the page, `/api/<view>` its facts as JSON, `/live/<view>` the same as server-sent events.
+"""HTTP of the page: `/` is the page, `/api/<view>` its facts as JSON, `/live/<view>` the same as server-sent events,
+`/api/actions` what it can change.
 
 Each view takes the query parameters that its function names. Source: HTML, 9.2, for server-sent events.
 """
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from aiohttp import web
 
+from odradek.broker.control.page.acting import Acting
 from odradek.broker.control.page.document import document
 from odradek.broker.control.page.guard import LOCAL, refusal
 from odradek.broker.control.page.served import Served
@@ -40,15 +42,21 @@ HEADERS = {
 
 
 def add_page(app: web.Application, broker: Broker, traffic: Traffic, warnings: RecentWarnings) -> None:
-    page = Page(broker, Served(broker, traffic, warnings.records))
+    acting = Acting(traffic.dispatcher, HEADERS, is_on=broker.config.odradek_http_actions)
+    page = Page(broker, Served(broker, traffic, warnings.records), acting.token)
     app.router.add_get("/", page.guarded(page.document))
+    app.router.add_get("/api/actions", page.guarded(acting.listing))
+    app.router.add_post("/api/actions/{action}", page.guarded(acting.act))
     app.router.add_get("/api/{view}", page.guarded(page.api))
     app.router.add_get("/live/{view}", page.guarded(page.live))
     app.on_shutdown.append(page.stop)
 
 
 class Page:
-    def __init__(self, broker: Broker, served: Served) -> None:
+    """token: what actions need; None where they are off."""
+
+    def __init__(self, broker: Broker, served: Served, token: str | None) -> None:
+        self._token = token
         self._broker = broker
         self._served = served
         self._names = frozenset(each.host.lower() for each in broker.advertised) | {broker.config.odradek_http_host}
@@ -65,7 +73,7 @@ class Page:
 
     async def document(self, request: web.Request) -> web.Response:
         first = await self._view(BEGIN, {})
-        return web.Response(text=document(first), content_type="text/html", headers=HEADERS)
+        return web.Response(text=document(first, self._token), content_type="text/html", headers=HEADERS)
 
     async def api(self, request: web.Request) -> web.Response:
         name = request.match_info["view"]

@@ -88,6 +88,59 @@ const transactionRow = each => [link(each.id, "transaction", {id: each.id}), [ta
   `${each.producer_id} / ${whole(each.producer_epoch)}`, each.partitions.length ? each.partitions.slice(0, 4).join(", ") + (each.partitions.length > 4 ? ` and ${each.partitions.length - 4} more` : "") : "–"];
 const transactionColumns = [["transactional id", "name"], ["state"], ["open, or last change", "n"], ["producer id / epoch", "n"], ["partitions", "mono"]];
 
+// What can be changed, where the broker allows it (TOKEN): a button, which opens a dialog, which has to be confirmed.
+const button = (words, action) => {
+  if (!TOKEN) return null;
+  const element = h("button", {type: "button", class: "act"}, words);
+  element.addEventListener("click", () => confirmed(typeof action === "function" ? action() : action));
+  return element;
+};
+const field = ([name, words, given]) => h("label", {}, words, given.options
+  ? h("select", {name}, given.options.map(each => h("option", {value: each}, each)))
+  : h("input", {name, type: given.type ?? "text", min: given.min, placeholder: given.placeholder, value: given.value, required: given.required ? "" : null, autocomplete: "off", spellcheck: "false"}));
+// title, words: what happens. fields: [name, words, attributes]. typed: what has to be typed before it is done. body: from the fields to what is sent. after: where to go.
+const confirmed = ({action, title: heading, words, go: verb, fields = [], typed, body, after}) => {
+  const dialog = document.getElementById("dialog"), said = h("p", {role: "status"});
+  const name = typed ? h("input", {autocomplete: "off", spellcheck: "false", id: "typed"}) : null;
+  const doIt = h("button", {type: "submit", class: "go danger"}, verb), cancel = h("button", {type: "button"}, "Cancel");
+  const form = h("form", {}, h("h2", {id: "dialog-title"}, heading), h("p", {class: "lead"}, words), fields.map(field),
+    name ? h("label", {}, `Type ${typed} to confirm`, name) : null, said, h("div", {class: "choice"}, cancel, doIt));
+  if (name) { doIt.disabled = true; name.addEventListener("input", () => { doIt.disabled = name.value !== typed; }); }
+  cancel.addEventListener("click", () => dialog.close());
+  form.addEventListener("submit", async event => {
+    event.preventDefault();
+    doIt.disabled = true; said.className = ""; said.textContent = "…";
+    const given = body(Object.fromEntries(new FormData(form)));
+    try {
+      const answer = await fetch(`/api/actions/${action}`, {method: "POST", headers: {"Content-Type": "application/json", "X-Odradek-Token": TOKEN}, body: JSON.stringify(given)});
+      const told = await answer.json();
+      said.className = answer.ok ? "good" : "bad"; said.textContent = answer.ok ? told.done : `Refused: ${told.error}`;
+      if (answer.ok) { doIt.remove(); cancel.textContent = "Close"; cancel.focus(); if (after) location.hash = after; return; }
+    } catch (error) { said.className = "bad"; said.textContent = `The broker did not answer: ${error.message}`; }
+    doIt.disabled = false;
+  });
+  dialog.replaceChildren(form);
+  dialog.showModal();
+};
+const wholeOr = (given, other) => given === "" || given === undefined ? other : Number(given);
+const endTransaction = view => view.rank > 1 ? null : view.rank === 0
+  ? button("Force-terminate…", {action: "force-terminate", title: `Force-terminate ${view.id}`, go: "Force-terminate", typed: view.id, body: () => ({transactional_id: view.id}),
+    words: "Aborts the transaction, even if the coordinator outside has decided to commit it: its records are lost then. Its producer is fenced."})
+  : button("Abort…", {action: "abort", title: `Abort the transaction of ${view.id}`, go: "Abort", typed: view.id, body: () => ({transactional_id: view.id}),
+    words: "Readers of committed data go on without its records. Its producer is fenced, and gets an error."});
+const createTopic = {action: "create-topic", title: "Create a topic", go: "Create", words: "Partitions can be added later, not removed.",
+  fields: [["topic", "Name", {required: true}], ["partitions", "Partitions", {type: "number", min: 1, placeholder: "num.partitions"}], ["configs", "Settings", {placeholder: "retention.ms=-1, …"}]],
+  body: given => ({topic: given.topic, partitions: wholeOr(given.partitions, null), configs: Object.fromEntries(given.configs.split(/,\s*(?=[a-z.]+=)/).filter(Boolean).map(each => [each.slice(0, each.indexOf("=")).trim(), each.slice(each.indexOf("=") + 1).trim()]))})};
+const deleteTopic = name => ({action: "delete-topic", title: `Delete topic ${name}`, go: "Delete", typed: name, body: () => ({topic: name}), after: "#topics",
+  words: "Its records, and the offsets that groups have committed in it, cannot be had back."});
+const deleteRecords = (name, each) => ({action: "delete-records", title: `Delete records of ${name}-${each.partition}`, go: "Delete", typed: `${name}-${each.partition}`,
+  words: `Offsets ${whole(each.log_start_offset)} to ${whole(each.high_watermark)} are there.`, fields: [["before_offset", "Delete all before offset", {type: "number", min: 0, required: true, value: each.high_watermark}]],
+  body: given => ({topic: name, partition: each.partition, before_offset: Number(given.before_offset)})});
+const resetOffsets = view => ({action: "reset-offsets", title: `Reset offsets of ${view.id}`, go: "Reset", typed: view.id, words: "The group must have no members. It goes on where you say, within the bounds of the log.",
+  fields: [["topic", "Topic", {required: true, value: view.offsets.length ? part(view.offsets[0].partition)[0] : ""}], ["partition", "Partition", {type: "number", min: 0, placeholder: "all"}],
+    ["to", "To", {options: ["earliest", "latest", "offset", "timestamp"]}], ["at", "Offset, or time in ms", {type: "number", min: 0}]],
+  body: given => ({group: view.id, topic: given.topic, partition: wholeOr(given.partition, null), ...(given.to === "offset" || given.to === "timestamp" ? {[given.to]: wholeOr(given.at, null)} : {to: given.to})})});
+
 const VIEWS = {
   overview(view) {
     rates.push(view); if (rates.length > 60) rates.shift();
@@ -124,14 +177,14 @@ const VIEWS = {
     const row = each => { const gap = before !== null && each.at_ms >= before ? `+${span(each.at_ms - before)}` : ""; before = each.at_ms;
       return h("li", {class: each.kind}, h("time", {datetime: new Date(each.at_ms).toISOString()}, when(each.at_ms)), gap ? h("time", {}, gap) : null, h("div", {}, each.what)); };
     return [title(view.id, view.words), view.state ? h("p", {}, tag(view.rank === 0 ? "in doubt" : view.state, view.rank === 0 ? "doubt" : undefined)) : null,
-      view.call ? h("div", {class: `note ${view.rank === 0 ? "doubt" : ""}`}, h("p", {}, view.rank === 0 ? "If its coordinator is gone for good, this aborts it whatever was decided outside:" : "To end it by hand, and let readers go on:"), h("p", {}, h("code", {}, view.call))) : null,
+      view.call ? h("div", {class: `note ${view.rank === 0 ? "doubt" : ""}`}, h("p", {}, view.rank === 0 ? "If its coordinator is gone for good, this aborts it whatever was decided outside:" : "To end it by hand, and let readers go on:"), h("p", {}, h("code", {}, view.call)), endTransaction(view)) : null,
       view.state ? h("dl", {class: "facts"}, [["producer id / epoch", `${view.producer_id} / ${whole(view.producer_epoch)}`], ["timeout", view.timeout_ms === null ? "none: two-phase commit" : span(view.timeout_ms)],
         ["open since", view.rank < 2 ? `${when(view.started_ms)} (${since(view.started_ms)})` : "–"], ["partitions", view.partitions.length ? view.partitions.map((name, at) => [at ? ", " : "", partitionLink(name)]) : "–"]]
         .map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])) : null,
       h("h2", {}, "What happened, the latest first"), view.timeline && view.timeline.length ? h("ol", {class: "line", reversed: ""}, view.timeline.map(row).reverse()) : empty("Nothing of it is in the log any more.")];
   },
   topics(view, query) {
-    return [title("Topics"), find(query, "Name"), view.topics.length ? [table("Topics", [["topic", "name"], ["partitions", "n"], ["records", "n"], ["size", "n"], ["written", "n"], ["read", "n"], ["held back", "n"]],
+    return [title("Topics"), h("div", {class: "bar"}, find(query, "Name"), button("Create a topic…", createTopic)), view.topics.length ? [table("Topics", [["topic", "name"], ["partitions", "n"], ["records", "n"], ["size", "n"], ["written", "n"], ["read", "n"], ["held back", "n"]],
       view.topics.map(each => [[link(each.name, "topic", {name: each.name}), each.is_internal ? [" ", tag("internal")] : null], whole(each.partitions), whole(each.records), size(each.size_bytes), size(each.bytes_in_total), size(each.bytes_out_total),
         each.held_records ? tag(whole(each.held_records), "wait") : "–"])), more(view.total, view.topics.length)]
       : empty(query.find ? "No topic contains this." : ["No topic yet. ", h("code", {}, "odradek topics create orders --partitions 3"), " makes one, and so does the first record sent to it."])];
@@ -139,9 +192,11 @@ const VIEWS = {
   topic(view) {
     const own = view.settings.filter(each => each.source !== "DEFAULT");
     return [title(view.name, `topic id ${view.topic_id}`), view.partitions.map(each => each.held).filter(Boolean).map(heldNote),
-      table("Partitions", [["partition", "n"], ["log start", "n"], ["last stable offset", "n"], ["high watermark", "n"], ["size", "n"], ["segments", "n"], ["leader epoch", "n"], ["producers", "n"], ["read"]],
+      table("Partitions", [["partition", "n"], ["log start", "n"], ["last stable offset", "n"], ["high watermark", "n"], ["size", "n"], ["segments", "n"], ["leader epoch", "n"], ["producers", "n"], ["read"], ...(TOKEN && !view.is_internal ? [["change"]] : [])],
         view.partitions.map(each => [whole(each.partition), whole(each.log_start_offset), whole(each.last_stable_offset), whole(each.high_watermark), size(each.size_bytes), whole(each.segments), whole(each.leader_epoch), whole(each.producers),
-          each.offline ? tag(each.offline, "bad") : link("records", "records", {topic: view.name, partition: each.partition})])),
+          each.offline ? tag(each.offline, "bad") : link("records", "records", {topic: view.name, partition: each.partition}),
+          ...(TOKEN && !view.is_internal ? [button("Delete records…", deleteRecords(view.name, each))] : [])])),
+      view.is_internal ? null : button("Delete topic…", deleteTopic(view.name)),
       h("h2", {}, "Settings of its own, or of this broker"), own.length ? table("Settings", [["setting", "name"], ["value", "mono"], ["source"]], own.map(each => [each.name, each.value ?? "–", each.source.toLowerCase().replace("_", " ")])) : empty("All settings have their defaults."),
       h("h2", {}, "All settings"), table("All settings", [["setting", "name"], ["value", "mono"], ["source"]], view.settings.map(each => [each.name, each.value ?? "–", each.source.toLowerCase().replace("_", " ")]))];
   },
@@ -169,7 +224,7 @@ const VIEWS = {
     return [title(view.id, `${view.type} group${view.epoch === null ? "" : `, epoch ${view.epoch}`}${view.assignor ? `, assigned by ${view.assignor}` : ""}`), h("p", {}, tag(view.state)),
       h("h2", {}, "Members"), view.members.length ? table("Members", [["member", "name"], ["client"], ["from", "mono"], ["epoch", "n"], ["partitions", "mono"]],
         view.members.map(each => [[each.id, each.instance ? [" ", tag(`static: ${each.instance}`)] : null], each.client, each.host, whole(each.epoch), each.partitions.join(", ") || "none"])) : empty("Nobody is in this group now."),
-      h("h2", {}, "Committed offsets"), view.offsets.length ? table("Offsets", [["partition", "name"], ["committed", "n"], ["end", "n"], ["lag", "n"], ["committed at"]],
+      h("h2", {}, "Committed offsets"), button("Reset offsets…", resetOffsets(view)), view.offsets.length ? table("Offsets", [["partition", "name"], ["committed", "n"], ["end", "n"], ["lag", "n"], ["committed at"]],
         view.offsets.map(each => [partitionLink(each.partition), whole(each.committed), whole(each.end), whole(each.lag), when(each.committed_ms)])) : empty(view.type === "share" ? ["A share group commits no offsets: see ", link("its share partitions", "shares", {find: view.id}), "."] : "None yet.")];
   },
   shares(view, query) {
@@ -197,11 +252,14 @@ const go = (view, given) => { location.hash = to(view, Object.fromEntries(Object
 const main = document.getElementById("main"), live = document.getElementById("live"), words = document.getElementById("live-words");
 let stream = null;
 
+const marks = () => [...main.querySelectorAll("a, button, .scroll")];  // what can have the focus, or be scrolled: stays so
 const paint = (name, query, view) => {
   const focused = document.activeElement && document.activeElement.id === "find" ? document.activeElement.selectionStart : null;
-  const open = document.activeElement && document.activeElement.closest("form") && focused === null;
-  if (open) return;  // somebody is filling in a form
+  const active = main.contains(document.activeElement) ? document.activeElement : null;
+  if (active && active.closest("form") && focused === null) return;  // somebody is filling in a form
+  const kept = marks().map(each => [each.scrollLeft, each === active]);
   main.replaceChildren(...(view.error ? [title("Not found", view.error)].flat() : VIEWS[name](view, query)).flat(9).filter(Boolean));
+  if (kept.length === marks().length) marks().forEach((each, at) => { each.scrollLeft = kept[at][0]; if (kept[at][1]) each.focus({preventScroll: true}); });
   if (focused !== null) { const field = document.getElementById("find"); if (field) { field.focus(); field.setSelectionRange(focused, focused); } }
   document.title = `${main.querySelector("h1").textContent} – Odradek`;
 };

@@ -1,0 +1,66 @@
+"""Requests of Kafka's protocol that the page makes of its own broker, without a socket: the dispatcher treats them as
+those of any client, so that rights, checks and errors are the same. The page logs nobody in: where an authorizer is
+configured, it may do what the ACLs allow to User:ANONYMOUS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from odradek.broker.api.context import ConnectionInfo
+from odradek.broker.api.served import SERVED
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import decode
+from odradek.protocol.frames import LENGTH_BYTES, RESPONSE_START, request_bytes, response_has_tags
+from odradek.protocol.struct import Message
+
+if TYPE_CHECKING:
+    from odradek.broker.api.dispatch import Dispatcher
+    from odradek.broker.broker import Broker
+
+M = TypeVar("M", bound=Message)
+CLIENT_ID = "odradek-page"
+
+
+class Ask(Protocol):
+    async def __call__(self, request: Message, response_class: type[M], *, max_version: int | None = None) -> M:
+        """The broker's answer, at the newest version, or at `max_version`."""
+
+
+class InProcessClient:
+    """client_host: whose HTTP request this is; ACLs may name it."""
+
+    def __init__(self, dispatcher: Dispatcher[Broker], client_host: str, client_port: int) -> None:
+        self._dispatcher = dispatcher
+        self._connection = ConnectionInfo(
+            connection_id=next(CONNECTION_IDS),
+            client_host=client_host,
+            client_port=client_port,
+            listener=dispatcher.broker.advertised[0].name,  # whose address coordinators are asked for at
+            client_software_name=CLIENT_ID,
+        )
+
+    async def ask(self, request: Message, response_class: type[M], *, max_version: int | None = None) -> M:
+        served = SERVED[ApiKey(request.API_KEY)]
+        version = served.max_version if max_version is None else min(served.max_version, max_version)
+        frame = memoryview(request_bytes(request, version, 0, CLIENT_ID))[LENGTH_BYTES:]
+        reply = self._dispatcher.start(frame, self._connection)
+        if not isinstance(reply, list):
+            answered = asyncio.Event()
+            reply.when_done(lambda _: answered.set())
+            await answered.wait()
+            reply = reply.chunks()
+        return decode(response_class, version, b"".join(reply), body_position(response_class, version))
+
+    def close(self) -> None:
+        self._connection.closed()
+
+
+CONNECTION_IDS = count(-1, -1)  # those of sockets are positive
+
+
+def body_position(response_class: type[Message], version: int) -> int:
+    tags = response_has_tags(response_class.API_KEY, response_class, version)
+    return RESPONSE_START.size + tags

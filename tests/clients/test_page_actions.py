@@ -1,0 +1,171 @@
+"""What the page can change, as JSON over HTTP, in a broker that real clients use."""
+
+import json
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from tests.support.broker_process import IS_KAFKA, BrokerProcess
+
+pytestmark = pytest.mark.skipif(IS_KAFKA, reason="Kafka has no such page")
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    settings = {"odradek.http.actions": "true", "transaction.two.phase.commit.enable": "true"}
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", settings) as running:
+        assert isinstance(running, BrokerProcess)
+        yield running
+
+
+def http(
+    broker: BrokerProcess, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
+) -> tuple[int, Any]:
+    connection = HTTPConnection("127.0.0.1", broker.ready["http_port"], timeout=60)
+    try:
+        connection.request(method, path, None if body is None else json.dumps(body), headers or {})
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+    finally:
+        connection.close()
+
+
+def token(broker: BrokerProcess) -> str:
+    found = http(broker, "GET", "/api/actions")[1]["token"]
+    assert isinstance(found, str)
+    return found
+
+
+def act(broker: BrokerProcess, action: str, /, **fields: object) -> tuple[int, Any]:
+    headers = {"X-Odradek-Token": token(broker), "Content-Type": "application/json"}
+    return http(broker, "POST", f"/api/actions/{action}", fields, headers)
+
+
+def produce(broker: BrokerProcess, topic: str, count: int) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(count):
+        producer.produce(topic, b"%d" % number, timestamp=1_000 + number)
+    assert producer.flush(30) == 0
+
+
+def open_transaction(broker: BrokerProcess, transactional_id: str, topic: str) -> Producer:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": transactional_id})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"open")
+    assert producer.flush(30) == 0
+    return producer
+
+
+def view(broker: BrokerProcess, path: str) -> Any:
+    status, shown = http(broker, "GET", f"/api/{path}")
+    assert status == 200, shown
+    return shown
+
+
+def test_a_topic_is_created_and_deleted(broker: BrokerProcess) -> None:
+    status, done = act(broker, "create-topic", topic="made", partitions=3, configs={"retention.ms": "1000"})
+    assert (status, done["partitions"]) == (200, 3)
+    shown = view(broker, "topic?name=made")
+    assert len(shown["partitions"]) == 3
+    assert {"name": "retention.ms", "value": "1000", "source": "TOPIC"} in shown["settings"]
+    assert act(broker, "create-topic", topic="made")[1]["code"] == "TOPIC_ALREADY_EXISTS"
+    assert act(broker, "delete-topic", topic="made")[0] == 200
+    assert http(broker, "GET", "/api/topic?name=made")[0] == 404
+
+
+def test_records_are_deleted_before_an_offset(broker: BrokerProcess) -> None:
+    produce(broker, "shrinks", 10)
+    status, done = act(broker, "delete-records", topic="shrinks", partition=0, before_offset=4)
+    assert (status, done["log_start_offset"]) == (200, 4)
+    assert view(broker, "topic?name=shrinks")["partitions"][0]["log_start_offset"] == 4
+    refused, told = act(broker, "delete-records", topic="shrinks", partition=0, before_offset=99)
+    assert (refused, told["code"]) == (409, "OFFSET_OUT_OF_RANGE")
+
+
+@pytest.mark.parametrize(
+    ("where", "offset"),
+    [({"to": "earliest"}, 0), ({"to": "latest"}, 10), ({"offset": 3}, 3), ({"offset": 99}, 10),
+     ({"timestamp": 1_006}, 6), ({"timestamp": 9_999}, 10)],
+)  # fmt: skip
+def test_the_offsets_of_a_group_are_reset(broker: BrokerProcess, where: dict[str, object], offset: int) -> None:
+    topic = "reset-" + "-".join(map(str, next(iter(where.items()))))
+    produce(broker, topic, 10)
+    status, done = act(broker, "reset-offsets", group="readers", topic=topic, **where)
+    assert (status, done["offsets"]) == (200, {"0": offset})
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "readers"})
+    (committed,) = consumer.committed([TopicPartition(topic, 0)], 30)
+    consumer.close()
+    assert committed.offset == offset
+
+
+def test_a_group_with_members_is_left_alone(broker: BrokerProcess) -> None:
+    produce(broker, "busy", 1)
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "at-work", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["busy"])
+    assert consumer.consume(1, 30)
+    status, told = act(broker, "reset-offsets", group="at-work", topic="busy", to="earliest")
+    consumer.close()
+    assert (status, told["code"]) == (409, "NON_EMPTY_GROUP")
+
+
+@pytest.mark.parametrize("action", ["abort", "force-terminate"])
+def test_an_open_transaction_is_aborted_and_its_producer_fenced(broker: BrokerProcess, action: str) -> None:
+    name = f"stays-open-{action}"
+    producer = open_transaction(broker, name, name)
+    assert view(broker, f"topic?name={name}")["partitions"][0]["held"] is not None
+    status, done = act(broker, action, transactional_id=name)
+    assert status == 200, done
+    assert view(broker, f"topic?name={name}")["partitions"][0]["held"] is None
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(30)
+
+
+def test_an_id_without_an_open_transaction_is_not_aborted(broker: BrokerProcess) -> None:
+    Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "idle"}).init_transactions(30)
+    assert act(broker, "abort", transactional_id="idle")[1]["code"] == "INVALID_TXN_STATE"
+    status, told = act(broker, "abort", transactional_id="nobody")
+    assert (status, told["code"]) == (404, "TRANSACTIONAL_ID_NOT_FOUND")
+
+
+@pytest.mark.parametrize(
+    ("action", "fields"),
+    [("create-topic", {}), ("create-topic", {"topic": 7}), ("create-topic", {"topic": "t", "colour": "red"}),
+     ("create-topic", {"topic": "t", "configs": {"retention.ms": 1}}),
+     ("create-topic", {"topic": "t", "partitions": 0}),
+     ("delete-records", {"topic": "t", "partition": True, "before_offset": 1}),
+     ("reset-offsets", {"group": "g", "topic": "t"}),
+     ("reset-offsets", {"group": "g", "topic": "t", "to": "earliest", "offset": 1})],
+)  # fmt: skip
+def test_a_body_that_says_something_else_is_refused(
+    broker: BrokerProcess, action: str, fields: dict[str, object]
+) -> None:
+    status, told = act(broker, action, **fields)
+    assert (status, told["code"]) == (400, "INVALID_REQUEST")
+
+
+def test_without_the_token_nothing_is_done(broker: BrokerProcess) -> None:
+    good = {"X-Odradek-Token": token(broker), "Content-Type": "application/json"}
+    for headers, status in (
+        ({"Content-Type": "application/json"}, 403),
+        ({**good, "X-Odradek-Token": "guessed"}, 403),
+        ({**good, "Content-Type": "text/plain"}, 415),  # what a form of another page can send
+        ({**good, "Origin": "https://elsewhere.example"}, 403),
+        ({**good, "Origin": "http://127.0.0.1:1"}, 403),  # another port is another page
+        ({**good, "Host": "rebound.example"}, 403),
+    ):
+        assert http(broker, "POST", "/api/actions/create-topic", {"topic": "forged"}, headers)[0] == status
+    assert http(broker, "GET", "/api/topic?name=forged")[0] == 404
+
+
+def test_actions_are_off_unless_configured(tmp_path: Any) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        assert isinstance(broker, BrokerProcess)
+        assert http(broker, "GET", "/api/actions")[1] == {"token": None, "actions": {}}
+        headers = {"X-Odradek-Token": "None", "Content-Type": "application/json"}
+        status, told = http(broker, "POST", "/api/actions/create-topic", {"topic": "t"}, headers)
+        assert status == 403
+        assert "odradek.http.actions" in told["error"]
