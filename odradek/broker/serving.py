@@ -17,6 +17,7 @@ from odradek.broker.handlers.by_api_key import fast_path_of, handler_of
 from odradek.broker.network.addresses import client_addresses
 from odradek.broker.network.listening import bind_listener, connection_limits
 from odradek.broker.network.server import Server
+from odradek.broker.security.authorization import authorizer_of
 
 if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
@@ -35,7 +36,8 @@ class ServingBroker:
         # Before the directory is touched: a port that is taken must not cost it the mark of its clean shutdown.
         sockets = {listener.name: bind_listener(listener, config) for listener in config.serving}
         broker.open({name: bound.getsockname()[1] for name, bound in sockets.items()})
-        dispatcher = Dispatcher(broker, broker.clock, handler_of, fast_path_of=fast_path_of)
+        authorizer = authorizer_of(config, broker.metadata.image.acls)
+        dispatcher = Dispatcher(broker, broker.clock, handler_of, fast_path_of=fast_path_of, authorizer=authorizer)
         addresses = client_addresses(config)
         for name, bound in sockets.items():
             server = Server(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from odradek.broker.api.context import ConnectionInfo
 from odradek.broker.api.dispatch import Dispatcher
 from odradek.broker.handlers.by_api_key import fast_path_of, handler_of
 from odradek.broker.network.limits import ConnectionLimits
@@ -23,6 +24,7 @@ from tests.support.peer import Peer
 from tests.support.transactional_clients import Answering
 
 VERSIONS = range(9, 14)
+PEER = ConnectionInfo(1, "127.0.0.1", 40_000)
 SHORT, LONG = "t", "name-" * 24  # as long as one byte can tell
 VERY_LONG = "name-" * 40
 
@@ -79,12 +81,12 @@ class Scene(BrokerScene):
 
     def takes_the_fast_path(self, request: ProduceRequest, version: int = 9) -> bool:
         frame = bytearray(request_bytes(request, version, 1, "c"))[4:]
-        return self.fast_path(frame).begin(frame, 1, 1) is not None
+        return self.fast_path(frame).begin(frame, 1, 1, PEER) is not None
 
     def fast_path(self, frame: bytearray) -> ProduceFastPath:
         """Of the version that the frame is in."""
         route = self.dispatcher.find_route(memoryview(frame), int.from_bytes(frame[:4]))
-        return ProduceFastPath(route, self.broker, self.clock.now_ms)
+        return ProduceFastPath(route, self.broker, self.clock.now_ms, None)
 
 
 BATCHES: dict[str, list[bytearray]] = {
@@ -249,9 +251,9 @@ async def test_every_prefix_of_a_request_is_left_to_the_general_way() -> None:
         request = scene.request((0, batch), version=version, transactional_id=transactional_id)
         frame = bytearray(request_bytes(request, version, 1, "c"))[4:]
         fast_path = scene.fast_path(frame)
-        assert all(fast_path.begin(frame[:size], 1, 1) is None for size in range(10, len(frame)))
-        assert fast_path.begin(frame + b"surplus", 1, 1) is None
-        assert fast_path.begin(frame.replace(b"tx", b"\xff\xff"), 1, 1) is None or transactional_id is None
+        assert all(fast_path.begin(frame[:size], 1, 1, PEER) is None for size in range(10, len(frame)))
+        assert fast_path.begin(frame + b"surplus", 1, 1, PEER) is None
+        assert fast_path.begin(frame.replace(b"tx", b"\xff\xff"), 1, 1, PEER) is None or transactional_id is None
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from odradek.broker.api.authorization import Operation, ResourceType
 from odradek.broker.api.context import ConnectionInfo
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.configuration.resources import ConfigResourceType
@@ -24,6 +23,7 @@ from odradek.broker.sharing.markers import ShareMarkers
 from odradek.broker.sharing.overdue import OverdueTransactions
 from odradek.broker.sharing.persister import LocalPersister
 from odradek.broker.sharing.shares import Shares
+from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.compression import Compression
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.internal_topics import SHARE_GROUP_STATE

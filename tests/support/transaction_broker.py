@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from itertools import count
 from typing import Any, TypeVar
 
-from odradek.broker.api.authorization import Operation, ResourceType
-from odradek.broker.api.context import ConnectionInfo, RequestContext
+from odradek.broker.api.context import Audit, ConnectionInfo, RequestContext
 from odradek.broker.api.error_replies import code_for, error_reply
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.coordinators.cluster_view import ImageView
@@ -38,6 +37,7 @@ from odradek.broker.metadata.image import TopicImage
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.shares.staging import Ending
 from odradek.broker.transactions.turn import TransactionConfig
+from odradek.protocol.acls import ANY_NAME, Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.compression import Compression
@@ -61,12 +61,6 @@ HANDLERS: dict[int, Any] = {
     ApiKey.DESCRIBE_TRANSACTIONS.value: describe_transactions,
     ApiKey.LIST_TRANSACTIONS.value: list_transactions,
 }
-DENIED = {
-    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-}
 
 
 class Denying:
@@ -75,11 +69,23 @@ class Denying:
     def __init__(self) -> None:
         self.denied: set[tuple[Operation, ResourceType, str]] = set()
 
-    def require(
-        self, principal: str, client_host: str, operation: Operation, resource: ResourceType, name: str
-    ) -> None:
-        if (operation, resource, name) in self.denied:
-            raise KafkaError(DENIED[resource])
+    def allows(
+        self,
+        context: RequestContext,
+        operation: Operation,
+        resource: ResourceType,
+        name: str,
+        *,
+        audit: Audit = Audit.CHECK,
+        uses: int = 1,
+    ) -> bool:
+        return (operation, resource, name) not in self.denied
+
+    def passes(self, connection: ConnectionInfo, operation: Operation, resource: ResourceType, name: str) -> bool:
+        return (operation, resource, name) not in self.denied
+
+    def allows_on_any(self, context: RequestContext, operation: Operation, resource: ResourceType) -> bool:
+        return (operation, resource, ANY_NAME) not in self.denied
 
 
 class Blocks:

@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 
-from odradek.broker.api.authorization import Operation, ResourceType
-from odradek.broker.api.context import RequestContext
-from odradek.protocol.errors import KafkaError
+from odradek.broker.api.context import Audit, RequestContext
+from odradek.protocol.acls import Operation, ResourceType
 
 NOT_ASKED_FOR = -(2**31)  # what the fields hold when the request did not want them
 
@@ -36,19 +35,28 @@ OPERATIONS_ON: Mapping[ResourceType, tuple[Operation, ...]] = {
         Operation.ALTER_CONFIGS,
         Operation.IDEMPOTENT_WRITE,
     ),
+    ResourceType.TRANSACTIONAL_ID: (Operation.DESCRIBE, Operation.WRITE, Operation.TWO_PHASE_COMMIT),
+    ResourceType.USER: (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS),
+    ResourceType.DELEGATION_TOKEN: (Operation.DESCRIBE,),
 }
 
 
 def authorized_operations(context: RequestContext, resource: ResourceType, name: str) -> int:
     """For a resource of a kind that OPERATIONS_ON knows."""
     return sum(
-        1 << operation.value for operation in OPERATIONS_ON[resource] if is_allowed(context, operation, resource, name)
+        1 << operation.value
+        for operation in OPERATIONS_ON[resource]
+        if is_allowed(context, operation, resource, name, Audit.QUIET)
     )
 
 
-def is_allowed(context: RequestContext, operation: Operation, resource: ResourceType, name: str) -> bool:
-    try:
-        context.require(operation, resource, name)
-    except KafkaError:
-        return False
-    return True
+def is_allowed(
+    context: RequestContext,
+    operation: Operation,
+    resource: ResourceType,
+    name: str,
+    audit: Audit = Audit.CHECK,
+    *,
+    uses: int = 1,
+) -> bool:
+    return context.authorizer.allows(context, operation, resource, name, audit=audit, uses=uses)

@@ -4,26 +4,74 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Protocol, TypeAlias
 
-from odradek.broker.api.authorization import Operation, ResourceType
+from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+
+class Audit(Enum):
+    """What the audit log says of a decision (docs/spec/security.md#s5-1, 150)."""
+
+    __hash__ = object.__hash__  # Enum's hashes the name, in Python
+
+    CHECK = "check"  # that it was refused, at INFO; that it was allowed, at DEBUG
+    PROBE = "probe"  # something else would do as well: that it was allowed, at DEBUG
+    QUIET = "quiet"  # nothing depends on it: only at TRACE
 
 
 class Authorizer(Protocol):
-    def require(
-        self, principal: str, client_host: str, operation: Operation, resource: ResourceType, name: str
-    ) -> None:
-        """Returns, or raises the `KafkaError` that Kafka gives for this resource."""
+    def allows(
+        self,
+        context: RequestContext,
+        operation: Operation,
+        resource: ResourceType,
+        name: str,
+        *,
+        audit: Audit = Audit.CHECK,
+        uses: int = 1,
+    ) -> bool:
+        """uses: how often the request names the resource"""
+
+    def passes(self, connection: ConnectionInfo, operation: Operation, resource: ResourceType, name: str) -> bool:
+        """Whether it is allowed, and the audit log need not say so. For fast paths, which leave the rest to others."""
+
+    def allows_on_any(self, context: RequestContext, operation: Operation, resource: ResourceType) -> bool:
+        """Whether there may be a resource of this type with which the principal may do this."""
 
 
 class AllowAll:
     """No authorizer configured: as Kafka, everybody may do everything."""
 
-    def require(
-        self, principal: str, client_host: str, operation: Operation, resource: ResourceType, name: str
-    ) -> None:
-        return None
+    def allows(
+        self,
+        context: RequestContext,
+        operation: Operation,
+        resource: ResourceType,
+        name: str,
+        *,
+        audit: Audit = Audit.CHECK,
+        uses: int = 1,
+    ) -> bool:
+        return True
+
+    def passes(self, connection: ConnectionInfo, operation: Operation, resource: ResourceType, name: str) -> bool:
+        return True
+
+    def allows_on_any(self, context: RequestContext, operation: Operation, resource: ResourceType) -> bool:
+        return True
+
+
+REFUSALS: Mapping[ResourceType, ErrorCode] = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    ResourceType.USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+}
 
 
 Address: TypeAlias = tuple[str, int]  # host and port
@@ -124,9 +172,10 @@ class RequestContext:
     def principal(self) -> str:
         return self.connection.principal
 
-    def require(self, operation: Operation, resource: ResourceType, name: str) -> None:
+    def require(self, operation: Operation, resource: ResourceType, name: str, *, uses: int = 1) -> None:
         """Raises the resource's AUTHORIZATION_FAILED unless the principal may do this."""
-        self.authorizer.require(self.connection.principal, self.connection.client_host, operation, resource, name)
+        if not self.authorizer.allows(self, operation, resource, name, uses=uses):
+            raise KafkaError(REFUSALS[resource])
 
     def __repr__(self) -> str:
         return (

@@ -51,7 +51,9 @@ class TimedReply(Parked, Protocol):
 class FastPath(Protocol):
     """A quicker way for the ordinary requests of one version of an API; it refuses nothing (docs/adr/0012)."""
 
-    def begin(self, frame: Buffer, correlation_id: int, client_id_size: int) -> TimedReply | None:
+    def begin(
+        self, frame: Buffer, correlation_id: int, client_id_size: int, connection: ConnectionInfo
+    ) -> TimedReply | None:
         """None where the general way has to be taken; then nothing has happened yet that it would not do again."""
 
 
@@ -225,7 +227,7 @@ class Dispatcher(Generic[B]):
         route = self._routes.get(kind) or self.find_route(frame, kind)
         reply: list[Buffer] | Parked
         fast_path = route.fast_path
-        quick = fast_path.begin(frame, correlation_id, client_id_size) if fast_path is not None else None
+        quick = fast_path.begin(frame, correlation_id, client_id_size, connection) if fast_path is not None else None
         if quick is not None:
             quick.started_s = started_s
             quick.parked_s = ended_s = perf_counter()

@@ -316,6 +316,22 @@ def _describe_configs(request: Any, version: int, code: int, message: str | None
     )
 
 
+def _create_acls(request: Any, version: int, code: int, message: str | None) -> Message:
+    from odradek.protocol.messages.create_acls_response import AclCreationResult, CreateAclsResponse
+
+    return CreateAclsResponse(
+        results=[AclCreationResult(error_code=code, error_message=message) for _ in request.creations]
+    )
+
+
+def _delete_acls(request: Any, version: int, code: int, message: str | None) -> Message:
+    from odradek.protocol.messages.delete_acls_response import DeleteAclsFilterResult, DeleteAclsResponse
+
+    return DeleteAclsResponse(
+        filter_results=[DeleteAclsFilterResult(error_code=code, error_message=message) for _ in request.filters]
+    )
+
+
 def _alter_configs(request: Any, version: int, code: int, message: str | None) -> Message:
     from odradek.protocol.messages.alter_configs_response import AlterConfigsResourceResponse, AlterConfigsResponse
 
@@ -451,6 +467,8 @@ ERROR_REPLIES: Mapping[ApiKey, ErrorReply] = {
     ApiKey.DELETE_RECORDS: _delete_records,
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
+    ApiKey.CREATE_ACLS: _create_acls,
+    ApiKey.DELETE_ACLS: _delete_acls,
     ApiKey.DESCRIBE_CONFIGS: _describe_configs,
     ApiKey.ALTER_CONFIGS: _alter_configs,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from odradek.broker.configuration.authorization import AUTHORIZER_CHECKS
 from odradek.broker.configuration.listener_settings import HEEDED_BY_LISTENERS, ListenerSettings, setting_named
 from odradek.broker.configuration.listeners import (
     Listener,
@@ -68,6 +69,8 @@ class BrokerConfig:
     add_partitions_to_txn_retry_backoff_max_ms: int
     add_partitions_to_txn_retry_backoff_ms: int
     advertised_listeners: tuple[str, ...] | None
+    allow_everyone_if_no_acl_found: str
+    authorizer_class_name: str
     auto_create_topics_enable: bool
     broker_rack: str | None
     compression_gzip_level: int
@@ -182,6 +185,7 @@ class BrokerConfig:
     socket_receive_buffer_bytes: int
     socket_request_max_bytes: int
     socket_send_buffer_bytes: int
+    super_users: str
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int
     transaction_max_timeout_ms: int
     transaction_partition_verification_enable: bool
@@ -364,6 +368,11 @@ class BrokerConfig:
         ):
             if millis < (1 if name == "log.roll.ms" else 0):
                 raise ConfigError(name, millis, "too small")
+        for name, check in AUTHORIZER_CHECKS.items():
+            try:
+                check(self.current_text(name) or "")
+            except InvalidSetting as error:
+                raise ConfigError(name, self.current_text(name), str(error)) from None
         for refused in uncreatable(lambda name: getattr(self, name.replace(".", "_"))):
             raise ConfigError(*refused)
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:

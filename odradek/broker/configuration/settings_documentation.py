@@ -50,6 +50,9 @@ CLIENT_METRICS: Mapping[str, str] = {
 
 BROKER: Mapping[str, str] = {
     "advertised.listeners": "What clients are told to connect to, where that is not what the broker listens on.",
+    "allow.everyone.if.no.acl.found": "Whether anybody may do anything with a resource that no ACL applies to.",
+    "authorizer.class.name": "Who decides on the rights of clients: empty, everybody may do everything; the only other"
+    " value is org.apache.kafka.metadata.authorizer.StandardAuthorizer.",
     "auto.create.topics.enable": "Whether asking for a topic that does not exist creates it.",
     "broker.rack": "Where the broker stands; clients may prefer what is near.",
     "compression.gzip.level": "The default of the topic setting compression.gzip.level.",
@@ -137,6 +140,7 @@ BROKER: Mapping[str, str] = {
     "socket.receive.buffer.bytes": "The size of a socket's receive buffer; -1 leaves it to the system.",
     "socket.request.max.bytes": "The largest request that is read.",
     "socket.send.buffer.bytes": "The size of a socket's send buffer; -1 leaves it to the system.",
+    "super.users": "Principals that may do everything, such as User:admin, separated by semicolons.",
     "transaction.max.timeout.ms": "The longest transaction timeout that a producer may ask for.",
     "transaction.state.log.num.partitions": "How many partitions __transaction_state is created with.",
     "transaction.state.log.segment.bytes": "The segment size of __transaction_state.",

@@ -417,4 +417,13 @@ OWN_SETTINGS: tuple[Setting, ...] = (
 )
 # fmt: on
 
-BROKER_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in KAFKA_SETTINGS + OWN_SETTINGS}
+# Read by Kafka's StandardAuthorizer itself. A broker of Kafka does not know them: it shows them, without their values,
+# where they are given.
+AUTHORIZER_SETTINGS: tuple[Setting, ...] = (
+    Setting("allow.everyone.if.no.acl.found", PASSWORD, "false", is_internal=True),
+    Setting("super.users", PASSWORD, "", is_internal=True),
+)
+
+BROKER_SETTINGS: Mapping[str, Setting] = {
+    setting.name: setting for setting in KAFKA_SETTINGS + OWN_SETTINGS + AUTHORIZER_SETTINGS
+}

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from odradek.broker.api.authorization import Operation, ResourceType
 from odradek.broker.fetch.partition_read import (
     PartitionAnswer,
     PartitionRead,
@@ -24,6 +23,7 @@ from odradek.broker.fetch.wait import FetchWait
 from odradek.broker.partitions.broker_parts import BrokerParts
 from odradek.broker.partitions.reading import IsolationLevel
 from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.fetch_response import (
     FetchableTopicResponse,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorization import Operation, ResourceType
 from odradek.broker.runtime.gather import gather
+from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.internal_topics import GROUP_OFFSETS
 from odradek.protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse

@@ -10,12 +10,12 @@ import socket
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
 from odradek.broker.metadata.decision import MAX_RECORDS, Decision
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.security.quotas.alteration import LimitChange, QuotaChange
 from odradek.broker.security.quotas.alteration import alter_client_quotas as decide
 from odradek.broker.security.quotas.entities import IP
+from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.alter_client_quotas_response import AlterClientQuotasResponse, EntityData, EntryData
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorization import Operation, ResourceType
 from odradek.broker.groups.share.state import Pair, StateRequest, alter_offsets, require_empty
 from odradek.broker.sharing import group_state
+from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.alter_share_group_offsets_response import (
     AlterShareGroupOffsetsResponse,

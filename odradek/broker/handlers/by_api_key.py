@@ -119,6 +119,18 @@ def handler_of(api_key: ApiKey) -> HandlerCall[Broker]:
             from odradek.broker.handlers.txn_offset_commit import txn_offset_commit
 
             return txn_offset_commit
+        case ApiKey.DESCRIBE_ACLS:
+            from odradek.broker.handlers.describe_acls import describe_acls
+
+            return describe_acls
+        case ApiKey.CREATE_ACLS:
+            from odradek.broker.handlers.create_acls import create_acls
+
+            return create_acls
+        case ApiKey.DELETE_ACLS:
+            from odradek.broker.handlers.delete_acls import delete_acls
+
+            return delete_acls
         case ApiKey.DESCRIBE_CONFIGS:
             from odradek.broker.handlers.describe_configs import describe_configs
 

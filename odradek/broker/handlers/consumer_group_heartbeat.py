@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorization import Operation, ResourceType
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.groups.consumer.checks import check_heartbeat
 from odradek.broker.groups.consumer.heartbeat import Heartbeat, heartbeat
 from odradek.broker.metadata.supported_features import GROUP_VERSION
+from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.configuration.config_description import Described, effective_topic_settings
 from odradek.broker.metadata.topics import NewTopic, TopicResult
 from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.create_topics_response import (
     CreatableTopicConfigs,

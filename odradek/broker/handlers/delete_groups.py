@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorization import Operation, ResourceType
 from odradek.broker.groups.share.group import ShareGroup
 from odradek.broker.groups.share.state import begin_deletion
 from odradek.broker.runtime.gather import gather
 from odradek.broker.sharing import group_state
+from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.messages.delete_groups_response import DeletableGroupResult, DeleteGroupsResponse
 

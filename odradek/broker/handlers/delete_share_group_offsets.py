@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorization import Operation, ResourceType
 from odradek.broker.groups.share.member import Partitions
 from odradek.broker.groups.share.state import begin_deletion, require_empty
 from odradek.broker.sharing import group_state
+from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.delete_share_group_offsets_response import (
     DeleteShareGroupOffsetsResponse,

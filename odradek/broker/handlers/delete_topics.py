@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorization import Operation, ResourceType
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.metadata.topics import DeletedTopic
 from odradek.broker.metadata.topics import delete_topics as decide
 from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
 from odradek.protocol.struct import ZERO_UUID

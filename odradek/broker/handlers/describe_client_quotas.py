@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
 from odradek.broker.security.quotas.description import Component
 from odradek.broker.security.quotas.description import describe_client_quotas as describe
+from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.messages.describe_client_quotas_response import (
     DescribeClientQuotasResponse,
     EntityData,

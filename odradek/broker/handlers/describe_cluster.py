@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorization import CLUSTER_NAME, ResourceType
 from odradek.broker.api.authorized_operations import NOT_ASKED_FOR, authorized_operations
+from odradek.protocol.acls import CLUSTER_NAME, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.describe_cluster_response import DescribeClusterBroker, DescribeClusterResponse
 

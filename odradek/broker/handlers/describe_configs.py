@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
 from odradek.broker.configuration.config_description import (
     Described,
     Source,
@@ -24,6 +23,7 @@ from odradek.broker.configuration.loggers import PythonLoggers, level_name
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.configuration.settings import InvalidSetting
 from odradek.broker.metadata.topic_names import check_topic_name
+from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.describe_configs_response import (
     DescribeConfigsResourceResult,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorization import Operation, ResourceType
 from odradek.broker.api.authorized_operations import authorized_operations
+from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.describe_groups_response import DescribedGroup, DescribeGroupsResponse
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
+from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.messages.describe_log_dirs_response import (
     DescribeLogDirsPartition,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorization import Operation, ResourceType
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.groups.share.group import ShareGroup
 from odradek.broker.groups.share.member import Partitions
@@ -17,6 +16,7 @@ from odradek.broker.runtime.gather import gather
 from odradek.broker.shares.key import SharePartitionKey
 from odradek.broker.shares.state.turn import StateSummary
 from odradek.broker.shares.state_batch import UNDECIDED_START_OFFSET, UNKNOWN_COUNT
+from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.describe_share_group_offsets_response import (
     DescribeShareGroupOffsetsResponse,

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorization import Operation, ResourceType
 from odradek.broker.api.authorized_operations import authorized_operations, is_allowed
 from odradek.broker.metadata.image import NO_LEADER
 from odradek.broker.metadata.topic_names import is_valid_topic_name
+from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.internal_topics import INTERNAL_TOPICS
 from odradek.protocol.messages.describe_topic_partitions_response import (

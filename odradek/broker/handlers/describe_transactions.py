@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorization import Operation, ResourceType
 from odradek.broker.api.authorized_operations import is_allowed
+from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.messages.describe_transactions_response import DescribeTransactionsResponse, TransactionState
 

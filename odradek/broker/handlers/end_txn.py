@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorization import Operation, ResourceType
+from odradek.protocol.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext

@@ -14,9 +14,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.shares.key import SharePartitionKey
+from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from odradek.protocol.messages.find_coordinator_response import Coordinator, FindCoordinatorResponse

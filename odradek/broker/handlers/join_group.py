@@ -11,9 +11,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorization import Operation, ResourceType
 from odradek.broker.groups.classic.join import Joiner, join_refusal
 from odradek.broker.runtime.delayed import Deferred, NoResponse
+from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.messages.join_group_response import JoinGroupResponse
 
 if TYPE_CHECKING:

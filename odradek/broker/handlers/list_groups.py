@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
 from odradek.broker.api.authorized_operations import is_allowed
+from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.messages.list_groups_response import ListGroupsResponse
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
 from odradek.broker.api.authorized_operations import NOT_ASKED_FOR, authorized_operations, is_allowed
 from odradek.broker.metadata.image import NO_LEADER
 from odradek.broker.metadata.topic_names import is_valid_topic_name
+from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.internal_topics import INTERNAL_TOPICS
 from odradek.protocol.messages.metadata_response import (

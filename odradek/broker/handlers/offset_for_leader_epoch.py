@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorization import Operation, ResourceType
 from odradek.broker.partitions.reading import NO_EPOCH, check_leader_epoch
+from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.messages.offset_for_leader_epoch_response import (
     EpochEndOffset,

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorization import Operation, ResourceType
 from odradek.broker.api.authorized_operations import authorized_operations, is_allowed
 from odradek.broker.groups.share.describe import describe_share_group
+from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.share_group_describe_response import DescribedGroup, ShareGroupDescribeResponse
 

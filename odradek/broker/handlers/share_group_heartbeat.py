@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorization import Operation, ResourceType
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.groups.share.heartbeat import Heard, ShareHeartbeat, check_heartbeat, heartbeat
 from odradek.broker.handlers.share_fetch import LONGEST_MEMBER_ID
 from odradek.broker.sharing import group_state
+from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

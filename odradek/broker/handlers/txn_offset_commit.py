@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorization import Operation, ResourceType
 from odradek.broker.api.error_replies import code_for
 from odradek.broker.coordinators.shard import COORDINATOR_CODES, RecordsOf
 from odradek.broker.coordinators.verification import (
@@ -21,6 +20,7 @@ from odradek.broker.coordinators.verification import (
     VerificationResult,
 )
 from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.internal_topics import GROUP_OFFSETS

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
 from odradek.broker.metadata.decision import Decision
 from odradek.broker.metadata.features import FeatureUpdate
 from odradek.broker.metadata.features import update_features as decide
 from odradek.broker.metadata.supported_features import SHARE_VERSION, SHARE_VERSION_TRANSACTIONS
 from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.internal_topics import SHARE_GROUP_STATE
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.coordinators.transaction_markers import TxnMarker
 from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.write_txn_markers_response import (
     WritableTxnMarkerPartitionResult,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from odradek.broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
 from odradek.broker.configuration.loggers import PythonLoggers, alter_levels
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.metadata.config_changes import ResourceChanges, Result, alter_configs, check_changes, this_node
 from odradek.broker.metadata.decision import Decision
 from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import KafkaError
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """The cluster as the metadata log describes it: topics, partitions, configs, features, brokers, producer ids.
 
 State: `MetadataImage`; only `replay` changes it, one record at a time, live and at start alike. Records that this
-broker has no use for yet (SCRAM credentials, ACLs, controller registration) stay in the log, unread.
+broker has no use for yet (SCRAM credentials, controller registration) stay in the log, unread.
 Source: the record schemas of Kafka 4.3.1, and what its brokers served from the recorded directories (served.json).
 """
 
@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.metadata.supported_features import METADATA_VERSION
+from odradek.broker.security.acl.acls import Acls
 from odradek.broker.security.quotas.image import ClientQuotasImage
 from odradek.protocol.struct import Message
 
 if TYPE_CHECKING:
+    from odradek.protocol.messages.access_control_entry_record import AccessControlEntryRecord
     from odradek.protocol.messages.broker_registration_change_record import BrokerRegistrationChangeRecord
     from odradek.protocol.messages.client_quota_record import ClientQuotaRecord
     from odradek.protocol.messages.config_record import ConfigRecord
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.partition_record import PartitionRecord
     from odradek.protocol.messages.producer_ids_record import ProducerIdsRecord
     from odradek.protocol.messages.register_broker_record import RegisterBrokerRecord
+    from odradek.protocol.messages.remove_access_control_entry_record import RemoveAccessControlEntryRecord
     from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
     from odradek.protocol.messages.topic_record import TopicRecord
     from odradek.protocol.messages.unregister_broker_record import UnregisterBrokerRecord
@@ -91,6 +94,7 @@ class MetadataImage:
         self.features: dict[str, int] = {}  # finalised levels; a level of 0 is absence
         self.brokers: dict[int, BrokerImage] = {}
         self.client_quotas = ClientQuotasImage()
+        self.acls = Acls()
         self.next_producer_id = 0
         self.topics_version = 0  # grows when a topic is created, deleted or enlarged
         self.next_offset = 0  # of the metadata log: one past the last replayed record
@@ -217,6 +221,12 @@ class MetadataImage:
     def _client_quota(self, record: "ClientQuotaRecord") -> None:
         self.client_quotas.replay(record)
 
+    def _acl(self, record: "AccessControlEntryRecord") -> None:
+        self.acls.replay(record)
+
+    def _remove_acl(self, record: "RemoveAccessControlEntryRecord") -> None:
+        self.acls.remove(record.id)
+
     def _clear_elr(self, record: Any) -> None:
         topics = [self.topics[record.topic_name]] if record.topic_name else list(self.topics.values())
         for topic in topics:
@@ -239,5 +249,7 @@ REPLAYS: Mapping[str, Callable[[MetadataImage, Any], None]] = {
     "UnregisterBrokerRecord": MetadataImage._unregister_broker,
     "ProducerIdsRecord": MetadataImage._producer_ids,
     "ClientQuotaRecord": MetadataImage._client_quota,
+    "AccessControlEntryRecord": MetadataImage._acl,
+    "RemoveAccessControlEntryRecord": MetadataImage._remove_acl,
     "ClearElrRecord": MetadataImage._clear_elr,
 }

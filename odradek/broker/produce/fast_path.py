@@ -14,9 +14,10 @@ from struct import error as PackingError
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from odradek.broker.api.context import AllowAll, Authorizer
+from odradek.broker.api.context import AllowAll, Authorizer, ConnectionInfo
 from odradek.broker.coordinators.verification import TransactionSupport
 from odradek.broker.produce.request import NO_OFFSET
+from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.batch_header import NO_TIMESTAMP, TRANSACTIONAL
 from odradek.protocol.errors import KafkaError
@@ -53,9 +54,9 @@ def fast_path(
     route: Route[Any], broker: ProduceBroker, now_ms: Callable[[], int], authorizer: Authorizer
 ) -> ProduceFastPath | None:
     """For this version of Produce; None where all requests have to go the general route."""
-    if route.version < OLDEST_VERSION or not isinstance(authorizer, AllowAll):
+    if route.version < OLDEST_VERSION:
         return None
-    return ProduceFastPath(route, broker, now_ms)
+    return ProduceFastPath(route, broker, now_ms, None if isinstance(authorizer, AllowAll) else authorizer)
 
 
 class KnownPartition(NamedTuple):
@@ -67,8 +68,11 @@ class KnownPartition(NamedTuple):
 
 
 class ProduceFastPath:
-    def __init__(self, route: Route[Any], broker: ProduceBroker, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, route: Route[Any], broker: ProduceBroker, now_ms: Callable[[], int], authorizer: Authorizer | None
+    ) -> None:
         self.route = route
+        self._authorizer = authorizer
         self._broker = broker
         self._now_ms = now_ms
         self._has_ids = route.version >= TOPIC_IDS_SINCE
@@ -76,7 +80,9 @@ class ProduceFastPath:
         self._support = TransactionSupport.of_produce(route.version)
         self._known: dict[bytes, KnownPartition] = {}  # by the bytes from the topic to the partition index
 
-    def begin(self, frame: Buffer, correlation_id: int, client_id_size: int) -> QuickReply | None:
+    def begin(
+        self, frame: Buffer, correlation_id: int, client_id_size: int, connection: ConnectionInfo
+    ) -> QuickReply | None:
         """None where anything is unusual or wrong; then nothing has happened, but that the coordinator was asked."""
         at = CLIENT_ID_AT + client_id_size if client_id_size > 0 else CLIENT_ID_AT
         try:
@@ -117,6 +123,10 @@ class ProduceFastPath:
             known = self._find(key)
             if known is None:
                 return None
+        if self._authorizer is not None and not self._is_allowed(
+            self._authorizer, connection, known.partition.topic, frame[id_at:at] if id_size else None
+        ):
+            return None
         records = memoryview(frame)[records_at:records_end]
         partition, now_ms = known.partition, self._now_ms()
         header = accept_usual(records, partition.rules, now_ms)
@@ -135,6 +145,18 @@ class ProduceFastPath:
             return None
         staged.log_start_offset = partition.log.log_start_offset
         return staged
+
+    def _is_allowed(
+        self, authorizer: Authorizer, connection: ConnectionInfo, topic: str, transactional_id: Buffer | None
+    ) -> bool:
+        if transactional_id is not None:
+            try:
+                name = str(transactional_id, "utf-8")
+            except UnicodeDecodeError:
+                return False
+            if not authorizer.passes(connection, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
+                return False
+        return authorizer.passes(connection, Operation.WRITE, ResourceType.TOPIC, topic)
 
     def _find(self, key: bytes) -> KnownPartition | None:
         """Looks once, and keeps what it found."""

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from odradek.broker.api.authorization import Operation, ResourceType
 from odradek.broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred
+from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.batch_header import NO_TIMESTAMP
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.produce_response import (

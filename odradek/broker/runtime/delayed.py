@@ -9,6 +9,7 @@ from typing import Generic, Protocol, TypeVar
 from odradek.protocol.struct import Buffer
 
 M = TypeVar("M")
+N = TypeVar("N")
 
 
 class NoResponse(Enum):
@@ -87,6 +88,20 @@ class Deferred(Generic[M]):
             action(self)
         else:
             self._on_done = action
+
+    def then(self, translate: Callable[[M], N]) -> Deferred[N]:
+        """The same answer in another form. Its one reader is this; errors are passed on."""
+        translated: Deferred[N] = Deferred(overlaps=self.overlaps)
+
+        def done(answer: Deferred[M]) -> None:
+            try:
+                outcome = answer.outcome()
+                translated.resolve(outcome if isinstance(outcome, NoResponse) else translate(outcome))
+            except Exception as error:
+                translated.fail(error)
+
+        self.when_done(done)
+        return translated
 
     def outcome(self) -> M | NoResponse:
         """The answer; raises what `fail` was given."""

@@ -1,1 +1,1 @@
-"""Security: who is who, who may do what, and how much. Decisions; the shells are `network`, `api` and `handlers`."""
+"""Who is who, who may do what, and how much. Decisions, and shells by name (tests/unit/test_import_rules.py)."""

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from odradek.broker.api.authorization import Operation, ResourceType
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.shares.acknowledgements import Acknowledgement, check
 from odradek.broker.shares.key import SharePartitionKey
 from odradek.broker.shares.sessions import SessionKey
+from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicIdPartition
 

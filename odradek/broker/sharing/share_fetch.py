@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorization import Operation, ResourceType
 from odradek.broker.fetch.wait import FetchWait
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.shares.key import SharePartitionKey
@@ -23,6 +22,7 @@ from odradek.broker.sharing.acknowledging import Result
 from odradek.broker.sharing.live_partition import LiveSharePartition, Phase
 from odradek.broker.sharing.log_batches import LogBatches
 from odradek.broker.sharing.responses import lock_timeout_of, share_fetch_node_endpoints
+from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.share_fetch_response import (
     AcquiredRecords,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.api.authorization import Operation, ResourceType
+from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.internal_topics import GROUP_OFFSETS

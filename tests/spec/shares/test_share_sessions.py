@@ -2,8 +2,8 @@
 
 import pytest
 
-from odradek.broker.api.authorization import Operation, ResourceType
 from odradek.broker.shares.key import SharePartitionKey
+from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode
 from tests.support.share_broker import GROUP, ShareBroker
 from tests.support.share_member import partitions_of

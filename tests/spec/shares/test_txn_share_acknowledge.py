@@ -5,8 +5,8 @@ Scenarios: docs/spec/share-groups.md#s7-5; rules: #s5.
 
 import pytest
 
-from odradek.broker.api.authorization import Operation, ResourceType
 from odradek.broker.metadata.supported_features import acknowledges_in_transactions
+from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.internal_topics import SHARE_GROUP_STATE
 from tests.support.share_partition_scene import SharePartitionScene

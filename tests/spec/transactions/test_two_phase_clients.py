@@ -5,10 +5,10 @@ Rules: docs/spec/transactions.md#s3-1, #s3-7; scenarios: #s8-8.
 
 import pytest
 
-from odradek.broker.api.authorization import Operation, ResourceType
 from odradek.broker.api.served import SERVED
 from odradek.broker.transactions.entry import NEVER_MS
 from odradek.broker.transactions.turn import TransactionConfig
+from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.internal_topics import TRANSACTION_STATE

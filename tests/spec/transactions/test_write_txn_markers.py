@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.api.authorization import CLUSTER_NAME, Operation, ResourceType
+from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.internal_topics import TRANSACTION_STATE
 from odradek.protocol.messages.write_txn_markers_request import (

@@ -1,0 +1,108 @@
+"""The ACLs of the cluster, as the metadata log has them: `Acls` is the part of its image that knows them.
+
+Only `add` and `remove` change it, one record at a time, live and at start alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from odradek.protocol.acls import ANY_NAME, Operation, PatternType, Permission, ResourceType
+
+if TYPE_CHECKING:
+    from odradek.protocol.messages.access_control_entry_record import AccessControlEntryRecord
+
+
+class Acl(NamedTuple):
+    resource: ResourceType
+    name: str
+    pattern: PatternType  # LITERAL or PREFIXED
+    principal: str  # a type, a colon, a name; compared as text
+    host: str  # "*", or the address of a peer as text
+    operation: Operation
+    permission: Permission
+
+    def __str__(self) -> str:
+        """As Kafka's audit log writes it."""
+        return (
+            f"StandardAcl[resourceType={self.resource.name}, resourceName={self.name},"
+            f" patternType={self.pattern.name}, principal={self.principal}, host={self.host},"
+            f" operation={self.operation.name}, permissionType={self.permission.name}]"
+        )
+
+    @property
+    def is_for_all_names(self) -> bool:
+        return self.pattern is PatternType.LITERAL and self.name == ANY_NAME
+
+
+class Acls:
+    """By id. `changes` grows with each change: a decision holds for as long as it is the same."""
+
+    def __init__(self) -> None:
+        self.changes = 0
+        self._by_id: dict[bytes, Acl] = {}
+        self._literal: dict[tuple[ResourceType, str], dict[bytes, Acl]] = {}
+        # By length too: a name is looked up once for each length that a prefix has.
+        self._prefixed: dict[ResourceType, dict[int, dict[str, dict[bytes, Acl]]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def items(self) -> Iterator[tuple[bytes, Acl]]:
+        yield from self._by_id.items()
+
+    def replay(self, record: AccessControlEntryRecord) -> None:
+        """Raises ValueError for a type or an operation that is not known here: a newer Kafka's."""
+        acl = Acl(
+            ResourceType(record.resource_type),
+            record.resource_name,
+            PatternType(record.pattern_type),
+            record.principal,
+            record.host,
+            Operation(record.operation),
+            Permission(record.permission_type),
+        )
+        self.add(record.id, acl)
+
+    def add(self, acl_id: bytes, acl: Acl) -> None:
+        if acl_id in self._by_id:
+            self.remove(acl_id)
+        self.changes += 1
+        self._by_id[acl_id] = acl
+        self._named(acl)[acl_id] = acl
+
+    def remove(self, acl_id: bytes) -> None:
+        """Raises KeyError: a broken log."""
+        self.changes += 1
+        acl = self._by_id.pop(acl_id)
+        named = self._named(acl)
+        del named[acl_id]
+        if named:
+            return
+        if acl.pattern is PatternType.PREFIXED:
+            of_length = self._prefixed[acl.resource]
+            del of_length[len(acl.name)][acl.name]
+            if not of_length[len(acl.name)]:
+                del of_length[len(acl.name)]
+        else:
+            del self._literal[acl.resource, acl.name]
+
+    def about(self, resource: ResourceType, name: str) -> Iterator[Acl]:
+        """Those that apply to this resource, whoever they are for."""
+        yield from self._literal.get((resource, name), {}).values()
+        if name != ANY_NAME:
+            yield from self._literal.get((resource, ANY_NAME), {}).values()
+        for length, prefixed in self._prefixed.get(resource, {}).items():
+            if length <= len(name):
+                yield from prefixed.get(name[:length], {}).values()
+
+    def of_type(self, resource: ResourceType) -> Iterator[Acl]:
+        return (acl for acl in self._by_id.values() if acl.resource is resource)
+
+    def _named(self, acl: Acl) -> dict[bytes, Acl]:
+        """All with its type, pattern and name."""
+        if acl.pattern is PatternType.PREFIXED:
+            of_length = self._prefixed.setdefault(acl.resource, {}).setdefault(len(acl.name), {})
+            return of_length.setdefault(acl.name, {})
+        return self._literal.setdefault((acl.resource, acl.name), {})

@@ -1,0 +1,141 @@
+"""StandardAuthorizer: whether a principal may do something, and by which rule. Source: docs/spec/security.md#s3-1.
+
+A decision is a function of the ACLs and of two settings. Decisions are kept until the ACLs change: the count of changes
+is compared at each question, so that there is no moment at which an old decision still holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import Enum
+from ipaddress import ip_address
+from typing import NamedTuple, TypeAlias
+
+from odradek.broker.security.acl.acls import Acl, Acls
+from odradek.protocol.acls import ANY_HOST, ANY_PRINCIPAL, Operation, PatternType, Permission, ResourceType
+
+MOST_KEPT = 10_000  # decisions
+LONGEST_KEPT = 255  # characters of a name; names come from clients
+PROBED_NAME = "hardcode"  # Kafka asks for this topic first when any topic would do
+
+# What an ALLOW of an operation allows besides it. A DENY denies nothing besides.
+IMPLIED_BY = {
+    Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
+    Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
+}
+NOTHING: frozenset[Operation] = frozenset()
+
+
+class Reason(Enum):
+    SUPER_USER = "SuperUser"
+    DEFAULT_ALLOW = "DefaultAllow"
+    DEFAULT_DENY = "DefaultDeny"
+    MATCHING_ACL = "MatchingAcl"
+
+
+class Ruling(NamedTuple):
+    """A decision. `acl`: the one that decided it, where one did."""
+
+    is_allowed: bool
+    reason: Reason
+    acl: Acl | None = None
+
+    def __str__(self) -> str:
+        return self.reason.value if self.acl is None else f"{self.reason.value}(acl={self.acl})"
+
+
+SUPER_USER = Ruling(True, Reason.SUPER_USER)
+DEFAULT_ALLOW = Ruling(True, Reason.DEFAULT_ALLOW)
+DEFAULT_DENY = Ruling(False, Reason.DEFAULT_DENY)
+Question: TypeAlias = tuple[str, str, Operation, ResourceType, str]  # principal, host, operation, type, name
+
+
+class StandardAuthorizer:
+    """
+    acls             replayed by others
+    super_users      principals, compared as text
+    allows_everyone  whether anybody may do anything with a resource that no ACL applies to
+    """
+
+    def __init__(self, acls: Acls, super_users: Collection[str], *, allows_everyone: bool) -> None:
+        self._acls = acls
+        self._super_users = frozenset(super_users)
+        self._default = DEFAULT_ALLOW if allows_everyone else DEFAULT_DENY
+        self._kept: dict[Question, Ruling] = {}
+        self._kept_since = acls.changes
+
+    def decide(self, principal: str, host: str, operation: Operation, resource: ResourceType, name: str) -> Ruling:
+        """host: the peer's address as text"""
+        question = principal, host, operation, resource, name
+        kept = self._kept
+        if self._kept_since == self._acls.changes:
+            ruling = kept.get(question)
+            if ruling is not None:
+                return ruling
+        if self._kept_since != self._acls.changes or len(kept) >= MOST_KEPT:
+            kept.clear()
+            self._kept_since = self._acls.changes
+        ruling = self._decide(*question)
+        if len(name) <= LONGEST_KEPT:
+            kept[question] = ruling
+        return ruling
+
+    def _decide(self, principal: str, host: str, operation: Operation, resource: ResourceType, name: str) -> Ruling:
+        if principal in self._super_users:
+            return SUPER_USER
+        host = host_key(host)
+        implied_by = IMPLIED_BY.get(operation, NOTHING)
+        allowing, ruling = None, self._default
+        for acl in self._acls.about(resource, name):
+            ruling = DEFAULT_DENY  # one that applies to the resource, even if to nobody here
+            if not is_about(acl, principal, host):
+                continue
+            if acl.operation is operation or acl.operation is Operation.ALL:
+                if acl.permission is Permission.DENY:
+                    return Ruling(False, Reason.MATCHING_ACL, acl)
+                allowing = allowing or acl
+            elif acl.operation in implied_by and acl.permission is Permission.ALLOW:
+                allowing = allowing or acl
+        return ruling if allowing is None else Ruling(True, Reason.MATCHING_ACL, allowing)
+
+    def decide_on_any(self, principal: str, host: str, operation: Operation, resource: ResourceType) -> bool:
+        """Whether there can be a resource of this type with which the principal may do this."""
+        if self.decide(principal, host, operation, resource, PROBED_NAME).is_allowed:
+            return True
+        host = host_key(host)
+        allowed: list[Acl] = []
+        denied_names, denied_prefixes = set(), set()
+        for acl in self._acls.of_type(resource):
+            if acl.operation not in (operation, Operation.ALL) or not is_about(acl, principal, host):
+                continue
+            if acl.permission is Permission.ALLOW:
+                allowed.append(acl)
+            elif acl.is_for_all_names:
+                return False
+            elif acl.pattern is PatternType.PREFIXED:
+                denied_prefixes.add(acl.name)
+            else:
+                denied_names.add(acl.name)
+        return any(
+            acl.is_for_all_names
+            or not (
+                (acl.pattern is PatternType.LITERAL and acl.name in denied_names)
+                or any(acl.name.startswith(prefix) for prefix in denied_prefixes)
+            )
+            for acl in allowed
+        )
+
+
+def is_about(acl: Acl, principal: str, host: str) -> bool:
+    """host: a `host_key`"""
+    return acl.principal in (principal, ANY_PRINCIPAL) and (acl.host == ANY_HOST or host_key(acl.host) == host)
+
+
+def host_key(host: str) -> str:
+    """One text for each address: Java writes IPv6 out in full, Python shortens it. Other text stays as it is."""
+    if ":" not in host:
+        return host
+    try:
+        return str(ip_address(host))
+    except ValueError:
+        return host

@@ -1,0 +1,60 @@
+"""The words of authorization with Kafka's numbers, which travel in ACL requests, in `authorized_operations`, and in the
+records of ACLs.
+"""
+
+from enum import Enum
+
+
+class Operation(Enum):
+    __hash__ = object.__hash__  # Enum's hashes the name, in Python; decisions are looked up in each request
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class ResourceType(Enum):
+    __hash__ = object.__hash__  # as Operation
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(Enum):
+    UNKNOWN = 0
+    ANY = 1  # in filters only
+    MATCH = 2  # in filters only: all that apply to the name
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class Permission(Enum):
+    UNKNOWN = 0
+    ANY = 1  # in filters only
+    DENY = 2
+    ALLOW = 3
+
+
+CLUSTER_NAME = "kafka-cluster"  # the one resource name of ResourceType.CLUSTER
+ANY_NAME = "*"  # as the name of a literal ACL: every resource of its type
+ANY_PRINCIPAL = "User:*"
+ANY_HOST = "*"
