@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from odradek.client.consuming.positions import OffsetOutOfRange
     from odradek.client.errors import (
         AbortableError,
+        AuthenticationFailed,
         AuthorizationFailed,
         ClientError,
         FatalError,
@@ -88,6 +89,7 @@ _MODULES = {
     "odradek.client.consuming.positions": ("OffsetOutOfRange",),
     "odradek.client.errors": (
         "AbortableError",
+        "AuthenticationFailed",
         "AuthorizationFailed",
         "ClientError",
         "FatalError",
@@ -118,6 +120,7 @@ __all__ = [
     "AcknowledgedRange",
     "Admin",
     "AlterOperation",
+    "AuthenticationFailed",
     "AuthorizationFailed",
     "BrokerDescription",
     "ClientError",

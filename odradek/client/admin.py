@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from odradek.client.administration import cluster, configs, features, groups, records, share_groups
 from odradek.client.administration.asking import Asking
@@ -34,6 +34,7 @@ from odradek.client.network.cluster import (
     CoordinatorType,
 )
 from odradek.client.prepared import PreparedTxnState
+from odradek.client.security.settings import Security, SecuritySettings
 from odradek.client.values import OffsetAndMetadata, TopicPartition
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
@@ -114,6 +115,7 @@ class Admin:
         retry_backoff_ms: float = DEFAULT_RETRY_BACKOFF_MS,
         retry_backoff_max_ms: float = DEFAULT_RETRY_BACKOFF_MAX_MS,
         bootstrap_timeout_ms: float = 0,
+        **security: Unpack[SecuritySettings],
     ) -> None:
         """
         default_api_timeout_ms   how long every call retries transient errors
@@ -126,6 +128,7 @@ class Admin:
             retry_backoff_ms=retry_backoff_ms,
             retry_backoff_max_ms=retry_backoff_max_ms,
             bootstrap_timeout_ms=bootstrap_timeout_ms,
+            security=Security.of(security),
         )
         self._request_timeout_ms = int(request_timeout_ms)
         # For requests that have no method here.

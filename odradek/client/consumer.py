@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
 from odradek.client.consuming.assignors import ASSIGNORS
 from odradek.client.consuming.commits import Commits
@@ -29,6 +29,7 @@ from odradek.client.network.cluster import (
     DEFAULT_RETRY_BACKOFF_MS,
     Cluster,
 )
+from odradek.client.security.settings import Security, SecuritySettings
 from odradek.client.values import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, TopicPartition
 
 Records = dict[TopicPartition, list[ConsumerRecord]]
@@ -81,6 +82,7 @@ class Consumer:
         metadata_max_age_ms: float = DEFAULT_METADATA_MAX_AGE_MS,
         bootstrap_timeout_ms: float = 0,
         allow_auto_create_topics: bool = True,
+        **security: Unpack[SecuritySettings],
     ) -> None:
         """Settings have Kafka's names and defaults, except three: records of aborted and open transactions are not
         returned (`isolation_level`), reading begins at the start where no offset is committed (`auto_offset_reset`:
@@ -108,6 +110,7 @@ class Consumer:
             metadata_max_age_ms=metadata_max_age_ms,
             bootstrap_timeout_ms=bootstrap_timeout_ms,
             allow_auto_create_topics=allow_auto_create_topics,
+            security=Security.of(security),
         )
         if isolation_level not in ISOLATION_LEVELS:
             raise ValueError(f"isolation_level takes {' or '.join(ISOLATION_LEVELS)}, not {isolation_level!r}")

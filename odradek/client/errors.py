@@ -54,6 +54,11 @@ class AuthorizationFailed(FatalError):
     """The broker does not permit this client what it asked for."""
 
 
+class AuthenticationFailed(FatalError):
+    """The broker refused the login, or TLS found that one side must not trust the other. The same settings will fail
+    again, so nothing retries it. `code` is None for TLS."""
+
+
 class IllegalState(ClientError):
     """The state of the client does not allow the call. No request was sent."""
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Unpack, cast
 
 from odradek.client.errors import AbortableError, ClientError, IllegalState
 from odradek.client.network.cluster import (
@@ -24,11 +24,12 @@ from odradek.client.producing.outbox import Outbox
 from odradek.client.producing.partitioner import Partitioner, StickyChoice, partition_for_key
 from odradek.client.producing.plain_identity import PlainIdentity
 from odradek.client.producing.producer_batch import Acknowledgement
-from odradek.client.producing.sender import ALL, Sender, SendingRules
+from odradek.client.producing.sender import ACKS, ALL, COMPRESSIONS, Sender, SendingRules
 from odradek.client.producing.share_acknowledgements import ToAcknowledge, acknowledgements
 from odradek.client.producing.transaction import ABORTED_BY_CLOSE, Call, Completion, completion
 from odradek.client.producing.transaction_session import TransactionSession
 from odradek.client.producing.verdicts import Verdict
+from odradek.client.security.settings import Security, SecuritySettings
 from odradek.client.values import (
     ConsumerGroupMetadata,
     Headers,
@@ -37,7 +38,6 @@ from odradek.client.values import (
     ShareGroupMetadata,
     TopicPartition,
 )
-from odradek.protocol.compression import Compression
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 MOST_IN_FLIGHT_IN_ORDER = 5  # a broker remembers so many batches of a producer, and knows them again
 RECORD_OVERHEAD_BYTES = 70  # what a record alone in a batch can take beyond its key, value and headers
-COMPRESSIONS: Mapping[str, Compression] = {kind.name.lower(): kind for kind in Compression}
-ACKS: Mapping[str | int, int] = {"all": ALL, -1: ALL, 0: 0, 1: 1}
 
 
 class Producer:
@@ -86,6 +84,7 @@ class Producer:
         bootstrap_timeout_ms: float = 0,
         partitioner: Partitioner | None = None,
         rng: random.Random | None = None,
+        **security: Unpack[SecuritySettings],
     ) -> None:
         """Raises ValueError for settings that contradict one another."""
         if acks not in ACKS:
@@ -111,6 +110,7 @@ class Producer:
             retry_backoff_max_ms=retry_backoff_max_ms,
             metadata_max_age_ms=metadata_max_age_ms,
             bootstrap_timeout_ms=bootstrap_timeout_ms,
+            security=Security.of(security),
         )
         self._rules = SendingRules(
             acks=ACKS[acks],

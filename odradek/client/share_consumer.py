@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from types import TracebackType
+from typing import Unpack
 
 from odradek.client.errors import ClientError, IllegalState, RetriableError
 from odradek.client.network.cluster import (
@@ -15,6 +16,7 @@ from odradek.client.network.cluster import (
     DEFAULT_RETRY_BACKOFF_MS,
     Cluster,
 )
+from odradek.client.security.settings import Security, SecuritySettings
 from odradek.client.sharing.share_fetcher import Records, ShareFetcher
 from odradek.client.sharing.share_leader import Acknowledged
 from odradek.client.sharing.share_member import ShareMember
@@ -69,6 +71,7 @@ class ShareConsumer:
         metadata_max_age_ms: float = DEFAULT_METADATA_MAX_AGE_MS,
         bootstrap_timeout_ms: float = 0,
         on_acknowledged: OnAcknowledged | None = None,
+        **security: Unpack[SecuritySettings],
     ) -> None:
         """Settings have Kafka's names and defaults. Where a group begins to read, how long its locks last and how often
         a record is delivered at most are settings of the group, which the broker keeps.
@@ -103,6 +106,7 @@ class ShareConsumer:
             retry_backoff_max_ms=retry_backoff_max_ms,
             metadata_max_age_ms=metadata_max_age_ms,
             bootstrap_timeout_ms=bootstrap_timeout_ms,
+            security=Security.of(security),
         )
         self._news = asyncio.Event()
         self._polls = 0

@@ -13,6 +13,7 @@ import odradek
 from odradek.client.errors import RETRIABLE, ClientError, RetriableError, check, code_of, refusal
 from odradek.client.network.backoff import Backoff
 from odradek.client.network.connection import Connection, Versions
+from odradek.client.security.settings import NO_SECURITY, Security
 from odradek.client.values import TopicPartition
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
@@ -80,12 +81,16 @@ class Cluster:
         metadata_max_age_ms: float = DEFAULT_METADATA_MAX_AGE_MS,
         bootstrap_timeout_ms: float = 0,
         allow_auto_create_topics: bool = True,
+        security: Security = NO_SECURITY,
     ) -> None:
         """
         bootstrap_servers     `host:port`, several as a sequence or with commas. Raises ValueError for anything else
         bootstrap_timeout_ms  how long `start` goes on trying while no broker answers
+        security              Raises ValueError and OSError for certificates that cannot be read
         """
         self._bootstrap = parse_addresses(bootstrap_servers)
+        _ = security.tls_context  # here, so that a wrong file is noticed at once
+        self._security = security
         self._client_id = client_id
         self.request_timeout_ms = request_timeout_ms
         self._allow_auto_create_topics = allow_auto_create_topics
@@ -106,7 +111,7 @@ class Cluster:
 
     async def start(self) -> None:
         """Learn of the brokers, from the first bootstrap server that answers. Raises RetriableError when none does for
-        `bootstrap_timeout_ms`."""
+        `bootstrap_timeout_ms`, AuthenticationFailed at once."""
         self._is_closed = False
         ends_at = time.monotonic() + self._bootstrap_timeout_s
         failures = 0
@@ -376,7 +381,11 @@ class Cluster:
         try:
             host, port, _ = address
             connection = await Connection.open(
-                host, port, client_id=self._client_id, request_timeout_ms=self.request_timeout_ms
+                host,
+                port,
+                client_id=self._client_id,
+                request_timeout_ms=self.request_timeout_ms,
+                security=self._security,
             )
         finally:
             del self._opening[address]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+import random
+import ssl
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 import odradek
-from odradek.client.errors import ClientError, RetriableError
+from odradek.client.errors import AuthenticationFailed, ClientError, RetriableError
+from odradek.client.network.tls_errors import tls_failure
+from odradek.client.security.settings import NO_SECURITY, Security
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode_chunks, is_flexible
 from odradek.protocol.errors import ErrorCode, MalformedMessage
@@ -28,6 +32,8 @@ HTTP = int.from_bytes(b"HTTP", "big")
 LARGEST_CORRELATION_ID = 2**31 - 1
 ERROR_CODE_AT = 4  # in an answer to ApiVersions, behind the correlation id, in all versions
 VERSION_OF_THE_FIRST_CLIENTS = 0
+RENEWED_AFTER = (0.85, 0.95)  # of its lifetime a session is renewed; at random, as Kafka's clients do
+GREETINGS = 2  # answers to ApiVersions that a broker may have given before it hangs up for want of a login
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +87,14 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, Waiting] = {}
         self._correlation_id = 0
-        self._lost: RetriableError | None = None
+        self._lost: ClientError | None = None
         self._ended = self._loop.create_future()
+        # Where requests go: to the transport, or, while a login is under way, behind it.
+        self._writelines: Callable[[Iterable[Buffer]], None] = _not_connected
+        self._held: list[Buffer] = []
+        self._security = NO_SECURITY
+        self._renewal: asyncio.TimerHandle | None = None
+        self._renewing: asyncio.Task[None] | None = None
         # What arrives goes into the shared buffer until a frame is longer than it; that frame gets its own.
         self._shared = memoryview(bytearray(SHARED_BUFFER_BYTES))
         self._filled = 0
@@ -90,21 +102,30 @@ class Connection(asyncio.BufferedProtocol):
         self._frame_filled = 0
 
     @classmethod
-    async def open(cls, host: str, port: int, *, client_id: str, request_timeout_ms: float) -> Connection:
-        """Connected, and the versions agreed on. Raises RetriableError, ClientError for a broker without a version."""
+    async def open(
+        cls, host: str, port: int, *, client_id: str, request_timeout_ms: float, security: Security = NO_SECURITY
+    ) -> Connection:
+        """Connected, the versions agreed on, and logged in. Raises RetriableError, AuthenticationFailed, ClientError
+        for a broker without a common version."""
         name = f"{host}:{port}"
         connection = cls(name, client_id=client_id, request_timeout_ms=request_timeout_ms)
+        connection._security = security
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(request_timeout_ms / 1000):
-                await loop.create_connection(lambda: connection, host, port)
+                await loop.create_connection(lambda: connection, host, port, ssl=security.tls_context)
         except TimeoutError:
             raise RetriableError(f"no connection to {name} in {request_timeout_ms:g} ms") from None
+        except (ssl.SSLError, ConnectionResetError, ConnectionAbortedError) as error:
+            if security.tls_context is None:
+                raise _unreachable(name, error) from None
+            raise tls_failure(name, error) from None
         except OSError as error:
-            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
-            raise RetriableError(f"no broker can be reached at {name}: {reason}") from None
+            raise _unreachable(name, error) from None
         try:
             await connection._agree()
+            if security.has_sasl:
+                await connection._log_in()
         except BaseException:
             connection.close()
             raise
@@ -148,10 +169,16 @@ class Connection(asyncio.BufferedProtocol):
         return self.send(request, self.version(type(request), max_version, min_version), answer, timeout_ms=timeout_ms)
 
     def send(
-        self, request: Message, version: int, answer: type[M], *, timeout_ms: float | None = None
+        self,
+        request: Message,
+        version: int,
+        answer: type[M],
+        *,
+        timeout_ms: float | None = None,
+        is_login: bool = False,
     ) -> asyncio.Future[M]:
-        """`ask` in a version that the caller has chosen."""
-        correlation_id = self._write(request, version)
+        """`ask` in a version that the caller has chosen; `is_login` for what goes before the requests that are held."""
+        correlation_id = self._write(request, version, is_login)
         reply: asyncio.Future[M] = self._loop.create_future()
         timeout_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
         timeout = self._loop.call_later(timeout_s, self._timed_out, type(request), timeout_s)
@@ -162,7 +189,7 @@ class Connection(asyncio.BufferedProtocol):
         """For Produce with acks=0, to which no broker answers."""
         self._write(request, version)
 
-    def _write(self, request: Message, version: int) -> int:
+    def _write(self, request: Message, version: int, is_login: bool = False) -> int:
         if self._lost is not None:
             raise self._lost
         assert self._transport is not None
@@ -174,7 +201,10 @@ class Connection(asyncio.BufferedProtocol):
             head.append(0)  # no tags
         chunks: list[Buffer] = [head, *encode_chunks(request, version)]
         LENGTH.pack_into(head, 0, sum(map(len, chunks)) - LENGTH_BYTES)
-        self._transport.writelines(chunks)
+        if is_login:
+            self._transport.writelines(chunks)
+        else:
+            self._writelines(chunks)
         return correlation_id
 
     async def refresh_versions(self) -> None:
@@ -191,35 +221,82 @@ class Connection(asyncio.BufferedProtocol):
             raise RetriableError(f"{self.name} does not say which versions it speaks: error {answer.error_code}")
         self.versions = Versions.of(answer)
 
+    # The login, and its renewal on the open connection.
+
+    def hold(self) -> None:
+        """From here on requests wait for `release`: between the requests of a login a broker takes no others."""
+        self._writelines = self._held.extend
+
+    def release(self) -> None:
+        assert self._transport is not None
+        self._writelines = self._transport.writelines
+        held, self._held = self._held, []
+        if held and self._lost is None:
+            self._writelines(held)
+
+    async def _log_in(self) -> None:
+        from odradek.client.network.login import log_in
+
+        lifetime_ms = await log_in(self, self._security)
+        if lifetime_ms > 0 and self._lost is None:
+            after_s = lifetime_ms / 1000 * random.uniform(*RENEWED_AFTER)
+            self._renewal = self._loop.call_later(after_s, self._renew)
+
+    def _renew(self) -> None:
+        self._renewing = self._loop.create_task(self._log_in_again())
+
+    async def _log_in_again(self) -> None:
+        """A session that cannot be renewed loses the connection; opening the next one tells why."""
+        try:
+            await self._log_in()
+        except ClientError as error:
+            self._lose(RetriableError(f"the session at {self.name} could not be renewed: {error}", error.code))
+
     def _timed_out(self, request: type[Message], timeout_s: float) -> None:
         name = ApiKey(request.API_KEY).name
         message = f"{self.name} did not answer {name} in {timeout_s * 1000:g} ms"
         self._lose(RetriableError(message, ErrorCode.REQUEST_TIMED_OUT))
 
-    def _lose(self, why: RetriableError) -> None:
+    def _lose(self, why: ClientError) -> None:
         if self._lost is not None:
             return
         self._lost = why
+        if self._renewal is not None:
+            self._renewal.cancel()
+        if self._renewing is not None and self._renewing is not asyncio.current_task(self._loop):
+            self._renewing.cancel()
         if self._transport is not None:
             self._transport.abort()
         waiting, self._waiting = self._waiting, {}
         for request in waiting.values():
             request.timeout.cancel()
             if not request.reply.done():
-                request.reply.set_exception(RetriableError(str(why), why.code))
+                kind = AuthenticationFailed if isinstance(why, AuthenticationFailed) else RetriableError
+                request.reply.set_exception(kind(str(why), why.code))
 
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is not derived from it
+        self._writelines = self._transport.writelines
         if self._lost is not None:
             self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
-        reason = f": {error}" if error is not None else ""
-        self._lose(RetriableError(f"the connection to {self.name} was lost{reason}", ErrorCode.NETWORK_EXCEPTION))
+        self._lose(self._why_lost(error))
         if not self._ended.done():
             self._ended.set_result(None)
+
+    def _why_lost(self, error: Exception | None) -> ClientError:
+        """A broker without a login that it wants hangs up, often without a word."""
+        if isinstance(error, ssl.SSLError) and isinstance(
+            refused := tls_failure(self.name, error), AuthenticationFailed
+        ):
+            return refused
+        reason = f": {error}" if error is not None else ""
+        if self._waiting and self._correlation_id - len(self._waiting) < GREETINGS:
+            reason += f"; its listener may expect another security_protocol than {self._security.security_protocol}"
+        return RetriableError(f"the connection to {self.name} was lost{reason}", ErrorCode.NETWORK_EXCEPTION)
 
     def get_buffer(self, _sizehint: int) -> memoryview:
         if self._frame is not None:
@@ -245,7 +322,7 @@ class Connection(asyncio.BufferedProtocol):
         while filled - position >= LENGTH_BYTES:
             (size,) = LENGTH.unpack_from(shared, position)
             if size >> 16 in TLS_RECORDS and not self.versions.served:
-                raise MalformedMessage("it answers with TLS, and was asked in plain text")
+                raise MalformedMessage("it answers with TLS, and was asked in plain text (security_protocol)")
             if size == HTTP and not self.versions.served:
                 raise MalformedMessage("it answers with HTTP")
             if not LENGTH_BYTES <= size <= MAX_RESPONSE_BYTES:
@@ -291,3 +368,12 @@ class Connection(asyncio.BufferedProtocol):
 
 
 _NOT_OUR_VERSION = ErrorCode.UNSUPPORTED_VERSION.value.to_bytes(2, "big")
+
+
+def _unreachable(name: str, error: OSError) -> RetriableError:
+    reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
+    return RetriableError(f"no broker can be reached at {name}: {reason}")
+
+
+def _not_connected(_chunks: Iterable[Buffer]) -> None:
+    raise RetriableError("there is no connection yet")

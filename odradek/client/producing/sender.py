@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -32,6 +32,8 @@ from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.messages.produce_response import ProduceResponse
 
 ALL = -1  # acks
+ACKS: Mapping[str | int, int] = {"all": ALL, -1: ALL, 0: 0, 1: 1}
+COMPRESSIONS: Mapping[str, Compression] = {kind.name.lower(): kind for kind in Compression}
 
 
 @dataclass(frozen=True, slots=True)

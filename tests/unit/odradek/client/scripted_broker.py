@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -94,9 +95,9 @@ class ScriptedBroker:
 
 
 @asynccontextmanager
-async def scripted(answers: Answers = usual) -> AsyncIterator[ScriptedBroker]:
+async def scripted(answers: Answers = usual, tls: ssl.SSLContext | None = None) -> AsyncIterator[ScriptedBroker]:
     broker = ScriptedBroker(answers)
-    server = await asyncio.start_server(broker.accept, "127.0.0.1", 0)
+    server = await asyncio.start_server(broker.accept, "127.0.0.1", 0, ssl=tls)
     broker.port = server.sockets[0].getsockname()[1]
     try:
         yield broker

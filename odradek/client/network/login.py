@@ -1,0 +1,91 @@
+"""Logs a connection in by SASL; also anew on an open connection, before its session ends (KIP-368)."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import secrets
+from typing import TYPE_CHECKING
+
+from odradek.client.errors import AuthenticationFailed, ClientError, RetriableError, code_of
+from odradek.client.security.sasl import SaslError, SaslExchange
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
+from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
+from odradek.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
+from odradek.protocol.messages.sasl_handshake_response import SaslHandshakeResponse
+
+if TYPE_CHECKING:
+    from odradek.client.network.connection import Connection
+    from odradek.client.security.settings import Security, TokenCallback
+
+NONCE_BYTES = 24
+WITH_SASL_AUTHENTICATE = 1  # the version of SaslHandshake after which tokens travel in SaslAuthenticate requests
+
+
+async def log_in(connection: Connection, security: Security) -> int:
+    """How long the session lasts in ms, 0 without a limit. Raises AuthenticationFailed, which no repetition helps, and
+    RetriableError. From the handshake on, until it returns, the caller must send nothing else."""
+    mechanism = security.sasl_mechanism or ""
+    exchange = await _exchange(connection, security)
+    version = connection.version(SaslHandshakeRequest, WITH_SASL_AUTHENTICATE, WITH_SASL_AUTHENTICATE)
+    connection.hold()
+    offered = await connection.send(
+        SaslHandshakeRequest(mechanism=mechanism), version, SaslHandshakeResponse, is_login=True
+    )
+    _check_handshake(connection.name, mechanism, offered)
+    version = connection.version(SaslAuthenticateRequest)
+    token: bytes | None = exchange.first()
+    lifetime_ms = 0
+    while token is not None:
+        request = SaslAuthenticateRequest(auth_bytes=token)
+        answer = await connection.send(request, version, SaslAuthenticateResponse, is_login=True)
+        if answer.error_code != 0:
+            code = code_of(answer.error_code)
+            raise AuthenticationFailed(
+                f"{connection.name} refused the login: {answer.error_message or code.name}", code
+            )
+        lifetime_ms = answer.session_lifetime_ms
+        try:
+            # Salting a password takes milliseconds, or as long as the server asks for.
+            token = await asyncio.to_thread(exchange.answer, answer.auth_bytes)
+        except SaslError as error:
+            raise AuthenticationFailed(
+                f"{connection.name}, {mechanism}: {error}", ErrorCode.SASL_AUTHENTICATION_FAILED
+            ) from None
+    connection.release()
+    return lifetime_ms
+
+
+async def _exchange(connection: Connection, security: Security) -> SaslExchange:
+    token = None if security.sasl_token is None else await _token(connection.name, security.sasl_token)
+    try:
+        return security.exchange(secrets.token_urlsafe(NONCE_BYTES), token)
+    except ValueError as error:  # the other settings were checked before
+        raise AuthenticationFailed(f"sasl_token returned {error}") from None
+
+
+async def _token(name: str, callback: TokenCallback) -> str:
+    try:
+        if inspect.iscoroutinefunction(callback):
+            return str(await callback())
+        found = await asyncio.to_thread(callback)
+        return found if isinstance(found, str) else str(await found)
+    except ClientError:
+        raise
+    except Exception as error:
+        raise RetriableError(f"no login at {name}: sasl_token raised {type(error).__name__}: {error}") from error
+
+
+def _check_handshake(name: str, mechanism: str, offered: SaslHandshakeResponse) -> None:
+    match code_of(offered.error_code):
+        case ErrorCode.NONE:
+            return
+        case ErrorCode.UNSUPPORTED_SASL_MECHANISM as code:
+            known = ", ".join(sorted(offered.mechanisms))
+            raise AuthenticationFailed(f"{name} does not offer {mechanism}, but {known or 'nothing'}", code)
+        case ErrorCode.ILLEGAL_SASL_STATE as code:
+            what = f"{name} takes no login: its listener is without SASL. Set security_protocol to PLAINTEXT or SSL"
+            raise AuthenticationFailed(what, code)
+        case code:
+            raise AuthenticationFailed(f"{name} refused the login: {code.name}", code)

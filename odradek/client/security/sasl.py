@@ -1,0 +1,172 @@
+"""What a client says in a SASL exchange, and what it makes of the answers: no socket, no clock, no randomness.
+
+| mechanism | first token | then |
+|---|---|---|
+| PLAIN | user and password | done |
+| SCRAM-SHA-256, SCRAM-SHA-512 | user and nonce | the proof of the password; then the server's proof is verified |
+| OAUTHBEARER | the token | done, or one byte that takes notice of a refusal, upon which the broker says why |
+
+Source: RFC 4616, RFC 5802, RFC 7628; KIP-84, KIP-255.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import re
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import Protocol
+
+from odradek.protocol.scram import (
+    MIN_ITERATIONS,
+    ClientFinal,
+    ClientFirst,
+    ScramError,
+    ScramMechanism,
+    ServerFinal,
+    ServerFirst,
+    auth_message,
+    client_key,
+    client_proof,
+    salted_password,
+    server_key,
+    server_signature,
+)
+
+MOST_ITERATIONS = 1_000_000  # half a second's work: more is a way of the server to keep the client busy
+CONTROL_A = "\x01"
+TAKES_NOTICE = b"\x01"
+_EXTENSION_NAME = re.compile("[A-Za-z]+")
+_EXTENSION_VALUE = re.compile("[\x21-\x7e \t\r\n]+")
+
+
+class SaslError(Exception):
+    """The server does not keep to the mechanism, or is not the one that knows the password."""
+
+
+class SaslExchange(Protocol):
+    """One login. A new login, on whatever connection, takes a new exchange."""
+
+    def first(self) -> bytes: ...
+
+    def answer(self, challenge: bytes) -> bytes | None:
+        """The next token, or None when the exchange has succeeded. Raises SaslError."""
+        ...
+
+
+class PlainExchange:
+    def __init__(self, user: str, password: str) -> None:
+        """Raises ValueError for what the mechanism cannot carry."""
+        if not user or "\x00" in user + password:
+            raise ValueError("PLAIN takes a user name, and no NUL in it or in the password")
+        self._token = f"\x00{user}\x00{password}".encode()
+
+    def first(self) -> bytes:
+        return self._token
+
+    def answer(self, challenge: bytes) -> bytes | None:
+        return None
+
+
+class ScramStep(Enum):
+    FIRST = auto()
+    PROOF = auto()
+    VERIFIED = auto()
+
+
+class ScramExchange:
+    """`answer` computes the salted password: some milliseconds, without the interpreter lock."""
+
+    def __init__(
+        self,
+        mechanism: ScramMechanism,
+        user: str,
+        password: str,
+        nonce: str,
+        extensions: Mapping[str, str] | None = None,
+    ) -> None:
+        """nonce   at least 16 random bytes as printable text without commas
+
+        Raises ValueError for an extension that SCRAM cannot carry.
+        """
+        for name, value in (extensions or {}).items():
+            if not _EXTENSION_NAME.fullmatch(name) or not value or "," in value:
+                raise ValueError(f"SCRAM cannot carry the extension {name!r}")
+        self._mechanism = mechanism
+        self._password = password.encode()
+        self._client_first = ClientFirst.make(user, nonce, extensions=extensions)
+        self._step = ScramStep.FIRST
+        self._server_signature = b""
+
+    def first(self) -> bytes:
+        return self._client_first.text.encode()
+
+    def answer(self, challenge: bytes) -> bytes | None:
+        try:
+            match self._step:
+                case ScramStep.FIRST:
+                    proof = self._proof(ServerFirst.parse(challenge))
+                    self._step = ScramStep.PROOF
+                    return proof
+                case ScramStep.PROOF:
+                    self._verify(ServerFinal.parse(challenge))
+                    self._step = ScramStep.VERIFIED
+                    return None
+                case ScramStep.VERIFIED:
+                    raise SaslError("the server goes on after its last message")
+        except ScramError as error:
+            raise SaslError(f"the server's answer is {error}") from None
+
+    def _proof(self, server_first: ServerFirst) -> bytes:
+        nonce = self._client_first.nonce
+        if not server_first.nonce.startswith(nonce) or server_first.nonce == nonce:
+            raise SaslError("the server's nonce does not continue the client's")
+        if not MIN_ITERATIONS <= server_first.iterations <= MOST_ITERATIONS:
+            raise SaslError(f"the server asks for {server_first.iterations} iterations")
+        mechanism = self._mechanism
+        unproven = ClientFinal.unproven_text(self._client_first, server_first.nonce)
+        signed = auth_message(self._client_first.bare, server_first.text, unproven)
+        salted = salted_password(mechanism, self._password, server_first.salt, server_first.iterations)
+        self._server_signature = server_signature(mechanism, server_key(mechanism, salted), signed)
+        proof = client_proof(mechanism, client_key(mechanism, salted), signed)
+        return ClientFinal(server_first.nonce, unproven, proof).text.encode()
+
+    def _verify(self, server_final: ServerFinal) -> None:
+        if server_final.error:
+            raise SaslError(f"the server says {server_final.error}")
+        if not hmac.compare_digest(server_final.signature, self._server_signature):
+            raise SaslError("the server does not know the password: it is not the one that it claims to be")
+
+
+class OAuthBearerExchange:
+    def __init__(self, token: str, extensions: Mapping[str, str] | None = None) -> None:
+        """Raises ValueError for a token or an extension that the mechanism cannot carry."""
+        if not token or not token.isascii() or not token.isprintable() or " " in token:
+            raise ValueError("not a bearer token: it is empty, or has characters other than printable ASCII")
+        fields = [f"auth=Bearer {token}"]
+        for name, value in (extensions or {}).items():
+            if name == "auth" or not _EXTENSION_NAME.fullmatch(name) or not _EXTENSION_VALUE.fullmatch(value):
+                raise ValueError(f"OAUTHBEARER cannot carry the extension {name!r}")
+            fields.append(f"{name}={value}")
+        self._token = "".join(("n,,", *(CONTROL_A + each for each in fields), CONTROL_A, CONTROL_A)).encode()
+        self._refusal: str | None = None
+
+    def first(self) -> bytes:
+        return self._token
+
+    def answer(self, challenge: bytes) -> bytes | None:
+        if self._refusal is not None:
+            raise SaslError(f"the broker refused the token: {self._refusal}")
+        if not challenge:
+            return None
+        self._refusal = _status_of(challenge)
+        return TAKES_NOTICE
+
+
+def _status_of(challenge: bytes) -> str:
+    """Of {"status": "invalid_token"}."""
+    try:
+        return str(json.loads(challenge)["status"])
+    except (ValueError, KeyError, TypeError):
+        return "without a reason"
