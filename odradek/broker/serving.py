@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.dispatch import Dispatcher
 from odradek.broker.broker import Broker
+from odradek.broker.configuration.listener_settings import SASL_PROTOCOLS
 from odradek.broker.control.listener import ControlListener, listen
 from odradek.broker.control.measures import Traffic
 from odradek.broker.handlers.by_api_key import fast_path_of, handler_of
@@ -21,6 +22,8 @@ from odradek.broker.security.authorization import authorizer_of
 
 if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
+    from odradek.broker.configuration.listeners import Listener
+    from odradek.broker.network.connection import Requests
 
 
 class ServingBroker:
@@ -39,19 +42,29 @@ class ServingBroker:
         authorizer = authorizer_of(config, broker.metadata.image.acls)
         dispatcher = Dispatcher(broker, broker.clock, handler_of, fast_path_of=fast_path_of, authorizer=authorizer)
         addresses = client_addresses(config)
-        for name, bound in sockets.items():
+        for listener in config.serving:
+            is_sasl = listener.security_protocol in SASL_PROTOCOLS
             server = Server(
-                dispatcher,
+                self._sasl(dispatcher, listener) if is_sasl else dispatcher,
                 connection_limits(config),
                 broker.timers,
                 broker.loop,
-                listener_name=name,
+                listener_name=listener.name,
                 addresses=addresses,
+                authentication_timeout_ms=config.odradek_authentication_timeout_ms if is_sasl else None,
             )
             self._servers.append(server)
-            await server.listen(bound)
+            await server.listen(sockets[listener.name])
         self.control = listen(broker, Traffic(dispatcher, self._servers, broker.clock.now_ms()))
         broker.begin()
+
+    def _sasl(self, dispatcher: Dispatcher[Broker], listener: Listener) -> Requests:
+        """Raises CannotStart."""
+        from odradek.broker.security.sasl.setup import sasl_requests  # here: most brokers have no such listener
+
+        broker = self.broker
+        settings = broker.config.listener_settings(listener.name)
+        return sasl_requests(settings, broker.config, dispatcher, broker.clock, broker.timers)
 
     async def stop(self, in_flight_timeout_s: float) -> None:
         """Raises LogWriteFailed, OSError where the log could not be left clean; the next start then reads it again."""

@@ -50,7 +50,12 @@ BROKER_ORDER = (
 # Cores decide: what happens to them comes in as arguments.
 CORES = tuple(f"odradek.broker.{name}" for name in ("groups", "transactions", "shares"))
 # Of broker/security/, all files decide but these, which read files, use sockets, or log.
-SHELLS_OF_SECURITY: frozenset[str] = frozenset({"odradek/broker/security/authorization.py"})
+SHELLS_OF_SECURITY = frozenset(
+    {
+        "odradek/broker/security/authorization.py",
+        "odradek/broker/security/sasl/setup.py",
+    }
+)
 OUTSIDE_A_CORE = frozenset(
     {
         "aiofiles",

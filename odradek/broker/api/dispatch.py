@@ -177,6 +177,11 @@ class Exchange(RequestContext, Generic[B]):
         self.deferred = dispatcher.run(answer)
         return self
 
+    def refuse(self, frame: Buffer, position: int, error: KafkaError) -> list[Buffer]:
+        """The answer to a request that is not handled. Raises MalformedMessage."""
+        self._request = self._route.read(frame, position)[0]
+        return self._encoded(self._dispatcher.error_answer(error, self._request, self))
+
     def _encoded(self, answer: Message | NoResponse) -> list[Buffer]:
         if answer is NO_RESPONSE:
             return []
@@ -244,6 +249,22 @@ class Dispatcher(Generic[B]):
         route.request_bytes += size_bytes
         route.local_s += ended_s - started_s
         return reply
+
+    def connected(self, connection: ConnectionInfo) -> None:
+        """Nothing to do: who a client of such a listener is was known when it connected."""
+
+    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
+        return None
+
+    def refusal(self, frame: Buffer, connection: ConnectionInfo, code: ErrorCode) -> list[Buffer]:
+        """The answer that says `code` for a whole request, which is not handled. Raises MalformedMessage."""
+        if len(frame) < REQUEST_START.size:
+            raise MalformedMessage(f"a request of {len(frame)} bytes")
+        kind, correlation_id, client_id_size = REQUEST_START.unpack_from(frame)
+        route = self._routes.get(kind) or self.find_route(frame, kind)
+        client_id, position = read_client_id(frame, client_id_size, route.has_tags)
+        exchange = Exchange(self, route, correlation_id, client_id, self.now_ms(), connection, len(frame))
+        return exchange.refuse(frame, position, KafkaError(code))
 
     @property
     def routes(self) -> Iterable[Route[B]]:

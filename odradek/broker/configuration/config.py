@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.broker.configuration.authorization import AUTHORIZER_CHECKS
-from odradek.broker.configuration.listener_settings import HEEDED_BY_LISTENERS, ListenerSettings, setting_named
+from odradek.broker.configuration.listener_settings import (
+    HEEDED_BY_LISTENERS,
+    SSL_PROTOCOLS,
+    ListenerSettings,
+    setting_named,
+)
 from odradek.broker.configuration.listeners import (
     Listener,
     Published,
@@ -77,6 +82,7 @@ class BrokerConfig:
     compression_lz4_level: int
     compression_type: str
     compression_zstd_level: int
+    connection_failed_authentication_delay_ms: int
     connections_max_idle_ms: int
     controller_listener_names: tuple[str, ...]
     default_replication_factor: int
@@ -332,8 +338,8 @@ class BrokerConfig:
         if not serving:
             raise ConfigError("listeners", ",".join(self.listeners), "no listener for clients is left")
         for listener in serving:
-            if listener.security_protocol != "PLAINTEXT":
-                why = f"{listener.name} needs {listener.security_protocol}; only PLAINTEXT is served yet"
+            if listener.security_protocol in SSL_PROTOCOLS:
+                why = f"{listener.name} needs {listener.security_protocol}; TLS is not served yet"
                 raise ConfigError("listeners", ",".join(self.listeners), why)
         return serving, advertised
 

@@ -19,7 +19,11 @@ SASL_PROTOCOLS = frozenset({"SASL_PLAINTEXT", "SASL_SSL"})
 # What listeners heed, under these names and under their own: the rest of the table says what each may be.
 HEEDED_BY_LISTENERS = frozenset(
     {
+        "connections.max.reauth.ms",
         "max.connections",
+        "sasl.enabled.mechanisms",
+        "sasl.jaas.config",
+        "sasl.server.max.receive.size",
         "ssl.cipher.suites",
         "ssl.client.auth",
         "ssl.enabled.protocols",

@@ -75,6 +75,14 @@ def handler_of(api_key: ApiKey) -> HandlerCall[Broker]:
             from odradek.broker.handlers.list_groups import list_groups
 
             return list_groups
+        case ApiKey.SASL_HANDSHAKE:
+            from odradek.broker.handlers.sasl_handshake import sasl_handshake
+
+            return sasl_handshake
+        case ApiKey.SASL_AUTHENTICATE:
+            from odradek.broker.handlers.sasl_authenticate import sasl_authenticate
+
+            return sasl_authenticate
         case ApiKey.API_VERSIONS:
             from odradek.broker.handlers.api_versions import api_versions
 

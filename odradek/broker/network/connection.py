@@ -35,14 +35,20 @@ MAX_OVERLAPPING_BYTES = 8 * 1024 * 1024
 
 
 class Requests(Protocol):
-    """What answers frames: `odradek.broker.api.dispatch.Dispatcher`."""
+    """What answers frames: `odradek.broker.api.dispatch.Dispatcher`, alone or behind authentication."""
 
     @property
     def keeping_keys(self) -> frozenset[int]:
         """API keys whose handlers go on using the bytes of a frame."""
 
+    def connected(self, connection: ConnectionInfo) -> None:
+        """Before its first frame; not called for connections that are refused."""
+
     def start(self, frame: Buffer, connection: ConnectionInfo) -> list[Buffer] | Parked:
         """Raises MalformedMessage, CloseConnection."""
+
+    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
+        """A frame is not read because of its size. The connection closes at once, or with this answer."""
 
 
 class ConnectionHost(Protocol):
@@ -146,6 +152,8 @@ class Connection(asyncio.BufferedProtocol):
             self._closing = True
             self._transport.abort()
             return
+        self.info.max_request_bytes = server.limits.max_request_bytes
+        server.requests.connected(self.info)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
         if self._admission is Admission.WAITS:
             self._stop_reading()
@@ -234,14 +242,13 @@ class Connection(asyncio.BufferedProtocol):
 
         `is_shared`: the bytes are overwritten when this has returned.
         """
-        server = self._server
-        limit_bytes = server.limits.max_request_bytes
+        server, info = self._server, self.info
         position, end = 0, len(data)
         while end - position >= LENGTH_BYTES:
             start = position + LENGTH_BYTES
             (size,) = LENGTH.unpack_from(data, position)
-            if not 0 <= size <= limit_bytes:
-                self._hang_up(f"it announced a request of {size} bytes; socket.request.max.bytes={limit_bytes}")
+            if not 0 <= size <= info.max_request_bytes:
+                self._refuse(f"it announced a request of {size} bytes; {info.max_request_bytes} are the most")
                 return
             if server.memory is not None and not self._is_paid:
                 if not server.memory.take(size):
@@ -318,12 +325,7 @@ class Connection(asyncio.BufferedProtocol):
             self._hang_up(str(error))
             return
         if not isinstance(reply, list):
-            if self._in_flight is None:
-                self._in_flight = deque()
-            self._in_flight.append(reply)
-            self._in_flight_bytes += reply.size_bytes
-            self._overlapping_key = reply.overlapping_key
-            reply.when_done(self._on_answer)
+            self._park(reply)
         elif self._in_flight:
             self._in_flight.append(Answered(reply, len(frame)))
             self._in_flight_bytes += len(frame)
@@ -331,6 +333,14 @@ class Connection(asyncio.BufferedProtocol):
             self._write(reply)
             if self._server.memory is not None:
                 self._give_back(len(frame))
+
+    def _park(self, reply: Parked) -> None:
+        if self._in_flight is None:
+            self._in_flight = deque()
+        self._in_flight.append(reply)
+        self._in_flight_bytes += reply.size_bytes
+        self._overlapping_key = reply.overlapping_key
+        reply.when_done(self._on_answer)
 
     def _on_answer(self, _: object) -> None:
         """One of the parked requests is answered: send all answers that no other has to precede."""
@@ -344,6 +354,7 @@ class Connection(asyncio.BufferedProtocol):
                     chunks = oldest.chunks()
                 except CloseConnection as error:
                     in_flight.clear()
+                    self._write(error.last_answer)
                     self._hang_up(str(error))
                     return
             else:
@@ -374,6 +385,14 @@ class Connection(asyncio.BufferedProtocol):
     def _waits_for_others(self) -> bool:
         """Whether nothing is in flight but what waits for time to pass or for other clients."""
         return all(not isinstance(one, Answered) and one.waits_for_others for one in self._in_flight or ())
+
+    def _refuse(self, reason: str) -> None:
+        reply = self._server.requests.too_long(reason, self.info)
+        if reply is None:
+            self._hang_up(reason)
+            return
+        self._stop_reading()
+        self._park(reply)
 
     def _hang_up(self, reason: str) -> None:
         """Kafka's answer to what it cannot read. Earlier requests are still answered."""

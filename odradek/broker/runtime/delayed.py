@@ -22,7 +22,14 @@ NO_RESPONSE = NoResponse.NO_RESPONSE
 
 
 class CloseConnection(Exception):
-    """Raised by a handler, or given to `Deferred.fail`, where Kafka hangs up instead of answering."""
+    """Raised by a handler, or given to `Deferred.fail`, where Kafka hangs up instead of answering.
+
+    last_answer: written before the connection closes
+    """
+
+    def __init__(self, reason: str, last_answer: list[Buffer] | None = None) -> None:
+        super().__init__(reason)
+        self.last_answer = last_answer or []
 
 
 class Parked(Protocol):

@@ -1,0 +1,241 @@
+"""One connection of a SASL listener: what each frame means, by the tables, and what is answered.
+
+Decides only. The shell serves what may be served, holds failures back for `connection.failed.authentication.delay.ms`,
+and closes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from struct import Struct as Packing
+from typing import TYPE_CHECKING, TypeAlias
+
+from odradek.broker.security.sasl.mechanism import Accepted, Challenge, Mechanism, Offers, Refused, Verdict
+from odradek.broker.security.sasl.tables import NEXT, Action, Kind, State, action_for
+from odradek.protocol.codec import decode
+from odradek.protocol.errors import ErrorCode, MalformedMessage
+from odradek.protocol.frames import RequestHeader, read_request_header, response_chunks
+from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
+from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
+from odradek.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
+from odradek.protocol.messages.sasl_handshake_response import SaslHandshakeResponse
+
+if TYPE_CHECKING:
+    from odradek.protocol.struct import Buffer
+
+API_VERSIONS_KEY = 18
+KINDS = {API_VERSIONS_KEY: Kind.API_VERSIONS, 17: Kind.SASL_HANDSHAKE, 36: Kind.SASL_AUTHENTICATE}
+KEY_AND_VERSION = Packing(">hh")
+TOKEN_LENGTH = Packing(">i")
+ERROR_CODE = Packing(">h")
+ERROR_CODE_POSITION = 8  # in an answer to ApiVersions of any version: behind length and correlation id
+MIN_REAUTHENTICATION_INTERVAL_MS = 1_000
+REPEATED = frozenset({State.REPEATED_EXCHANGE, State.REPEATED_RAW})
+NEWEST_RAW_VERSION = 0  # of SaslHandshake: tokens without a header follow
+
+
+class Pass(Enum):
+    """What to do with a request that authentication has nothing to say to."""
+
+    SERVE = "as on any listener"
+    REFUSE = "answer ILLEGAL_SASL_STATE in the form of its API after the delay, then close"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """At once."""
+
+    chunks: list[Buffer] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """`chunks`, which may be none, after the delay; then close. Until then nothing is read."""
+
+    reason: str
+    chunks: list[Buffer] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class HangUp:
+    """Close at once, unanswered. is_expiry: because the session has ended."""
+
+    reason: str
+    is_expiry: bool = False
+
+
+Reaction: TypeAlias = Pass | Answer | Failure | HangUp
+
+
+class Authentication:
+    """State: where the connection stands in the tables, and whose it is. Only `receive` and `served` change it.
+
+    offers     what SaslHandshake can choose from
+    is_served  whether this API key is served in this version
+    """
+
+    __slots__ = (
+        "_exchange",
+        "_is_served",
+        "_last_repeated_ms",
+        "_mechanism",
+        "_offers",
+        "by_token",
+        "expires_at_ms",
+        "name",
+        "state",
+    )
+
+    def __init__(self, offers: Offers, is_served: Callable[[int, int], bool]) -> None:
+        self.state = State.INITIAL
+        self.name: str | None = None  # of the user; None until authenticated
+        self.by_token = False  # whether the user has shown a delegation token
+        self.expires_at_ms: int | None = None  # of the session
+        self._offers = offers
+        self._is_served = is_served
+        self._mechanism = ""
+        self._exchange: Mechanism | None = None
+        self._last_repeated_ms: int | None = None  # when the last re-authentication began
+
+    @property
+    def is_repeated(self) -> bool:
+        return self.name is not None
+
+    def receive(self, frame: Buffer, now_ms: int) -> Reaction:
+        """One frame, without its length. Raises nothing, whatever is in it."""
+        try:
+            return self._act(frame, now_ms)
+        except MalformedMessage as error:
+            return self._hang_up(f"it sent what cannot be read: {error}")
+
+    def served(self, answer: bytes) -> None:
+        """The answer to an ApiVersions that was to be served: one that was refused may be followed by another."""
+        if self.state is State.INITIAL and answer[ERROR_CODE_POSITION : ERROR_CODE_POSITION + 2] == b"\0\0":
+            self._move(State.HANDSHAKE)
+
+    def _act(self, frame: Buffer, now_ms: int) -> Reaction:
+        kind = self._kind(frame)
+        action = action_for(self.state, kind)
+        if action is Action.BEGIN_AGAIN and not self._may_repeat(now_ms):
+            action = Action.SERVE
+        if action is Action.SERVE and self.expires_at_ms is not None and now_ms >= self.expires_at_ms:
+            self._move(State.FAILED)
+            return HangUp("its session has expired and was not renewed", is_expiry=True)
+        match action:
+            case Action.SERVE:
+                return Pass.SERVE
+            case Action.BEGIN | Action.BEGIN_AGAIN:
+                return self._begin(frame, now_ms)
+            case Action.JUDGE:
+                return self._judge(frame, now_ms)
+            case Action.JUDGE_RAW:
+                return self._judge_raw(frame, now_ms)
+            case Action.REFUSE:
+                self._move(State.FAILED)
+                return Pass.REFUSE
+            case Action.CLOSE:
+                return self._hang_up(f"it sent {kind.name} in the state {self.state.name} of authentication")
+
+    def _kind(self, frame: Buffer) -> Kind:
+        if len(frame) < KEY_AND_VERSION.size:
+            return Kind.UNREADABLE
+        key, version = KEY_AND_VERSION.unpack_from(frame)
+        if key != API_VERSIONS_KEY and not self._is_served(key, version):
+            return Kind.UNREADABLE
+        return KINDS.get(key, Kind.OTHER)
+
+    def _may_repeat(self, now_ms: int) -> bool:
+        """Whether SaslHandshake begins a re-authentication. Otherwise it is an ordinary request, which is refused."""
+        last = self._last_repeated_ms
+        return last is None or now_ms - last >= MIN_REAUTHENTICATION_INTERVAL_MS
+
+    def _begin(self, frame: Buffer, now_ms: int) -> Reaction:
+        header, position = read_request_header(frame)
+        wanted = decode(SaslHandshakeRequest, header.api_version, bytes(frame), position).mechanism
+        response = SaslHandshakeResponse(mechanisms=sorted(self._offers))
+        if wanted not in self._offers:
+            if self.is_repeated:
+                return self._hang_up("it asked for a mechanism that is not enabled, to authenticate again")
+            self._move(State.FAILED)
+            response.error_code = ErrorCode.UNSUPPORTED_SASL_MECHANISM.value
+            reason = f"the client asked for a mechanism that is not enabled; {', '.join(sorted(self._offers))} are"
+            return Failure(reason, _chunks(header, response))
+        is_raw = header.api_version <= NEWEST_RAW_VERSION
+        if self.is_repeated:
+            self._last_repeated_ms = now_ms
+            self._move(State.REPEATED_RAW if is_raw else State.REPEATED_EXCHANGE)
+            self._exchange = self._offers[wanted].begin() if wanted == self._mechanism else None
+        else:
+            self._move(State.RAW if is_raw else State.EXCHANGE)
+            self._mechanism, self._exchange = wanted, self._offers[wanted].begin()
+        return Answer(_chunks(header, response))
+
+    def _judge(self, frame: Buffer, now_ms: int) -> Reaction:
+        header, position = read_request_header(frame)
+        token = decode(SaslAuthenticateRequest, header.api_version, bytes(frame), position).auth_bytes
+        if self._exchange is None:
+            return self._hang_up("it chose another mechanism than before, to authenticate again")
+        match self._verdict(bytes(token), now_ms):
+            case Challenge(answer):
+                return Answer(_chunks(header, SaslAuthenticateResponse(error_message="", auth_bytes=answer)))
+            case Accepted() as accepted:
+                lifetime_ms = self._accept(accepted, now_ms)
+                response = SaslAuthenticateResponse(
+                    error_message="", auth_bytes=accepted.token, session_lifetime_ms=lifetime_ms or 0
+                )
+                return Answer(_chunks(header, response))
+            case Refused(message):
+                self._move(State.FAILED)
+                response = SaslAuthenticateResponse(
+                    error_code=ErrorCode.SASL_AUTHENTICATION_FAILED.value, error_message=message
+                )
+                return Failure(message, _chunks(header, response))
+
+    def _judge_raw(self, frame: Buffer, now_ms: int) -> Reaction:
+        if self._exchange is None:
+            return self._hang_up("it chose another mechanism than before, to authenticate again")
+        match self._verdict(bytes(frame), now_ms):
+            case Challenge(answer):
+                return Answer([TOKEN_LENGTH.pack(len(answer)), answer])
+            case Accepted(token=answer) as accepted:
+                self._accept(accepted, now_ms)
+                return Answer([TOKEN_LENGTH.pack(len(answer)), answer])
+            case Refused(message):
+                self._move(State.FAILED)
+                return Failure(message, [])
+
+    def _verdict(self, token: bytes, now_ms: int) -> Verdict:
+        assert self._exchange is not None
+        verdict = self._exchange.judge(token, now_ms)
+        if isinstance(verdict, Accepted) and self.name not in (None, verdict.name):
+            return Refused(
+                f"Cannot change principals during re-authentication from User.{self.name}: User.{verdict.name}"
+            )
+        return verdict
+
+    def _accept(self, accepted: Accepted, now_ms: int) -> int | None:
+        """The lifetime of the session in ms; None where it has no end."""
+        self._move(State.COMPLETE)
+        self._exchange = None
+        self.name, self.by_token = accepted.name, accepted.by_token
+        limits = [self._offers[self._mechanism].max_reauth_ms]
+        if accepted.expires_at_ms is not None:
+            limits.append(max(1, accepted.expires_at_ms - now_ms))  # 0 would tell the client that there is no limit
+        lifetime_ms = min((limit for limit in limits if limit is not None), default=None)
+        self.expires_at_ms = None if lifetime_ms is None else now_ms + lifetime_ms
+        return lifetime_ms
+
+    def _hang_up(self, reason: str) -> HangUp:
+        if self.state is not State.FAILED:
+            self._move(State.FAILED)
+        return HangUp(reason)
+
+    def _move(self, state: State) -> None:
+        assert state in NEXT[self.state], f"{self.state.name} to {state.name}"
+        self.state = state
+
+
+def _chunks(header: RequestHeader, response: SaslHandshakeResponse | SaslAuthenticateResponse) -> list[Buffer]:
+    return response_chunks(header.api_key, header.api_version, header.correlation_id, response)

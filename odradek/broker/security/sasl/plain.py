@@ -1,0 +1,65 @@
+"""The mechanism PLAIN (RFC 4616): one token with user name and password, against the accounts of a JAAS setting."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+
+from odradek.broker.security.sasl.mechanism import Accepted, Refused, Verdict
+
+NAME = "PLAIN"
+LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+USER_PREFIX = "user_"
+FIELDS = 3
+INVALID = Refused("Authentication failed: Invalid username or password")
+
+
+class Accounts:
+    """Passwords by user name. A look-up takes as long for a user that does not exist as for one that does."""
+
+    __slots__ = ("_digests", "_key")
+
+    def __init__(self, passwords: Mapping[str, str], key: bytes) -> None:
+        """key: random, so that digests of passwords that are compared say nothing about them."""
+        self._key = key
+        self._digests = {user.encode(): self._digest(password.encode()) for user, password in passwords.items()}
+
+    def knows(self, user: bytes, password: bytes) -> bool:
+        digest = self._digest(password)
+        return hmac.compare_digest(self._digests.get(user, self._key), digest) and user in self._digests
+
+    def _digest(self, password: bytes) -> bytes:
+        return hmac.digest(self._key, password, hashlib.sha256)
+
+
+def accounts(options: Mapping[str, str], key: bytes) -> Accounts:
+    """Each option `user_<name>` of a login module is an account; `username` and `password` are none."""
+    passwords = {
+        name.removeprefix(USER_PREFIX): text for name, text in options.items() if name.startswith(USER_PREFIX)
+    }
+    return Accounts(passwords, key)
+
+
+class PlainExchange:
+    """`authzid NUL authcid NUL password`."""
+
+    __slots__ = ("_accounts",)
+
+    def __init__(self, accounts: Accounts) -> None:
+        self._accounts = accounts
+
+    def judge(self, token: bytes, now_ms: int) -> Verdict:
+        fields = token.split(b"\0", FIELDS)
+        if len(fields) != FIELDS:
+            return Refused(f"Invalid SASL/PLAIN response: expected {FIELDS} tokens, got {len(fields)}")
+        authorization_id, user, password = fields
+        if not user:
+            return Refused("Authentication failed: username not specified")
+        if not password:
+            return Refused("Authentication failed: password not specified")
+        if authorization_id not in (b"", user):
+            return Refused("Authentication failed: Client requested an authorization id that is different from username")
+        if not self._accounts.knows(user, password):
+            return INVALID
+        return Accepted(user.decode())

@@ -1,0 +1,177 @@
+"""The shell of SASL: stands between the connections of one listener and the dispatcher, until and while it has to.
+
+A failed authentication is answered when `connection.failed.authentication.delay.ms` is over, and the connection closes
+with the answer. Other listeners have the dispatcher itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from odradek.broker.api.served import SERVED
+from odradek.broker.runtime.delayed import CloseConnection, Parked
+from odradek.broker.security.sasl.authentication import Answer, Authentication, Failure, HangUp, Pass
+from odradek.broker.security.sasl.tables import State
+from odradek.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import ConnectionInfo
+    from odradek.broker.runtime.clock import Clock, TimerHandle, Timers
+    from odradek.broker.security.sasl.mechanism import Offers
+    from odradek.protocol.struct import Buffer
+
+SERVED_BY_KEY = {api_key.value: served for api_key, served in SERVED.items()}
+
+
+class Requests(Protocol):
+    """What answers the requests of those who are authenticated: `odradek.broker.api.dispatch.Dispatcher`."""
+
+    @property
+    def keeping_keys(self) -> frozenset[int]: ...
+
+    def start(self, frame: Buffer, connection: ConnectionInfo) -> list[Buffer] | Parked: ...
+
+    def refusal(self, frame: Buffer, connection: ConnectionInfo, code: ErrorCode) -> list[Buffer]:
+        """The answer that says `code` for a whole request. Raises MalformedMessage."""
+
+
+@dataclass(slots=True)
+class LoginCounts:
+    """Since the start, of one listener."""
+
+    succeeded: int = 0
+    failed: int = 0
+    succeeded_again: int = 0
+    failed_again: int = 0
+    expired: int = 0  # connections closed because their session had ended
+
+
+class HeldFailure(Parked):
+    """An answer that is held back; the connection closes with it."""
+
+    overlapping_key = None
+    waits_for_others = True  # for time
+
+    def __init__(self, failure: Failure, size_bytes: int, timers: Timers, delay_ms: int) -> None:
+        self.size_bytes = size_bytes
+        self.is_done = False
+        self._failure = failure
+        self._on_done: Callable[[object], None] | None = None
+        self._timer: TimerHandle = timers.after(delay_ms, self._release)
+
+    def when_done(self, action: Callable[[object], None]) -> None:
+        if self.is_done:
+            action(self)
+        else:
+            self._on_done = action
+
+    def abandon(self) -> None:
+        self._on_done = None
+        self._timer.cancel()
+
+    def chunks(self) -> list[Buffer]:
+        raise CloseConnection(f"authentication failed ({self._failure.reason})", self._failure.chunks)
+
+    def _release(self) -> None:
+        self.is_done = True
+        action, self._on_done = self._on_done, None
+        if action is not None:
+            action(self)
+
+
+class SaslRequests:
+    """The `Requests` of the connections of one SASL listener.
+
+    failure_delay_ms   `connection.failed.authentication.delay.ms`
+    max_receive_bytes  of a frame before authentication: `sasl.server.max.receive.size`
+    max_request_bytes  of a frame after it
+    """
+
+    def __init__(
+        self,
+        requests: Requests,
+        offers: Offers,
+        clock: Clock,
+        timers: Timers,
+        *,
+        failure_delay_ms: int,
+        max_receive_bytes: int,
+        max_request_bytes: int,
+    ) -> None:
+        self.keeping_keys = requests.keeping_keys
+        self.counts = LoginCounts()
+        self._requests = requests
+        self._offers = offers
+        self._clock = clock
+        self._timers = timers
+        self._failure_delay_ms = failure_delay_ms
+        self._max_receive_bytes = min(max_receive_bytes, max_request_bytes)
+        self._max_request_bytes = max_request_bytes
+        self._authentications: dict[int, Authentication] = {}  # by connection
+
+    def connected(self, connection: ConnectionInfo) -> None:
+        connection.is_authenticated = False
+        connection.max_request_bytes = self._max_receive_bytes
+        connection_id = connection.connection_id
+        self._authentications[connection_id] = Authentication(self._offers, is_served)
+        connection.when_closed(lambda: self._forget(connection_id))
+
+    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
+        if connection.is_authenticated:
+            return None
+        self.counts.failed += 1
+        return self._hold(Failure(reason, []), 0)
+
+    def start(self, frame: Buffer, connection: ConnectionInfo) -> list[Buffer] | Parked:
+        """Raises MalformedMessage, CloseConnection."""
+        authentication = self._authentications[connection.connection_id]
+        is_repeated = authentication.is_repeated
+        match authentication.receive(frame, self._clock.now_ms()):
+            case Pass.SERVE if is_repeated:
+                return self._requests.start(frame, connection)
+            case Pass.SERVE:
+                reply = self._requests.start(frame, connection)
+                assert isinstance(reply, list)  # ApiVersions does not park
+                authentication.served(b"".join(reply))
+                return reply
+            case Pass.REFUSE:
+                self.counts.failed += 1
+                reason = "a request other than SaslAuthenticate came in the middle of authentication"
+                answer = self._requests.refusal(frame, connection, ErrorCode.ILLEGAL_SASL_STATE)
+                return self._hold(Failure(reason, answer), len(frame))
+            case Answer(chunks):
+                if authentication.state is State.COMPLETE:
+                    self._complete(authentication, connection, is_repeated=is_repeated)
+                return chunks
+            case Failure() as failure:
+                if is_repeated:
+                    self.counts.failed_again += 1
+                else:
+                    self.counts.failed += 1
+                return self._hold(failure, len(frame))
+            case HangUp(reason, is_expiry):
+                self.counts.expired += is_expiry
+                raise CloseConnection(reason)
+
+    def _complete(self, authentication: Authentication, connection: ConnectionInfo, *, is_repeated: bool) -> None:
+        connection.principal = f"User:{authentication.name}"
+        connection.is_authenticated = True
+        connection.is_token_authenticated = authentication.by_token
+        connection.max_request_bytes = self._max_request_bytes
+        if is_repeated:
+            self.counts.succeeded_again += 1
+        else:
+            self.counts.succeeded += 1
+
+    def _hold(self, failure: Failure, size_bytes: int) -> HeldFailure:
+        return HeldFailure(failure, size_bytes, self._timers, self._failure_delay_ms)
+
+    def _forget(self, connection_id: int) -> None:
+        del self._authentications[connection_id]
+
+
+def is_served(key: int, version: int) -> bool:
+    served = SERVED_BY_KEY.get(key)
+    return served is not None and served.serves(version)

@@ -1,0 +1,72 @@
+"""The states of a connection on a SASL listener, and what each kind of request means in them.
+
+    INITIAL ──ApiVersions──► HANDSHAKE ──SaslHandshake──► EXCHANGE or RAW ──last token──► COMPLETE
+       └──SaslHandshake──────────────────────────────────►┘          COMPLETE ──SaslHandshake──► REPEATED_…
+
+What does not fit into the table: frames longer than `sasl.server.max.receive.size` never become requests, an
+ApiVersions that is refused leaves its state as it was, and a session that has expired closes the connection at the next
+request but SaslHandshake.
+"""
+
+from collections.abc import Mapping
+from enum import Enum, auto
+
+
+class State(Enum):
+    INITIAL = auto()
+    HANDSHAKE = auto()  # ApiVersions was answered
+    EXCHANGE = auto()  # tokens come in SaslAuthenticate, after SaslHandshake v1
+    RAW = auto()  # tokens come without a header, after SaslHandshake v0
+    COMPLETE = auto()  # authenticated
+    REPEATED_EXCHANGE = auto()  # as EXCHANGE, of a connection that was authenticated before (KIP-368)
+    REPEATED_RAW = auto()
+    FAILED = auto()  # it will be closed, once the answer has been held back for a while
+
+
+class Kind(Enum):
+    API_VERSIONS = auto()
+    SASL_HANDSHAKE = auto()
+    SASL_AUTHENTICATE = auto()
+    OTHER = auto()  # of the APIs and versions that are served
+    UNREADABLE = auto()
+
+
+class Action(Enum):
+    SERVE = auto()  # as on any listener
+    BEGIN = auto()  # the mechanism that SaslHandshake names
+    BEGIN_AGAIN = auto()
+    JUDGE = auto()  # the token in SaslAuthenticate
+    JUDGE_RAW = auto()  # the whole frame as a token
+    REFUSE = auto()  # with ILLEGAL_SASL_STATE, then close
+    CLOSE = auto()  # at once, without an answer
+
+
+S, K, A = State, Kind, Action
+KINDS = (K.API_VERSIONS, K.SASL_HANDSHAKE, K.SASL_AUTHENTICATE, K.OTHER, K.UNREADABLE)
+# fmt: off
+TABLE: Mapping[State, tuple[Action, ...]] = {
+    # request:           ApiVersions  SaslHandshake  SaslAuthenticate  other        unreadable
+    S.INITIAL:           (A.SERVE,     A.BEGIN,       A.CLOSE,          A.CLOSE,     A.CLOSE),
+    S.HANDSHAKE:         (A.CLOSE,     A.BEGIN,       A.CLOSE,          A.CLOSE,     A.CLOSE),
+    S.EXCHANGE:          (A.REFUSE,    A.REFUSE,      A.JUDGE,          A.REFUSE,    A.CLOSE),
+    S.RAW:               (A.JUDGE_RAW, A.JUDGE_RAW,   A.JUDGE_RAW,      A.JUDGE_RAW, A.JUDGE_RAW),
+    S.COMPLETE:          (A.SERVE,     A.BEGIN_AGAIN, A.SERVE,          A.SERVE,     A.SERVE),
+    S.REPEATED_EXCHANGE: (A.CLOSE,     A.CLOSE,       A.JUDGE,          A.CLOSE,     A.CLOSE),
+    S.REPEATED_RAW:      (A.JUDGE_RAW, A.JUDGE_RAW,   A.JUDGE_RAW,      A.JUDGE_RAW, A.JUDGE_RAW),
+    S.FAILED:            (A.CLOSE,     A.CLOSE,       A.CLOSE,          A.CLOSE,     A.CLOSE),
+}
+# fmt: on
+NEXT: Mapping[State, frozenset[State]] = {
+    S.INITIAL: frozenset({S.HANDSHAKE, S.EXCHANGE, S.RAW, S.FAILED}),
+    S.HANDSHAKE: frozenset({S.EXCHANGE, S.RAW, S.FAILED}),
+    S.EXCHANGE: frozenset({S.COMPLETE, S.FAILED}),
+    S.RAW: frozenset({S.COMPLETE, S.FAILED}),
+    S.COMPLETE: frozenset({S.REPEATED_EXCHANGE, S.REPEATED_RAW, S.FAILED}),
+    S.REPEATED_EXCHANGE: frozenset({S.COMPLETE, S.FAILED}),
+    S.REPEATED_RAW: frozenset({S.COMPLETE, S.FAILED}),
+    S.FAILED: frozenset(),
+}
+
+
+def action_for(state: State, kind: Kind) -> Action:
+    return TABLE[state][KINDS.index(kind)]
