@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.configuration.listeners import Listener
     from odradek.broker.network.connection import Requests
+    from odradek.broker.security.sasl.mechanism import Offers
 
 
 class ServingBroker:
@@ -36,16 +37,18 @@ class ServingBroker:
         """Raises CannotStart, OSError, KafkaError; nothing of it is left running then."""
         broker = self.broker
         config = broker.config
-        # Before the directory is touched: a port that is taken must not cost it the mark of its clean shutdown.
+        # Before the directory is touched: a wrong setting, or a port that is taken, must not cost it the mark
+        # of its clean shutdown.
+        offers = {one.name: self._offers(one) for one in config.serving if one.security_protocol in SASL_PROTOCOLS}
         sockets = {listener.name: bind_listener(listener, config) for listener in config.serving}
         broker.open({name: bound.getsockname()[1] for name, bound in sockets.items()})
         authorizer = authorizer_of(config, broker.metadata.image.acls)
         dispatcher = Dispatcher(broker, broker.clock, handler_of, fast_path_of=fast_path_of, authorizer=authorizer)
         addresses = client_addresses(config)
         for listener in config.serving:
-            is_sasl = listener.security_protocol in SASL_PROTOCOLS
+            is_sasl = listener.name in offers
             server = Server(
-                self._sasl(dispatcher, listener) if is_sasl else dispatcher,
+                self._sasl(dispatcher, listener, offers[listener.name]) if is_sasl else dispatcher,
                 connection_limits(config),
                 broker.timers,
                 broker.loop,
@@ -58,13 +61,18 @@ class ServingBroker:
         self.control = listen(broker, Traffic(dispatcher, self._servers, broker.clock.now_ms()))
         broker.begin()
 
-    def _sasl(self, dispatcher: Dispatcher[Broker], listener: Listener) -> Requests:
+    def _offers(self, listener: Listener) -> Offers:
         """Raises CannotStart."""
-        from odradek.broker.security.sasl.setup import sasl_requests  # here: most brokers have no such listener
+        from odradek.broker.security.sasl.setup import offers_of  # here: most brokers have no such listener
+
+        return offers_of(self.broker.config.listener_settings(listener.name))
+
+    def _sasl(self, dispatcher: Dispatcher[Broker], listener: Listener, offers: Offers) -> Requests:
+        from odradek.broker.security.sasl.setup import sasl_requests
 
         broker = self.broker
         settings = broker.config.listener_settings(listener.name)
-        return sasl_requests(settings, broker.config, dispatcher, broker.clock, broker.timers)
+        return sasl_requests(settings, broker.config, offers, dispatcher, broker.clock, broker.timers)
 
     async def stop(self, in_flight_timeout_s: float) -> None:
         """Raises LogWriteFailed, OSError where the log could not be left clean; the next start then reads it again."""

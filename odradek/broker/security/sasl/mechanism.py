@@ -48,7 +48,10 @@ class Mechanism(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A mechanism as a listener offers it. max_reauth_ms: `connections.max.reauth.ms` of it; None where there is none"""
+    """A mechanism as a listener offers it.
+
+    max_reauth_ms  its `connections.max.reauth.ms`; None: sessions have no end of their own
+    """
 
     begin: Callable[[], Mechanism]
     max_reauth_ms: int | None = None

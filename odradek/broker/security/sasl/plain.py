@@ -12,6 +12,7 @@ NAME = "PLAIN"
 LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 USER_PREFIX = "user_"
 FIELDS = 3
+DIFFERENT_ID = "Authentication failed: Client requested an authorization id that is different from username"
 INVALID = Refused("Authentication failed: Invalid username or password")
 
 
@@ -35,9 +36,7 @@ class Accounts:
 
 def accounts(options: Mapping[str, str], key: bytes) -> Accounts:
     """Each option `user_<name>` of a login module is an account; `username` and `password` are none."""
-    passwords = {
-        name.removeprefix(USER_PREFIX): text for name, text in options.items() if name.startswith(USER_PREFIX)
-    }
+    passwords = {name.removeprefix(USER_PREFIX): text for name, text in options.items() if name.startswith(USER_PREFIX)}
     return Accounts(passwords, key)
 
 
@@ -59,7 +58,9 @@ class PlainExchange:
         if not password:
             return Refused("Authentication failed: password not specified")
         if authorization_id not in (b"", user):
-            return Refused("Authentication failed: Client requested an authorization id that is different from username")
+            return Refused(
+                "Authentication failed: Client requested an authorization id that is different from username"
+            )
         if not self._accounts.knows(user, password):
             return INVALID
         return Accepted(user.decode())

@@ -48,7 +48,7 @@ class LoginCounts:
     expired: int = 0  # connections closed because their session had ended
 
 
-class HeldFailure(Parked):
+class HeldFailure:
     """An answer that is held back; the connection closes with it."""
 
     overlapping_key = None

@@ -27,12 +27,12 @@ GSSAPI = "GSSAPI"
 
 
 def sasl_requests(
-    settings: ListenerSettings, config: BrokerConfig, requests: Requests, clock: Clock, timers: Timers
+    settings: ListenerSettings, config: BrokerConfig, offers: Offers, requests: Requests, clock: Clock, timers: Timers
 ) -> SaslRequests:
-    """What answers the connections of a SASL listener. Raises CannotStart."""
+    """What answers the connections of a SASL listener."""
     return SaslRequests(
         requests,
-        offers_of(settings),
+        offers,
         clock,
         timers,
         failure_delay_ms=config.connection_failed_authentication_delay_ms,
@@ -42,7 +42,7 @@ def sasl_requests(
 
 
 def offers_of(settings: ListenerSettings) -> Offers:
-    """Raises CannotStart."""
+    """The mechanisms of a SASL listener. Raises CannotStart."""
     names = settings.value(ENABLED_MECHANISMS)
     assert isinstance(names, tuple)
     if not names:

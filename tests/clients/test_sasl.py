@@ -1,0 +1,119 @@
+"""Logins of real clients: the right password gets in, a wrong one is told so. docs/spec/security.md#s5-1"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from kafka import KafkaAdminClient
+
+from tests.support.broker_process import BrokerProcess
+
+PASSWORD = "Al1ce's password"
+SETTINGS = {
+    "listeners": "SECURE://127.0.0.1:0,OPEN://127.0.0.1:0",
+    "listener.security.protocol.map": "SECURE:SASL_PLAINTEXT,OPEN:PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.secure.plain.sasl.jaas.config": (
+        f'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="{PASSWORD}";'
+    ),
+}
+MECHANISMS = ("PLAIN",)
+TIMEOUT_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with BrokerProcess(tmp_path_factory.mktemp("sasl") / "data", SETTINGS) as broker:
+        yield broker.bootstrap
+        assert PASSWORD not in broker.log_text()
+
+
+class Denied(Exception):
+    """The client says that it was not authenticated."""
+
+
+def with_confluent(bootstrap: str, mechanism: str, password: str) -> int:
+    errors: list[KafkaError] = []
+    settings: dict[str, Any] = {
+        "bootstrap.servers": bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": "alice",
+        "sasl.password": password,
+        "error_cb": errors.append,
+        "log_level": 0,
+    }
+    admin = AdminClient(settings)
+    for _ in range(int(TIMEOUT_S)):
+        try:
+            return len(admin.list_topics(timeout=1).brokers)
+        except KafkaException:
+            admin.poll(0)
+            if any(error.code() == KafkaError._AUTHENTICATION for error in errors):
+                raise Denied from None
+    raise AssertionError(errors)
+
+
+def with_kafka_python(bootstrap: str, mechanism: str, password: str) -> int:
+    try:
+        admin: Any = KafkaAdminClient(
+            bootstrap_servers=bootstrap,
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism=mechanism,
+            sasl_plain_username="alice",
+            sasl_plain_password=password,
+            bootstrap_timeout_ms=3_000,
+        )
+    except Exception as error:
+        raise Denied from error
+    try:
+        return len(admin.describe_cluster()["brokers"])
+    finally:
+        admin.close()
+
+
+def with_aiokafka(bootstrap: str, mechanism: str, password: str) -> int:
+    async def ask() -> int:
+        admin = AIOKafkaAdminClient(
+            bootstrap_servers=bootstrap,
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism=mechanism,
+            sasl_plain_username="alice",
+            sasl_plain_password=password,
+        )
+        try:
+            await admin.start()
+            return len((await admin.describe_cluster())["brokers"])
+        except (SaslAuthenticationFailed, KafkaConnectionError) as error:
+            raise Denied from error
+        finally:
+            await admin.close()
+
+    return asyncio.run(asyncio.wait_for(ask(), TIMEOUT_S))
+
+
+CLIENTS = (with_confluent, with_kafka_python, with_aiokafka)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_scenario_160_the_right_password_is_let_in(
+    client: Callable[[str, str, str], int], bootstrap: str, mechanism: str
+) -> None:
+    assert client(bootstrap, mechanism, PASSWORD) == 1
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_scenario_160_a_wrong_password_is_refused(
+    client: Callable[[str, str, str], int], bootstrap: str, mechanism: str
+) -> None:
+    with pytest.raises(Denied):
+        client(bootstrap, mechanism, "wrong")

@@ -1,0 +1,82 @@
+"""What a broker with a SASL listener needs to start: docs/spec/security.md#s1-1."""
+
+import pytest
+
+from odradek.broker.configuration.config import configure
+from odradek.broker.runtime.starting import CannotStart
+from odradek.broker.security.sasl.mechanism import Accepted, Offers
+from odradek.broker.security.sasl.setup import offers_of
+
+SECRET = "correct horse"
+PLAIN_LOGIN = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="{SECRET}";'
+JAAS = "listener.name.secure.plain.sasl.jaas.config"
+
+
+def offers(**settings: str) -> Offers:
+    """`__` stands for a dot."""
+    given = {name.replace("__", "."): text for name, text in settings.items()}
+    return offers_of(configure(given, {}, {})[0].listener_settings("SECURE"))
+
+
+def refusal(given: dict[str, str]) -> str:
+    with pytest.raises(CannotStart) as refused:
+        offers_of(configure(given, {}, {})[0].listener_settings("SECURE"))
+    assert SECRET not in str(refused.value)
+    return str(refused.value)
+
+
+def test_scenario_002_a_mechanism_without_its_login_module_is_refused_with_the_setting_to_add() -> None:
+    words = refusal({"sasl.enabled.mechanisms": "PLAIN"})
+    assert f"{JAAS}=org.apache.kafka.common.security.plain.PlainLoginModule required" in words
+
+
+def test_scenario_002_a_login_module_without_the_prefix_of_listener_and_mechanism_is_none() -> None:
+    assert JAAS in refusal({"sasl.enabled.mechanisms": "PLAIN", "sasl.jaas.config": PLAIN_LOGIN})
+    given = {"sasl.enabled.mechanisms": "PLAIN", "listener.name.secure.sasl.jaas.config": PLAIN_LOGIN}
+    assert JAAS in refusal(given)
+
+
+@pytest.mark.parametrize("mechanisms", [None, "GSSAPI", "PLAIN,GSSAPI"])
+def test_scenario_002_kerberos_is_refused_with_what_to_set(mechanisms: str | None) -> None:
+    given = {JAAS: PLAIN_LOGIN} | ({"sasl.enabled.mechanisms": mechanisms} if mechanisms else {})
+    words = refusal(given)
+    assert "GSSAPI, which is Kerberos and is not served" in words
+    assert "listener.name.secure.sasl.enabled.mechanisms" in words
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"sasl.enabled.mechanisms": "plain"}, "the mechanism plain, which does not exist here"),
+        ({"sasl.enabled.mechanisms": ""}, "has no mechanism"),
+        ({"sasl.enabled.mechanisms": "PLAIN", JAAS: f"a.Module required user_a='{SECRET}';"}, "must name org.apache"),
+        ({"sasl.enabled.mechanisms": "PLAIN", JAAS: f"a.Module user_a='{SECRET}';"}, "control flag"),
+        (
+            {
+                "sasl.enabled.mechanisms": "PLAIN",
+                JAAS: PLAIN_LOGIN,
+                "listener.name.secure.plain.sasl.server.callback.handler.class": "com.example.Ldap",
+            },
+            "names Java code",
+        ),
+    ],
+)
+def test_other_settings_that_cannot_be_served_are_refused(given: dict[str, str], words: str) -> None:
+    assert words in refusal(given)
+
+
+def test_the_accounts_of_a_listener_can_log_in() -> None:
+    found = offers(sasl__enabled__mechanisms="PLAIN", listener__name__secure__plain__sasl__jaas__config=PLAIN_LOGIN)
+    exchange = found["PLAIN"].begin()
+    assert exchange.judge(f"\0alice\0{SECRET}".encode(), 0) == Accepted("alice")
+    assert found["PLAIN"].max_reauth_ms is None
+
+
+def test_the_life_of_a_session_can_differ_by_mechanism() -> None:
+    found = offers(
+        sasl__enabled__mechanisms="PLAIN",
+        listener__name__secure__plain__sasl__jaas__config=PLAIN_LOGIN,
+        connections__max__reauth__ms="5000",
+        listener__name__secure__plain__connections__max__reauth__ms="3000",
+    )
+    assert found["PLAIN"].max_reauth_ms == 3000
