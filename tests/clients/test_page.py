@@ -1,6 +1,7 @@
 """The facts behind the page, as JSON over HTTP, of a broker that real clients use."""
 
 import json
+import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from typing import Any
@@ -9,6 +10,8 @@ from urllib.parse import urlencode
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from odradek.client.sync import Consumer as OwnConsumer
+from odradek.client.sync import ShareConsumer
 from tests.support.broker_process import IS_KAFKA, BrokerProcess
 
 pytestmark = pytest.mark.skipif(IS_KAFKA, reason="Kafka has no such page")
@@ -119,6 +122,55 @@ def test_a_transactional_id_has_a_timeline_and_says_what_ends_it(broker: BrokerP
 def test_a_group_has_its_lag(broker: BrokerProcess) -> None:
     (position,) = view(broker, "group", id="g")["offsets"]
     assert (position["partition"], position["committed"], position["lag"]) == (f"{TOPIC}-0", 1, 5)
+
+
+def test_a_group_has_its_rebalances(broker: BrokerProcess) -> None:
+    history = [each["what"] for each in view(broker, "group", id="g")["history"]]
+    created, joined, left = history
+    assert created == "generation 0: empty"
+    assert joined.startswith("generation 1: 1 member, ")
+    assert joined.endswith(f" has {TOPIC}-0")
+    assert left.startswith("generation 2: empty; ")
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "share"])
+def test_a_group_with_epochs_has_its_rebalances(broker: BrokerProcess, protocol: str) -> None:
+    group = f"epochs-{protocol}"
+    if protocol == "share":
+        with ShareConsumer(TOPIC, bootstrap_servers=broker.bootstrap, group_id=group) as sharer:
+            sharer.getmany(timeout_ms=500)
+            history = until_given(broker, group)
+    else:
+        with OwnConsumer(TOPIC, bootstrap_servers=broker.bootstrap, group_id=group, group_protocol="consumer") as one:
+            one.getone()
+            history = until_given(broker, group)
+    assert {"group epoch 2", "assignment of epoch 2 computed"} <= set(history)
+    assert any(" joined (odradek, " in each and each.endswith(f": {TOPIC}") for each in history)
+    after = [each["what"] for each in view(broker, "group", id=group)["history"]]
+    assert any(each.endswith(" left") for each in after)
+
+
+def until_given(broker: BrokerProcess, group: str) -> list[str]:
+    deadline = time.monotonic() + 30
+    while True:
+        history = [each["what"] for each in view(broker, "group", id=group)["history"]]
+        if any(f" has {TOPIC}-0" in each for each in history):
+            return history
+        assert time.monotonic() < deadline, history
+
+
+def test_a_partition_has_a_timeline_of_its_batches_and_of_coordinators(broker: BrokerProcess) -> None:
+    shown = view(broker, "partition", topic=TOPIC, partition="0", offset="0")
+    assert shown["held"]["holder"]["transactional_id"] == "pay"
+    kinds = [(each["by"], each["kind"]) for each in shown["timeline"]]
+    once = [("coordinator", "open"), ("log", "open")]
+    assert kinds == [
+        ("log", "plain"),
+        ("coordinator", "fence"),
+        *once, *((by, "commit") for by in ("coordinator", "log", "coordinator")),
+        *once, *((by, "abort") for by in ("coordinator", "log", "coordinator")),
+        *once, ("coordinator", "ahead"),
+    ]  # fmt: skip
 
 
 def test_connections_are_told_by_their_software(broker: BrokerProcess) -> None:

@@ -18,6 +18,7 @@ VIEWS = (
     "transaction?id=pay-0",
     "topics",
     "topic?name=ledger",
+    "partition?topic=ledger&partition=0",
     "records?topic=ledger&partition=0",
     "groups",
     "shares",

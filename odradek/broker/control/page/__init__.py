@@ -1,7 +1,9 @@
 """The page at http://localhost:9644/, for people who want to see what goes on. Imported when it is first asked for.
 
-overview, topics, records, groups, shares, transactions, clients
+overview, topics, partition, records, groups, shares, transactions, clients
              the facts of one view each, as JSON values read on the loop; nothing is kept between requests
+scan, transaction_steps, partition_timeline, group_history
+             what the logs say of the past
 actions      what the page can change, each a request of Kafka's protocol that `in_process` makes; reset_offsets, fields
 served       what they look at
 views        which path shows which view

@@ -6,24 +6,28 @@ import struct
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from odradek.broker.control.page.group_history import group_history
 from odradek.broker.control.page.served import SHOWN
 from odradek.broker.groups.consumer.describe import describe_consumer_group
 from odradek.broker.groups.share.describe import describe_share_group
 from odradek.protocol.codec import decode
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage, UnsupportedVersion
+from odradek.protocol.internal_topics import GROUP_OFFSETS
 from odradek.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+from odradek.storage.checkpoints import topic_id_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from odradek.broker.broker import Broker
     from odradek.broker.control.page.json_value import JsonValue, View
-    from odradek.broker.control.page.served import Query, Served
+    from odradek.broker.control.page.served import Job, Query, Served
     from odradek.broker.groups.core import GroupCore
     from odradek.protocol.messages.list_groups_response import ListedGroup
 
 VERSION = struct.Struct(">h")
 CLASSIC_VERSION = 6  # of DescribeGroups
+HISTORY_RECORDS = 100_000  # of the partition of a group, which it shares with others
 
 
 def groups(served: Served, query: Query) -> View:
@@ -57,8 +61,8 @@ def row(listed: ListedGroup, broker: Broker, core: GroupCore) -> JsonValue:
     }
 
 
-def group(served: Served, query: Query) -> View:
-    """`id`. Raises KafkaError if there is none."""
+def group(served: Served, query: Query) -> Job:
+    """`id`; with what happened to it, as `__consumer_offsets` still has it. Raises KafkaError if there is none."""
     broker, name = served.broker, query["id"]
     if not broker.has_started("groups"):
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {name}.")
@@ -68,11 +72,15 @@ def group(served: Served, query: Query) -> View:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {name}.")
     kind = found[0].group_type
     head: dict[str, JsonValue] = {"id": name, "type": kind, "state": found[0].group_state}
-    return {
+    now: dict[str, JsonValue] = {
         **head,
         **shard.look(lambda core: described(core, name, kind)),
         "offsets": [each._asdict() for each in shard.look(lambda core: offsets(core, name, broker))],
     }
+    log = broker.partitions.get(GROUP_OFFSETS, broker.groups.partition_for(name)).log
+    start = max(log.log_start_offset, log.log_end_offset - HISTORY_RECORDS)
+    topics = {topic_id_text(topic_id): each.name for topic_id, each in broker.metadata.image.topics_by_id.items()}
+    return lambda: {**now, "history": group_history(log.reader.scan(start), name, topics)}
 
 
 def described(core: GroupCore, name: str, kind: str) -> dict[str, JsonValue]:

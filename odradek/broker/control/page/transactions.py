@@ -5,19 +5,17 @@ would let them go on.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from odradek.broker.control.page.served import SHOWN
+from odradek.broker.control.page.transaction_steps import steps_of, steps_start
 from odradek.broker.transactions.entry import Txn
 from odradek.broker.transactions.listing import Filter
-from odradek.broker.transactions.records import decode_record
 from odradek.broker.transactions.tables import TxnState
-from odradek.protocol.batch_header import batches
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.internal_topics import TRANSACTION_STATE
-from odradek.protocol.records import records_of
 
 if TYPE_CHECKING:
     from odradek.broker.broker import Broker
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
     from odradek.broker.partitions.partition import Partition
     from odradek.storage.producer_state import ProducerEntry
 
-HISTORY_RECORDS = 100_000  # of the partition of an id, which it shares with others
 UNKNOWN = "This id is not known: it was never used, or it expired."
 # What comes first: decided outside, open, decided and not complete, done.
 IN_DOUBT, OPEN, ENDING, ENDED = range(4)
@@ -90,64 +87,17 @@ def transaction(served: Served, query: Query) -> Job:
     txn = shard.look(lambda core: core.txn(name))
     now = nothing if txn is None else shown(txn, broker)
     log = broker.partitions.get(TRANSACTION_STATE, broker.transactions.partition_for(name)).log
-    start = max(log.log_start_offset, log.log_end_offset - HISTORY_RECORDS)
+    start = steps_start(log)
     expected = timeline_ahead(txn)
 
     def job() -> View:
-        return {**now, "timeline": [*history(log.reader.scan(start), name), *expected]}
+        steps = steps_of(log.reader.scan(start), name)[-SHOWN:]
+        return {**now, "timeline": [*(each.shown() for each in steps), *expected]}
 
     return job
 
 
-def history(portions: Iterable[bytes], transactional_id: str) -> list[JsonValue]:
-    """The last steps of one id, oldest first: what its records say, each against the one before."""
-    steps: list[JsonValue] = []
-    before: Txn | None = None
-    for portion in portions:
-        for position, _ in batches(portion):
-            for record in records_of(portion, position):
-                found = decode_record(record.key, record.value)
-                if found is None or found.transactional_id != transactional_id:
-                    continue
-                txn = found if isinstance(found, Txn) else None
-                steps.append({"at_ms": record.timestamp, "offset": record.offset, **step(before, txn)})
-                before = txn
-    return steps[-SHOWN:]
-
-
-def step(before: Txn | None, txn: Txn | None) -> dict[str, JsonValue]:
-    """What a record changes, in words; `kind` is for the colour."""
-    if txn is None:
-        return {"kind": "end", "what": "forgotten: the id was unused for too long"}
-    pair = f"producer id {txn.producer_id}, epoch {txn.producer_epoch}"
-    is_new_epoch = before is None or (before.producer_id, before.producer_epoch) != (
-        txn.producer_id,
-        txn.producer_epoch,
-    )
-    match txn.state:
-        case TxnState.ONGOING if txn.is_kept and (before is None or not before.is_kept):
-            return {"kind": "fence", "what": "kept for its new owner, who decides it; the one before is fenced"}
-        case TxnState.ONGOING if before is not None and before.state is TxnState.ONGOING:
-            added = sorted(txn.partitions - before.partitions)
-            names = ", ".join(f"{topic}-{index}" for topic, index in added)
-            return {"kind": "open", "what": f"partitions added: {names}" if names else "recorded again"}
-        case TxnState.ONGOING:
-            names = ", ".join(f"{topic}-{index}" for topic, index in sorted(txn.partitions))
-            return {"kind": "open", "what": f"begun: {pair}; {names}"}
-        case TxnState.PREPARE_COMMIT:
-            return {"kind": "commit", "what": "commit decided; markers are written to each partition"}
-        case TxnState.PREPARE_ABORT:
-            why = " because a new producer took over, or by its timeout" if is_new_epoch and before is not None else ""
-            return {"kind": "abort", "what": f"abort decided{why}; markers are written to each partition"}
-        case TxnState.COMPLETE_COMMIT:
-            return {"kind": "commit", "what": "committed: all markers are written"}
-        case TxnState.COMPLETE_ABORT:
-            return {"kind": "abort", "what": "aborted: all markers are written"}
-        case _:
-            return {"kind": "fence", "what": f"initialised: {pair}" if is_new_epoch else "recorded again"}
-
-
-def timeline_ahead(txn: Txn | None) -> list[JsonValue]:
+def timeline_ahead(txn: Txn | None) -> list[dict[str, JsonValue]]:
     """What comes by itself."""
     if txn is None or txn.state is not TxnState.ONGOING or txn.is_two_phase or txn.started_ms is None:
         return []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.control.page.clients import connections, warnings
 from odradek.broker.control.page.groups import group, groups
 from odradek.broker.control.page.overview import overview
+from odradek.broker.control.page.partition import partition
 from odradek.broker.control.page.records import records
 from odradek.broker.control.page.shares import shares
 from odradek.broker.control.page.topics import topic, topics
@@ -20,6 +21,7 @@ VIEWS: Mapping[str, Show] = {
     "overview": lambda served, query: overview(served),
     "topics": topics,
     "topic": topic,
+    "partition": partition,
     "records": records,
     "groups": groups,
     "group": group,

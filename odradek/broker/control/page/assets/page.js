@@ -3,7 +3,7 @@
 
 const NAV = [["overview", "Overview"], ["transactions", "Transactions"], ["topics", "Topics"], ["groups", "Groups"],
   ["shares", "Share partitions"], ["connections", "Connections"], ["warnings", "Warnings"]];
-const SECTION = {topic: "topics", records: "topics", group: "groups", transaction: "transactions"};
+const SECTION = {topic: "topics", partition: "topics", records: "topics", group: "groups", transaction: "transactions"};
 const STATES = {Ongoing: "wait", PrepareCommit: "wait", PrepareAbort: "wait", CompleteCommit: "good", CompleteAbort: "bad",
   Stable: "good", Empty: "", Dead: "bad", committed: "good", plain: "", aborted: "bad", open: "wait", control: "doubt",
   AVAILABLE: "", ACQUIRED: "wait", TX_PENDING: "doubt", ACKNOWLEDGED: "good", ARCHIVED: "bad", ERROR: "bad", CRITICAL: "bad", WARNING: "wait"};
@@ -76,6 +76,17 @@ const content = value => {
   let text = value.text;
   if (/^\s*[[{]/.test(text) && !value.size) try { text = JSON.stringify(JSON.parse(text), null, 2); } catch { /* as it is */ }
   return h("pre", {}, text + cut);
+};
+// Oldest first as it is given, latest first as it is shown.
+const timeline = (steps, none) => {
+  if (!steps.length) return empty(none);
+  let before = null;
+  return h("ol", {class: "line", reversed: ""}, steps.map(each => {
+    const gap = before !== null && each.at_ms >= before ? `+${span(each.at_ms - before)}` : ""; before = each.at_ms;
+    const where = each.by === "log" ? h("span", {class: "mono"}, each.last_offset > each.offset ? `${whole(each.offset)}–${whole(each.last_offset)}` : whole(each.offset)) : null;
+    return h("li", {class: each.kind}, h("time", {datetime: new Date(each.at_ms).toISOString()}, when(each.at_ms)), gap ? h("time", {}, gap) : null,
+      h("div", {}, where ? [where, " "] : null, each.id ? [link(each.id, "transaction", {id: each.id}), each.by === "coordinator" ? ", its coordinator: " : ": "] : null, each.what));
+  }).reverse());
 };
 const heldNote = held => h("div", {class: "note"},
   h("p", {}, "Readers of committed data wait in ", partitionLink(held.partition), ` at offset ${whole(held.from_offset)}, before ${whole(held.records)} records, `,
@@ -173,15 +184,12 @@ const VIEWS = {
         : empty(query.find ? "No id contains this." : ["No transactional id yet. A producer with ", h("code", {}, "transactional.id"), " makes one when it calls initTransactions."])];
   },
   transaction(view) {
-    let before = null;
-    const row = each => { const gap = before !== null && each.at_ms >= before ? `+${span(each.at_ms - before)}` : ""; before = each.at_ms;
-      return h("li", {class: each.kind}, h("time", {datetime: new Date(each.at_ms).toISOString()}, when(each.at_ms)), gap ? h("time", {}, gap) : null, h("div", {}, each.what)); };
     return [title(view.id, view.words), view.state ? h("p", {}, tag(view.rank === 0 ? "in doubt" : view.state, view.rank === 0 ? "doubt" : undefined)) : null,
       view.call ? h("div", {class: `note ${view.rank === 0 ? "doubt" : ""}`}, h("p", {}, view.rank === 0 ? "If its coordinator is gone for good, this aborts it whatever was decided outside:" : "To end it by hand, and let readers go on:"), h("p", {}, h("code", {}, view.call)), endTransaction(view)) : null,
       view.state ? h("dl", {class: "facts"}, [["producer id / epoch", `${view.producer_id} / ${whole(view.producer_epoch)}`], ["timeout", view.timeout_ms === null ? "none: two-phase commit" : span(view.timeout_ms)],
         ["open since", view.rank < 2 ? `${when(view.started_ms)} (${since(view.started_ms)})` : "–"], ["partitions", view.partitions.length ? view.partitions.map((name, at) => [at ? ", " : "", partitionLink(name)]) : "–"]]
         .map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])) : null,
-      h("h2", {}, "What happened, the latest first"), view.timeline && view.timeline.length ? h("ol", {class: "line", reversed: ""}, view.timeline.map(row).reverse()) : empty("Nothing of it is in the log any more.")];
+      h("h2", {}, "What happened, the latest first"), timeline(view.timeline ?? [], "Nothing of it is in the log any more.")];
   },
   topics(view, query) {
     return [title("Topics"), h("div", {class: "bar"}, find(query, "Name"), button("Create a topic…", createTopic)), view.topics.length ? [table("Topics", [["topic", "name"], ["partitions", "n"], ["records", "n"], ["size", "n"], ["written", "n"], ["read", "n"], ["held back", "n"]],
@@ -194,7 +202,7 @@ const VIEWS = {
     return [title(view.name, `topic id ${view.topic_id}`), view.partitions.map(each => each.held).filter(Boolean).map(heldNote),
       table("Partitions", [["partition", "n"], ["log start", "n"], ["last stable offset", "n"], ["high watermark", "n"], ["size", "n"], ["segments", "n"], ["leader epoch", "n"], ["producers", "n"], ["read"], ...(TOKEN && !view.is_internal ? [["change"]] : [])],
         view.partitions.map(each => [whole(each.partition), whole(each.log_start_offset), whole(each.last_stable_offset), whole(each.high_watermark), size(each.size_bytes), whole(each.segments), whole(each.leader_epoch), whole(each.producers),
-          each.offline ? tag(each.offline, "bad") : link("records", "records", {topic: view.name, partition: each.partition}),
+          each.offline ? tag(each.offline, "bad") : [link("records", "records", {topic: view.name, partition: each.partition}), " ", link("timeline", "partition", {topic: view.name, partition: each.partition})],
           ...(TOKEN && !view.is_internal ? [button("Delete records…", deleteRecords(view.name, each))] : [])])),
       view.is_internal ? null : button("Delete topic…", deleteTopic(view.name)),
       h("h2", {}, "Settings of its own, or of this broker"), own.length ? table("Settings", [["setting", "name"], ["value", "mono"], ["source"]], own.map(each => [each.name, each.value ?? "–", each.source.toLowerCase().replace("_", " ")])) : empty("All settings have their defaults."),
@@ -215,6 +223,15 @@ const VIEWS = {
         : empty("No records here."),
       h("p", {}, step("← earlier", Math.max(view.log_start_offset, view.start - 50), view.start > view.log_start_offset), step("later →", view.next, view.next < view.high_watermark), step("the last ones", "", view.next < view.high_watermark))];
   },
+  partition(view, query) {
+    const move = offset => link(`from ${whole(offset)}`, "partition", {topic: view.topic, partition: view.partition, offset});
+    const back = view.start - (view.next - view.start);
+    return [title(`${view.topic}-${view.partition}`, "What its log holds, and what coordinators decided of it."), view.held ? heldNote(view.held) : null,
+      h("dl", {class: "facts"}, [["log start offset", whole(view.log_start_offset)], ["last stable offset", whole(view.last_stable_offset)], ["high watermark", whole(view.high_watermark)], ["leader epoch", whole(view.leader_epoch)],
+        ["shown", [`offsets ${whole(view.start)} to ${whole(view.next)} `, view.start > view.log_start_offset ? [move(Math.max(view.log_start_offset, back)), " "] : null, view.next < view.high_watermark ? move(view.next) : null]], ["records", link("read them", "records", {topic: view.topic, partition: view.partition})]]
+        .map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
+      h("h2", {}, "What happened, the latest first"), timeline(view.timeline, "No record is here.")];
+  },
   groups(view, query) {
     return [title("Groups"), find(query, "Group id"), view.groups.length ? [table("Groups", [["group", "name"], ["type"], ["state"], ["partitions with offsets", "n"], ["lag", "n"]],
       view.groups.map(each => [link(each.id, "group", {id: each.id}), each.type, tag(each.state), whole(each.partitions), whole(each.lag)])), more(view.total, view.groups.length)]
@@ -225,7 +242,8 @@ const VIEWS = {
       h("h2", {}, "Members"), view.members.length ? table("Members", [["member", "name"], ["client"], ["from", "mono"], ["epoch", "n"], ["partitions", "mono"]],
         view.members.map(each => [[each.id, each.instance ? [" ", tag(`static: ${each.instance}`)] : null], each.client, each.host, whole(each.epoch), each.partitions.join(", ") || "none"])) : empty("Nobody is in this group now."),
       h("h2", {}, "Committed offsets"), button("Reset offsets…", resetOffsets(view)), view.offsets.length ? table("Offsets", [["partition", "name"], ["committed", "n"], ["end", "n"], ["lag", "n"], ["committed at"]],
-        view.offsets.map(each => [partitionLink(each.partition), whole(each.committed), whole(each.end), whole(each.lag), when(each.committed_ms)])) : empty(view.type === "share" ? ["A share group commits no offsets: see ", link("its share partitions", "shares", {find: view.id}), "."] : "None yet.")];
+        view.offsets.map(each => [partitionLink(each.partition), whole(each.committed), whole(each.end), whole(each.lag), when(each.committed_ms)])) : empty(view.type === "share" ? ["A share group commits no offsets: see ", link("its share partitions", "shares", {find: view.id}), "."] : "None yet."),
+      h("h2", {}, "What happened, the latest first"), timeline(view.history, "Nothing of it is in the log any more.")];
   },
   shares(view, query) {
     return [title("Share partitions", "Records in flight, by state. A share partition appears once a member fetches from it."), find(query, "Group id"),
