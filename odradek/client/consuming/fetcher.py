@@ -147,8 +147,14 @@ class Fetcher:
                 if stale:
                     failures += 1
                     await self._cluster.pause(failures)
-                    with suppress(RetriableError):
+                    try:
                         await self._cluster.refresh(stale)
+                    except RetriableError:
+                        pass
+                    except ClientError as error:  # the login is refused
+                        for assigned in asked:
+                            assigned.error = error
+                        self._news()
                     continue
                 failures = 0
                 await asyncio.sleep(0)  # the application gets its records before more are asked for

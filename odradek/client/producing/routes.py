@@ -5,23 +5,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 
-from odradek.client.errors import ClientError
+from odradek.client.errors import AuthenticationFailed, ClientError
 from odradek.client.network.cluster import Cluster
 from odradek.client.network.connection import Connection
 from odradek.client.values import TopicPartition
 
 
 class Routes:
-    """on_change is called whenever something may have become possible that was not."""
+    """on_change is called whenever something may have become possible that was not; on_refused when no login is."""
 
     def __init__(
-        self, cluster: Cluster, topics: Collection[str], *, max_age_s: float, on_change: Callable[[], None]
+        self,
+        cluster: Cluster,
+        topics: Collection[str],
+        *,
+        max_age_s: float,
+        on_change: Callable[[], None],
+        on_refused: Callable[[AuthenticationFailed], None],
     ) -> None:
         """topics: those to ask about; looked at anew each time."""
         self._cluster = cluster
         self._topics = topics
         self._max_age_s = max_age_s
         self._on_change = on_change
+        self._on_refused = on_refused
         self._loop = asyncio.get_running_loop()
         self._connecting: dict[int, asyncio.Task[None]] = {}
         self._refreshing: asyncio.Task[None] | None = None
@@ -57,6 +64,9 @@ class Routes:
     async def _connect(self, node_id: int) -> None:
         try:
             await self._cluster.connection(node_id)
+        except AuthenticationFailed as error:
+            self._on_refused(error)
+            await self._cluster.pause(1)
         except ClientError:
             self.refresh()
             await self._cluster.pause(1)
@@ -74,6 +84,8 @@ class Routes:
                 )  # also before the first: a broker that has just failed may be back then
                 try:
                     await self._cluster.refresh(self._topics)
+                except AuthenticationFailed as error:
+                    self._on_refused(error)
                 except ClientError:
                     continue
                 return

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from odradek.client.errors import STALE_METADATA, AbortableError, ClientError, RetriableError, code_of
+from odradek.client.errors import (
+    STALE_METADATA,
+    AbortableError,
+    AuthenticationFailed,
+    ClientError,
+    RetriableError,
+    code_of,
+)
 from odradek.client.network.cluster import Cluster
 from odradek.client.network.connection import Connection
 from odradek.client.producing.backlog import Backlog
@@ -84,7 +91,11 @@ class Sender:
         self._busy: dict[Outbox, None] = {}  # with batches that wait to be sent
         self._requests: dict[Connection, int] = {}  # how many are under way
         self._routes = Routes(
-            cluster, self._topics.keys(), max_age_s=rules.metadata_max_age_s, on_change=self._routes_changed
+            cluster,
+            self._topics.keys(),
+            max_age_s=rules.metadata_max_age_s,
+            on_change=self._routes_changed,
+            on_refused=self._login_refused,
         )
         self._wake: asyncio.TimerHandle | None = None
         self._wakes_at = 0.0
@@ -372,12 +383,22 @@ class Sender:
             topic, index = outbox.partition
             text = f"no answer to {batch.record_count} records for {topic}-{index}"
             text += f" in {self._rules.delivery_timeout_s:g} s{f': {batch.last_error}' if batch.last_error else ''}"
-            outbox.given_up(batch)
-            self._fail(batch, RetriableError(text, ErrorCode.REQUEST_TIMED_OUT))
-            if batch not in outbox.in_flight:
-                self.backlog.settled(batch)
+            self._given_up(outbox, batch, RetriableError(text, ErrorCode.REQUEST_TIMED_OUT))
             if self._rules.transactional_id is not None:
                 self._permission.failed(Verdict.ABORT, AbortableError(text, ErrorCode.REQUEST_TIMED_OUT))
+
+    def _login_refused(self, error: AuthenticationFailed) -> None:
+        """It would be refused again: what waits for a connection is told so now, not after the delivery timeout."""
+        while (oldest := self.backlog.oldest()) is not None:
+            self._given_up(*oldest, error)
+        if self._rules.transactional_id is not None:
+            self._permission.failed(Verdict.FATAL, error)
+
+    def _given_up(self, outbox: Outbox, batch: ProducerBatch, error: ClientError) -> None:
+        outbox.given_up(batch)
+        self._fail(batch, error)
+        if batch not in outbox.in_flight:
+            self.backlog.settled(batch)
 
     def _fail(self, batch: ProducerBatch, error: ClientError) -> None:
         if not batch.is_done:

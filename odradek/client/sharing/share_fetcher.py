@@ -155,6 +155,9 @@ class ShareFetcher:
                 await self._cluster.refresh(topics)
             except RetriableError:
                 self._stale |= topics
+            except ClientError as error:  # the login is refused
+                self._stale |= topics
+                self._error = error
         finally:
             self._lookup = None
             self._news()
