@@ -65,8 +65,8 @@ def main(words: Sequence[str] | None = None) -> int:
 def serve(words: Sequence[str]) -> int:
     from dataclasses import replace
 
-    from odradek.broker.configuration.properties import parse_properties
     from odradek.container.environment import MOUNTED_CONFIGURATION, SecretMissing, complete, data_directory
+    from odradek.protocol.java_properties import parse_properties
     from odradek.serve import USAGE, UsageError, parse_options, run
 
     try:
@@ -120,7 +120,7 @@ def _read_secret(name: str) -> str:
 
 
 def _cluster_id(directory: Path) -> str | None:
-    from odradek.broker.configuration.properties import parse_properties
+    from odradek.protocol.java_properties import parse_properties
 
     try:
         return parse_properties((directory / "meta.properties").read_text(encoding="utf-8")).get("cluster.id")

@@ -1,7 +1,7 @@
 """The environment of the image: what the apache/kafka image makes of its variables, and the image's own defaults.
 
 Pure. `odradek serve` maps `KAFKA_*` variables to settings by the rules of that image
-(`odradek.broker.configuration.properties`); before that, variables are added, replaced or dropped here. What is given
+(`odradek.broker.configuration.environment`); before that, variables are added, replaced or dropped here. What is given
 wins over the defaults, a variable over the mounted file.
 
 Source: the scripts of apache/kafka 4.3.1 (docker/resources/common-scripts/configure) and its usage guide.

@@ -38,8 +38,9 @@ def check(http_port: int | None, port: int) -> str | None:
 
 
 def main() -> int:
-    from odradek.broker.configuration.properties import parse_properties, settings_of_environment
+    from odradek.broker.configuration.environment import settings_of_environment
     from odradek.container.environment import MOUNTED_CONFIGURATION, complete
+    from odradek.protocol.java_properties import parse_properties
 
     mounted = Path(MOUNTED_CONFIGURATION)
     in_file = parse_properties(mounted.read_text(encoding="utf-8")) if mounted.is_file() else {}

@@ -4,7 +4,8 @@ import os
 import subprocess
 from pathlib import Path
 
-from odradek.broker.configuration.properties import parse_properties, settings_of_environment
+from odradek.broker.configuration.environment import settings_of_environment
+from odradek.protocol.java_properties import parse_properties
 from tests.support.oracle import needs_kafka, run_kafka
 
 pytestmark = needs_kafka

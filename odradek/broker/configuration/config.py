@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.broker.configuration.authorization import AUTHORIZER_CHECKS
+from odradek.broker.configuration.environment import settings_of_environment
 from odradek.broker.configuration.listener_settings import (
     HEEDED_BY_LISTENERS,
     SSL_PROTOCOLS,
@@ -26,11 +27,11 @@ from odradek.broker.configuration.listeners import (
     parse_protocol_map,
     parse_published,
 )
-from odradek.broker.configuration.properties import parse_properties, settings_of_environment
 from odradek.broker.configuration.settings import InvalidSetting, Update
 from odradek.broker.configuration.settings_table import BROKER_SETTINGS
 from odradek.broker.configuration.state_topics import uncreatable
 from odradek.broker.configuration.topic_settings import HOUR_MS, MINUTE_MS, TOPIC_SETTINGS, TOPIC_SYNONYMS
+from odradek.protocol.java_properties import parse_properties
 
 if TYPE_CHECKING:
     from odradek.storage.log_config import LogConfig

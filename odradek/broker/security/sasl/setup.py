@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.security.sasl import plain
-from odradek.broker.security.sasl.jaas import InvalidJaas, LoginModule, parse_login_module
 from odradek.broker.security.sasl.mechanism import Mechanism, Offer, Offers
 from odradek.broker.security.sasl.requests import SaslRequests
+from odradek.protocol.jaas import InvalidJaas, LoginModule, parse_login_module
 
 if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig

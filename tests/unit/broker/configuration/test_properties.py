@@ -2,7 +2,8 @@
 
 import pytest
 
-from odradek.broker.configuration.properties import parse_properties, settings_of_environment
+from odradek.broker.configuration.environment import settings_of_environment
+from odradek.protocol.java_properties import parse_properties
 
 
 @pytest.mark.parametrize(

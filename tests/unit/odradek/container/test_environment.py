@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from odradek.broker.configuration.config import configure
-from odradek.broker.configuration.properties import settings_of_environment
+from odradek.broker.configuration.environment import settings_of_environment
 from odradek.container.environment import DATA_DIRECTORY, DEFAULTS, Environment, SecretMissing, complete, data_directory
 
 NOTHING: Mapping[str, str] = {}

@@ -1,0 +1,36 @@
+"""Reads `KAFKA_*` environment variables into names and values."""
+
+from collections.abc import Mapping
+
+# Variables of the apache/kafka image that are not broker settings.
+NOT_SETTINGS = frozenset(
+    {
+        "KAFKA_GC_LOG_OPTS",
+        "KAFKA_HEAP_OPTS",
+        "KAFKA_JMX_HOSTNAME",
+        "KAFKA_JMX_OPTS",
+        "KAFKA_JVM_PERFORMANCE_OPTS",
+        "KAFKA_LOG4J_LOGGERS",
+        "KAFKA_LOG4J_OPTS",
+        "KAFKA_LOG4J_ROOT_LOGLEVEL",
+        "KAFKA_OPTS",
+        "KAFKA_TOOLS_LOG4J_LOGLEVEL",
+        "KAFKA_VERSION",
+    }
+)
+CLUSTER_ID_VARIABLE = "CLUSTER_ID"  # what the image formats a new data directory with
+
+
+def settings_of_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """`KAFKA_LOG_SEGMENT_BYTES=1` is `log.segment.bytes=1`; `___` stands for `-`, `__` for `_`.
+
+    source  the apache/kafka image 4.3.1 (its docker wrapper)
+    """
+    settings = {}
+    for variable, value in environ.items():
+        if variable.startswith("KAFKA_") and variable not in NOT_SETTINGS:
+            name = variable.removeprefix("KAFKA_").lower().replace("_", ".").replace("...", "-").replace("..", "_")
+            settings[name] = value
+    if CLUSTER_ID_VARIABLE in environ:
+        settings["odradek.cluster.id"] = environ[CLUSTER_ID_VARIABLE]
+    return settings
