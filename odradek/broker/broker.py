@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from odradek.broker.fetch.sessions import FetchSessions
     from odradek.broker.metadata.image import TopicImage
     from odradek.broker.partitions.housekeeping import Housekeeping
+    from odradek.broker.security.tls.certificates import ListenerCertificates
     from odradek.broker.sharing.markers import ShareMarkers
     from odradek.broker.sharing.shares import Shares
 
@@ -72,6 +73,7 @@ class Broker:
         self.timers = LoopTimers(loop)
         self.workers = ThreadWorkers(loop, WORKER_THREADS)
         self.housekeeping: Housekeeping | None = None
+        self.certificates: ListenerCertificates | None = None  # where a listener has TLS
         self._disk = RealDisk()
         self._flush = AppendFlush(loop.call_soon)
         self.syncs = SyncRounds(self.workers)
@@ -220,6 +222,8 @@ class Broker:
 
     def broker_config_changed(self) -> None:
         self.partitions.broker_config_changed()
+        if self.certificates is not None:
+            self.certificates.refresh()
         self.limits_changed()
 
     def client_quotas_changed(self) -> None:

@@ -18,7 +18,9 @@ from odradek.broker.handlers.by_api_key import fast_path_of, handler_of
 from odradek.broker.network.addresses import client_addresses
 from odradek.broker.network.listening import bind_listener, connection_limits
 from odradek.broker.network.server import Server
+from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.security.authorization import authorizer_of
+from odradek.broker.security.listeners import load_certificates, tls_handshakes
 
 if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
@@ -42,6 +44,12 @@ class ServingBroker:
         offers = {one.name: self._offers(one) for one in config.serving if one.security_protocol in SASL_PROTOCOLS}
         sockets = {listener.name: bind_listener(listener, config) for listener in config.serving}
         broker.open({name: bound.getsockname()[1] for name, bound in sockets.items()})
+        try:
+            certificates = load_certificates(config, broker.timers, broker.workers)
+        except CannotStart:
+            await broker.close()
+            raise
+        broker.certificates = certificates
         authorizer = authorizer_of(config, broker.metadata.image.acls)
         dispatcher = Dispatcher(broker, broker.clock, handler_of, fast_path_of=fast_path_of, authorizer=authorizer)
         addresses = client_addresses(config)
@@ -54,6 +62,7 @@ class ServingBroker:
                 broker.loop,
                 listener_name=listener.name,
                 addresses=addresses,
+                handshakes=tls_handshakes(listener, certificates, config, broker.loop),
                 authentication_timeout_ms=config.odradek_authentication_timeout_ms if is_sasl else None,
             )
             self._servers.append(server)
@@ -77,6 +86,8 @@ class ServingBroker:
     async def stop(self, in_flight_timeout_s: float) -> None:
         """Raises LogWriteFailed, OSError where the log could not be left clean; the next start then reads it again."""
         self.broker.end_housekeeping()
+        if self.broker.certificates is not None:
+            self.broker.certificates.stop()
         if self.control is not None:
             await self.control.stop()
         await asyncio.gather(*(server.stop(in_flight_timeout_s) for server in self._servers))

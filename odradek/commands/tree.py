@@ -130,6 +130,12 @@ COMMANDS = {
             "inspect check data/orders-0",
         ),
     ),
+    "certs": Command(
+        "make certificates for development: an authority, the broker's, clients'",
+        "Makes what is missing in the directory, or expires soon, as PEM and as PKCS12, and leaves the rest as it is:"
+        " it can be run again and again. Keys are not encrypted in PEM, and only their owner can read the files.",
+        ("certs", "certs secrets --host broker --client kate --client bob"),
+    ),
     "completion": Command(
         "print the completion script of a shell",
         'bash: eval "$(odradek completion bash)" in ~/.bashrc. zsh: the same in ~/.zshrc, after compinit. fish:'

@@ -54,6 +54,11 @@ SHELLS_OF_SECURITY = frozenset(
     {
         "odradek/broker/security/authorization.py",
         "odradek/broker/security/sasl/setup.py",
+        "odradek/broker/security/listeners.py",
+        "odradek/broker/security/tls/certificates.py",
+        "odradek/broker/security/tls/context.py",
+        "odradek/broker/security/tls/handshake.py",
+        "odradek/broker/security/tls/store_files.py",
     }
 )
 OUTSIDE_A_CORE = frozenset(

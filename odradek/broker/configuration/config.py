@@ -13,7 +13,6 @@ from odradek.broker.configuration.authorization import AUTHORIZER_CHECKS
 from odradek.broker.configuration.environment import settings_of_environment
 from odradek.broker.configuration.listener_settings import (
     HEEDED_BY_LISTENERS,
-    SSL_PROTOCOLS,
     ListenerSettings,
     setting_named,
 )
@@ -164,6 +163,8 @@ class BrokerConfig:
     odradek_http_host: str
     odradek_http_port: int
     odradek_port: int | None
+    odradek_ssl_handshakes_max: int
+    odradek_ssl_reload_interval_ms: int
     odradek_tail_cache_bytes: int
     odradek_transactional_id_expiration_rules: tuple[str, ...]
     offset_metadata_max_bytes: int
@@ -301,10 +302,17 @@ class BrokerConfig:
             )
         return self._log_config
 
-    def current_text(self, name: str) -> str | None:
-        """The value of `name` in file form; None where it is unset and has no default."""
+    def current_text(self, name: str, changed: Mapping[str, str | None] | None = None) -> str | None:
+        """The value of `name` in file form; None where it is unset and has no default.
+
+        changed: what AlterConfigs would change of this broker's own settings, None for those that it would remove
+        """
+        changed = changed or {}
+        text = changed.get(name)
+        if text is not None:
+            return text
         for source in (self.dynamic_broker, self.dynamic_defaults, self.given):
-            if name in source:
+            if name in source and not (name in changed and source is self.dynamic_broker):
                 return source[name]
         setting = BROKER_SETTINGS.get(name)
         return None if setting is None else setting.default
@@ -338,10 +346,6 @@ class BrokerConfig:
             raise ConfigError(name, ",".join(entries), str(error)) from None
         if not serving:
             raise ConfigError("listeners", ",".join(self.listeners), "no listener for clients is left")
-        for listener in serving:
-            if listener.security_protocol in SSL_PROTOCOLS:
-                why = f"{listener.name} needs {listener.security_protocol}; TLS is not served yet"
-                raise ConfigError("listeners", ",".join(self.listeners), why)
         return serving, advertised
 
     def _without_controllers(self, listeners: Iterable[Listener]) -> tuple[Listener, ...]:

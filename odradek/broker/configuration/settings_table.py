@@ -411,6 +411,8 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     Setting("odradek.http.port", INT, "9644", Range(-1, 65535)),  # metrics and health; -1: not at all
     Setting("odradek.port", INT, None, Range(0, 65535)),  # in place of the port in `listeners`; what --port sets
     Setting("odradek.cluster.id", STRING, None),  # for a new data directory; what the image's CLUSTER_ID sets
+    Setting("odradek.ssl.handshakes.max", INT, "1000", Range(1)),  # on a listener; then the oldest are given up
+    Setting("odradek.ssl.reload.interval.ms", INT, "2000", Range(-1)),  # looks for changed key files; -1: never
     Setting("odradek.tail.cache.bytes", LONG, "33554432", Range(0)),  # newest batches kept in memory, all partitions
     # prefix=milliseconds, …: ids that are used once and never again, forgotten before the week is over
     Setting("odradek.transactional.id.expiration.rules", LIST, "spark.=3600000", TimePerPrefix()),

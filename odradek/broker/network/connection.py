@@ -15,6 +15,7 @@ from struct import Struct as Packing
 from typing import Any, NamedTuple, Protocol, cast
 
 from odradek.broker.api.context import Addresses, ConnectionInfo
+from odradek.broker.network.held_bytes import HeldBytes
 from odradek.broker.network.limits import Admission, ConnectionLimits, RequestMemory
 from odradek.broker.runtime.delayed import CloseConnection, Parked
 from odradek.protocol.errors import MalformedMessage
@@ -51,11 +52,26 @@ class Requests(Protocol):
         """A frame is not read because of its size. The connection closes at once, or with this answer."""
 
 
+class Handshake(Protocol):
+    """What comes before the frames of a connection: `odradek.broker.security.tls.handshake.Handshake`."""
+
+    def begin(self, transport: asyncio.Transport, held: HeldBytes) -> None:
+        """held: its protocol until now. Ends with `secured`, or with `connection_lost`."""
+
+
+class Handshakes(Protocol):
+    def accepted(self, connection: Connection) -> Handshake: ...
+
+
 class ConnectionHost(Protocol):
     """What a connection needs of its server."""
 
     @property
     def requests(self) -> Requests: ...
+    @property
+    def handshakes(self) -> Handshakes | None:
+        """None where frames come in the clear."""
+
     @property
     def limits(self) -> ConnectionLimits: ...
     @property
@@ -98,6 +114,8 @@ class Connection(asyncio.BufferedProtocol):
         "_backlog",
         "_closing",
         "_filled",
+        "_handshake",
+        "_held",
         "_in_flight",
         "_in_flight_bytes",
         "_is_paid",
@@ -117,6 +135,8 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, server: ConnectionHost) -> None:
         self._server = server
         self._transport: asyncio.Transport | None = None
+        self._handshake: Handshake | None = None
+        self._held: HeldBytes | None = None  # what came before it could be taken
         self._admission = Admission.ACCEPTED
         # A frame, with its length, that is longer than what has come: how much is there, how much there will be.
         self._partial: bytearray | None = None
@@ -155,8 +175,23 @@ class Connection(asyncio.BufferedProtocol):
         self.info.max_request_bytes = server.limits.max_request_bytes
         server.requests.connected(self.info)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
-        if self._admission is Admission.WAITS:
-            self._stop_reading()
+        if server.handshakes is None and self._admission is Admission.ACCEPTED:
+            return
+        self._held = HeldBytes(self._transport, self)
+        self._transport.set_protocol(self._held)
+        if server.handshakes is not None:
+            self._handshake = server.handshakes.accepted(self)
+            if self._admission is Admission.ACCEPTED:
+                self._handshake.begin(self._transport, self._held)
+
+    def secured(self, transport: asyncio.Transport) -> None:
+        """The handshake is over: bytes go through this transport from now on."""
+        self._transport = transport
+        self._held = None
+        transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
+        self.active_at_sweep = self._server.sweep_count
+        if self._closing:
+            transport.close()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         partial = self._partial
@@ -183,8 +218,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """As Kafka, which does not look before it has answered: a peer may stop sending and still read the answers."""
-        if self._closing or self._waits_for_others():
-            return False
+        if self._closing or self._handshake is not None or self._waits_for_others():
+            return False  # with TLS the end of one direction is that of both
         self._closing = True
         return True
 
@@ -214,7 +249,17 @@ class Connection(asyncio.BufferedProtocol):
     def serve(self) -> None:
         """There is a place now for one that had to wait."""
         self._admission = Admission.ACCEPTED
-        self._go_on()
+        held, transport = self._held, self._transport
+        if held is None or transport is None or self._closing:
+            return
+        if self._handshake is not None:
+            self._handshake.begin(transport, held)
+            return
+        self._held = None
+        transport.set_protocol(self)
+        held.release(transport)
+        if self._is_reading and not transport.is_closing():
+            transport.resume_reading()
 
     def drain(self) -> None:
         """Take no more requests; close when the answers have left that do not wait for time or other clients."""
@@ -301,7 +346,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _go_on(self) -> None:
         """Something that had to be waited for is there: try again with what waits."""
-        if self._closing or self._transport is None or self._admission is Admission.WAITS:
+        if self._closing or self._transport is None:
             return
         backlog, self._backlog = self._backlog, None
         if backlog is not None:

@@ -9,7 +9,7 @@ from collections import deque
 from typing import Any
 
 from odradek.broker.api.context import Addresses, ConnectionInfo
-from odradek.broker.network.connection import Connection, Requests
+from odradek.broker.network.connection import Connection, Handshakes, Requests
 from odradek.broker.network.limits import Admission, ConnectionLimits, ConnectionQuota, RequestMemory
 from odradek.broker.runtime.clock import TimerHandle, Timers
 
@@ -61,9 +61,11 @@ class Server:
         *,
         listener_name: str = "PLAINTEXT",
         addresses: Addresses | None = None,
+        handshakes: Handshakes | None = None,
         authentication_timeout_ms: int | None = None,
     ) -> None:
         """authentication_timeout_ms: for a listener on which connections begin unauthenticated; None on others"""
+        self.handshakes = handshakes
         self.requests = requests
         self.limits = limits
         self.loop = loop

@@ -177,7 +177,6 @@ def test_a_state_topic_that_could_not_be_created_is_refused_at_start(
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"listeners": "SSL://:9093"}, "SSL needs SSL; TLS is not served yet"),
         ({"listeners": "nonsense"}, "'nonsense' is not of the form NAME://host:port"),
         ({"listeners": "PLAINTEXT://:99999"}, "is not of the form NAME://host:port"),
         ({"listeners": "OTHER://:9092"}, "OTHER has no entry in listener.security.protocol.map"),

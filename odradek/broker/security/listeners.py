@@ -1,0 +1,55 @@
+"""What stands before the requests of each listener: TLS where its protocol has it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.configuration.listener_settings import SSL_PROTOCOLS
+from odradek.broker.runtime.starting import CannotStart
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from odradek.broker.configuration.config import BrokerConfig
+    from odradek.broker.configuration.listeners import Listener
+    from odradek.broker.runtime.clock import Timers
+    from odradek.broker.runtime.workers import Workers
+    from odradek.broker.security.tls.certificates import ListenerCertificates
+    from odradek.broker.security.tls.handshake import TlsHandshakes
+
+
+def load_certificates(config: BrokerConfig, timers: Timers, workers: Workers) -> ListenerCertificates | None:
+    """Of all listeners, watched from now on; None where none has TLS. Raises CannotStart."""
+    if all(listener.security_protocol not in SSL_PROTOCOLS for listener in config.serving):
+        return None
+    from odradek.broker.security.tls.certificates import ListenerCertificates
+    from odradek.broker.security.tls.settings import UnusableTls
+
+    try:
+        certificates = ListenerCertificates(config)
+    except UnusableTls as error:
+        raise CannotStart(str(error)) from None
+    interval_ms = config.odradek_ssl_reload_interval_ms
+    if interval_ms > 0:
+        certificates.watch(timers, workers, interval_ms)
+    return certificates
+
+
+def tls_handshakes(
+    listener: Listener,
+    certificates: ListenerCertificates | None,
+    config: BrokerConfig,
+    loop: asyncio.AbstractEventLoop,
+) -> TlsHandshakes | None:
+    """None where the listener has no TLS."""
+    if certificates is None or listener.security_protocol not in SSL_PROTOCOLS:
+        return None
+    from odradek.broker.security.tls.handshake import TlsHandshakes
+
+    return TlsHandshakes(
+        listener,
+        certificates,
+        loop,
+        most_in_flight=config.odradek_ssl_handshakes_max,
+        timeout_ms=config.odradek_authentication_timeout_ms,
+    )

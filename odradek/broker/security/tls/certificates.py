@@ -1,0 +1,128 @@
+"""The keys and certificates of all listeners with TLS: loaded at the start, exchanged while the broker runs.
+
+They change when AlterConfigs says so, and when a file does. What cannot be used is refused or, in a file, complained
+about; the listener keeps what it has. Connections that are open are not touched.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from odradek.broker.configuration.listener_settings import (
+    SSL_PROTOCOLS,
+    ListenerSettings,
+    listener_of,
+    setting_named,
+)
+from odradek.broker.security.tls.context import digest_of, load
+from odradek.broker.security.tls.identity import refusal_of_another_identity
+from odradek.broker.security.tls.settings import UnusableTls, tls_settings
+
+if TYPE_CHECKING:
+    from odradek.broker.configuration.config import BrokerConfig
+    from odradek.broker.runtime.clock import TimerHandle, Timers
+    from odradek.broker.runtime.workers import JobResult, Workers
+    from odradek.broker.security.tls.context import LoadedTls
+
+log = logging.getLogger("odradek.tls")
+
+Attempt: TypeAlias = "LoadedTls | UnusableTls | None"
+STORES = "ssl.keystore.", "ssl.truststore.", "ssl.key.password"
+
+
+class ListenerCertificates:
+    """Loop thread only; files that are only watched are read in a thread."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        """Reads all stores. Raises UnusableTls."""
+        self._config = config
+        self._loaded: dict[str, LoadedTls] = {}
+        self._complaints: dict[str, str] = {}  # the last one of each listener
+        self._timer: TimerHandle | None = None
+        for listener in config.serving:
+            if listener.security_protocol in SSL_PROTOCOLS:
+                self._loaded[listener.name] = load(tls_settings(config.listener_settings(listener.name)))
+
+    def of(self, listener: str) -> LoadedTls:
+        """What a handshake uses that begins now."""
+        return self._loaded[listener]
+
+    def check(self, changed: Mapping[str, str | None]) -> None:
+        """Whether settings of this broker can be changed to these; None stands for one that is removed.
+
+        Raises UnusableTls; another certificate must be for the same name, too.
+        """
+        for listener, loaded in self._loaded.items():
+            if any(is_of_store(name) and listener_of(name) == listener.lower() for name in changed):
+                settings = ListenerSettings(listener, lambda name: self._config.current_text(name, changed))
+                self._replacement(loaded, settings)
+
+    def refresh(self) -> None:
+        """Settings may have changed: take over what they say now."""
+        for listener, loaded in list(self._loaded.items()):
+            self._take(listener, loaded, self._attempt(loaded))
+
+    def watch(self, timers: Timers, workers: Workers, interval_ms: int) -> None:
+        """Look at the files every so often, until `stop`."""
+
+        def look() -> None:
+            before = dict(self._loaded)
+
+            def done(outcome: JobResult[dict[str, Attempt]]) -> None:
+                for listener, attempt in outcome.result().items():
+                    self._take(listener, before[listener], attempt)
+                self._timer = timers.after(interval_ms, look)
+
+            workers.run(lambda: {listener: self._attempt(loaded) for listener, loaded in before.items()}, done)
+
+        self._timer = timers.after(interval_ms, look)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _attempt(self, loaded: LoadedTls) -> Attempt:
+        """What is there now: None if it is the same, or else what can be used, or why nothing can."""
+        try:
+            return self._replacement(loaded, self._config.listener_settings(loaded.settings.listener))
+        except UnusableTls as error:
+            return error
+
+    def _replacement(self, loaded: LoadedTls, now: ListenerSettings) -> LoadedTls | None:
+        """None if nothing has changed. Raises UnusableTls."""
+        said = tls_settings(now)
+        # As in Kafka, only the stores can be exchanged; all else is as it was at the start.
+        settings = replace(loaded.settings, keystore=said.keystore, truststore=said.truststore)
+        if digest_of(settings) == loaded.digest:
+            return None
+        found = load(settings)
+        why = refusal_of_another_identity(
+            loaded.certificate,
+            found.certificate,
+            may_change_name=now.value("ssl.allow.dn.changes") is True,
+            may_lose_alternative_names=now.value("ssl.allow.san.changes") is True,
+        )
+        if why is not None:
+            raise UnusableTls(settings.keystore.setting, why)
+        return found
+
+    def _take(self, listener: str, before: LoadedTls, attempt: Attempt) -> None:
+        if self._loaded[listener] is not before:
+            return  # it has changed meanwhile, and is looked at again
+        if isinstance(attempt, UnusableTls):
+            if self._complaints.get(listener) != str(attempt):
+                self._complaints[listener] = str(attempt)
+                log.error("the listener %s keeps its keys and certificates: %s", listener, attempt)
+            return
+        self._complaints.pop(listener, None)
+        if attempt is not None:
+            self._loaded[listener] = attempt
+            log.info("the listener %s has other keys or certificates now; open connections stay", listener)
+
+
+def is_of_store(name: str) -> bool:
+    setting = setting_named(name)
+    return setting is not None and setting.name.startswith(STORES)

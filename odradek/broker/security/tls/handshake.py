@@ -1,0 +1,211 @@
+"""The TLS handshakes of one listener: from an accepted socket to a connection whose client is known.
+
+A handshake ends within a time limit, and only so many are in flight; of those that nobody goes on with the oldest are
+given up for newcomers. One that fails ends with the alert that says why, except where the client speaks no TLS at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.network.held_bytes import HeldBytes
+from odradek.broker.security.tls.handshake_slots import HandshakeSlots
+from odradek.broker.security.tls.principal_rules import principal_name
+from odradek.broker.security.tls.subject_name import MalformedCertificate, subject_of
+
+if TYPE_CHECKING:
+    from odradek.broker.configuration.listeners import Listener
+    from odradek.broker.network.connection import Connection
+    from odradek.broker.security.tls.certificates import ListenerCertificates
+
+log = logging.getLogger("odradek.connection")
+
+ANONYMOUS = "User:ANONYMOUS"
+WANTS_MORE = ssl.SSLWantReadError, ssl.SSLWantWriteError
+
+
+class TlsHandshakes:
+    """Loop thread only."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        certificates: ListenerCertificates,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        most_in_flight: int,
+        timeout_ms: int,
+    ) -> None:
+        self.loop = loop
+        self.timeout_s = timeout_ms / 1000
+        self._listener = listener
+        self._certificates = certificates
+        self._slots: HandshakeSlots[Handshake] = HandshakeSlots(most_in_flight)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._slots)
+
+    def accepted(self, connection: Connection) -> Handshake:
+        """Of a new connection. Called while the loop tells it that it is made, and in the same context."""
+        handshake = Handshake(self, connection)
+        in_progress.set(handshake)
+        return handshake
+
+    def context(self) -> ssl.SSLContext:
+        context = self._certificates.of(self._listener.name).context
+        context.sslobject_class = AlertingObject
+        return context
+
+    def began(self, handshake: Handshake) -> None:
+        given_up = self._slots.begin(handshake, handshake.connection.info.client_host)
+        if given_up is not None:
+            given_up.connection.refuse("too many TLS handshakes are in flight, and this is an old one")
+        task = self.loop.create_task(handshake.run())
+        self._tasks.add(task)  # the loop alone would let it be collected
+        task.add_done_callback(self._tasks.discard)
+
+    def ended(self, handshake: Handshake) -> None:
+        self._slots.end(handshake, handshake.connection.info.client_host)
+
+    def principal(self, certificate: bytes | None) -> str:
+        """certificate: the client's, in DER. Raises Unnamed."""
+        if certificate is None or self._listener.security_protocol != "SSL":
+            return ANONYMOUS
+        try:
+            subject = subject_of(certificate)
+        except MalformedCertificate as error:
+            raise Unnamed(str(error)) from None
+        name = principal_name(self._certificates.of(self._listener.name).settings.rules, subject)
+        if name is None:
+            raise Unnamed(f"no rule of ssl.principal.mapping.rules is for {subject}")
+        return f"User:{name}"
+
+
+class Unnamed(Exception):
+    """A client's certificate has no name that could be a principal."""
+
+
+class Handshake:
+    """One connection's. `begin` once there is a place for it."""
+
+    def __init__(self, handshakes: TlsHandshakes, connection: Connection) -> None:
+        self.connection = connection
+        self.failure: ssl.SSLError | None = None
+        self._handshakes = handshakes
+        self._transport: asyncio.Transport | None = None
+        self._held: HeldBytes | None = None
+
+    def begin(self, transport: asyncio.Transport, held: HeldBytes) -> None:
+        self._transport = transport
+        self._held = held
+        self._handshakes.began(self)
+
+    def fail(self, failure: ssl.SSLError) -> None:
+        """The loop writes the alert after this; then the connection closes."""
+        self.failure = failure
+        assert self._transport is not None
+        self._handshakes.loop.call_soon(self._transport.close)
+
+    async def run(self) -> None:
+        in_progress.set(self)
+        assert self._transport is not None
+        assert self._held is not None
+        early = HeldBytes()  # what a client sends right behind its handshake
+        secured: Any = None
+        lost: Exception | None = None
+        self._handshakes.loop.call_soon(self._held.release, self._transport)  # its protocol is that of TLS by then
+        try:
+            secured = await self._handshakes.loop.start_tls(
+                self._transport,
+                early,
+                self._handshakes.context(),
+                server_side=True,
+                ssl_handshake_timeout=self._handshakes.timeout_s,
+            )
+        except OSError as error:
+            lost = error
+        finally:
+            self._handshakes.ended(self)
+        if secured is None or secured.is_closing() or self.failure is not None:
+            self._say_why(self.failure or lost)
+            self.connection.connection_lost(lost)
+            return
+        self._hand_over(secured, early)
+
+    def _hand_over(self, transport: asyncio.Transport, early: HeldBytes) -> None:
+        connection = self.connection
+        try:
+            certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+            connection.info.principal = self._handshakes.principal(certificate)
+        except Unnamed as error:
+            transport.set_protocol(UnnamedClient(connection, transport, str(error)))
+            return
+        connection.secured(transport)
+        transport.set_protocol(connection)
+        early.release(transport)
+
+    def _say_why(self, error: Exception | None) -> None:
+        """As Kafka: nothing of a peer that has just gone."""
+        if error is None or isinstance(error, ConnectionResetError):
+            return
+        info = self.connection.info
+        timeout_ms = round(self._handshakes.timeout_s * 1000)
+        why: object = error.reason if isinstance(error, ssl.SSLError) and error.reason else error
+        if isinstance(error, (ConnectionAbortedError, TimeoutError)):
+            why = f"not over within odradek.authentication.timeout.ms={timeout_ms}"
+        log.info("failed authentication with %s:%d: TLS handshake: %s", info.client_host, info.client_port, why)
+
+
+in_progress: ContextVar[Handshake] = ContextVar("in_progress")  # in the context of a connection, its own
+
+
+class AlertingObject(ssl.SSLObject):
+    """The loops drop what a failed handshake has left to write, which is the alert for the client: OpenSSL has it ready
+    when the error is raised. So the failure is told to the handshake, and the loop that more has to be read: it then
+    writes what there is, and the connection is closed in its next turn.
+    """
+
+    _handshake: Handshake | None
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> AlertingObject:
+        made = super().__new__(cls)
+        made._handshake = in_progress.get(None)
+        return made
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except WANTS_MORE:
+            raise
+        except ssl.SSLError as error:
+            handshake = self._handshake
+            if handshake is None or handshake.failure is not None:
+                raise
+            handshake.fail(error)
+            raise ssl.SSLWantReadError from error
+        self._handshake = None
+
+
+class UnnamedClient(asyncio.Protocol):
+    """A client whose certificate no rule names: its first request closes the connection, as in Kafka."""
+
+    def __init__(self, connection: Connection, transport: asyncio.Transport, why: str) -> None:
+        self._connection = connection
+        self._transport = transport
+        self._why = why
+
+    def data_received(self, data: bytes) -> None:
+        info = self._connection.info
+        log.error(
+            "disconnecting %s:%d: its certificate has no principal: %s", info.client_host, info.client_port, self._why
+        )
+        self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connection.connection_lost(exc)

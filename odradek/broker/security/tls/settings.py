@@ -1,0 +1,170 @@
+"""What the settings of a listener with TLS say, before any file is read: stores, client certificates, versions, rules.
+
+Source: the checks of Kafka 4.3.1, observed; docs/spec/security.md#s1-2. Beyond them, a listener without a certificate
+is refused: its every handshake would fail.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from odradek.broker.security.tls.cipher_names import TLS_1_3, before_tls_1_3
+from odradek.broker.security.tls.principal_rules import InvalidRule, MappingRule, parse_rules
+
+if TYPE_CHECKING:
+    from odradek.broker.configuration.listener_settings import ListenerSettings
+
+PEM, PKCS12, JKS = "PEM", "PKCS12", "JKS"
+VERSIONS = ("TLSv1.2", "TLSv1.3")  # the oldest first
+
+
+class UnusableTls(Exception):
+    """A setting with which no TLS can be spoken. The text begins with the setting's name."""
+
+    def __init__(self, setting: str, why: str) -> None:
+        super().__init__(f"{setting}: {why}")
+
+
+class ClientAuth(Enum):
+    """ssl.client.auth: whether clients are asked for a certificate. One that does not verify is never accepted."""
+
+    NONE = "none"
+    REQUESTED = "requested"
+    REQUIRED = "required"
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A keystore or a truststore: a file, or PEM in the settings themselves.
+
+    type          PEM, PKCS12; JKS if nothing is said, which Java also uses for files of PKCS12
+    setting       where it comes from, for messages: the whole name of the location, or of the inline text
+    inline        PEM text; of a keystore the key and the chain
+    key_password  None where the key is not encrypted, or with the password of the store
+    """
+
+    type: str
+    setting: str
+    location: str | None
+    inline: str | None = field(repr=False)
+    password: str | None = field(repr=False)
+    key_password: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """truststore: None for the certificate authorities of the system; ciphers: OpenSSL's list, None for its own"""
+
+    listener: str
+    keystore: Store
+    truststore: Store | None
+    client_auth: ClientAuth
+    versions: tuple[str, ...]
+    ciphers: str | None
+    rules: tuple[MappingRule, ...]
+
+
+def tls_settings(settings: ListenerSettings) -> TlsSettings:
+    """Raises UnusableTls."""
+    versions, ciphers = _versions(settings)
+    return TlsSettings(
+        listener=settings.listener,
+        keystore=_keystore(settings),
+        truststore=_truststore(settings),
+        client_auth=ClientAuth(settings.text("ssl.client.auth")),
+        versions=versions,
+        ciphers=ciphers,
+        rules=_rules(settings),
+    )
+
+
+def _keystore(settings: ListenerSettings) -> Store:
+    key, chain = settings.text("ssl.keystore.key"), settings.text("ssl.keystore.certificate.chain")
+    location, kind, password = _described(settings, "ssl.keystore")
+    name = settings.name
+    if key is not None or chain is not None:
+        for setting, missing, other in (
+            ("ssl.keystore.key", chain, "ssl.keystore.certificate.chain"),
+            ("ssl.keystore.certificate.chain", key, "ssl.keystore.key"),
+        ):
+            if missing is None:
+                raise UnusableTls(name(setting), f"{other} is missing: a key and its certificates go together")
+        _refuse_other_stores_than_pem(settings, "ssl.keystore", "ssl.keystore.key", kind, location)
+        if password is not None:
+            raise UnusableTls(name("ssl.keystore.password"), "PEM has no store password; ssl.key.password is the key's")
+        return Store(PEM, name("ssl.keystore.key"), None, f"{key}\n{chain}", None, settings.text("ssl.key.password"))
+    if location is None:
+        here = settings.prefixed("ssl.keystore.location")
+        raise UnusableTls(
+            here,
+            f"the listener {settings.listener} needs a certificate: a file here, with ssl.keystore.type=PEM or PKCS12."
+            " `odradek certs` makes one to try things out with",
+        )
+    if kind == PEM and password is not None:
+        raise UnusableTls(name("ssl.keystore.password"), "PEM has no store password; ssl.key.password is the key's")
+    if kind != PEM and password is None:
+        raise UnusableTls(settings.prefixed("ssl.keystore.password"), f"{location} is a {kind} store and needs one")
+    return Store(kind, name("ssl.keystore.location"), location, None, password, settings.text("ssl.key.password"))
+
+
+def _truststore(settings: ListenerSettings) -> Store | None:
+    certificates = settings.text("ssl.truststore.certificates")
+    location, kind, password = _described(settings, "ssl.truststore")
+    if certificates is not None:
+        _refuse_other_stores_than_pem(settings, "ssl.truststore", "ssl.truststore.certificates", kind, location)
+    if kind == PEM and password is not None:
+        raise UnusableTls(settings.name("ssl.truststore.password"), "certificates in PEM are not encrypted: remove it")
+    if certificates is not None:
+        return Store(PEM, settings.name("ssl.truststore.certificates"), None, certificates, None, None)
+    if location is None:
+        return None
+    return Store(kind, settings.name("ssl.truststore.location"), location, None, password, None)
+
+
+def _described(settings: ListenerSettings, store: str) -> tuple[str | None, str, str | None]:
+    """Location, type, password."""
+    kind = (settings.text(f"{store}.type") or JKS).upper()
+    if kind not in (PEM, PKCS12, JKS):
+        raise UnusableTls(settings.name(f"{store}.type"), f"{kind} is not read; PEM and PKCS12 are")
+    return settings.text(f"{store}.location") or None, kind, settings.text(f"{store}.password")
+
+
+def _refuse_other_stores_than_pem(
+    settings: ListenerSettings, store: str, inline: str, kind: str, location: str | None
+) -> None:
+    if kind != PEM:
+        raise UnusableTls(settings.name(inline), f"text in a setting is PEM: say {store}.type=PEM")
+    if location is not None:
+        raise UnusableTls(settings.name(inline), f"{store}.location is set too; only one of them can be")
+
+
+def _versions(settings: ListenerSettings) -> tuple[tuple[str, ...], str | None]:
+    """The versions of TLS, the oldest first, and the ciphers of TLS 1.2."""
+    protocols = settings.value("ssl.enabled.protocols")
+    suites = settings.value("ssl.cipher.suites")
+    assert isinstance(protocols, tuple)
+    assert isinstance(suites, tuple)
+    versions = tuple(version for version in VERSIONS if version in protocols)
+    if not versions:
+        name = settings.name("ssl.enabled.protocols")
+        raise UnusableTls(name, f"only {' and '.join(VERSIONS)} are spoken; older versions of TLS are broken")
+    if not suites:
+        return versions, None
+    ciphers = before_tls_1_3(suites)
+    if not ciphers:
+        versions = tuple(version for version in versions if version != "TLSv1.2")
+    if not TLS_1_3.intersection(suites):
+        versions = tuple(version for version in versions if version != "TLSv1.3")
+    if not versions:
+        name = settings.name("ssl.cipher.suites")
+        raise UnusableTls(name, f"none of them is for a version in ssl.enabled.protocols={','.join(protocols)}")
+    return versions, ":".join(ciphers) or None
+
+
+def _rules(settings: ListenerSettings) -> tuple[MappingRule, ...]:
+    try:
+        return parse_rules(settings.text("ssl.principal.mapping.rules") or "")
+    except InvalidRule as error:
+        raise UnusableTls(settings.name("ssl.principal.mapping.rules"), str(error)) from None

@@ -1,0 +1,40 @@
+"""A directory of `odradek certs`, made once for a whole run: keys take time, and no test changes these."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+
+from odradek.certs.directory import fill
+
+PASSWORD = "changeit"
+HOSTS = ("localhost", "127.0.0.1")
+
+
+@cache
+def certificates(*clients: str) -> Path:
+    """ca.pem, server.pem, client-NAME.pem, and the same as PKCS12."""
+    return another_authority(*clients)
+
+
+def another_authority(*clients: str, hosts: tuple[str, ...] = HOSTS) -> Path:
+    directory = Path(tempfile.mkdtemp(prefix="odradek-certs-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    fill(directory, hosts=hosts, clients=clients, password=PASSWORD, now=datetime.now(UTC), days=30)
+    return directory
+
+
+def ssl_settings(directory: Path, **more: str) -> dict[str, object]:
+    """Of a broker with one listener that speaks TLS; client certificates are verified if the broker asks for them."""
+    return {
+        "listeners": "SSL://localhost:0",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(directory / "server.pem"),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(directory / "ca.pem"),
+        **{name.replace("_", "."): value for name, value in more.items()},
+    }

@@ -1,0 +1,92 @@
+"""The subject of a certificate, as Java writes it: docs/spec/security.md#s1-3."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+
+from odradek.broker.security.tls.subject_name import MalformedCertificate, subject_of
+
+KEY = ec.generate_private_key(ec.SECP256R1())
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def certificate(*parts: x509.RelativeDistinguishedName) -> bytes:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name(parts))
+        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "the issuer")]))
+        .public_key(KEY.public_key())
+        .serial_number(1)
+        .not_valid_before(NOW)
+        .not_valid_after(NOW + timedelta(days=1))
+        .sign(KEY, SHA256())
+        .public_bytes(Encoding.DER)
+    )
+
+
+def part(*attributes: tuple[x509.ObjectIdentifier, str]) -> x509.RelativeDistinguishedName:
+    return x509.RelativeDistinguishedName([x509.NameAttribute(oid, value) for oid, value in attributes])
+
+
+def subject(*attributes: tuple[x509.ObjectIdentifier, str]) -> str:
+    return subject_of(certificate(*(part(one) for one in attributes)))
+
+
+def test_the_last_name_comes_first() -> None:
+    assert (
+        subject(
+            (NameOID.COUNTRY_NAME, "DE"),
+            (NameOID.ORGANIZATION_NAME, "Odradek"),
+            (NameOID.ORGANIZATIONAL_UNIT_NAME, "Dev"),
+            (NameOID.COMMON_NAME, "kate"),
+        )
+        == "CN=kate,OU=Dev,O=Odradek,C=DE"
+    )
+
+
+def test_the_names_that_rfc_2253_has_words_for() -> None:
+    assert (
+        subject(
+            (NameOID.DOMAIN_COMPONENT, "example"),
+            (NameOID.LOCALITY_NAME, "Jena"),
+            (NameOID.STATE_OR_PROVINCE_NAME, "TH"),
+            (NameOID.STREET_ADDRESS, "Hauptstr."),
+            (NameOID.USER_ID, "k8"),
+        )
+        == "UID=k8,STREET=Hauptstr.,ST=TH,L=Jena,DC=example"
+    )
+
+
+def test_other_names_are_numbers_and_their_values_bytes() -> None:
+    assert (
+        subject((NameOID.EMAIL_ADDRESS, "k@x"), (NameOID.COMMON_NAME, "k")) == "CN=k,1.2.840.113549.1.9.1=#16036b4078"
+    )
+
+
+def test_special_characters_are_escaped_everywhere_and_blanks_at_both_ends() -> None:
+    assert subject((NameOID.COMMON_NAME, ' a,b=c+d<e>f;g"h\\i#j ')) == r"CN=\ a\,b\=c\+d\<e\>f\;g\"h\\i\#j\ "
+
+
+def test_letters_of_any_language_stay() -> None:
+    assert subject((NameOID.COMMON_NAME, "Zoë 雪")) == "CN=Zoë 雪"
+
+
+def test_names_of_several_attributes_are_joined() -> None:
+    several = certificate(part((NameOID.COMMON_NAME, "k"), (NameOID.USER_ID, "1")), part((NameOID.COUNTRY_NAME, "DE")))
+    assert subject_of(several) in ("C=DE,CN=k+UID=1", "C=DE,UID=1+CN=k")
+
+
+def test_an_empty_subject_is_empty() -> None:
+    assert subject() == ""
+
+
+def test_what_is_no_certificate_is_refused_wherever_it_is_cut() -> None:
+    whole = certificate(part((NameOID.COMMON_NAME, "kate")))
+    for length in range(len(whole)):
+        with pytest.raises(MalformedCertificate):
+            subject_of(whole[:length])
