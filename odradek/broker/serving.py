@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.dispatch import Dispatcher
 from odradek.broker.broker import Broker
+from odradek.broker.client_limits import ClientLimits
 from odradek.broker.configuration.listener_settings import SASL_PROTOCOLS
 from odradek.broker.control.listener import ControlListener, listen
 from odradek.broker.control.measures import Traffic
@@ -52,6 +53,8 @@ class ServingBroker:
         broker.certificates = certificates
         authorizer = authorizer_of(config, broker.metadata.image.acls)
         dispatcher = Dispatcher(broker, broker.clock, handler_of, fast_path_of=fast_path_of, authorizer=authorizer)
+        limits = ClientLimits(broker, dispatcher)
+        limits.apply()
         addresses = client_addresses(config)
         for listener in config.serving:
             is_sasl = listener.name in offers

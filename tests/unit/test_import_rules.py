@@ -42,6 +42,7 @@ BROKER_ORDER = (
     "sharing",  # what leaders do for share groups
     "broker.py",  # what handlers reach for
     "handlers",
+    "client_limits.py",  # puts quotas into force
     "control",  # HTTP pages
     "serving.py",  # sockets, dispatch and pages around the broker
     "process.py",

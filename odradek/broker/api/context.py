@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.struct import Message
 
 
 class Audit(Enum):
@@ -74,6 +75,24 @@ REFUSALS: Mapping[ResourceType, ErrorCode] = {
 }
 
 
+class Meter(Protocol):
+    """What measures a request against the quotas of its client: `odradek.broker.api.metered.MeteredExchange`."""
+
+    @property
+    def most_fetched_bytes(self) -> int | None:
+        """What one fetch may bring at most; None where that has no limit."""
+
+    def throttles_fetch(self, answer: Message) -> bool:
+        """Whether this answer to a Fetch must not be sent, but one without records."""
+
+    @property
+    def is_throttled_for_fetches(self) -> bool:
+        """Whether this client has fetched too much already, before this request."""
+
+    def take_partitions(self, count: int, *, is_strict: bool) -> None:
+        """So many are to be created or deleted. Raises THROTTLING_QUOTA_EXCEEDED, only if `is_strict`."""
+
+
 Address: TypeAlias = tuple[str, int]  # host and port
 
 
@@ -82,6 +101,10 @@ class Addresses(Protocol):
 
     def told(self, registered: Address, connection: ConnectionInfo) -> Address:
         """registered: the broker's address for the listener of this connection."""
+
+
+def nobody_reads(throttle_ms: int) -> None:
+    """What mutes a connection that is closed."""
 
 
 @dataclass(slots=True)
@@ -102,6 +125,7 @@ class ConnectionInfo:
     arrived_at: Address = ("", 0)  # this end of the connection
     addresses: Addresses | None = field(default=None, repr=False, compare=False)
     told: Address | None = None  # the address of this broker that this client was given, once it has asked
+    mute: Callable[[int], None] = field(default=nobody_reads, repr=False, compare=False)  # ms, in which to read nothing
     _on_close: list[Callable[[], None]] = field(default_factory=list, repr=False, compare=False)
 
     @property
@@ -122,6 +146,7 @@ class ConnectionInfo:
         self._on_close.append(action)
 
     def closed(self) -> None:
+        self.mute = nobody_reads
         actions, self._on_close = self._on_close, []
         for action in actions:
             action()
@@ -149,6 +174,11 @@ class RequestContext:
         self.now_ms = now_ms
         self.connection = connection
         self.authorizer = authorizer
+
+    @property
+    def meter(self) -> Meter | None:
+        """None where no quota applies to the client."""
+        return None
 
     @property
     def connection_id(self) -> int:

@@ -57,6 +57,28 @@ class FastPath(Protocol):
         """None where the general way has to be taken; then nothing has happened yet that it would not do again."""
 
 
+class MakeExchange(Protocol):
+    """`Exchange`, or a class of the same arguments."""
+
+    def __call__(
+        self,
+        dispatcher: Dispatcher[B],
+        route: Route[B],
+        correlation_id: int,
+        client_id: str | None,
+        now_ms: int,
+        connection: ConnectionInfo,
+        size_bytes: int,
+    ) -> Exchange[B]: ...
+
+
+class Throttling(Protocol):
+    """`odradek.broker.api.metered.Throttling`."""
+
+    def metered(self, frame: Buffer, client_id_size: int, connection: ConnectionInfo) -> MakeExchange | None:
+        """What makes the exchange of a client that some quota applies to; None for the others."""
+
+
 class Route(Generic[B]):
     """One version of one API: from a frame to the handler. Made at its first request.
 
@@ -78,6 +100,7 @@ class Route(Generic[B]):
         "remote_s",
         "request_bytes",
         "requests",
+        "throttled_ms",
         "version",
         "waits_for_others",
     )
@@ -90,6 +113,7 @@ class Route(Generic[B]):
         self.waits_for_others = served.waits_for_others
         self.has_tags = request_header_version(self.key, version) == 2
         self.requests = self.request_bytes = 0
+        self.throttled_ms = 0  # what clients were told
         self.fast_path: FastPath | None = None
         self.local_s = self.remote_s = 0.0
         self.answered_in = [0] * MOST_BITS
@@ -213,6 +237,7 @@ class Dispatcher(Generic[B]):
         self.broker = broker
         self.authorizer = authorizer if authorizer is not None else AllowAll()
         self.now_ms = clock.now_ms
+        self.throttling: Throttling | None = None  # None while no quota of clients is configured
         self.errors: dict[tuple[ApiKey, ErrorCode], int] = {}  # how often a whole request was refused, and why
         # Of those whose handlers go on using the bytes of a frame, so that these must not be overwritten.
         self.keeping_keys = frozenset(key.value for key, one in served.items() if one.keeps_frame)
@@ -232,6 +257,11 @@ class Dispatcher(Generic[B]):
         route = self._routes.get(kind) or self.find_route(frame, kind)
         reply: list[Buffer] | Parked
         fast_path = route.fast_path
+        metered = None
+        if self.throttling is not None:
+            metered = self.throttling.metered(frame, client_id_size, connection)
+            if metered is not None:
+                fast_path = None
         quick = fast_path.begin(frame, correlation_id, client_id_size, connection) if fast_path is not None else None
         if quick is not None:
             quick.started_s = started_s
@@ -239,7 +269,8 @@ class Dispatcher(Generic[B]):
             reply = quick
         else:
             client_id, position = read_client_id(frame, client_id_size, route.has_tags)
-            exchange = Exchange(self, route, correlation_id, client_id, self.now_ms(), connection, size_bytes)
+            make: MakeExchange = Exchange if metered is None else metered
+            exchange = make(self, route, correlation_id, client_id, self.now_ms(), connection, size_bytes)
             reply = exchange.begin(frame, position)
             exchange.started_s = started_s
             exchange.parked_s = ended_s = perf_counter()

@@ -85,6 +85,8 @@ class BrokerConfig:
     connection_failed_authentication_delay_ms: int
     connections_max_idle_ms: int
     controller_listener_names: tuple[str, ...]
+    controller_quota_window_num: int
+    controller_quota_window_size_seconds: int
     default_replication_factor: int
     delete_topic_enable: bool
     fetch_max_bytes: int
@@ -178,6 +180,8 @@ class BrokerConfig:
     producer_id_expiration_check_interval_ms: int
     producer_id_expiration_ms: int
     queued_max_request_bytes: int
+    quota_window_num: int
+    quota_window_size_seconds: int
     replica_high_watermark_checkpoint_interval_ms: int
     request_timeout_ms: int
     share_coordinator_cold_partition_snapshot_interval_ms: int

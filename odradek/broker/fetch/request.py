@@ -18,7 +18,7 @@ from odradek.broker.fetch.partition_read import (
     has_nothing_new,
     unknown_partition,
 )
-from odradek.broker.fetch.sessions import Fetch, FetchPartition, NamedBy, PartitionKey
+from odradek.broker.fetch.sessions import Fetch, FetchPartition, FinishedFetch, NamedBy, PartitionKey
 from odradek.broker.fetch.wait import FetchWait
 from odradek.broker.partitions.broker_parts import BrokerParts
 from odradek.broker.partitions.reading import IsolationLevel
@@ -96,6 +96,9 @@ class PendingFetch:
         self._is_follower = replica_id >= 0
         self._isolation = IsolationLevel.of(request.isolation_level)
         self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
+        self._meter = context.meter
+        if self._meter is not None and self._meter.most_fetched_bytes is not None:
+            self._max_bytes = min(self._max_bytes, self._meter.most_fetched_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._max_wait_ms = request.max_wait_ms
         self._must_answer = request.max_wait_ms <= 0
@@ -248,8 +251,14 @@ class PendingFetch:
             self._reply.resolve(response)
 
     def _response(self) -> FetchResponse:
+        if self._meter is not None:
+            preview = self._fetch.preview(self._answers)
+            if self._meter.throttles_fetch(self._response_of(preview, is_sent=False)):
+                return FetchResponse(error_code=preview.error_code.value, session_id=preview.session_id)
+        return self._response_of(self._fetch.finish(self._answers, self._broker.clock.now_ms()), is_sent=True)
+
+    def _response_of(self, finished: FinishedFetch, *, is_sent: bool) -> FetchResponse:
         partitions, answers = self._fetch.partitions, self._answers
-        finished = self._fetch.finish(answers, self._broker.clock.now_ms())
         responses: list[FetchableTopicResponse] = []
         leaders: set[int] = set()
         named: str | bytes | None = None
@@ -257,7 +266,7 @@ class PendingFetch:
             answer = answers[position]
             assert answer is not None
             data = answer.data
-            if answer.partition is not None:
+            if is_sent and answer.partition is not None:
                 answer.partition.bytes_out += answer.size_bytes
             if partitions[position].topic != named:
                 named = partitions[position].topic

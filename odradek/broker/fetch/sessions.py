@@ -121,6 +121,10 @@ class Fetch:
         """`answers[i]` is for `partitions[i]`; None where all is as this session told it last."""
         raise NotImplementedError
 
+    def preview(self, answers: Sequence[PartitionAnswer | None]) -> "FinishedFetch":
+        """What `finish` would send, but that a session which it would begin has no id; nothing counts as told."""
+        return FinishedFetch(ErrorCode.NONE, NO_SESSION_ID, range(len(answers)))
+
 
 @dataclass(frozen=True, slots=True)
 class FinishedFetch:
@@ -163,6 +167,17 @@ class IncrementalFetch(Fetch):
         self._session = session
         self._epoch = session.epoch
 
+    def preview(self, answers: Sequence[PartitionAnswer | None]) -> FinishedFetch:
+        session = self._session
+        if session.epoch != self._epoch:
+            return FinishedFetch(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.session_id, ())
+        sent = [
+            position
+            for position, (partition, answer) in enumerate(zip(self.partitions, answers, strict=True))
+            if answer is not None and has_changes(partition, answer)
+        ]
+        return FinishedFetch(ErrorCode.NONE, session.session_id, sent)
+
     def finish(self, answers: Sequence[PartitionAnswer | None], now_ms: int) -> FinishedFetch:
         session = self._session
         if session.epoch != self._epoch:  # another request of this session came in while this one was parked
@@ -177,6 +192,17 @@ class IncrementalFetch(Fetch):
                 del session.partitions[key]
                 session.partitions[key] = partition
         return FinishedFetch(ErrorCode.NONE, session.session_id, sent)
+
+
+def has_changes(partition: FetchPartition, answer: PartitionAnswer) -> bool:
+    """Whether an incremental answer must name this partition."""
+    return (
+        answer.size_bytes > 0
+        or answer.high_watermark != partition.sent_high_watermark
+        or answer.log_start_offset != partition.sent_log_start_offset
+        or answer.error_code != ErrorCode.NONE.value
+        or answer.has_diverging_epoch
+    )
 
 
 def take_changes(partition: FetchPartition, answer: PartitionAnswer) -> bool:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol, cast
 from odradek.broker.api.context import Addresses, ConnectionInfo
 from odradek.broker.network.held_bytes import HeldBytes
 from odradek.broker.network.limits import Admission, ConnectionLimits, RequestMemory
+from odradek.broker.runtime.clock import TimerHandle, Timers
 from odradek.broker.runtime.delayed import CloseConnection, Parked
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.struct import Buffer
@@ -81,6 +82,8 @@ class ConnectionHost(Protocol):
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...
     @property
+    def timers(self) -> Timers: ...
+    @property
     def listener_name(self) -> str: ...
     @property
     def addresses(self) -> Addresses | None:
@@ -120,10 +123,13 @@ class Connection(asyncio.BufferedProtocol):
         "_in_flight_bytes",
         "_is_paid",
         "_is_reading",
+        "_mute_timer",
+        "_muted_until_s",
         "_overlapping_key",
         "_partial",
         "_peer_reads",
         "_server",
+        "_takes_requests",
         "_transport",
         "_wanted",
         "active_at_sweep",
@@ -151,6 +157,9 @@ class Connection(asyncio.BufferedProtocol):
         self._overlapping_key: int | None = None
         self._is_reading = True
         self._peer_reads = True
+        self._mute_timer: TimerHandle | None = None  # while muted
+        self._muted_until_s = 0.0
+        self._takes_requests = True  # the peer reads, and is not muted
         self._closing = False
         self.active_at_sweep = server.sweep_count
 
@@ -161,7 +170,7 @@ class Connection(asyncio.BufferedProtocol):
         peer: Any = transport.get_extra_info("peername")
         host, port = (peer[0].removeprefix(IPV4_IN_IPV6), peer[1]) if peer else ("unknown", 0)
         server = self._server
-        self.info = ConnectionInfo(server.next_connection_id(), host, port, server.listener_name)
+        self.info = ConnectionInfo(server.next_connection_id(), host, port, server.listener_name, mute=self.mute)
         if server.addresses is not None:
             here: Any = transport.get_extra_info("sockname")
             if here:  # otherwise the peer has gone already
@@ -224,11 +233,12 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def pause_writing(self) -> None:
-        self._peer_reads = False
+        self._peer_reads = self._takes_requests = False
 
     def resume_writing(self) -> None:
         self.active_at_sweep = self._server.sweep_count
         self._peer_reads = True
+        self._takes_requests = self._mute_timer is None
         self._go_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -236,6 +246,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = None
         owed_bytes = self._in_flight_bytes + (self._wanted - LENGTH_BYTES if self._is_paid else 0)
         self._partial = self._backlog = None
+        if self._mute_timer is not None:
+            self._mute_timer.cancel()
         in_flight, self._in_flight = self._in_flight, None
         for exchange in in_flight or ():
             if not isinstance(exchange, Answered):
@@ -260,6 +272,28 @@ class Connection(asyncio.BufferedProtocol):
         held.release(transport)
         if self._is_reading and not transport.is_closing():
             transport.resume_reading()
+
+    def mute(self, throttle_ms: int) -> None:
+        """Read nothing for so long: the peer uses more than its quota. Answers leave as ever."""
+        until_s = self._server.loop.time() + throttle_ms / 1000
+        if self._transport is None or until_s <= self._muted_until_s:
+            return
+        if self._mute_timer is not None:
+            self._mute_timer.cancel()
+        self._muted_until_s = until_s
+        self._mute_timer = self._server.timers.after(throttle_ms, self._unmute)
+        self._takes_requests = False
+        self._stop_reading()
+        if self._is_paid:  # what waits for time to pass must not keep memory from others
+            self._is_paid = False
+            self._give_back(self._wanted - LENGTH_BYTES)
+
+    def _unmute(self) -> None:
+        self._mute_timer = None
+        self._muted_until_s = 0.0
+        self.active_at_sweep = self._server.sweep_count
+        self._takes_requests = self._peer_reads
+        self._go_on()
 
     def drain(self) -> None:
         """Take no more requests; close when the answers have left that do not wait for time or other clients."""
@@ -296,6 +330,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._refuse(f"it announced a request of {size} bytes; {info.max_request_bytes} are the most")
                 return
             if server.memory is not None and not self._is_paid:
+                if self._mute_timer is not None:
+                    self._wait_with(data[position:], is_shared)
+                    return
                 if not server.memory.take(size):
                     self._wait_with(data[position:], is_shared)
                     server.memory.wait(self._go_on)
@@ -306,7 +343,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._keep_partial(data[position:])
                 return
             api_key = data[start] << 8 | data[start + 1] if size >= API_KEY_BYTES else None
-            if (self._in_flight or not self._peer_reads) and self._must_wait(api_key):
+            if (self._in_flight or not self._takes_requests) and self._must_wait(api_key):
                 self._wanted = LENGTH_BYTES + size
                 self._wait_with(data[position:], is_shared)
                 return
@@ -330,7 +367,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _must_wait(self, api_key: int | None) -> bool:
         """Whether a request of this API has to wait for answers to leave."""
-        if not self._peer_reads:
+        if not self._takes_requests:
             return True
         if not self._in_flight:
             return False
@@ -347,6 +384,8 @@ class Connection(asyncio.BufferedProtocol):
     def _go_on(self) -> None:
         """Something that had to be waited for is there: try again with what waits."""
         if self._closing or self._transport is None:
+            return
+        if self._mute_timer is not None:
             return
         backlog, self._backlog = self._backlog, None
         if backlog is not None:

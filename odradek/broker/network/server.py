@@ -75,7 +75,7 @@ class Server:
         queued_bytes = limits.queued_max_request_bytes
         self.memory = RequestMemory(queued_bytes) if queued_bytes is not None else None
         self.sweep_count = 0  # a connection notes at which it was last busy
-        self._timers = timers
+        self.timers = timers
         self._sweep_timer: TimerHandle | None = None
         self._quota = ConnectionQuota(limits)
         self._connections: set[Connection] = set()
@@ -174,10 +174,10 @@ class Server:
             if not connection.info.is_authenticated:
                 connection.refuse(f"not authenticated within odradek.authentication.timeout.ms={timeout_ms}")
 
-        self._deadlines[connection] = self._timers.after(timeout_ms, over)
+        self._deadlines[connection] = self.timers.after(timeout_ms, over)
 
     def _sweep_later(self, idle_ms: int) -> None:
-        self._sweep_timer = self._timers.after(idle_ms / SWEEPS_PER_IDLE_TIME, lambda: self._sweep(idle_ms))
+        self._sweep_timer = self.timers.after(idle_ms / SWEEPS_PER_IDLE_TIME, lambda: self._sweep(idle_ms))
 
     def _sweep(self, idle_ms: int) -> None:
         self.sweep_count += 1

@@ -67,12 +67,19 @@ class PendingShareFetch:
         self._session = session
         self._acknowledged = dict(acknowledged)
         self._max_bytes = request.max_bytes
+        meter = context.meter
+        if meter is not None and meter.most_fetched_bytes is not None:
+            self._max_bytes = min(self._max_bytes, meter.most_fetched_bytes)
         self._min_bytes = request.min_bytes
         self._max_wait_ms = request.max_wait_ms
         self._max_records = request.max_records
         self._batch_size = request.batch_size
         self._mode = AcquireMode(request.share_acquire_mode)
-        fetches = not (is_final or request.max_records <= 0 or request.max_bytes <= 0 or request.is_renew_ack)
+        # Kafka acquires records and then answers without them: they stay locked, and nobody has them.
+        is_throttled = meter is not None and meter.is_throttled_for_fetches
+        fetches = not (
+            is_final or is_throttled or request.max_records <= 0 or request.max_bytes <= 0 or request.is_renew_ack
+        )
         asked = () if is_final else session.in_turn()
         self._partitions: Sequence[TopicIdPartition] = [each for each in asked if fetches or not self._is_there(each)]
         self._must_answer = request.max_wait_ms <= 0

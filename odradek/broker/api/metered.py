@@ -1,0 +1,180 @@
+"""Requests of clients that quotas apply to: what they use is measured, and their connection muted where it is too much.
+
+The answer leaves at once, with the throttle time in it; then the connection is not read for that long.
+Source: docs/spec/security.md#s4-3.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from time import perf_counter
+from typing import Protocol, TypeVar
+
+from odradek.broker.api.context import ConnectionInfo
+from odradek.broker.api.dispatch import Dispatcher, Exchange, MakeExchange, Route
+from odradek.broker.runtime.delayed import NO_RESPONSE, NoResponse
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.frames import REQUEST_START
+from odradek.protocol.struct import Buffer, Message
+
+B = TypeVar("B")
+
+# Of brokers and for authentication: these have no part in request_percentage.
+EXEMPT = frozenset(
+    {
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
+        ApiKey.WRITE_TXN_MARKERS,
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE,
+        ApiKey.WRITE_SHARE_GROUP_STATE,
+        ApiKey.DELETE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+    }
+)
+PRODUCER, CONSUMER = "producer_byte_rate", "consumer_byte_rate"
+REQUEST, MUTATION = "request_percentage", "controller_mutation_rate"
+
+
+class ClientMeter(Protocol):
+    """Of one client: `odradek.broker.security.quotas.metering.ClientMeter`. Throttle times in ms."""
+
+    @property
+    def most_fetched_bytes(self) -> int | None: ...
+    def produced(self, size_bytes: int, now_ms: float) -> int: ...
+    def fetched(self, size_bytes: int, now_ms: float) -> int: ...
+    def handled(self, time_s: float, now_ms: float) -> int: ...
+    def mutated(self, partitions: int, now_ms: float, *, is_strict: bool) -> int: ...
+    def told(self, key: str, throttle_ms: int, now_ms: float) -> None: ...
+
+
+class ClientMetering(Protocol):
+    def of(self, user: str, client_id: str) -> ClientMeter | None:
+        """None where no quota applies to this client."""
+
+
+class Throttling:
+    """A dispatcher has it while any quota of clients is configured."""
+
+    def __init__(self, metering: ClientMetering) -> None:
+        self._metering = metering
+
+    def metered(self, frame: Buffer, client_id_size: int, connection: ConnectionInfo) -> MakeExchange | None:
+        """What makes the exchange of a client that some quota applies to; None for the others."""
+        client_id = ""  # as Kafka, which knows no difference between the empty one and none
+        if client_id_size > 0:
+            at = REQUEST_START.size
+            client_id = str(frame[at : at + client_id_size], "utf-8", "replace")
+        meter = self._metering.of(connection.principal.partition(":")[2], client_id)
+        return None if meter is None else partial(MeteredExchange, meter)
+
+
+class MeteredExchange(Exchange[B]):
+    """A handler finds it as `context.meter` too."""
+
+    __slots__ = ("_client", "_fetch_throttle_ms", "_mutation_throttle_ms", "_running_since_s", "_spent_s")
+
+    def __init__(
+        self,
+        client: ClientMeter,
+        dispatcher: Dispatcher[B],
+        route: Route[B],
+        correlation_id: int,
+        client_id: str | None,
+        now_ms: int,
+        connection: ConnectionInfo,
+        size_bytes: int,
+    ) -> None:
+        super().__init__(dispatcher, route, correlation_id, client_id, now_ms, connection, size_bytes)
+        self._client = client
+        self._fetch_throttle_ms: int | None = None  # None: not asked for
+        self._mutation_throttle_ms = 0
+        self._running_since_s: float | None = None  # None: parked
+        self._spent_s = 0.0
+
+    @property
+    def meter(self) -> MeteredExchange[B]:
+        return self
+
+    def begin(self, frame: Buffer, position: int) -> list[Buffer] | Exchange[B]:
+        self._running_since_s = perf_counter()
+        reply = super().begin(frame, position)
+        self._spent_s = self._time_s()
+        self._running_since_s = None
+        return reply
+
+    def chunks(self) -> list[Buffer]:
+        self._running_since_s = perf_counter()
+        return super().chunks()
+
+    # What handlers call.
+
+    @property
+    def most_fetched_bytes(self) -> int | None:
+        """What one fetch may bring at most; None where that has no limit."""
+        return self._client.most_fetched_bytes
+
+    def throttles_fetch(self, answer: Message) -> bool:
+        """Whether this answer to a Fetch must not be sent, but one without records; it does not count then."""
+        now_ms = self._dispatcher.now_ms()
+        size_bytes = self._size_bytes(answer)
+        by_request_ms = self._client.handled(self._time_s(), now_ms)
+        by_bytes_ms = self._client.fetched(size_bytes, now_ms)
+        self._fetch_throttle_ms = self._larger(now_ms, (CONSUMER, by_bytes_ms), (REQUEST, by_request_ms))
+        if not self._fetch_throttle_ms:
+            return False
+        self._client.fetched(-size_bytes, now_ms)
+        return True
+
+    @property
+    def is_throttled_for_fetches(self) -> bool:
+        """Whether this client has fetched too much already, before this request."""
+        return self._client.fetched(0, self._dispatcher.now_ms()) > 0
+
+    def take_partitions(self, count: int, *, is_strict: bool) -> None:
+        """So many are to be created or deleted. Raises THROTTLING_QUOTA_EXCEEDED, only if `is_strict`."""
+        throttle_ms = self._client.mutated(count, self._dispatcher.now_ms(), is_strict=is_strict)
+        self._mutation_throttle_ms = max(self._mutation_throttle_ms, throttle_ms)
+        if throttle_ms and is_strict:
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
+
+    # The answer.
+
+    def _encoded(self, answer: Message | NoResponse) -> list[Buffer]:
+        throttle_ms = self._throttle_ms(answer)
+        if throttle_ms:
+            if isinstance(answer, Message) and "throttle_time_ms" in type(answer).__slots__:
+                answer.throttle_time_ms = throttle_ms  # type: ignore[attr-defined]
+            self._route.throttled_ms += throttle_ms
+            self.connection.mute(throttle_ms)
+        return super()._encoded(answer)
+
+    def _throttle_ms(self, answer: Message | NoResponse) -> int:
+        now_ms, client, api_key = self._dispatcher.now_ms(), self._client, self.api_key
+        if self._fetch_throttle_ms is not None:
+            return self._fetch_throttle_ms
+        by_request_ms = 0
+        if api_key not in EXEMPT and answer is not NO_RESPONSE:
+            by_request_ms = client.handled(self._time_s(), now_ms)
+        if api_key is ApiKey.PRODUCE:
+            return self._larger(now_ms, (PRODUCER, client.produced(self.size_bytes, now_ms)), (REQUEST, by_request_ms))
+        if api_key is ApiKey.SHARE_FETCH and isinstance(answer, Message):
+            size_bytes = self._size_bytes(answer)
+            return self._larger(now_ms, (CONSUMER, client.fetched(size_bytes, now_ms)), (REQUEST, by_request_ms))
+        return self._larger(now_ms, (MUTATION, self._mutation_throttle_ms), (REQUEST, by_request_ms))
+
+    def _larger(self, now_ms: int, first: tuple[str, int], second: tuple[str, int]) -> int:
+        """The larger of two throttle times, which is told and done for its quota."""
+        key, throttle_ms = first if first[1] > second[1] else second
+        self._client.told(key, throttle_ms, now_ms)
+        return throttle_ms
+
+    def _size_bytes(self, answer: Message) -> int:
+        return sum(len(chunk) for chunk in self._route.encode(self.correlation_id, answer))
+
+    def _time_s(self) -> float:
+        """That the request has taken a thread so far."""
+        if self._running_since_s is None:
+            return self._spent_s
+        return self._spent_s + perf_counter() - self._running_since_s

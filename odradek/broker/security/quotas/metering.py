@@ -1,0 +1,171 @@
+"""What clients have used of what quotas limit, and how long they are to be throttled for it.
+
+State: a rate, and for partitions a bucket, for each kind of quota and those who share it. Nothing is kept of clients
+without a quota, nor of those whose use has left the window. Source: docs/spec/security.md#s4-2, #s4-3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from odradek.broker.security.quotas.entities import (
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    OF_CLIENTS,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+    QuotaEntity,
+)
+from odradek.broker.security.quotas.precedence import Applied, Sharers, quota_of
+from odradek.broker.security.quotas.windows import SampledRate, TokenBucket, Windows
+
+MOST_CLIENTS_KNOWN = 10_000  # whose quotas are remembered, so as not to be looked for at each request
+FIRST_CLEARANCE = 1_000  # rates
+
+
+class Usage(NamedTuple):
+    """A rate as metrics show it. throttle_ms: the sum of the times for which clients were throttled; how often."""
+
+    key: str
+    sharers: Sharers
+    limit: float
+    per_second: float
+    throttle_ms: int
+    throttled: int
+
+
+class SharedRate:
+    """What those who share a quota use of it, and what came of that. bucket: of partitions, else None."""
+
+    __slots__ = ("bucket", "limit", "measured", "throttle_ms", "throttled")
+
+    def __init__(self, windows: Windows) -> None:
+        self.measured = SampledRate(windows)
+        self.bucket: TokenBucket | None = None
+        self.limit = 0.0  # when it was used last
+        self.throttle_ms = 0
+        self.throttled = 0
+
+    def told(self, throttle_ms: int) -> int:
+        if throttle_ms > 0:
+            self.throttle_ms += throttle_ms
+            self.throttled += 1
+        return throttle_ms
+
+    def is_over(self, now_ms: float) -> bool:
+        """Whether it is as good as a new one. A full bucket is."""
+        return self.measured.is_over(now_ms) and (self.bucket is None or self.bucket.is_full(now_ms))
+
+
+class Metering:
+    """windows: of all quotas but those of partitions, which have `controller_windows`."""
+
+    def __init__(self, windows: Windows, controller_windows: Windows) -> None:
+        self.windows = windows
+        self.controller_windows = controller_windows
+        self._limits: Mapping[QuotaEntity, Mapping[str, float]] = {}
+        self._clients: dict[tuple[str, str], ClientMeter | None] = {}
+        self._rates: dict[tuple[str, Sharers], SharedRate] = {}
+        self._clearance_at = FIRST_CLEARANCE
+
+    def set_limits(self, limits: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
+        """`limits` have changed, or are others. What has been used stays known."""
+        self._limits = limits
+        self._clients.clear()
+
+    def of(self, user: str, client_id: str) -> ClientMeter | None:
+        """user: the name of the principal, without its type. None where no quota applies to this client."""
+        client = (user, client_id)
+        if client not in self._clients:
+            if len(self._clients) >= MOST_CLIENTS_KNOWN:
+                self._clients.clear()
+            found = {key: quota_of(self._limits, key, user, client_id) for key in OF_CLIENTS}
+            applied = {key: one for key, one in found.items() if one is not None}
+            self._clients[client] = ClientMeter(self, applied) if applied else None
+        return self._clients[client]
+
+    def usage(self, now_ms: float) -> Iterator[Usage]:
+        """Of all that have used something lately."""
+        for (key, sharers), rate in self._rates.items():
+            if not rate.is_over(now_ms):
+                per_second = rate.measured.per_second(now_ms)
+                yield Usage(key, sharers, rate.limit, per_second, rate.throttle_ms, rate.throttled)
+
+    @property
+    def rate_count(self) -> int:
+        return len(self._rates)
+
+    def rate(self, key: str, applied: Applied, now_ms: float) -> SharedRate:
+        rate = self._rates.get((key, applied.sharers))
+        if rate is None:
+            if len(self._rates) >= self._clearance_at:
+                self._clear(now_ms)
+            rate = self._rates[key, applied.sharers] = SharedRate(self.windows)
+            if key == CONTROLLER_MUTATION_RATE:
+                rate.bucket = TokenBucket(self.controller_windows)
+        rate.limit = applied.limit
+        return rate
+
+    def _clear(self, now_ms: float) -> None:
+        """Forget those that have not been here lately: client ids are free to invent."""
+        self._rates = {of: rate for of, rate in self._rates.items() if not rate.is_over(now_ms)}
+        self._clearance_at = max(FIRST_CLEARANCE, 2 * len(self._rates))
+
+
+class ClientMeter:
+    """One client that some quota applies to. Each question says how long to throttle the client, in ms."""
+
+    __slots__ = ("_applied", "_metering")
+
+    def __init__(self, metering: Metering, applied: Mapping[str, Applied]) -> None:
+        self._metering = metering
+        self._applied = applied
+
+    def produced(self, size_bytes: int, now_ms: float) -> int:
+        """For a Produce of this size."""
+        return self._used(PRODUCER_BYTE_RATE, size_bytes, now_ms)
+
+    def fetched(self, size_bytes: int, now_ms: float) -> int:
+        """For an answer of this size. Negative: of one that is not sent after all."""
+        return self._used(CONSUMER_BYTE_RATE, size_bytes, now_ms)
+
+    def handled(self, time_s: float, now_ms: float) -> int:
+        """For a request that took a thread this time: never longer than one window."""
+        return self._used(REQUEST_PERCENTAGE, time_s * 100, now_ms, most_ms=self._metering.windows.size_ms)
+
+    @property
+    def most_fetched_bytes(self) -> int | None:
+        """The largest answer for a client that has fetched nothing yet; None where that has no limit."""
+        applied = self._applied.get(CONSUMER_BYTE_RATE)
+        return None if applied is None else int(applied.limit * self._metering.windows.full_ms / 1000)
+
+    def mutated(self, partitions: int, now_ms: float, *, is_strict: bool) -> int:
+        """For partitions that are created or deleted. is_strict: where the answer is not 0, they must not be."""
+        applied = self._applied.get(CONTROLLER_MUTATION_RATE)
+        if applied is None:
+            return 0
+        rate = self._metering.rate(CONTROLLER_MUTATION_RATE, applied, now_ms)
+        assert rate.bucket is not None
+        if is_strict:
+            throttle_ms = rate.bucket.throttle_ms(applied.limit, now_ms)
+            if throttle_ms:
+                return throttle_ms
+        rate.bucket.take(partitions, applied.limit, now_ms)
+        rate.measured.record(partitions, now_ms)
+        return 0 if is_strict else rate.bucket.throttle_ms(applied.limit, now_ms)
+
+    def told(self, key: str, throttle_ms: int, now_ms: float) -> None:
+        """The client has been throttled for this kind of quota."""
+        applied = self._applied.get(key)
+        if applied is not None:
+            self._metering.rate(key, applied, now_ms).told(throttle_ms)
+
+    def _used(self, key: str, amount: float, now_ms: float, most_ms: int | None = None) -> int:
+        applied = self._applied.get(key)
+        if applied is None:
+            return 0
+        rate = self._metering.rate(key, applied, now_ms)
+        rate.measured.record(amount, now_ms)
+        throttle_ms = rate.measured.throttle_ms(applied.limit, now_ms)
+        return throttle_ms if most_ms is None else min(throttle_ms, most_ms)
