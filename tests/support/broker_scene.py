@@ -90,7 +90,7 @@ class BrokerScene:
             two_phase=self.two_phase,
             fetch_sessions=FetchSessions(1000, lambda: next(session_ids)),
             cluster_id="cluster",
-            auto_creation=SimpleNamespace(begin=self.created.extend),
+            auto_creation=SimpleNamespace(begin=lambda names, charge=None: self.created.extend(names)),
             verifier=Verifier(config, self.clock, self.timers, coordinator=lambda: self.coordinator),
         )
 

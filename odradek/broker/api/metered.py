@@ -33,6 +33,7 @@ EXEMPT = frozenset(
         ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
     }
 )
+MUTATING = frozenset({ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS})
 PRODUCER, CONSUMER = "producer_byte_rate", "consumer_byte_rate"
 REQUEST, MUTATION = "request_percentage", "controller_mutation_rate"
 
@@ -135,7 +136,8 @@ class MeteredExchange(Exchange[B]):
     def take_partitions(self, count: int, *, is_strict: bool) -> None:
         """So many are to be created or deleted. Raises THROTTLING_QUOTA_EXCEEDED, only if `is_strict`."""
         throttle_ms = self._client.mutated(count, self._dispatcher.now_ms(), is_strict=is_strict)
-        self._mutation_throttle_ms = max(self._mutation_throttle_ms, throttle_ms)
+        if self.api_key in MUTATING:  # Metadata creates topics too, but is not throttled for it
+            self._mutation_throttle_ms = max(self._mutation_throttle_ms, throttle_ms)
         if throttle_ms and is_strict:
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
 

@@ -1,6 +1,6 @@
 """CreatePartitions (key 37), versions 0-3: adds partitions to topics; removing them is not possible.
 
-v2: flexible. v3: may be throttled. Needs ALTER on each topic. Answered when the partitions can be written to.
+v2: flexible. v3: a quota may refuse topics. Needs ALTER on each topic. Answered when the partitions can be written to.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.metadata.decision import Decision
-from odradek.broker.metadata.topics import MorePartitions
+from odradek.broker.metadata.topics import MorePartitions, charge_of
 from odradek.broker.metadata.topics import create_partitions as decide
 from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.acls import Operation, ResourceType
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.metadata.image import MetadataImage
     from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest
+
+STRICT_SINCE = 3  # quotas: THROTTLING_QUOTA_EXCEEDED
 
 Result = tuple[str, KafkaError | None]
 
@@ -39,8 +41,10 @@ def create_partitions(
             refused.append((topic.name, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)))
     answer: Deferred[CreatePartitionsResponse] = Deferred()
 
+    charge = charge_of(context, STRICT_SINCE)
+
     def turn(image: MetadataImage) -> Decision[list[Result]]:
-        decision = decide(image, wishes, node=broker.metadata.node)
+        decision = decide(image, wishes, node=broker.metadata.node, charge=charge)
         return Decision(decision.response) if request.validate_only else decision
 
     def done(created: Deferred[list[Result]]) -> None:

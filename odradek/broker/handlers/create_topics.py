@@ -1,8 +1,8 @@
 """CreateTopics (key 19), versions 2-7: creates topics, or only validates the request.
 
 v4: partition count and replication factor may be -1, the broker's default. v5: flexible; answers count, factor and
-settings. v6: may be throttled. v7: answers the topic id. Needs CREATE on the cluster or on each topic. Answered when
-the topics can be written to.
+settings. v6: a quota may refuse topics. v7: answers the topic id. Needs CREATE on the cluster or on each topic.
+Answered when the topics can be written to.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.configuration.config_description import Described, effective_topic_settings
-from odradek.broker.metadata.topics import NewTopic, TopicResult
+from odradek.broker.metadata.topics import NewTopic, TopicResult, charge_of
 from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 BROKER_DEFAULT = -1
 SETTINGS_SINCE = 5
+STRICT_SINCE = 6  # quotas: THROTTLING_QUOTA_EXCEEDED
 
 
 def create_topics(
@@ -54,7 +55,8 @@ def create_topics(
         assert isinstance(results, list)
         answer.resolve(_response(results + refused, context, broker))
 
-    broker.auto_creation.create(wanted, validate_only=request.validate_only).when_done(done)
+    charge = charge_of(context, STRICT_SINCE)
+    broker.auto_creation.create(wanted, validate_only=request.validate_only, charge=charge).when_done(done)
     return answer
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import is_allowed
-from odradek.broker.metadata.topics import DeletedTopic
+from odradek.broker.metadata.topics import DeletedTopic, charge_of
 from odradek.broker.metadata.topics import delete_topics as decide
 from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.acls import Operation, ResourceType
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest
 
 TOPIC_IDS_SINCE = 6
+STRICT_SINCE = 5  # quotas: THROTTLING_QUOTA_EXCEEDED
 
 Wish = tuple[str | None, bytes]
 
@@ -49,7 +50,8 @@ def delete_topics(
         assert isinstance(results, list)
         answer.resolve(DeleteTopicsResponse(responses=[_result(one) for one in refused + results]))
 
-    broker.metadata.submit(lambda image: decide(image, allowed)).when_done(done)
+    charge = charge_of(context, STRICT_SINCE)
+    broker.metadata.submit(lambda image: decide(image, allowed, charge=charge)).when_done(done)
     return answer
 
 

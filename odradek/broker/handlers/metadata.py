@@ -12,6 +12,7 @@ clients ask again.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import NOT_ASKED_FOR, authorized_operations, is_allowed
@@ -113,7 +114,8 @@ def topics_by_name(
             answers.append(failed_topic(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             missing.append(name)
     if missing and request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
-        broker.auto_creation.begin([name for name in missing if may_create(context, name)])
+        charge = None if context.meter is None else partial(context.meter.take_partitions, is_strict=True)
+        broker.auto_creation.begin([name for name in missing if may_create(context, name)], charge)
     return answers
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.metadata")
 
+NO_REASON_TO_COMPLAIN = (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 MOST_COMPLAINTS = 1_000  # remembered, so as not to be repeated
 
 
@@ -78,15 +79,25 @@ class TopicCreation:
         self._new_topic_id = new_topic_id
         self._complaints: set[str] = set()
 
-    def create(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> Deferred[list[TopicResult]]:
-        """Answered when the topics can be written to. Fails with POLICY_VIOLATION for too much at once."""
-        from odradek.broker.metadata.topics import TopicDefaults, create_topics
+    def create(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False, charge: Callable[[int], None] | None = None
+    ) -> Deferred[list[TopicResult]]:
+        """Answered when the topics can be written to. Fails with POLICY_VIOLATION for too much at once.
+
+        charge: see `create_topics`; None where no quota limits it
+        """
+        from odradek.broker.metadata.topics import TopicDefaults, create_topics, unlimited
 
         defaults = TopicDefaults(self._config.num_partitions, self._config.default_replication_factor)
 
         def decide(image: MetadataImage) -> Decision[list[TopicResult]]:
             decision = create_topics(
-                image, topics, node=self._metadata.node, defaults=defaults, new_topic_id=self._new_topic_id
+                image,
+                topics,
+                node=self._metadata.node,
+                defaults=defaults,
+                new_topic_id=self._new_topic_id,
+                charge=charge or unlimited,
             )
             return Decision(decision.response) if validate_only else decision
 
@@ -100,13 +111,13 @@ class TopicCreation:
         created.when_done(self._log_failure)
         return created
 
-    def begin(self, names: Iterable[str]) -> None:
+    def begin(self, names: Iterable[str], charge: Callable[[int], None] | None = None) -> None:
         """Create those of `names` that can be, without an answer: the client will ask again."""
         from odradek.broker.metadata.topics import NewTopic
 
         topics = [internal_topic(name, self._config) or NewTopic(name) for name in names]
         if topics:
-            self.create(topics).when_done(self._log_failure)
+            self.create(topics, charge=charge).when_done(self._log_failure)
 
     def _log_failure(self, answer: Deferred[list[TopicResult]]) -> None:
         try:
@@ -116,7 +127,7 @@ class TopicCreation:
             return
         assert isinstance(results, list)
         for result in results:
-            if result.error is not None and result.error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            if result.error is not None and result.error.code not in NO_REASON_TO_COMPLAIN:
                 self._complain(f"topic {result.name!r} could not be created: {result.error}")
 
     def _complain(self, what: str) -> None:

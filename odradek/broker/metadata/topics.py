@@ -6,8 +6,9 @@ node, which `Node` identifies. Source: the answers of Kafka 4.3.1 to the request
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.configuration.settings import InvalidSetting
@@ -22,6 +23,9 @@ from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
 from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.protocol.struct import Message
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
 
 R = TypeVar("R")
 
@@ -61,6 +65,17 @@ class TopicDefaults:
     replication_factor: int
 
 
+def unlimited(partitions: int) -> None:
+    """No quota limits how many partitions may be created and deleted."""
+
+
+def charge_of(context: "RequestContext", strict_since: int) -> Callable[[int], None]:
+    """What the client's quota has to say; requests older than `strict_since` are not refused, only throttled."""
+    if context.meter is None:
+        return unlimited
+    return partial(context.meter.take_partitions, is_strict=context.api_version >= strict_since)
+
+
 def create_topics(
     image: MetadataImage,
     topics: Sequence[NewTopic],
@@ -68,9 +83,11 @@ def create_topics(
     node: Node,
     defaults: TopicDefaults,
     new_topic_id: Callable[[], bytes],
+    charge: Callable[[int], None] = unlimited,
 ) -> Decision[list[TopicResult]]:
     """Each topic stands alone: one that is refused does not hinder the others.
 
+    charge: called with the partitions of each topic that nothing else speaks against; raises KafkaError to refuse it.
     Results come in the order of `topics`, names given twice behind them. Raises KafkaError where Kafka refuses the
     whole request: POLICY_VIOLATION for too many partitions or records.
     """
@@ -85,6 +102,7 @@ def create_topics(
     for topic in wanted:
         try:
             result, topic_records = _create(image, topic, existing, node, defaults, new_topic_id)
+            charge(result.partition_count)
         except KafkaError as error:
             result, topic_records = TopicResult(topic.name, error), []
         results.append(result)
@@ -236,9 +254,13 @@ class MorePartitions:
 
 
 def create_partitions(
-    image: MetadataImage, topics: Sequence[MorePartitions], *, node: Node
+    image: MetadataImage,
+    topics: Sequence[MorePartitions],
+    *,
+    node: Node,
+    charge: Callable[[int], None] = unlimited,
 ) -> Decision[list[tuple[str, KafkaError | None]]]:
-    """Names given twice come first in the results, refused."""
+    """Names given twice come first in the results, refused. charge: as of `create_topics`, with what is added."""
     names = [topic.name for topic in topics]
     repeated = _repeated(names)
     results: list[tuple[str, KafkaError | None]] = [
@@ -251,7 +273,9 @@ def create_partitions(
         if topic.name in repeated:
             continue
         try:
-            records += _enlarge(image, topic, node, room=MAX_RECORDS - len(records))
+            added = _enlarge(image, topic, node, room=MAX_RECORDS - len(records))
+            charge(len(added))
+            records += added
         except KafkaError as error:
             results.append((topic.name, error))
         else:
@@ -295,9 +319,16 @@ class DeletedTopic:
 
 
 def delete_topics(
-    image: MetadataImage, wishes: Sequence[tuple[str | None, bytes]], *, zero_id: bytes = bytes(16)
+    image: MetadataImage,
+    wishes: Sequence[tuple[str | None, bytes]],
+    *,
+    zero_id: bytes = bytes(16),
+    charge: Callable[[int], None] = unlimited,
 ) -> Decision[list[DeletedTopic]]:
-    """`wishes` name a topic or give its id, the other being None or zero. What cannot be done comes first."""
+    """`wishes` name a topic or give its id, the other being None or zero. What cannot be done comes first.
+
+    charge: as of `create_topics`
+    """
     refused: list[DeletedTopic] = []
     chosen: dict[bytes, DeletedTopic] = {}
     names = [name for name, topic_id in wishes if name is not None and topic_id == zero_id]
@@ -334,5 +365,10 @@ def delete_topics(
             refuse(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
         elif topic_id not in taken:
             chosen[topic_id] = DeletedTopic(known.name, topic_id)
-    records = tuple(RemoveTopicRecord(topic_id=topic_id) for topic_id in chosen)
+    for topic_id, deleted in chosen.items():
+        try:
+            charge(len(image.topics_by_id[topic_id].partitions))
+        except KafkaError as error:
+            chosen[topic_id] = replace(deleted, error=error)
+    records = tuple(RemoveTopicRecord(topic_id=topic_id) for topic_id, each in chosen.items() if each.error is None)
     return Decision([*refused, *chosen.values()], records)

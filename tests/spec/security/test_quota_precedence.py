@@ -42,7 +42,7 @@ def test_others_are_not_limited() -> None:
 
 def test_an_address_has_its_own_limit_or_that_of_all() -> None:
     rate = "connection_creation_rate"
-    limits = {(("ip", "localhost"),): {rate: 1.0}, (("ip", None),): {rate: 9.0}}
+    limits: dict[QuotaEntity, dict[str, float]] = {(("ip", "localhost"),): {rate: 1.0}, (("ip", None),): {rate: 9.0}}
     assert address_limit(limits, rate, ("127.0.0.1", "localhost")) == 1.0
     assert address_limit(limits, rate, ("10.0.0.1",)) == 9.0
     assert address_limit({}, rate, ("10.0.0.1",)) is None
