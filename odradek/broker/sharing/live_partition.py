@@ -8,7 +8,7 @@ A fetch that finds it GONE begins anew with another. Source: docs/spec/share-gro
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -100,10 +100,12 @@ class LiveSharePartition:
         on_gone: Callable[[LiveSharePartition], None],
         has_session: Callable[[SharePartitionKey, str], bool],
         on_overdue: Callable[[LiveSharePartition, StagedTransaction], None],
+        on_staging: Callable[[LiveSharePartition], None],
     ) -> None:
         """
         has_session  whether a member still fetches this share partition here
         on_overdue   the locks of records ran out whose acknowledgement is staged in this transaction
+        on_staging   it is loaded, or a producer has begun to stage: `producer_ids` may have grown
         """
         self.key = key
         self.partition = partition
@@ -122,6 +124,7 @@ class LiveSharePartition:
         self._on_gone = on_gone
         self._has_session = has_session
         self._on_overdue = on_overdue
+        self._on_staging = on_staging
         self._ended_meanwhile: list[Ending] = []  # markers that came while the state was read
         self._awaiting_load: list[Deferred[bool]] = []
         self._timer: TimerHandle | None = None
@@ -140,6 +143,11 @@ class LiveSharePartition:
     @property
     def lock_expired_count(self) -> int:
         return 0 if self._core is None else self._core.staged.lock_expired_count
+
+    @property
+    def producer_ids(self) -> Set[int]:
+        """Of those that may have staged something here."""
+        return frozenset() if self._core is None else self._core.staged.producer_ids
 
     @property
     def limits(self) -> Limits:
@@ -225,6 +233,7 @@ class LiveSharePartition:
         self.phase = Phase.ACTIVE
         for ending in self._ended_meanwhile:
             self.end_transaction(ending)
+        self._on_staging(self)
         self.arm()
         self.wake()
         self._tell_awaiting()
@@ -307,6 +316,7 @@ class LiveSharePartition:
     ) -> PendingStaging:
         """must_sync: its producer takes part in a two-phase commit"""
         write = self.core.staged.stage(member_id, member_epoch, acknowledgements, transaction)
+        self._on_staging(self)
         stored = None if write is None else self._written(write, must_sync=must_sync)
         return PendingStaging(self, write, stored)
 
@@ -339,7 +349,7 @@ class LiveSharePartition:
         if self.phase is Phase.LOADING:
             self._ended_meanwhile.append(ending)
         core = self._core
-        if self.phase is not Phase.ACTIVE or core is None or not core.staged.may_concern(ending):
+        if self.phase is not Phase.ACTIVE or core is None or ending.producer_id not in core.staged.producer_ids:
             return
         write = core.staged.end(ending, self._has_its_session, self.limits, self._clock.now_ms())
         if write is not None:
@@ -379,6 +389,7 @@ class LiveSharePartition:
                 return
             assert not isinstance(stored, Enum)
             self.core.staged.adopt(transaction, stored.batches, stored.staged, self.limits)
+            self._on_staging(self)
             then()
             self.arm()
             self.wake()

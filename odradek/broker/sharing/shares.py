@@ -63,6 +63,8 @@ class Shares:
         self._overdue = overdue
         self._expired_in_dropped = 0
         self._live: dict[SharePartitionKey, LiveSharePartition] = {}
+        self._loading: dict[LiveSharePartition, None] = {}
+        self._staging: dict[int, dict[LiveSharePartition, None]] = {}  # by producer id
         self._groups_of: dict[tuple[str, int], set[str]] = {}  # whose sessions a connection has opened
 
     @property
@@ -97,7 +99,9 @@ class Shares:
                 on_gone=self._gone,
                 has_session=self._has_session,
                 on_overdue=self._overdue.found,
+                on_staging=self._note_staging,
             )
+            self._loading[live] = None
             live.load()
         return live
 
@@ -123,8 +127,10 @@ class Shares:
 
     def end_transaction(self, ending: Ending) -> None:
         """A marker ended a transaction: its acknowledgements count now, or never did."""
-        for live in list(self._live.values()):
+        for live in (*self._loading, *self._staging.pop(ending.producer_id, ())):
             live.end_transaction(ending)
+            if ending.producer_id in live.producer_ids:  # something of a later transaction
+                self._note_staging(live)
 
     def reread_staged(self, ending: Ending) -> None:
         """The state of some share partitions is stored elsewhere, and a marker has ended a transaction there."""
@@ -177,7 +183,18 @@ class Shares:
             if not self.sessions.has_group(group_id):
                 self.drop([key for key in self._live if key.group_id == group_id])
 
+    def _note_staging(self, live: LiveSharePartition) -> None:
+        self._loading.pop(live, None)
+        for producer_id in live.producer_ids:
+            self._staging.setdefault(producer_id, {})[live] = None
+
     def _gone(self, live: LiveSharePartition) -> None:
+        self._loading.pop(live, None)
+        for producer_id in live.producer_ids:
+            staging = self._staging.get(producer_id, {})
+            staging.pop(live, None)
+            if not staging:
+                self._staging.pop(producer_id, None)
         if self._live.get(live.key) is live:
             del self._live[live.key]
             self._expired_in_dropped += live.lock_expired_count

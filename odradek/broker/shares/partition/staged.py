@@ -8,7 +8,7 @@ Source: docs/spec/share-groups.md#s5-5, #s5-6, #s5-8.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 from odradek.broker.shares.acknowledgements import Acknowledgement
 from odradek.broker.shares.partition.in_flight import NOBODY, InFlight, Span, Staging, TrackedBatch
@@ -58,6 +58,11 @@ class StagedRecords:
         self._producer_ids: set[int] = set()  # that may have staged something here
         self.lock_expired_count = 0
         self.overdue: set[StagedTransaction] = set()
+
+    @property
+    def producer_ids(self) -> Set[int]:
+        """Of those that may have staged something here: the marker of no other producer changes anything."""
+        return self._producer_ids
 
     @property
     def record_count(self) -> int:
@@ -143,10 +148,6 @@ class StagedRecords:
         return self._write((), stored(overdue), resolved=resolved)
 
     # The end of a transaction.
-
-    def may_concern(self, ending: Ending) -> bool:
-        """False: `end` would find nothing."""
-        return ending.producer_id in self._producer_ids
 
     def end(self, ending: Ending, has_session: Callable[[str], bool], limits: Limits, now_ms: int) -> StateWrite | None:
         """A marker ended a transaction, and what it did is stored.
