@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from odradek.broker.api.context import Audit, RequestContext
-from odradek.protocol.acls import Operation, ResourceType
+from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 
 NOT_ASKED_FOR = -(2**31)  # what the fields hold when the request did not want them
 
@@ -48,6 +48,13 @@ def authorized_operations(context: RequestContext, resource: ResourceType, name:
         for operation in OPERATIONS_ON[resource]
         if is_allowed(context, operation, resource, name, Audit.QUIET)
     )
+
+
+def cluster_operations(context: RequestContext) -> int:
+    """Without DESCRIBE on the cluster they are none, whatever is allowed (docs/spec/security.md#s3-3, 128)."""
+    if not is_allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return 0
+    return authorized_operations(context, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def is_allowed(

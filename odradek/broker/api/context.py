@@ -65,13 +65,19 @@ class AllowAll:
         return True
 
 
-REFUSALS: Mapping[ResourceType, ErrorCode] = {
-    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
-    ResourceType.USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+REFUSALS: Mapping[ResourceType, tuple[ErrorCode, str]] = {
+    ResourceType.TOPIC: (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."),
+    ResourceType.GROUP: (ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."),
+    ResourceType.CLUSTER: (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."),
+    ResourceType.TRANSACTIONAL_ID: (
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        "Transactional Id authorization failed.",
+    ),
+    ResourceType.DELEGATION_TOKEN: (
+        ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+        "Delegation Token authorization failed.",
+    ),
+    ResourceType.USER: (ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED, "Delegation Token authorization failed."),
 }
 
 
@@ -91,6 +97,28 @@ class Meter(Protocol):
 
     def take_partitions(self, count: int, *, is_strict: bool) -> None:
         """So many are to be created or deleted. Raises THROTTLING_QUOTA_EXCEEDED, only if `is_strict`."""
+
+
+# APIs whose refusals Kafka sends without words.
+WORDLESS = frozenset(
+    {
+        ApiKey.PRODUCE,
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        ApiKey.SHARE_FETCH,
+        ApiKey.SHARE_ACKNOWLEDGE,
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+    }
+)
+
+
+def refused(resource: ResourceType, api_key: ApiKey) -> KafkaError:
+    """What a client is told that has no right to it."""
+    code, words = REFUSALS[resource]
+    return KafkaError(code, None if api_key in WORDLESS else words)
 
 
 Address: TypeAlias = tuple[str, int]  # host and port
@@ -153,9 +181,23 @@ class ConnectionInfo:
 
 
 class RequestContext:
-    """One request's circumstances; `now_ms` is the wall clock when its last byte was there."""
+    """One request's circumstances; `now_ms` is the wall clock when its last byte was there.
 
-    __slots__ = ("api_key", "api_version", "authorizer", "client_id", "connection", "correlation_id", "now_ms")
+    `audited`, which only an authorizer sets, holds what its log says of this request already.
+    """
+
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "audited",
+        "authorizer",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "now_ms",
+    )
+
+    audited: set[object]
 
     def __init__(
         self,
@@ -207,7 +249,7 @@ class RequestContext:
     def require(self, operation: Operation, resource: ResourceType, name: str, *, uses: int = 1) -> None:
         """Raises the resource's AUTHORIZATION_FAILED unless the principal may do this."""
         if not self.authorizer.allows(self, operation, resource, name, uses=uses):
-            raise KafkaError(REFUSALS[resource])
+            raise refused(resource, self.api_key)
 
     def __repr__(self) -> str:
         return (

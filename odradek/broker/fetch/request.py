@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from odradek.broker.api.authorized_operations import is_allowed
+from odradek.broker.api.context import refused
 from odradek.broker.fetch.partition_read import (
     PartitionAnswer,
     PartitionRead,
@@ -23,7 +25,7 @@ from odradek.broker.fetch.wait import FetchWait
 from odradek.broker.partitions.broker_parts import BrokerParts
 from odradek.broker.partitions.reading import IsolationLevel
 from odradek.broker.runtime.delayed import Deferred
-from odradek.protocol.acls import Operation, ResourceType
+from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.fetch_response import (
     FetchableTopicResponse,
@@ -183,6 +185,8 @@ class PendingFetch:
 
     def _find(self, wanted: FetchPartition) -> Partition:
         if self._is_follower:  # there is none that we know of
+            if not is_allowed(self._context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+                raise refused(ResourceType.TOPIC, self._context.api_key)
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         partitions = self._broker.partitions
         if isinstance(wanted.topic, bytes):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import is_allowed
+from odradek.broker.api.context import Audit, refused
 from odradek.broker.groups.consumer.checks import check_heartbeat
 from odradek.broker.groups.consumer.heartbeat import Heartbeat, heartbeat
 from odradek.broker.metadata.supported_features import GROUP_VERSION
@@ -32,16 +33,16 @@ def consumer_group_heartbeat(
 ) -> ConsumerGroupHeartbeatResponse | Deferred[ConsumerGroupHeartbeatResponse]:
     require_consumer_protocol(broker)
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
-    for name in request.subscribed_topic_names or ():
-        if not is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    names = dict.fromkeys(request.subscribed_topic_names or ())
+    if False in [is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names]:
+        raise refused(ResourceType.TOPIC, context.api_key)
     check_heartbeat(request, context.api_version, broker.groups.settings.groups.consumer.assignors)
     beat = Heartbeat(
         request=request,
         member_id=request.member_id or broker.groups.plain_member_id(),
         client_id=context.client_id or "",
         client_host=f"/{context.client_host}",
-        may_see=lambda name: is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name),
+        may_see=lambda name: is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name, Audit.PROBE),
     )
     return broker.groups.shard_for(request.group_id).submit(lambda core, now_ms: heartbeat(core.registry, beat, now_ms))
 

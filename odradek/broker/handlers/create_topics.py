@@ -1,15 +1,17 @@
 """CreateTopics (key 19), versions 2-7: creates topics, or only validates the request.
 
 v4: partition count and replication factor may be -1, the broker's default. v5: flexible; answers count, factor and
-settings. v6: a quota may refuse topics. v7: answers the topic id. Needs CREATE on the cluster or on each topic.
-Answered when the topics can be written to.
+settings. v6: a quota may refuse topics. v7: answers the topic id. Needs CREATE on the cluster or on each topic, and
+DESCRIBE_CONFIGS on a topic to be told its settings. Answered when the topics can be written to.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import is_allowed
+from odradek.broker.api.context import Audit
 from odradek.broker.configuration.config_description import Described, effective_topic_settings
 from odradek.broker.metadata.topics import NewTopic, TopicResult, charge_of
 from odradek.broker.runtime.delayed import Deferred
@@ -35,7 +37,7 @@ def create_topics(
     request: CreateTopicsRequest, context: RequestContext, broker: Broker
 ) -> Deferred[CreateTopicsResponse]:
     names = {topic.name for topic in request.topics}
-    if is_allowed(context, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
+    if is_allowed(context, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE):
         allowed = names
     else:
         allowed = {name for name in names if is_allowed(context, Operation.CREATE, ResourceType.TOPIC, name)}
@@ -43,6 +45,9 @@ def create_topics(
         TopicResult(name, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed."))
         for name in sorted(names - allowed)
     ]
+    describable = {
+        name for name in names if is_allowed(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name, Audit.PROBE)
+    }
     wanted = [_new_topic(topic) for topic in request.topics if topic.name in allowed]
     answer: Deferred[CreateTopicsResponse] = Deferred()
 
@@ -53,7 +58,7 @@ def create_topics(
             answer.fail(error)
             return
         assert isinstance(results, list)
-        answer.resolve(_response(results + refused, context, broker))
+        answer.resolve(_response(results + refused, describable, context, broker))
 
     charge = charge_of(context, STRICT_SINCE)
     broker.auto_creation.create(wanted, validate_only=request.validate_only, charge=charge).when_done(done)
@@ -70,7 +75,10 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
     )
 
 
-def _response(results: list[TopicResult], context: RequestContext, broker: Broker) -> CreateTopicsResponse:
+def _response(
+    results: list[TopicResult], describable: Container[str], context: RequestContext, broker: Broker
+) -> CreateTopicsResponse:
+    """describable: the topics whose settings the client may know"""
     without_settings: list[CreatableTopicConfigs] | None = None  # shared by all topics that have none of their own
     topics = []
     for result in results:
@@ -78,6 +86,16 @@ def _response(results: list[TopicResult], context: RequestContext, broker: Broke
             error = result.error
             topics.append(
                 CreatableTopicResult(name=result.name, error_code=error.code.value, error_message=error.message)
+            )
+            continue
+        if result.name not in describable:
+            topics.append(
+                CreatableTopicResult(
+                    name=result.name,
+                    topic_id=result.topic_id,
+                    error_message=None,
+                    topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED.value,
+                )
             )
             continue
         configs: list[CreatableTopicConfigs] = []

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorized_operations import NOT_ASKED_FOR, authorized_operations
-from odradek.protocol.acls import CLUSTER_NAME, ResourceType
+from odradek.broker.api.authorized_operations import NOT_ASKED_FOR, cluster_operations
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.describe_cluster_response import DescribeClusterBroker, DescribeClusterResponse
 
@@ -32,7 +31,7 @@ def describe_cluster(
         raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, what)
     operations = NOT_ASKED_FOR
     if request.include_cluster_authorized_operations:
-        operations = authorized_operations(context, ResourceType.CLUSTER, CLUSTER_NAME)
+        operations = cluster_operations(context)
     brokers = [
         DescribeClusterBroker(
             broker_id=image.broker_id,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorized_operations import authorized_operations, is_allowed
+from odradek.broker.api.authorized_operations import NOT_ASKED_FOR, authorized_operations, is_allowed
 from odradek.broker.metadata.image import NO_LEADER
 from odradek.broker.metadata.topic_names import is_valid_topic_name
 from odradek.protocol.acls import Operation, ResourceType
@@ -68,11 +68,14 @@ def describe_topic_partitions(
 
 
 def failed_topic(context: RequestContext, name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+    is_hidden = code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return DescribeTopicPartitionsResponseTopic(
         error_code=code.value,
         name=name,
         is_internal=name in INTERNAL_TOPICS,
-        topic_authorized_operations=authorized_operations(context, ResourceType.TOPIC, name),
+        topic_authorized_operations=NOT_ASKED_FOR
+        if is_hidden
+        else authorized_operations(context, ResourceType.TOPIC, name),
     )
 
 

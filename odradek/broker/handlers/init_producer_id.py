@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from odradek.broker.api.authorized_operations import is_allowed
+from odradek.broker.api.context import Audit, refused
 from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -29,7 +31,9 @@ def init_producer_id(
 ) -> InitProducerIdResponse | Deferred[InitProducerIdResponse]:
     transactional_id = request.transactional_id
     if transactional_id is None:
-        context.require(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
+        may_write = is_allowed(context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE)
+        if not may_write and not context.authorizer.allows_on_any(context, Operation.WRITE, ResourceType.TOPIC):
+            raise refused(ResourceType.CLUSTER, context.api_key)
     else:
         context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         if request.enable2_pc:

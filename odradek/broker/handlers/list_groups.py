@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import is_allowed
+from odradek.broker.api.context import Audit
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.messages.list_groups_response import ListGroupsResponse
 
@@ -25,8 +26,10 @@ def list_groups(request: ListGroupsRequest, context: RequestContext, broker: Bro
         if shard.is_away:
             continue
         groups += shard.look(lambda core: core.list_groups(request.states_filter, request.types_filter))
-    if not is_allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not is_allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE):
         groups = [
-            group for group in groups if is_allowed(context, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
+            group
+            for group in groups
+            if is_allowed(context, Operation.DESCRIBE, ResourceType.GROUP, group.group_id, Audit.PROBE)
         ]
     return ListGroupsResponse(groups=groups)

@@ -15,7 +15,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.authorized_operations import NOT_ASKED_FOR, authorized_operations, is_allowed
+from odradek.broker.api.authorized_operations import authorized_operations, cluster_operations, is_allowed
+from odradek.broker.api.context import Audit
 from odradek.broker.metadata.image import NO_LEADER
 from odradek.broker.metadata.topic_names import is_valid_topic_name
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
@@ -55,10 +56,7 @@ def metadata(request: MetadataRequest, context: RequestContext, broker: Broker) 
             if topic.error_code == 0 and topic.name is not None:
                 topic.topic_authorized_operations = authorized_operations(context, ResourceType.TOPIC, topic.name)
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = NOT_ASKED_FOR
-        if is_allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
-            operations = authorized_operations(context, ResourceType.CLUSTER, CLUSTER_NAME)
-            response.cluster_authorized_operations = operations
+        response.cluster_authorized_operations = cluster_operations(context)
     return response
 
 
@@ -68,7 +66,7 @@ def described_topics(request: MetadataRequest, context: RequestContext, broker: 
         return [
             described_topic(topic)
             for topic in broker.metadata.image.topics.values()
-            if is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+            if is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name, Audit.PROBE)
         ]
     check_names(asked, context.api_version)
     topic_ids = [topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID]
@@ -101,10 +99,13 @@ def topics_by_name(
 ) -> list[MetadataResponseTopic]:
     image = broker.metadata.image
     answers: list[MetadataResponseTopic] = []
-    missing: list[str] = []
+    visible = {name for name in names if is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name)}
+    missing = [name for name in names if name in visible and name not in image.topics]
+    creates = request.allow_auto_topic_creation and broker.config.auto_create_topics_enable
+    creatable = creatable_names(context, missing) if creates else missing
     for name in names:
         topic = image.topics.get(name)
-        if not is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+        if name not in visible or (topic is None and name not in creatable):
             answers.append(failed_topic(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         elif topic is not None:
             answers.append(described_topic(topic))
@@ -112,17 +113,16 @@ def topics_by_name(
             answers.append(failed_topic(name, ErrorCode.INVALID_TOPIC_EXCEPTION))
         else:
             answers.append(failed_topic(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            missing.append(name)
-    if missing and request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
+    if creates and creatable:
         charge = None if context.meter is None else partial(context.meter.take_partitions, is_strict=True)
-        broker.auto_creation.begin([name for name in missing if may_create(context, name)], charge)
+        broker.auto_creation.begin([name for name in creatable if is_valid_topic_name(name)], charge)
     return answers
 
 
-def may_create(context: RequestContext, name: str) -> bool:
-    return is_allowed(context, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) or is_allowed(
-        context, Operation.CREATE, ResourceType.TOPIC, name
-    )
+def creatable_names(context: RequestContext, names: list[str]) -> list[str]:
+    if not names or is_allowed(context, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE):
+        return names
+    return [name for name in names if is_allowed(context, Operation.CREATE, ResourceType.TOPIC, name)]
 
 
 def failed_topic(name: str, code: ErrorCode) -> MetadataResponseTopic:

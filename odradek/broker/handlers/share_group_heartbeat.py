@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import is_allowed
+from odradek.broker.api.context import refused
 from odradek.broker.groups.share.heartbeat import Heard, ShareHeartbeat, check_heartbeat, heartbeat
 from odradek.broker.handlers.share_fetch import LONGEST_MEMBER_ID
 from odradek.broker.sharing import group_state
@@ -31,9 +32,9 @@ def share_group_heartbeat(
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
     if not 1 <= len(request.member_id) <= LONGEST_MEMBER_ID:
         raise KafkaError(ErrorCode.INVALID_REQUEST)  # without words, as Kafka
-    for name in request.subscribed_topic_names or ():
-        if not is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    names = dict.fromkeys(request.subscribed_topic_names or ())
+    if False in [is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names]:
+        raise refused(ResourceType.TOPIC, context.api_key)
     check_heartbeat(request)
     beat = ShareHeartbeat(request, context.client_id or "", f"/{context.client_host}")
     heard = broker.groups.shard_for(request.group_id).submit(

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import is_allowed
+from odradek.broker.api.context import Audit, refused
 from odradek.broker.coordinators.transaction_markers import TxnMarker
 from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
-from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.write_txn_markers_response import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -32,10 +33,10 @@ if TYPE_CHECKING:
 def write_txn_markers(
     request: WriteTxnMarkersRequest, context: RequestContext, broker: Broker
 ) -> WriteTxnMarkersResponse | Deferred[WriteTxnMarkersResponse]:
-    if not is_allowed(context, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME) and not is_allowed(
+    if not is_allowed(context, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE) and not is_allowed(
         context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
     ):
-        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        raise refused(ResourceType.CLUSTER, context.api_key)
     reply: Deferred[WriteTxnMarkersResponse] = Deferred()
     markers = [marker_of(each) for each in request.markers]
     broker.markers.write(markers, lambda results: reply.resolve(response_to(markers, results)))

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from odradek.broker.api.authorized_operations import is_allowed
+from odradek.broker.api.context import refused
 from odradek.broker.configuration.loggers import PythonLoggers, alter_levels
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.metadata.config_changes import ResourceChanges, Result, alter_configs, check_changes, this_node
 from odradek.broker.metadata.decision import Decision
 from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
-from odradek.protocol.errors import KafkaError
+from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import MetadataImage
 
 M = TypeVar("M")
+OF_THE_CLUSTER = frozenset(
+    kind.value
+    for kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER, ConfigResourceType.CLIENT_METRICS)
+)
 
 
 def alter(
@@ -38,7 +44,7 @@ def alter(
     for resource in resources:
         key = resource.resource_type, resource.resource_name
         try:
-            _require(context, *key)
+            _require(context, *key, is_incremental=is_incremental)
             if resource.resource_type == ConfigResourceType.BROKER_LOGGER.value and is_incremental:
                 this_node(resource.resource_name, metadata.node.node_id, "node")
                 check_changes(resource.changes)
@@ -68,10 +74,15 @@ def alter(
     return answer
 
 
-def _require(context: RequestContext, resource_type: int, name: str) -> None:
+def _require(context: RequestContext, resource_type: int, name: str, *, is_incremental: bool) -> None:
     if resource_type == ConfigResourceType.TOPIC.value:
         context.require(Operation.ALTER_CONFIGS, ResourceType.TOPIC, name)
     elif resource_type == ConfigResourceType.GROUP.value:
         context.require(Operation.ALTER_CONFIGS, ResourceType.GROUP, name)
-    else:
-        context.require(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+    elif resource_type not in OF_THE_CLUSTER or (
+        resource_type == ConfigResourceType.BROKER_LOGGER.value and not is_incremental
+    ):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
+    elif not is_allowed(context, Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
+        error = refused(ResourceType.CLUSTER, context.api_key)
+        raise KafkaError(error.code) if resource_type == ConfigResourceType.BROKER_LOGGER.value else error  # as Kafka

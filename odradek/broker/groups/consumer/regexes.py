@@ -55,11 +55,11 @@ def resolve(turn: ConsumerTurn) -> None:
     group, memory = turn.group, turn.group.memory
     if memory.may_see is None:
         return
-    names = [name for name in turn.cluster.topic_names() if memory.may_see(name)]
+    names = list(turn.cluster.topic_names())
     has_moved = False
     for regex in sorted(group.wanted_regexes()):
         matches = turn.cluster.pattern(regex)
-        topics = frozenset(name for name in names if matches(name))
+        topics = frozenset(name for name in names if matches(name) and memory.may_see(name))
         known = group.regexes.get(regex)
         if known is None or known.topics != topics:
             turn.write(regex_record(group.group_id, regex, topics, turn.cluster.version, turn.now_ms))

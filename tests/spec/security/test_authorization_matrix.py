@@ -1,0 +1,131 @@
+"""Every API as a principal without rights, then after each grant: the answers of Kafka 4.3.1, from matrix.json.
+
+Source: docs/spec/security.md#s3-5, #s3-6. The cases run in their order on one broker, as they did on Kafka's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from odradek.broker.api.served import SERVED
+from tests.spec.security.matrix_scene import (
+    CASES,
+    NOBODY,
+    SETTINGS,
+    MatrixScene,
+    Recorder,
+    differences,
+    errors_in,
+    heeded,
+)
+from tests.support.asked_broker import AskedBroker
+
+Case = dict[str, Any]
+
+# Keys whose cases need another listener, or that are not served: docs/compatibility.md, "Served APIs".
+SASL = {17, 36, 38, 39, 40, 41, 50, 51}
+NOT_SERVED = {34, 43, 45, 46, 55, 64, 71, 72, 80, 81, 88, 89}
+CONTROLLER = {52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82}
+ASKED = sorted(
+    (case for case in CASES if case["key"] not in SASL | NOT_SERVED | CONTROLLER),
+    key=lambda case: case["api"] == "DeleteShareGroupState",  # last: others look at the state
+)
+
+# (API, case) → where the answers part on purpose (docs/compatibility.md), as `differences` and the errors show it.
+DEVIATIONS = {
+    # An unknown topic id is told for its partition; Kafka fails the whole request.
+    ("ShareFetch", "a known and an unknown topic id"): {
+        "responses[].partitions[].errorCode": ["TOPIC_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_ID"]
+    },
+}
+# The same, for single fields.
+OTHER_FIELDS = {
+    # Where there is no hint at another leader, -1 says so; Kafka leaves zeros.
+    ("ShareFetch", "known topic id"): [".responses[].partitions[].currentLeader.leaderId: -1 instead of 0"],
+    # A write never lowers what is known, as in Kafka 4.4 (docs/spec/share-groups.md#s8, 15).
+    ("ReadShareGroupStateSummary", ""): [".results[].partitions[].deliveryCompleteCount: 0 instead of -1"],
+    # The id of a topic that is denied stays hidden.
+    ("AlterShareGroupOffsets", "empty group"): [".responses[].topicId: 'AAAAAAAAAAAAAAAAAAAAAA' instead of '$id(m-t)'"],
+}
+# Answers that list what there is, which differs between brokers; "errors" of them are compared.
+LISTS = {"ApiVersions", "DescribeAcls"}
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MatrixScene]:
+    with AskedBroker(tmp_path_factory.mktemp("matrix"), SETTINGS) as asked, Recorder() as audit:
+        yield MatrixScene(asked, audit)
+
+
+def name_of(case: Case) -> str:
+    return f"{case['key']}-{case['api']}-{case['case']}"
+
+
+def latest(case: Case) -> tuple[int, dict[str, Any]]:
+    """The highest version, and the request in it."""
+    asked = case["answers"][-1]
+    return asked["versions"][-1], asked["request"]
+
+
+@pytest.mark.parametrize("case", ASKED, ids=name_of)
+def test_each_right_that_is_missing_or_granted_shows_as_in_kafka(scene: MatrixScene, case: Case) -> None:
+    for asked in case["answers"]:
+        for version in asked["versions"]:
+            scene.set_up(case["api"], case["case"])
+            answer = scene.ask(case["key"], version, asked["request"])
+            assert errors_in(answer) == asked["errors"]
+            if case["api"] not in LISTS:
+                assert list(differences(asked["denied"], answer)) == []
+    assert scene.audit.checks(NOBODY) == heeded(case["checks"])
+    try:
+        for step in case.get("after", ()):
+            scene.grant(*step["grant"])
+            check_after(step, case, scene)
+    finally:
+        scene.revoke_all()
+
+
+def check_after(step: Case, case: Case, scene: MatrixScene) -> None:
+    scene.set_up(case["api"], case["case"])
+    answer = scene.ask(case["key"], step["version"], latest(case)[1])
+    if (deviation := DEVIATIONS.get((case["api"], case["case"]))) is not None:
+        assert errors_in(answer) == deviation
+        return
+    assert errors_in(answer) == step["errors"]
+    if "$long" not in step["answer"] and case["api"] not in LISTS:
+        known = OTHER_FIELDS.get((case["api"], case["case"]), [])
+        assert [each for each in differences(step["answer"], answer) if each not in known] == []
+    if isinstance(step["checks"], list):
+        assert scene.audit.checks(NOBODY) == heeded(step["checks"])
+
+
+def denials(errors: dict[str, list[str]]) -> list[str]:
+    return [code for codes in errors.values() for code in codes if code.endswith("AUTHORIZATION_FAILED")]
+
+
+# What stands for any resource in `alternatives`.
+ANY_OF = {"<any>": "some-topic", "<each>": "m-g"}
+
+
+@pytest.mark.parametrize("case", [case for case in ASKED if case.get("alternatives")], ids=name_of)
+def test_another_right_does_instead(scene: MatrixScene, case: Case) -> None:
+    try:
+        for kind, name, operation in case["alternatives"]:
+            scene.grant(kind, ANY_OF.get(name, name), operation)
+        for kind, name, operation in case["required"]:
+            if operation == "DESCRIBE" and case["api"] == "Metadata":
+                scene.grant(kind, name, operation)  # which creating does not stand for
+        scene.set_up(case["api"], case["case"])
+        answer = scene.ask(case["key"], *latest(case))
+        assert denials(errors_in(answer)) == denials(case["after"][-1]["errors"])
+    finally:
+        scene.revoke_all()
+
+
+def test_every_case_is_asked_or_has_a_reason() -> None:
+    served = {key.value for key in SERVED}
+    assert {case["key"] for case in ASKED} <= served
+    assert NOT_SERVED.isdisjoint(served)
