@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.context import AllowAll, Audit
 from odradek.broker.configuration.authorization import allows_everyone, super_users
+from odradek.broker.security.acl.acls import PROBED_NAME
 from odradek.protocol.acls import PatternType
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 AUDIT_LOGGER = "odradek.authorizer"
 TRACE = logging.NOTSET + 1
-PROBED_NAME = "hardcode"  # Kafka asks for this resource first where any would do, so that super users pass
 
 # How a decision is logged: if it was refused, if it was allowed.
 LEVELS = {

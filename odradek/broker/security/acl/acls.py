@@ -13,6 +13,8 @@ from odradek.protocol.acls import ANY_NAME, Operation, PatternType, Permission, 
 if TYPE_CHECKING:
     from odradek.protocol.messages.access_control_entry_record import AccessControlEntryRecord
 
+PROBED_NAME = "hardcode"  # Kafka asks for this resource first where any would do, so that super users pass
+
 
 class Acl(NamedTuple):
     resource: ResourceType

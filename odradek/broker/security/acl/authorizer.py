@@ -11,7 +11,7 @@ from enum import Enum
 from ipaddress import ip_address
 from typing import NamedTuple, TypeAlias
 
-from odradek.broker.security.acl.acls import Acl, Acls
+from odradek.broker.security.acl.acls import PROBED_NAME, Acl, Acls
 from odradek.protocol.acls import ANY_HOST, ANY_PRINCIPAL, Operation, PatternType, Permission, ResourceType
 
 MOST_KEPT = 10_000  # decisions
@@ -98,7 +98,9 @@ class StandardAuthorizer:
         return ruling if allowing is None else Ruling(True, Reason.MATCHING_ACL, allowing)
 
     def decide_on_any(self, principal: str, host: str, operation: Operation, resource: ResourceType) -> bool:
-        """Whether some ACL allows this with a resource of this type, and none denies it with all of those."""
+        """Whether there can be a resource of this type with which the principal may do this."""
+        if self.decide(principal, host, operation, resource, PROBED_NAME).is_allowed:
+            return True
         host = host_key(host)
         allowed: list[Acl] = []
         denied_names, denied_prefixes = set(), set()
