@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from odradek.commands.errors import DONE, REFUSED
-from odradek.commands.options import add_connection, add_json
+from odradek.commands.options import add_connection, add_json, security
 from odradek.commands.output import print_object
 
 MARKS = {"ok": "ok      ", "warning": "WARNING ", "problem": "PROBLEM "}
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     directory = Path(options.data_dir) if options.data_dir else default_data_directory(os.environ)
     findings = [*of_machine(machine_facts()), *of_directory(directory_facts(directory))]
     if not options.no_broker:
-        findings += of_broker(asyncio.run(broker_facts(options.bootstrap_server, options.timeout)))
+        findings += of_broker(asyncio.run(broker_facts(options.bootstrap_server, options.timeout, security(options))))
     if options.json:
         print_object([{**asdict(each), "level": each.level.value} for each in findings])
     else:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from odradek.client.errors import ClientError
+from odradek.client.errors import AuthenticationFailed, ClientError
 from odradek.protocol.errors import ErrorCode
 
 DONE, REFUSED, MISUNDERSTOOD, UNREACHABLE, NOT_FOUND, NOT_PERMITTED, DIFFERENT, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 130
@@ -46,9 +46,11 @@ STATUS: Mapping[ErrorCode, int] = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: NOT_PERMITTED,
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: NOT_PERMITTED,
     ErrorCode.SASL_AUTHENTICATION_FAILED: NOT_PERMITTED,
+    ErrorCode.ILLEGAL_SASL_STATE: NOT_PERMITTED,
+    ErrorCode.UNSUPPORTED_SASL_MECHANISM: NOT_PERMITTED,
 }
 ADVICE: Mapping[ErrorCode, str] = {
-    ErrorCode.NETWORK_EXCEPTION: "The broker hung up: its listener may require TLS or SASL.",
+    ErrorCode.NETWORK_EXCEPTION: "The broker hung up: its listener may require TLS or SASL (--command-config).",
     ErrorCode.REQUEST_TIMED_OUT: "A port that accepts connections and stays silent is often not a Kafka listener, or"
     " one behind a firewall.",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`odradek topics list` shows the topics; names are case-sensitive.",
@@ -76,6 +78,8 @@ def explained(error: Exception) -> tuple[int, str]:
 
 
 def _explained(error: ClientError) -> tuple[int, str]:
+    if error.code is None and isinstance(error, AuthenticationFailed):  # by TLS
+        return NOT_PERMITTED, str(error)
     if error.code is None:  # no broker said anything
         return (UNREACHABLE if error.is_retriable else REFUSED), str(error)
     advice = ADVICE.get(error.code)

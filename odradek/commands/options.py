@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odradek.commands.errors import DONE
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
+    from odradek.client.security.settings import SecuritySettings
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
 DEFAULT_TIMEOUT_S = 15.0
@@ -28,6 +30,20 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         default=DEFAULT_BOOTSTRAP,
         help="a broker of the cluster, several with commas; default: %(default)s",
+    )
+    parser.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="properties for TLS and SASL, as Kafka's tools take them",
+    )
+    parser.add_argument(
+        "-X",
+        dest="properties",
+        metavar="NAME=VALUE",
+        type=setting,
+        action="append",
+        default=[],
+        help="one such property, wins over the file; may be repeated",
     )
     parser.add_argument(
         "--timeout",
@@ -71,15 +87,33 @@ def complete_topics(action: argparse.Action) -> None:
     def topics(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
         from odradek.client.sync import Admin
 
-        bootstrap = getattr(parsed_args, "bootstrap_server", None) or DEFAULT_BOOTSTRAP
-        with Admin(bootstrap_servers=bootstrap, request_timeout_ms=1_000, default_api_timeout_ms=1_000) as admin:
+        settings = client_settings(parsed_args)
+        with Admin(**settings, request_timeout_ms=1_000, default_api_timeout_ms=1_000) as admin:
             return admin.list_topics()
 
     action.completer = topics  # type: ignore[attr-defined]  # what argcomplete looks for
 
 
 def client_settings(options: argparse.Namespace) -> dict[str, Any]:
-    return {"bootstrap_servers": options.bootstrap_server, "client_id": CLIENT_ID}
+    """Raises ValueError and OSError for what `--command-config` and `-X` say."""
+    return {"bootstrap_servers": options.bootstrap_server, "client_id": CLIENT_ID, **security(options)}
+
+
+def security(options: argparse.Namespace) -> SecuritySettings:
+    """Of the client's settings those for TLS and SASL. Raises ValueError, OSError."""
+    if options.command_config is None and not options.properties:
+        return {}
+    from odradek.client.security.properties import is_of_security, security_settings
+    from odradek.protocol.java_properties import parse_properties
+
+    given = {}
+    if options.command_config is not None:
+        given = parse_properties(Path(options.command_config).read_text(encoding="utf-8"))
+    for name, value in options.properties:
+        if not is_of_security(name):
+            raise ValueError(f"-X {name}: only settings of security are taken (security.protocol, sasl.…, ssl.…)")
+        given[name] = value
+    return security_settings(given)
 
 
 def with_admin(act: Act, check: Check | None = None) -> Run:

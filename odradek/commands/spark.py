@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from odradek.commands import spark_diff, spark_exactly_once, spark_export, spark_profile
 from odradek.commands.errors import DONE, NOT_FOUND, CommandError
-from odradek.commands.options import add_connection, add_json
+from odradek.commands.options import add_connection, add_json, security
 from odradek.commands.output import duration, print_rows
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ def sinks_(options: argparse.Namespace) -> int:
 
     now_ms = time.time_ns() // 1_000_000
     rows = []
-    for state in _run(sinks(Brokers(options.bootstrap_server, bootstrap_timeout_ms=0))):
+    for state in _run(sinks(Brokers(options.bootstrap_server, bootstrap_timeout_ms=0, security=security(options)))):
         entry = state.entry
         verdicts = [state.verdict(each.transactional_id) for each in state.open]
         since_ms = state.since_ms
@@ -104,7 +104,7 @@ def recover(options: argparse.Namespace) -> int:
     from odradek.spark.two_phase import TwoPhaseSink
 
     sink, run = options.sink, options.run_id
-    brokers = Brokers(options.bootstrap_server, bootstrap_timeout_ms=0)
+    brokers = Brokers(options.bootstrap_server, bootstrap_timeout_ms=0, security=security(options))
 
     async def work() -> tuple[int, int]:
         state = next((each for each in await sinks(brokers) if each.name == sink), None)

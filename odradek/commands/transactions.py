@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from odradek.client.errors import ClientError
 from odradek.commands.errors import NOT_FOUND, CommandError, explained
-from odradek.commands.options import Act, Check, add_connection, add_json, complete_topics, with_admin
+from odradek.commands.options import Act, Check, add_connection, add_json, complete_topics, security, with_admin
 from odradek.commands.output import duration, print_rows
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ async def _print_in_doubt(asking: Asking, options: argparse.Namespace) -> None:
         longer_than_ms=MAX_TRANSACTION_TIMEOUT_MINUTES * 60_000 if longer_than_ms is None else longer_than_ms,
         two_phase_longer_than_ms=longer_than_ms or 0,
     )
-    sinks = await _sinks(options.bootstrap_server, [each.transaction.transactional_id for each in found])
+    sinks = await _sinks(options, [each.transaction.transactional_id for each in found])
     rows = []
     for each in found:
         transaction = each.transaction
@@ -197,7 +197,7 @@ async def _print_in_doubt(asking: Asking, options: argparse.Namespace) -> None:
     print_rows(rows, columns, as_json=as_json, empty="No transactions in doubt.")
 
 
-async def _sinks(bootstrap_server: str, transactional_ids: list[str]) -> Mapping[str, tuple[str, str]]:
+async def _sinks(options: argparse.Namespace, transactional_ids: list[str]) -> Mapping[str, tuple[str, str]]:
     """Of those that queries of Spark have left open: the sink, and what its ledger says."""
     from odradek.spark.names import task_of
 
@@ -207,7 +207,8 @@ async def _sinks(bootstrap_server: str, transactional_ids: list[str]) -> Mapping
     from odradek.spark.sinks import verdicts
 
     try:
-        return await verdicts(Brokers(bootstrap_server, bootstrap_timeout_ms=0), transactional_ids)
+        brokers = Brokers(options.bootstrap_server, bootstrap_timeout_ms=0, security=security(options))
+        return await verdicts(brokers, transactional_ids)
     except ClientError as error:
         raise CommandError(f"the ledger of Spark's sinks: {error}") from None
 

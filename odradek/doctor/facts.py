@@ -9,8 +9,12 @@ import resource
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from odradek.doctor.findings import BrokerFacts, DirectoryFacts, MachineFacts, Reached
+
+if TYPE_CHECKING:
+    from odradek.client.security.settings import SecuritySettings
 
 CONNECT_TIMEOUT_S = 3.0
 # Names in a data directory: docs/formats/data-directory.md.
@@ -75,7 +79,7 @@ def file_system_of(path: Path) -> str:
     return max(holding, key=lambda each: len(each[0]), default=("", ""))[1]
 
 
-async def broker_facts(bootstrap: str, timeout_s: float) -> BrokerFacts:
+async def broker_facts(bootstrap: str, timeout_s: float, security: SecuritySettings) -> BrokerFacts:
     from odradek.client.admin import Admin
     from odradek.client.errors import ClientError
 
@@ -84,7 +88,9 @@ async def broker_facts(bootstrap: str, timeout_s: float) -> BrokerFacts:
     if all(each.error is not None for each in reached):
         return BrokerFacts(reached)
     timeout_ms = timeout_s * 1000
-    admin = Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=timeout_ms, request_timeout_ms=timeout_ms)
+    admin = Admin(
+        bootstrap_servers=bootstrap, default_api_timeout_ms=timeout_ms, request_timeout_ms=timeout_ms, **security
+    )
     try:
         async with admin:
             found = await admin.describe_cluster()

@@ -108,7 +108,9 @@ class TopicExport:
     def _topic_ids(self) -> dict[str, str]:
         brokers = self._options.brokers
         with Admin(
-            bootstrap_servers=brokers.bootstrap_servers, bootstrap_timeout_ms=brokers.bootstrap_timeout_ms
+            bootstrap_servers=brokers.bootstrap_servers,
+            bootstrap_timeout_ms=brokers.bootstrap_timeout_ms,
+            **brokers.security,
         ) as admin:
             told = admin.describe_topics(self._options.topics)
         return {topic: _text(each.topic_id) for topic, each in told.items() if any(each.topic_id)}

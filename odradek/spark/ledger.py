@@ -10,12 +10,13 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from odradek.client import Admin, ClientError, Consumer, PreparedTxnState, Producer, RetriableError, TopicPartition
 from odradek.client.administration.topics import NewTopic
 from odradek.client.producing.partitioner import partition_for_key
+from odradek.client.security.settings import SecuritySettings
 from odradek.protocol.errors import ErrorCode
 from odradek.spark.names import Sink
 
@@ -55,12 +56,14 @@ class Brokers:
     bootstrap_servers: str
     timeout_ms: float = 60_000
     bootstrap_timeout_ms: float = 30_000
+    security: SecuritySettings = field(default_factory=SecuritySettings, repr=False)
 
     def admin(self) -> Admin:
         return Admin(
             bootstrap_servers=self.bootstrap_servers,
             default_api_timeout_ms=self.timeout_ms,
             bootstrap_timeout_ms=self.bootstrap_timeout_ms,
+            **self.security,
         )
 
     def consumer(self, isolation_level: str) -> Consumer:
@@ -70,6 +73,7 @@ class Brokers:
             default_api_timeout_ms=self.timeout_ms,
             bootstrap_timeout_ms=self.bootstrap_timeout_ms,
             allow_auto_create_topics=False,
+            **self.security,
         )
 
 
@@ -165,6 +169,7 @@ class Ledger:
             max_block_ms=self._brokers.timeout_ms,
             bootstrap_timeout_ms=self._brokers.bootstrap_timeout_ms,
             linger_ms=0,
+            **self._brokers.security,
         )
         await producer.start()
         try:

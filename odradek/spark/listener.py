@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql.streaming.listener import (
@@ -207,7 +207,7 @@ def written_by(write: tuple[str, Mapping[str, str]] | None, formats: Collection[
         return None
     if options.delivery is not Delivery.EXACTLY_ONCE:
         return None
-    return Written(Brokers(options.brokers.bootstrap_servers, TIMEOUT_MS, TIMEOUT_MS), options.prefix)
+    return Written(replace(options.brokers, timeout_ms=TIMEOUT_MS, bootstrap_timeout_ms=TIMEOUT_MS), options.prefix)
 
 
 def _write_of(spark: Any, handle: Any) -> tuple[str, Mapping[str, str]] | None:

@@ -60,7 +60,9 @@ class OffsetReader:
             return list(options.partitions)
         brokers = options.brokers
         with Admin(
-            bootstrap_servers=brokers.bootstrap_servers, bootstrap_timeout_ms=brokers.bootstrap_timeout_ms
+            bootstrap_servers=brokers.bootstrap_servers,
+            bootstrap_timeout_ms=brokers.bootstrap_timeout_ms,
+            **brokers.security,
         ) as admin:
             topics = options.topics
             if options.pattern is not None:
@@ -130,6 +132,7 @@ def consumer(options: SourceOptions) -> Consumer:
         isolation_level=options.isolation_level,
         auto_offset_reset="none",
         allow_auto_create_topics=False,
+        **options.brokers.security,
         **options.consumer,
     )
     made.start()

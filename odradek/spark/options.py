@@ -12,6 +12,8 @@ from enum import Enum
 from typing import Any
 
 from odradek.client import TopicPartition
+from odradek.client.security.properties import is_of_security, security_settings
+from odradek.client.security.settings import Security
 from odradek.spark.ledger import Brokers
 from odradek.spark.names import DEFAULT_PREFIX
 
@@ -243,7 +245,17 @@ def _brokers(given: Mapping[str, str]) -> Brokers:
     servers = given.get("kafka.bootstrap.servers")
     if not servers:
         raise OptionError("the option kafka.bootstrap.servers is missing")
-    return Brokers(servers)
+    named = {name.removeprefix("kafka."): text for name, text in given.items() if _is_security(name)}
+    try:
+        security = security_settings(named, "kafka.")
+        Security.of(security)
+    except ValueError as error:
+        raise OptionError(str(error)) from None
+    return Brokers(servers, security=security)
+
+
+def _is_security(name: str) -> bool:
+    return name.startswith("kafka.") and is_of_security(name.removeprefix("kafka."))
 
 
 def _settings(
@@ -251,7 +263,7 @@ def _settings(
 ) -> dict[str, Any]:
     found = {}
     for name, text in given.items():
-        if not name.startswith("kafka.") or name in _OWN or name in of_the_other_side:
+        if not name.startswith("kafka.") or name in _OWN or name in of_the_other_side or _is_security(name):
             continue
         if name not in known:
             raise OptionError(f"the option {name} is not supported; those of kafka.* are {', '.join(sorted(known))}")

@@ -100,6 +100,7 @@ class _Task:
         settings: dict[str, Any] = {
             "bootstrap_servers": self._options.brokers.bootstrap_servers,
             "bootstrap_timeout_ms": self._options.brokers.bootstrap_timeout_ms,
+            **self._options.brokers.security,
             **self._options.producer,
         }
         if self._options.delivery is Delivery.EXACTLY_ONCE:
@@ -116,7 +117,9 @@ class _Task:
         count = self._partition_counts.get(topic)
         if count is None:
             brokers = self._options.brokers
-            with Admin(bootstrap_servers=brokers.bootstrap_servers, default_api_timeout_ms=5_000) as admin:
+            with Admin(
+                bootstrap_servers=brokers.bootstrap_servers, default_api_timeout_ms=5_000, **brokers.security
+            ) as admin:
                 try:
                     count = len(admin.describe_topics([topic])[topic].partitions)
                 except ClientError as error:

@@ -83,8 +83,8 @@ def test_a_batch_ends_where_it_is_told(spark: Any, broker: Broker, topic: str) -
 
 
 def test_an_unknown_option_of_kafka_is_refused_by_name(spark: Any, broker: Broker, topic: str) -> None:
-    with pytest.raises(Exception, match=r"kafka\.ssl\.keystore\.location"):
-        reader(spark, broker, topic, **{"kafka.ssl.keystore.location": "x"}).load().collect()
+    with pytest.raises(Exception, match=r"kafka\.sasl\.kerberos\.service\.name"):
+        reader(spark, broker, topic, **{"kafka.sasl.kerberos.service.name": "x"}).load().collect()
 
 
 def test_a_batch_write_with_a_key_of_its_own_is_written_once(spark: Any, broker: Broker, output: str) -> None:

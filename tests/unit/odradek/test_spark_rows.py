@@ -1,5 +1,6 @@
 """Rows of a Spark task: the partition of each, and a digest that does not depend on their order."""
 
+import pickle
 import random
 from collections.abc import Mapping, Sequence
 
@@ -112,7 +113,9 @@ def test_defaults_are_those_of_sparks_kafka_source_but_for_the_isolation() -> No
         ({"assign": "[1]"}, "assign has the form"),
         ({"subscribe": "a", "maxOffsetsPerTrigger": "many"}, "maxOffsetsPerTrigger"),
         ({"subscribe": "a", "kafka.group.id": "g"}, r"kafka\.group\.id"),
-        ({"subscribe": "a", "kafka.security.protocol": "SSL"}, r"kafka\.security\.protocol"),
+        ({"subscribe": "a", "kafka.sasl.kerberos.service.name": "x"}, r"kafka\.sasl\.kerberos\.service\.name is not"),
+        ({"subscribe": "a", "kafka.security.protocol": "TLS"}, "security_protocol is one of"),
+        ({"subscribe": "a", "kafka.security.protocol": "SASL_SSL"}, r"sasl\.mechanism is missing"),
         ({"subscribe": "a", "kafka.isolation.level": "serializable"}, "read_uncommitted"),
     ],
 )
@@ -135,6 +138,20 @@ def test_a_limit_is_shared_by_the_size_of_the_backlogs() -> None:
     assert limited({A: 0, B: 0}, {A: 300, B: 100}, 40) == {A: 30, B: 10}
     assert limited({A: 0, B: 0}, {A: 30, B: 10}, 40) == {A: 30, B: 10}
     assert limited({A: 5, B: 0}, {A: 6, B: 1000}, 10)[A] == 6, "no partition starves"
+
+
+def test_options_of_security_reach_every_client_and_travel_to_workers_unseen() -> None:
+    options = SERVERS | {
+        "subscribe": "t",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": "x.PlainLoginModule required username=alice password=s3cret;",
+        "kafka.ssl.truststore.location": "/etc/ca.pem",
+    }
+    source, sink = SourceOptions.read(options, is_stream=True), SinkOptions.read(options)
+    assert source.brokers == sink.brokers
+    assert pickle.loads(pickle.dumps(source.brokers)).security["sasl_password"] == "s3cret"
+    assert "s3cret" not in repr(source) + repr(sink)
 
 
 def test_ranges_are_split_for_more_tasks_and_lost_records_are_told() -> None:
