@@ -75,9 +75,11 @@ class ServingBroker:
 
     def _offers(self, listener: Listener) -> Offers:
         """Raises CannotStart."""
-        from odradek.broker.security.sasl.setup import offers_of  # here: most brokers have no such listener
+        from odradek.broker.security.sasl.setup import Accounts, offers_of  # here: most brokers have no such listener
 
-        return offers_of(self.broker.config.listener_settings(listener.name))
+        broker = self.broker
+        accounts = Accounts(lambda: broker.metadata.image.scram_credentials, lambda: broker.metadata.node.directory_id)
+        return offers_of(broker.config.listener_settings(listener.name), accounts)
 
     def _sasl(self, dispatcher: Dispatcher[Broker], listener: Listener, offers: Offers) -> Requests:
         from odradek.broker.security.sasl.setup import sasl_requests

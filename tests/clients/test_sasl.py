@@ -10,7 +10,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from kafka import KafkaAdminClient
 
 from tests.support.broker_process import BrokerProcess
@@ -19,20 +19,51 @@ PASSWORD = "Al1ce's password"
 SETTINGS = {
     "listeners": "SECURE://127.0.0.1:0,OPEN://127.0.0.1:0",
     "listener.security.protocol.map": "SECURE:SASL_PLAINTEXT,OPEN:PLAINTEXT",
-    "sasl.enabled.mechanisms": "PLAIN",
+    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
     "listener.name.secure.plain.sasl.jaas.config": (
         f'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="{PASSWORD}";'
     ),
+    **{
+        f"listener.name.secure.{mechanism}.sasl.jaas.config": (
+            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        )
+        for mechanism in ("scram-sha-256", "scram-sha-512")
+    },
 }
-MECHANISMS = ("PLAIN",)
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 TIMEOUT_S = 60.0
 
 
 @pytest.fixture(scope="module")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with BrokerProcess(tmp_path_factory.mktemp("sasl") / "data", SETTINGS) as broker:
+        create_scram_users(broker.bootstrap)
         yield broker.bootstrap
         assert PASSWORD not in broker.log_text()
+
+
+def create_scram_users(bootstrap: str) -> None:
+    admin = AdminClient(
+        {
+            "bootstrap.servers": bootstrap,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "alice",
+            "sasl.password": PASSWORD,
+        }
+    )
+    infos = [
+        ScramCredentialInfo(mechanism, 4096)
+        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
+    ]
+    for info in infos:  # a request may name a user once
+        changes = [UserScramCredentialUpsertion("alice", info, PASSWORD.encode())]
+        for done in admin.alter_user_scram_credentials(changes).values():
+            done.result(TIMEOUT_S)
+    (described,) = admin.describe_user_scram_credentials(["alice"]).values()
+    assert [info.mechanism for info in described.result(TIMEOUT_S).scram_credential_infos] == [
+        info.mechanism for info in infos
+    ]
 
 
 class Denied(Exception):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from odradek.broker.api.security_error_replies import SECURITY_ERROR_REPLIES
 from odradek.broker.api.share_error_replies import SHARE_ERROR_REPLIES
 from odradek.broker.api.transaction_error_replies import TRANSACTION_ERROR_REPLIES
 from odradek.protocol.api_keys import ApiKey
@@ -316,22 +317,6 @@ def _describe_configs(request: Any, version: int, code: int, message: str | None
     )
 
 
-def _create_acls(request: Any, version: int, code: int, message: str | None) -> Message:
-    from odradek.protocol.messages.create_acls_response import AclCreationResult, CreateAclsResponse
-
-    return CreateAclsResponse(
-        results=[AclCreationResult(error_code=code, error_message=message) for _ in request.creations]
-    )
-
-
-def _delete_acls(request: Any, version: int, code: int, message: str | None) -> Message:
-    from odradek.protocol.messages.delete_acls_response import DeleteAclsFilterResult, DeleteAclsResponse
-
-    return DeleteAclsResponse(
-        filter_results=[DeleteAclsFilterResult(error_code=code, error_message=message) for _ in request.filters]
-    )
-
-
 def _alter_configs(request: Any, version: int, code: int, message: str | None) -> Message:
     from odradek.protocol.messages.alter_configs_response import AlterConfigsResourceResponse, AlterConfigsResponse
 
@@ -421,36 +406,10 @@ def _describe_topic_partitions(request: Any, version: int, code: int, message: s
     )
 
 
-def _describe_client_quotas(request: Any, version: int, code: int, message: str | None) -> Message:
-    from odradek.protocol.messages.describe_client_quotas_response import DescribeClientQuotasResponse
-
-    return DescribeClientQuotasResponse(error_code=code, error_message=message, entries=None)
-
-
-def _alter_client_quotas(request: Any, version: int, code: int, message: str | None) -> Message:
-    from odradek.protocol.messages.alter_client_quotas_response import (
-        AlterClientQuotasResponse,
-        EntityData,
-        EntryData,
-    )
-
-    return AlterClientQuotasResponse(
-        entries=[
-            EntryData(
-                error_code=code,
-                error_message=message,
-                entity=[
-                    EntityData(entity_type=each.entity_type, entity_name=each.entity_name) for each in entry.entity
-                ],
-            )
-            for entry in request.entries
-        ]
-    )
-
-
 # The other APIs have one error code for the whole response.
 ERROR_REPLIES: Mapping[ApiKey, ErrorReply] = {
     **TRANSACTION_ERROR_REPLIES,
+    **SECURITY_ERROR_REPLIES,
     **SHARE_ERROR_REPLIES,
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch,
@@ -467,8 +426,6 @@ ERROR_REPLIES: Mapping[ApiKey, ErrorReply] = {
     ApiKey.DELETE_RECORDS: _delete_records,
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
-    ApiKey.CREATE_ACLS: _create_acls,
-    ApiKey.DELETE_ACLS: _delete_acls,
     ApiKey.DESCRIBE_CONFIGS: _describe_configs,
     ApiKey.ALTER_CONFIGS: _alter_configs,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
@@ -476,6 +433,4 @@ ERROR_REPLIES: Mapping[ApiKey, ErrorReply] = {
     ApiKey.DELETE_GROUPS: _delete_groups,
     ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: _describe_client_quotas,
-    ApiKey.ALTER_CLIENT_QUOTAS: _alter_client_quotas,
 }

@@ -67,6 +67,8 @@ SERVED: Mapping[ApiKey, Served] = {
     ApiKey.OFFSET_DELETE: Served(0, 0),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: Served(0, 1),
     ApiKey.ALTER_CLIENT_QUOTAS: Served(0, 1),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Served(0, 0),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Served(0, 0),
     ApiKey.UPDATE_FEATURES: Served(0, 2),
     ApiKey.DESCRIBE_CLUSTER: Served(0, 2),
     ApiKey.DESCRIBE_PRODUCERS: Served(0, 0),

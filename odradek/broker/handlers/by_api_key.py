@@ -175,6 +175,14 @@ def handler_of(api_key: ApiKey) -> HandlerCall[Broker]:
             from odradek.broker.handlers.alter_client_quotas import alter_client_quotas
 
             return alter_client_quotas
+        case ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS:
+            from odradek.broker.handlers.describe_user_scram_credentials import describe_user_scram_credentials
+
+            return describe_user_scram_credentials
+        case ApiKey.ALTER_USER_SCRAM_CREDENTIALS:
+            from odradek.broker.handlers.alter_user_scram_credentials import alter_user_scram_credentials
+
+            return alter_user_scram_credentials
         case ApiKey.UPDATE_FEATURES:
             from odradek.broker.handlers.update_features import update_features
 

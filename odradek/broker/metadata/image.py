@@ -13,6 +13,7 @@ from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.metadata.supported_features import METADATA_VERSION
 from odradek.broker.security.acl.acls import Acls
 from odradek.broker.security.quotas.image import ClientQuotasImage
+from odradek.broker.security.sasl.credentials import ScramCredentials
 from odradek.protocol.struct import Message
 
 if TYPE_CHECKING:
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.register_broker_record import RegisterBrokerRecord
     from odradek.protocol.messages.remove_access_control_entry_record import RemoveAccessControlEntryRecord
     from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
+    from odradek.protocol.messages.remove_user_scram_credential_record import RemoveUserScramCredentialRecord
     from odradek.protocol.messages.topic_record import TopicRecord
     from odradek.protocol.messages.unregister_broker_record import UnregisterBrokerRecord
+    from odradek.protocol.messages.user_scram_credential_record import UserScramCredentialRecord
 
 LEADER_UNCHANGED = -2  # PartitionChangeRecord.leader where the leader stays
 NO_LEADER = -1
@@ -95,6 +98,7 @@ class MetadataImage:
         self.brokers: dict[int, BrokerImage] = {}
         self.client_quotas = ClientQuotasImage()
         self.acls = Acls()
+        self.scram_credentials = ScramCredentials()
         self.next_producer_id = 0
         self.topics_version = 0  # grows when a topic is created, deleted or enlarged
         self.next_offset = 0  # of the metadata log: one past the last replayed record
@@ -227,6 +231,12 @@ class MetadataImage:
     def _remove_acl(self, record: "RemoveAccessControlEntryRecord") -> None:
         self.acls.remove(record.id)
 
+    def _scram_credential(self, record: "UserScramCredentialRecord") -> None:
+        self.scram_credentials.replay(record)
+
+    def _remove_scram_credential(self, record: "RemoveUserScramCredentialRecord") -> None:
+        self.scram_credentials.replay_removal(record)
+
     def _clear_elr(self, record: Any) -> None:
         topics = [self.topics[record.topic_name]] if record.topic_name else list(self.topics.values())
         for topic in topics:
@@ -251,5 +261,7 @@ REPLAYS: Mapping[str, Callable[[MetadataImage, Any], None]] = {
     "ClientQuotaRecord": MetadataImage._client_quota,
     "AccessControlEntryRecord": MetadataImage._acl,
     "RemoveAccessControlEntryRecord": MetadataImage._remove_acl,
+    "UserScramCredentialRecord": MetadataImage._scram_credential,
+    "RemoveUserScramCredentialRecord": MetadataImage._remove_scram_credential,
     "ClearElrRecord": MetadataImage._clear_elr,
 }

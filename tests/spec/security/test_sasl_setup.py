@@ -4,23 +4,27 @@ import pytest
 
 from odradek.broker.configuration.config import configure
 from odradek.broker.runtime.starting import CannotStart
-from odradek.broker.security.sasl.mechanism import Accepted, Offers
-from odradek.broker.security.sasl.setup import offers_of
+from odradek.broker.security.sasl.credentials import ScramCredentials
+from odradek.broker.security.sasl.mechanism import Accepted, Challenge, Offers
+from odradek.broker.security.sasl.setup import Accounts, offers_of
 
 SECRET = "correct horse"
 PLAIN_LOGIN = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="{SECRET}";'
 JAAS = "listener.name.secure.plain.sasl.jaas.config"
 
 
+ACCOUNTS = Accounts(ScramCredentials, lambda: b"secret of this broker")
+
+
 def offers(**settings: str) -> Offers:
     """`__` stands for a dot."""
     given = {name.replace("__", "."): text for name, text in settings.items()}
-    return offers_of(configure(given, {}, {})[0].listener_settings("SECURE"))
+    return offers_of(configure(given, {}, {})[0].listener_settings("SECURE"), ACCOUNTS)
 
 
 def refusal(given: dict[str, str]) -> str:
     with pytest.raises(CannotStart) as refused:
-        offers_of(configure(given, {}, {})[0].listener_settings("SECURE"))
+        offers_of(configure(given, {}, {})[0].listener_settings("SECURE"), ACCOUNTS)
     assert SECRET not in str(refused.value)
     return str(refused.value)
 
@@ -80,3 +84,13 @@ def test_the_life_of_a_session_can_differ_by_mechanism() -> None:
         listener__name__secure__plain__connections__max__reauth__ms="3000",
     )
     assert found["PLAIN"].max_reauth_ms == 3000
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_scenario_002_scram_needs_its_login_module_too(mechanism: str) -> None:
+    name = f"listener.name.secure.{mechanism.lower()}.sasl.jaas.config"
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+    assert f"{name}={module}" in refusal({"sasl.enabled.mechanisms": mechanism})
+    config, _ = configure({"sasl.enabled.mechanisms": mechanism, name: f"{module};"}, {}, {})
+    first = offers_of(config.listener_settings("SECURE"), ACCOUNTS)[mechanism].begin().judge(b"n,,n=u,r=abc", 0)
+    assert isinstance(first, Challenge)

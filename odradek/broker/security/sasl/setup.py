@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
 from odradek.broker.runtime.starting import CannotStart
-from odradek.broker.security.sasl import plain
+from odradek.broker.security.sasl import plain, scram
 from odradek.broker.security.sasl.mechanism import Mechanism, Offer, Offers
 from odradek.broker.security.sasl.requests import SaslRequests
 from odradek.protocol.jaas import InvalidJaas, LoginModule, parse_login_module
+from odradek.protocol.scram import SCRAM_MECHANISMS
 
 if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.configuration.listener_settings import ListenerSettings
     from odradek.broker.runtime.clock import Clock, Timers
+    from odradek.broker.security.sasl.credentials import ScramCredentials
     from odradek.broker.security.sasl.requests import Requests
 
 ENABLED_MECHANISMS = "sasl.enabled.mechanisms"
@@ -23,6 +26,7 @@ JAAS_CONFIG = "sasl.jaas.config"
 CALLBACK_HANDLER = "sasl.server.callback.handler.class"
 MAX_REAUTH_MS = "connections.max.reauth.ms"
 KEY_BYTES = 32
+NONCE_BYTES = 16
 GSSAPI = "GSSAPI"
 
 
@@ -41,16 +45,27 @@ def sasl_requests(
     )
 
 
-def offers_of(settings: ListenerSettings) -> Offers:
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """Where mechanisms look up who there is; asked at each login, and not before the data directory is open.
+
+    secret  of this broker, the same after a restart: the salts of unknown users follow from it
+    """
+
+    scram_credentials: Callable[[], ScramCredentials]
+    secret: Callable[[], bytes]
+
+
+def offers_of(settings: ListenerSettings, accounts: Accounts) -> Offers:
     """The mechanisms of a SASL listener. Raises CannotStart."""
     names = settings.value(ENABLED_MECHANISMS)
     assert isinstance(names, tuple)
     if not names:
         raise CannotStart(f"listener {settings.listener} has no mechanism: name some in {_shown(settings)}")
-    return {name: _offer(settings, name) for name in names}
+    return {name: _offer(settings, name, accounts) for name in names}
 
 
-def _offer(settings: ListenerSettings, name: str) -> Offer:
+def _offer(settings: ListenerSettings, name: str, accounts: Accounts) -> Offer:
     build = BUILDERS.get(name)
     if name == GSSAPI:
         raise CannotStart(
@@ -63,7 +78,8 @@ def _offer(settings: ListenerSettings, name: str) -> Offer:
             f" {_shown(settings)} to some of {', '.join(BUILDERS)}"
         )
     max_reauth_ms = _number(settings, MAX_REAUTH_MS, name)
-    return Offer(build(settings, _login_module(settings, name)), max_reauth_ms if max_reauth_ms > 0 else None)
+    begin = build(name, settings, _login_module(settings, name), accounts)
+    return Offer(begin, max_reauth_ms if max_reauth_ms > 0 else None)
 
 
 def _login_module(settings: ListenerSettings, mechanism: str) -> LoginModule:
@@ -81,10 +97,21 @@ def _login_module(settings: ListenerSettings, mechanism: str) -> LoginModule:
     return module
 
 
-def _plain(settings: ListenerSettings, module: LoginModule) -> Callable[[], Mechanism]:
-    _refuse_own_code(settings, plain.NAME)
-    accounts = plain.accounts(module.options, os.urandom(KEY_BYTES))
-    return lambda: plain.PlainExchange(accounts)
+def _plain(name: str, settings: ListenerSettings, module: LoginModule, accounts: Accounts) -> Callable[[], Mechanism]:
+    _refuse_own_code(settings, name)
+    passwords = plain.accounts(module.options, os.urandom(KEY_BYTES))
+    return lambda: plain.PlainExchange(passwords)
+
+
+def _scram(name: str, settings: ListenerSettings, module: LoginModule, accounts: Accounts) -> Callable[[], Mechanism]:
+    _refuse_own_code(settings, name)
+    mechanism = SCRAM_MECHANISMS[name]
+    identities = scram.UsersOfImage(mechanism, accounts.scram_credentials)
+    return lambda: scram.ScramExchange(mechanism, identities, accounts.secret(), _new_nonce)
+
+
+def _new_nonce() -> str:
+    return os.urandom(NONCE_BYTES).hex()
 
 
 def _refuse_own_code(settings: ListenerSettings, mechanism: str) -> None:
@@ -103,5 +130,9 @@ def _number(settings: ListenerSettings, name: str, mechanism: str | None = None)
     return value
 
 
-LOGIN_MODULES: Mapping[str, str] = {plain.NAME: plain.LOGIN_MODULE}
-BUILDERS: Mapping[str, Callable[[ListenerSettings, LoginModule], Callable[[], Mechanism]]] = {plain.NAME: _plain}
+Build: TypeAlias = Callable[[str, "ListenerSettings", LoginModule, Accounts], Callable[[], Mechanism]]
+
+LOGIN_MODULES: Mapping[str, str] = {plain.NAME: plain.LOGIN_MODULE} | dict.fromkeys(
+    SCRAM_MECHANISMS, scram.LOGIN_MODULE
+)
+BUILDERS: Mapping[str, Build] = {plain.NAME: _plain} | dict.fromkeys(SCRAM_MECHANISMS, _scram)

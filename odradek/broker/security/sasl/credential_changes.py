@@ -1,0 +1,113 @@
+"""AlterUserScramCredentials and DescribeUserScramCredentials: decisions.
+
+Source: docs/spec/security.md#s2-3, 61 to 71.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from odradek.broker.security.sasl.credentials import ScramCredential, ScramCredentials
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.remove_user_scram_credential_record import RemoveUserScramCredentialRecord
+from odradek.protocol.messages.user_scram_credential_record import UserScramCredentialRecord
+from odradek.protocol.scram import MAX_ITERATIONS, MIN_ITERATIONS, ScramMechanism, client_key, server_key, stored_key
+from odradek.protocol.struct import Message
+
+MECHANISMS = {mechanism.value: mechanism for mechanism in ScramMechanism}
+Altered: TypeAlias = Mapping[str, KafkaError | None]  # by user; None: done
+Described: TypeAlias = Mapping[int, ScramCredential] | KafkaError  # of one user, by mechanism
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    user: str
+    mechanism: int
+
+
+@dataclass(frozen=True, slots=True)
+class Upsertion:
+    """salted_password: what SCRAM makes of password, salt and iterations; the password itself is never sent."""
+
+    user: str
+    mechanism: int
+    iterations: int
+    salt: bytes = field(repr=False)
+    salted_password: bytes = field(repr=False)
+
+
+Change: TypeAlias = Deletion | Upsertion
+
+
+def alter_credentials(credentials: ScramCredentials, changes: Sequence[Change]) -> tuple[Altered, list[Message]]:
+    """One result for each user. A user that is named twice is refused, with whatever mechanisms: as in Kafka."""
+    counts = Counter(change.user for change in changes)
+    results: dict[str, KafkaError | None] = {}
+    records: list[Message] = []
+    for change in changes:
+        if counts[change.user] > 1:
+            message = "A user credential cannot be altered twice in the same request"
+            results[change.user] = KafkaError(ErrorCode.DUPLICATE_RESOURCE, message)
+            continue
+        error = _error_in(credentials, change)
+        results[change.user] = error
+        if error is None:
+            records.append(_record(change))
+    return results, records
+
+
+def describe_credentials(credentials: ScramCredentials, users: Sequence[str]) -> Iterator[tuple[str, Described]]:
+    """Of these users, or of all; each once."""
+    if not users:
+        yield from sorted(credentials.by_user.items())
+        return
+    for user, count in Counter(users).items():
+        if count > 1:
+            message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
+            yield user, KafkaError(ErrorCode.DUPLICATE_RESOURCE, message)
+        elif user in credentials.by_user:
+            yield user, credentials.by_user[user]
+        else:
+            message = f"Attempt to describe a user credential that does not exist: {user}"
+            yield user, KafkaError(ErrorCode.RESOURCE_NOT_FOUND, message)
+
+
+def users_named(changes: Iterable[Change]) -> list[str]:
+    """Each once."""
+    return list(dict.fromkeys(change.user for change in changes))
+
+
+def _error_in(credentials: ScramCredentials, change: Change) -> KafkaError | None:
+    if not change.user:
+        return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    if change.mechanism not in MECHANISMS:
+        return KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+    if isinstance(change, Deletion):
+        if credentials.find(change.user, change.mechanism) is None:
+            message = "Attempt to delete a user credential that does not exist"
+            return KafkaError(ErrorCode.RESOURCE_NOT_FOUND, message)
+        return None
+    if change.iterations < MIN_ITERATIONS:
+        return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"Too few iterations: {MIN_ITERATIONS} are the least")
+    if change.iterations > MAX_ITERATIONS:
+        return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"Too many iterations: {MAX_ITERATIONS} are the most")
+    if not change.salted_password:
+        return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The salted password must not be empty")
+    return None
+
+
+def _record(change: Change) -> Message:
+    if isinstance(change, Deletion):
+        return RemoveUserScramCredentialRecord(name=change.user, mechanism=change.mechanism)
+    mechanism = MECHANISMS[change.mechanism]
+    return UserScramCredentialRecord(
+        name=change.user,
+        mechanism=change.mechanism,
+        salt=change.salt,
+        stored_key=stored_key(mechanism, client_key(mechanism, change.salted_password)),
+        server_key=server_key(mechanism, change.salted_password),
+        iterations=change.iterations,
+    )

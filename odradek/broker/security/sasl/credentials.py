@@ -1,0 +1,44 @@
+"""The SCRAM credentials that the metadata log describes. Only `replay` and `replay_removal` change them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from odradek.protocol.messages.remove_user_scram_credential_record import RemoveUserScramCredentialRecord
+    from odradek.protocol.messages.user_scram_credential_record import UserScramCredentialRecord
+
+
+@dataclass(frozen=True, slots=True)
+class ScramCredential:
+    """What a broker keeps of a password: enough to check a proof, and not to make one."""
+
+    salt: bytes = field(repr=False)
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+    iterations: int
+
+
+class ScramCredentials:
+    """by_user: of each user that has any, by the number of the mechanism."""
+
+    __slots__ = ("by_user",)
+
+    def __init__(self) -> None:
+        self.by_user: dict[str, dict[int, ScramCredential]] = {}
+
+    def find(self, user: str, mechanism: int) -> ScramCredential | None:
+        return self.by_user.get(user, {}).get(mechanism)
+
+    def replay(self, record: UserScramCredentialRecord) -> None:
+        self.by_user.setdefault(record.name, {})[record.mechanism] = ScramCredential(
+            record.salt, record.stored_key, record.server_key, record.iterations
+        )
+
+    def replay_removal(self, record: RemoveUserScramCredentialRecord) -> None:
+        """Removing what is not there does nothing."""
+        credentials = self.by_user.get(record.name, {})
+        credentials.pop(record.mechanism, None)
+        if not credentials:
+            self.by_user.pop(record.name, None)

@@ -1,0 +1,139 @@
+"""The mechanisms SCRAM-SHA-256 and SCRAM-SHA-512, the broker's side.
+
+Nobody learns here which users there are: an unknown one gets a salt, always the same, and fails at the proof as a wrong
+password does, after the same work. A login costs a few HMACs, however many iterations the password was salted with.
+Source: docs/spec/security.md#s2-3; RFC 5802.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from odradek.broker.security.sasl.credentials import ScramCredential, ScramCredentials
+from odradek.broker.security.sasl.mechanism import Accepted, Challenge, Refused, Verdict
+from odradek.protocol.scram import (
+    MIN_ITERATIONS,
+    ClientFinal,
+    ClientFirst,
+    ScramError,
+    ScramMechanism,
+    ServerFinal,
+    ServerFirst,
+    auth_message,
+    is_proof_of,
+    server_signature,
+)
+
+LOGIN_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+TOKEN_EXTENSION = "tokenauth"  # "true": the user is the id of a delegation token
+DIFFERENT_ID = "Authentication failed: Client requested an authorization id that is different from username"
+INVALID = "Authentication failed during authentication due to invalid credentials with SASL mechanism"
+SALT_BYTES = 26
+SALT_ALPHABET = b"0123456789abcdefghijklmnopqrstuvwxyz"  # what Kafka's tools make salts of
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whom a credential stands for.
+
+    expires_at_ms  None: never
+    by_token       whether it is that of a delegation token
+    """
+
+    name: str
+    credential: ScramCredential = field(repr=False)
+    expires_at_ms: int | None = None
+    by_token: bool = False
+
+
+class Identities(Protocol):
+    """Who can log in with one SCRAM mechanism."""
+
+    def user(self, name: str) -> Identity | None: ...
+
+    def token(self, token_id: str, now_ms: int) -> Identity | None:
+        """Of a delegation token that has not expired; its owner's."""
+
+
+class UsersOfImage:
+    """The identities that the metadata log describes."""
+
+    __slots__ = ("_credentials", "_mechanism")
+
+    def __init__(self, mechanism: ScramMechanism, credentials: Callable[[], ScramCredentials]) -> None:
+        self._mechanism = mechanism.value
+        self._credentials = credentials
+
+    def user(self, name: str) -> Identity | None:
+        credential = self._credentials().find(name, self._mechanism)
+        return None if credential is None else Identity(name, credential)
+
+    def token(self, token_id: str, now_ms: int) -> Identity | None:
+        return None
+
+
+class ScramExchange:
+    """made_up_key: of this broker; what unknown users are shown follows from it. new_nonce: printable, no commas."""
+
+    __slots__ = ("_first", "_identities", "_identity", "_key", "_mechanism", "_new_nonce", "_server_first")
+
+    def __init__(
+        self, mechanism: ScramMechanism, identities: Identities, made_up_key: bytes, new_nonce: Callable[[], str]
+    ) -> None:
+        self._mechanism = mechanism
+        self._identities = identities
+        self._key = made_up_key
+        self._new_nonce = new_nonce
+        self._first: ClientFirst | None = None
+        self._server_first: ServerFirst | None = None
+        self._identity: Identity | None = None  # None: nobody has this name
+
+    def judge(self, token: bytes, now_ms: int) -> Verdict:
+        try:
+            return self._begin(token, now_ms) if self._first is None else self._end(self._first, token)
+        except ScramError:
+            return self._refused()
+
+    def _begin(self, token: bytes, now_ms: int) -> Verdict:
+        first = ClientFirst.parse(token)
+        if first.authorization_id not in ("", first.user):
+            return Refused(DIFFERENT_ID)
+        made_up = made_up_credential(self._mechanism, self._key, first.user)
+        if first.extensions.get(TOKEN_EXTENSION, "").lower() == "true":
+            self._identity = self._identities.token(first.user, now_ms)
+        else:
+            self._identity = self._identities.user(first.user)
+        credential = made_up if self._identity is None else self._identity.credential
+        self._first = first
+        self._server_first = ServerFirst.make(first.nonce + self._new_nonce(), credential.salt, credential.iterations)
+        return Challenge(self._server_first.text.encode())
+
+    def _end(self, first: ClientFirst, token: bytes) -> Verdict:
+        final = ClientFinal.parse(token)
+        assert self._server_first is not None
+        identity = self._identity
+        made_up = made_up_credential(self._mechanism, self._key, first.user)
+        credential = made_up if identity is None else identity.credential
+        signed = auth_message(first.bare, self._server_first.text, final.unproven)
+        is_proven = is_proof_of(self._mechanism, credential.stored_key, signed, final.proof)
+        signature = server_signature(self._mechanism, credential.server_key, signed)
+        if identity is None or not is_proven or final.nonce != self._server_first.nonce:
+            return self._refused()
+        answer = ServerFinal(signature).text.encode()
+        return Accepted(identity.name, answer, identity.expires_at_ms, identity.by_token)
+
+    def _refused(self) -> Refused:
+        return Refused(f"{INVALID} {self._mechanism.sasl_name}")
+
+
+def made_up_credential(mechanism: ScramMechanism, key: bytes, user: str) -> ScramCredential:
+    """What an unknown user seems to have: a salt like those of Kafka's tools, and keys that belong to no password."""
+    text = f"{mechanism.sasl_name}\0{user}".encode()
+    salt = hmac.digest(key, b"salt" + text, hashlib.sha256)[:SALT_BYTES]
+    stored_key = hmac.digest(key, b"key" + text, mechanism.hash_name)
+    letters = bytes(SALT_ALPHABET[byte % len(SALT_ALPHABET)] for byte in salt)
+    return ScramCredential(letters, stored_key, stored_key, MIN_ITERATIONS)
