@@ -10,7 +10,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka import admin as confluent_admin
 from kafka import KafkaAdminClient
 
 from tests.support.broker_process import BrokerProcess
@@ -43,7 +43,9 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def create_scram_users(bootstrap: str) -> None:
-    admin = AdminClient(
+    """By a client that has logged in with PLAIN."""
+    client: Any = confluent_admin
+    admin: Any = client.AdminClient(
         {
             "bootstrap.servers": bootstrap,
             "security.protocol": "SASL_PLAINTEXT",
@@ -52,18 +54,14 @@ def create_scram_users(bootstrap: str) -> None:
             "sasl.password": PASSWORD,
         }
     )
-    infos = [
-        ScramCredentialInfo(mechanism, 4096)
-        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
-    ]
-    for info in infos:  # a request may name a user once
-        changes = [UserScramCredentialUpsertion("alice", info, PASSWORD.encode())]
+    mechanisms = client.ScramMechanism.SCRAM_SHA_256, client.ScramMechanism.SCRAM_SHA_512
+    for mechanism in mechanisms:  # a request may name a user once
+        info = client.ScramCredentialInfo(mechanism, 4096)
+        changes = [client.UserScramCredentialUpsertion("alice", info, PASSWORD.encode())]
         for done in admin.alter_user_scram_credentials(changes).values():
             done.result(TIMEOUT_S)
     (described,) = admin.describe_user_scram_credentials(["alice"]).values()
-    assert [info.mechanism for info in described.result(TIMEOUT_S).scram_credential_infos] == [
-        info.mechanism for info in infos
-    ]
+    assert [info.mechanism for info in described.result(TIMEOUT_S).scram_credential_infos] == [*mechanisms]
 
 
 class Denied(Exception):
@@ -81,7 +79,7 @@ def with_confluent(bootstrap: str, mechanism: str, password: str) -> int:
         "error_cb": errors.append,
         "log_level": 0,
     }
-    admin = AdminClient(settings)
+    admin = confluent_admin.AdminClient(settings)
     for _ in range(int(TIMEOUT_S)):
         try:
             return len(admin.list_topics(timeout=1).brokers)
