@@ -321,6 +321,14 @@ class TransactionCore:
         """Of all transactional ids."""
         return list(self._txns.values())
 
+    def open_entries(self) -> list[Txn]:
+        """Of those whose transaction is open, or decided and not complete."""
+        return [self._txns[each] for each in (*self._ongoing, *self._remaining)]
+
+    @property
+    def id_count(self) -> int:
+        return len(self._txns)
+
     def txn(self, transactional_id: str) -> Txn | None:
         return self._txns.get(transactional_id)
 

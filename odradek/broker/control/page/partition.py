@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.control.page.partition_timeline import runs_of, timeline
 from odradek.broker.control.page.served import SHOWN
 from odradek.broker.control.page.transaction_steps import steps_of, steps_start
-from odradek.broker.control.page.transactions import all_ids, held_back, timeline_ahead
+from odradek.broker.control.page.transactions import all_ids, held_in, timeline_ahead
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.internal_topics import TRANSACTION_STATE
 
@@ -42,7 +42,7 @@ def partition(served: Served, query: Query) -> Job:
         "last_stable_offset": log.last_stable_offset,
         "high_watermark": log.high_watermark,
         "leader_epoch": log.leader_epoch,
-        "held": held_back(found, broker),
+        "held": held_in(found, broker),
         "start": start,
         "next": end,
     }

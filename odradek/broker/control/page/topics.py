@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.configuration.config_description import describe_topic
 from odradek.broker.control.page.served import SHOWN
-from odradek.broker.control.page.transactions import held_back
+from odradek.broker.control.page.transactions import held_back, holders, is_held
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.internal_topics import INTERNAL_TOPICS
 from odradek.storage.checkpoints import topic_id_text
@@ -48,6 +48,7 @@ def topic(served: Served, query: Query) -> View:
     if image is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name}.")
     members = [each for each in broker.partitions if each.topic == name]
+    names = holders(broker)
     return {
         "name": name,
         "topic_id": topic_id_text(image.topic_id),
@@ -64,7 +65,7 @@ def topic(served: Served, query: Query) -> View:
                 "leader_epoch": each.log.leader_epoch,
                 "producers": len(each.log.producers()),
                 "offline": each.log.offline_reason,
-                "held": held_back(each, broker),
+                "held": held_back(each, names) if is_held(each) else None,
             }
             for each in sorted(members, key=lambda each: each.index)
         ],

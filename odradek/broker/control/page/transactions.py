@@ -5,14 +5,14 @@ would let them go on.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 from odradek.broker.control.page.served import SHOWN
 from odradek.broker.control.page.transaction_steps import steps_of, steps_start
 from odradek.broker.transactions.entry import Txn
-from odradek.broker.transactions.listing import Filter
 from odradek.broker.transactions.tables import TxnState
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.internal_topics import TRANSACTION_STATE
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from odradek.broker.control.page.json_value import JsonValue, View
     from odradek.broker.control.page.served import Job, Query, Served
     from odradek.broker.partitions.partition import Partition
-    from odradek.storage.producer_state import ProducerEntry
 
 UNKNOWN = "This id is not known: it was never used, or it expired."
 # What comes first: decided outside, open, decided and not complete, done.
@@ -36,6 +35,13 @@ def all_ids(broker: Broker) -> Iterator[Txn]:
             yield from shard.look(lambda core: core.entries())
 
 
+def open_ids(broker: Broker) -> list[Txn]:
+    """Those with a transaction that is open, or decided and not complete. Raises KafkaError while they are loaded."""
+    if not broker.has_started("transactions"):
+        return []
+    return [txn for shard in broker.transactions.shards for txn in shard.look(lambda core: core.open_entries())]
+
+
 def rank(txn: Txn) -> int:
     if txn.state is TxnState.ONGOING:
         return IN_DOUBT if txn.is_two_phase else OPEN
@@ -44,14 +50,17 @@ def rank(txn: Txn) -> int:
 
 def transaction_counts(served: Served) -> JsonValue:
     """None while they are loaded."""
+    broker = served.broker
     try:
-        found = list(all_ids(served.broker))
+        found = open_ids(broker)
+        shards = broker.transactions.shards if broker.has_started("transactions") else ()
+        ids = sum(shard.look(lambda core: core.id_count) for shard in shards)
     except KafkaError:
         return None
     open_ = [txn for txn in found if txn.state is TxnState.ONGOING]
     oldest = min(open_, key=lambda txn: txn.started_ms or 0, default=None)
     return {
-        "ids": len(found),
+        "ids": ids,
         "open": len(open_),
         "in_doubt": sum(rank(txn) == IN_DOUBT for txn in open_),
         "ending": sum(txn.is_prepared for txn in found),
@@ -59,22 +68,32 @@ def transaction_counts(served: Served) -> JsonValue:
     }
 
 
-def transactions(served: Served, query: Query) -> View:
+def transactions(served: Served, query: Query) -> View | Job:
     """`find`: part of an id. Those in doubt first, then by age."""
     broker = served.broker
     part = query.get("find", "")
     try:
-        found = [txn for txn in all_ids(broker) if part in txn.transactional_id]
+        ids = list(all_ids(broker))
     except KafkaError as error:
         return {"loading": str(error), "transactions": [], "states": {}, "total": 0, "held": []}
-    found.sort(key=lambda txn: (rank(txn), txn.started_ms or 0 if rank(txn) < ENDED else -txn.updated_ms))
-    states = Counter(txn.state.kafka_name for txn in found)
-    return {
-        "total": len(found),
-        "states": dict(states),
-        "transactions": [shown(txn, broker) for txn in found[:SHOWN]],
-        "held": [held for partition in broker.partitions if (held := held_back(partition, broker)) is not None][:SHOWN],
-    }
+    held = held_partitions(broker)
+
+    def job() -> View:  # in a thread not for the disk, but because there may be very many ids
+        found = [txn for txn in ids if part in txn.transactional_id]
+        return {
+            "total": len(found),
+            "states": Counter(txn.state.kafka_name for txn in found),
+            "transactions": [shown(txn) for txn in nsmallest(SHOWN, found, key=place)],
+            "held": held,
+        }
+
+    return job
+
+
+def place(txn: Txn) -> tuple[int, int]:
+    """In the list."""
+    of = rank(txn)
+    return of, (txn.started_ms or 0 if of < ENDED else -txn.updated_ms)
 
 
 def transaction(served: Served, query: Query) -> Job:
@@ -85,7 +104,7 @@ def transaction(served: Served, query: Query) -> Job:
         return lambda: nothing
     shard = broker.transactions.shard_for(name)
     txn = shard.look(lambda core: core.txn(name))
-    now = nothing if txn is None else shown(txn, broker)
+    now = nothing if txn is None else shown(txn)
     log = broker.partitions.get(TRANSACTION_STATE, broker.transactions.partition_for(name)).log
     start = steps_start(log)
     expected = timeline_ahead(txn)
@@ -106,7 +125,7 @@ def timeline_ahead(txn: Txn | None) -> list[dict[str, JsonValue]]:
     ]
 
 
-def shown(txn: Txn, broker: Broker) -> dict[str, JsonValue]:
+def shown(txn: Txn) -> dict[str, JsonValue]:
     producer_id, producer_epoch = txn.client_pair
     words, call = what_ends(txn)
     return {
@@ -149,29 +168,42 @@ def what_ends(txn: Txn) -> tuple[str, str | None]:
             return "No transaction yet.", None
 
 
-def held_back(partition: Partition, broker: Broker) -> dict[str, JsonValue] | None:
-    """The open transaction that readers of committed data wait for; None where they see all there is."""
+def held_partitions(broker: Broker) -> list[JsonValue]:
+    """Where readers of committed data wait, at most `SHOWN`."""
+    held = [each for each in broker.partitions if is_held(each)][:SHOWN]
+    names = holders(broker) if held else {}
+    return [held_back(each, names) for each in held]
+
+
+def is_held(partition: Partition) -> bool:
     log = partition.log
-    if log.last_stable_offset >= log.high_watermark:
-        return None
+    return log.last_stable_offset < log.high_watermark
+
+
+def held_in(partition: Partition, broker: Broker) -> JsonValue:
+    """`held_back` of one partition; None where readers see all there is."""
+    return held_back(partition, holders(broker)) if is_held(partition) else None
+
+
+def holders(broker: Broker) -> Mapping[int, str]:
+    """Transactional ids with an open transaction, by the producer id of its records."""
+    with suppress(KafkaError):
+        return {txn.producer_id: txn.transactional_id for txn in open_ids(broker)}
+    return {}  # while they are loaded
+
+
+def held_back(partition: Partition, names: Mapping[int, str]) -> JsonValue:
+    """The open transaction that readers of committed data wait for."""
+    log = partition.log
     open_ = [entry for entry in log.producers() if entry.current_txn_first_offset is not None]
     oldest = min(open_, key=lambda entry: entry.current_txn_first_offset or 0, default=None)
     return {
         "partition": str(partition),
         "from_offset": log.last_stable_offset,
         "records": log.high_watermark - log.last_stable_offset,
-        "holder": None if oldest is None else holder(oldest, broker),
-    }
-
-
-def holder(entry: ProducerEntry, broker: Broker) -> JsonValue:
-    wanted = Filter(producer_ids=frozenset((entry.producer_id,)))
-    ids = []
-    if broker.has_started("transactions"):
-        with suppress(KafkaError):  # while they are loaded
-            ids = [each.transactional_id for each in broker.transactions.list_transactions(wanted)]
-    return {
-        "producer_id": entry.producer_id,
-        "transactional_id": ids[0] if ids else None,  # None: no coordinator knows it; it hangs, or they are loading
-        "last_record_ms": entry.last_timestamp,
-    }
+        "holder": None if oldest is None else {
+            "producer_id": oldest.producer_id,
+            "transactional_id": names.get(oldest.producer_id),  # None: no coordinator knows it, or they are loading
+            "last_record_ms": oldest.last_timestamp,
+        },
+    }  # fmt: skip
