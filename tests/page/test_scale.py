@@ -10,7 +10,8 @@ from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from playwright.sync_api import Browser
 
 from odradek.client.network.connection import Connection
