@@ -104,6 +104,7 @@ def _say_ready(serving: ServingBroker, ready_file: Path | None, start_ms: int) -
         ready = {
             "host": first.host,
             "port": first.port,
+            "listeners": {one.name: f"{one.host}:{one.port}" for one in broker.bound},
             "http_port": None if serving.control is None else serving.control.port,
             "node_id": broker.config.node_id,
             "cluster_id": broker.cluster_id,

@@ -36,6 +36,7 @@ def alter_configs(
         context,
         broker.metadata,
         broker.config,
+        broker.certificates,
         is_incremental=False,
         validate_only=request.validate_only,
         response_of=_response,

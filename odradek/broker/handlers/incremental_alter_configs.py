@@ -38,6 +38,7 @@ def incremental_alter_configs(
         context,
         broker.metadata,
         broker.config,
+        broker.certificates,
         is_incremental=True,
         validate_only=request.validate_only,
         response_of=_response,

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, TypeVar
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import refused
 from odradek.broker.configuration.loggers import PythonLoggers, alter_levels
-from odradek.broker.configuration.resources import ConfigResourceType
+from odradek.broker.configuration.resources import ConfigOperation, ConfigResourceType
 from odradek.broker.metadata.config_changes import ResourceChanges, Result, alter_configs, check_changes, this_node
 from odradek.broker.metadata.decision import Decision
 from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.security.tls.settings import UnusableTls
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.metadata.cluster_metadata import ClusterMetadata
     from odradek.broker.metadata.image import MetadataImage
+    from odradek.broker.security.tls.certificates import ListenerCertificates
 
 M = TypeVar("M")
 OF_THE_CLUSTER = frozenset(
@@ -33,6 +35,7 @@ def alter(
     context: RequestContext,
     metadata: ClusterMetadata,
     config: BrokerConfig,
+    certificates: ListenerCertificates | None,
     *,
     is_incremental: bool,
     validate_only: bool,
@@ -51,6 +54,8 @@ def alter(
                 alter_levels(PythonLoggers(), resource.changes, validate_only=validate_only)
                 at_once.append((*key, None))
             else:
+                if certificates is not None and resource.resource_type == ConfigResourceType.BROKER.value:
+                    _check_stores(certificates, config, resource, is_incremental)
                 to_record.append(resource)
         except KafkaError as error:
             at_once.append((*key, error))
@@ -68,10 +73,29 @@ def alter(
             answer.fail(error)
             return
         assert isinstance(results, list)
+        if certificates is not None and not validate_only:
+            certificates.refresh()  # also where the settings say what they said: the files may be others
         answer.resolve(response_of(at_once + results))
 
     metadata.submit(turn).when_done(done)
     return answer
+
+
+def _check_stores(
+    certificates: ListenerCertificates, config: BrokerConfig, resource: ResourceChanges, is_incremental: bool
+) -> None:
+    """Raises INVALID_REQUEST for keys and certificates that listeners could not use."""
+    if not resource.resource_name:
+        return
+    changed: dict[str, str | None] = {} if is_incremental else dict.fromkeys(config.recorded_broker)
+    for change in resource.changes:
+        changed[change.name] = change.value if change.operation == ConfigOperation.SET.value else None
+    # As in Kafka, what stays as it is said is not looked at: docs/spec/security.md#s1-4
+    changed = {name: text for name, text in changed.items() if config.current_text(name) != text}
+    try:
+        certificates.check(changed)
+    except UnusableTls as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
 
 def _require(context: RequestContext, resource_type: int, name: str, *, is_incremental: bool) -> None:

@@ -1,0 +1,99 @@
+"""Certificates are exchanged while clients stay connected, by AlterConfigs: docs/spec/security.md#s1-4."""
+
+from __future__ import annotations
+
+import ssl
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+
+from odradek.certs.directory import fill
+from tests.clients.tls_peers import TIMEOUT_S, alert_of, client_context, is_served, librdkafka, secured
+from tests.support.broker_process import IS_KAFKA, BrokerProcess
+from tests.support.certs_directory import HOSTS, PASSWORD, another_authority, certificates, ssl_settings
+
+pytestmark = pytest.mark.skipif(IS_KAFKA, reason="the settings are those of this broker's tests")
+
+
+def alter(broker: BrokerProcess, directory: Path, **settings: str) -> KafkaError | None:
+    """settings: of the listener SSL; the error that the broker answers, None if it does as it is told"""
+    admin = AdminClient(librdkafka(broker, "SSL", directory))
+    resource = ConfigResource(
+        ConfigResource.Type.BROKER,
+        "1",
+        incremental_configs=[
+            ConfigEntry(
+                f"listener.name.ssl.{name.replace('_', '.')}", value, incremental_operation=AlterConfigOpType.SET
+            )
+            for name, value in settings.items()
+        ],
+    )
+    try:
+        admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
+    except Exception as error:
+        found = error.args[0]
+        assert isinstance(found, KafkaError)
+        return found
+    return None
+
+
+def serial_number(broker: BrokerProcess, context: ssl.SSLContext) -> object:
+    with secured(broker, "SSL", context) as client:
+        certificate = client.getpeercert()
+        assert certificate is not None
+        return certificate["serialNumber"]
+
+
+def test_scenarios_025_and_027_and_029_certificates_are_exchanged_by_alter_configs(tmp_path: Path) -> None:
+    directory = another_authority("kate")
+    with BrokerProcess(tmp_path / "data", ssl_settings(directory)) as broker:
+        assert isinstance(broker, BrokerProcess)
+        context = client_context(directory)
+        with secured(broker, "SSL", context) as staying:
+            assert is_served(staying)
+            before = serial_number(broker, context)
+            (tmp_path / "mixed.pem").write_text(key_of(directory / "ca-key.pem") + chain_of(directory / "server.pem"))
+            for wrong in ("none.pem", "mixed.pem"):
+                refused = alter(broker, directory, ssl_keystore_location=str(tmp_path / wrong))
+                assert refused is not None
+                assert refused.code() == KafkaError.INVALID_REQUEST
+            assert serial_number(broker, context) == before
+            (directory / "server.pem").unlink()
+            (directory / "server.p12").unlink()
+            renewed = another_server(directory)
+            assert alter(broker, directory, ssl_keystore_location=str(renewed)) is None
+            assert serial_number(broker, context) != before
+            assert is_served(staying)
+        broker.restart()
+        assert serial_number(broker, context) != before
+
+
+def key_of(file: Path) -> str:
+    return file.read_text().partition("-----BEGIN CERTIFICATE")[0]
+
+
+def chain_of(file: Path) -> str:
+    return "".join(file.read_text().partition("-----BEGIN CERTIFICATE")[1:])
+
+
+def another_server(directory: Path) -> Path:
+    """A new certificate of the same authority for the same hosts, in another file."""
+    fill(directory, hosts=HOSTS, clients=(), password=PASSWORD, now=datetime.now(UTC), days=30)
+    return (directory / "server.pem").rename(directory / "renewed.pem")
+
+
+def test_scenario_030_clients_of_an_authority_that_is_no_longer_trusted_are_refused_at_once(tmp_path: Path) -> None:
+    directory = another_authority("kate")
+    settings = ssl_settings(directory, ssl_client_auth="requested")
+    with BrokerProcess(tmp_path / "data", settings) as broker:
+        assert isinstance(broker, BrokerProcess)
+        context = client_context(directory, "kate")
+        with secured(broker, "SSL", context) as client:
+            assert is_served(client)
+        elsewhere = certificates("kate", "mallory")
+        assert alter(broker, directory, ssl_truststore_location=str(elsewhere / "ca.pem")) is None
+        assert alert_of(broker, "SSL", context) == "TLSV1_ALERT_UNKNOWN_CA"
