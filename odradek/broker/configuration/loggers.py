@@ -11,6 +11,8 @@ from odradek.broker.configuration.resources import Change, ConfigOperation
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 ROOT = "root"
+# Loggers that people know from Kafka → those of this program; they can be set under either name.
+NAMES_OF_KAFKA = {"kafka.authorizer.logger": "odradek.authorizer"}
 LEVELS = {
     "DEBUG": logging.DEBUG,
     "ERROR": logging.ERROR,
@@ -33,10 +35,11 @@ class Loggers(Protocol):
 class PythonLoggers:
     def levels(self) -> dict[str, int]:
         known = {name: one for name, one in logging.root.manager.loggerDict.items() if isinstance(one, logging.Logger)}
-        return {ROOT: logging.root.level} | {name: one.getEffectiveLevel() for name, one in known.items()}
+        levels = {ROOT: logging.root.level} | {name: one.getEffectiveLevel() for name, one in known.items()}
+        return levels | {name: levels[ours] for name, ours in NAMES_OF_KAFKA.items() if ours in levels}
 
     def set_level(self, name: str, level: int) -> None:
-        logging.getLogger(None if name == ROOT else name).setLevel(level)
+        logging.getLogger(None if name == ROOT else NAMES_OF_KAFKA.get(name, name)).setLevel(level)
 
 
 def level_name(level: int) -> str:

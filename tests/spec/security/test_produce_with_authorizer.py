@@ -1,0 +1,152 @@
+"""Produce asks for its rights on the fast path too, which leaves every refusal to the general one.
+
+Source: docs/spec/security.md#s3-5.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from odradek.broker.api.context import ConnectionInfo
+from odradek.broker.configuration.authorization import STANDARD_AUTHORIZER
+from odradek.broker.security.acl.acls import Acl
+from odradek.broker.security.authorization import AUDIT_LOGGER
+from odradek.protocol.acls import Operation, PatternType, Permission, ResourceType
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.frames import request_bytes
+from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce_response import ProduceResponse
+from odradek.protocol.records import NewRecord, build_batch
+from tests.support.asked_broker import AskedBroker
+
+ADMIN, ALICE = "User:admin", "User:alice"
+VERSION = 12
+TOPIC, TXN_ID = ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID
+DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+class Producing:
+    def __init__(self, asked: AskedBroker) -> None:
+        self.asked = asked
+        self._acls = asked.broker.metadata.image.acls
+        self._ids = 0
+
+    def allow(
+        self,
+        name: str,
+        resource: ResourceType = TOPIC,
+        permission: Permission = Permission.ALLOW,
+        principal: str = ALICE,
+    ) -> bytes:
+        self._ids += 1
+        acl_id = self._ids.to_bytes(16)
+        acl = Acl(resource, name, PatternType.LITERAL, principal, "*", Operation.WRITE, permission)
+        self._acls.add(acl_id, acl)
+        return acl_id
+
+    def revoke(self, acl_id: bytes) -> None:
+        self._acls.remove(acl_id)
+
+    def code(self, topic: str = "t", principal: str = ALICE) -> ErrorCode:
+        answer = self.asked.answer(self.asked.connection(principal), request(topic), VERSION, ProduceResponse)
+        return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+
+    def takes_the_fast_path(
+        self, topic: str = "t", principal: str = ALICE, transactional_id: str | None = None
+    ) -> bool:
+        """Whether it could: what is transactional is refused later, by the coordinator."""
+        frame = bytearray(request_bytes(request(topic, transactional_id), VERSION, 1, "c"))[4:]
+        fast_path = self.asked.dispatcher.find_route(memoryview(frame), int.from_bytes(frame[:4])).fast_path
+        assert fast_path is not None
+        connection = ConnectionInfo(1, "127.0.0.1", 40_000, principal=principal)
+        return fast_path.begin(frame, 1, 1, connection) is not None
+
+
+def request(topic: str, transactional_id: str | None = None) -> ProduceRequest:
+    records = build_batch([NewRecord(b"k", b"v", 1_700_000_000_000)])
+    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=records)])
+    return ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[data], transactional_id=transactional_id)
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AskedBroker]:
+    settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": ADMIN}
+    with AskedBroker(tmp_path_factory.mktemp("produce"), settings) as asked:
+        topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in ("t", "other")]
+        asked.ask(asked.connection(ADMIN), CreateTopicsRequest(topics=topics, timeout_ms=1000), 7)
+        yield asked
+
+
+@pytest.fixture
+def producing(asked: AskedBroker) -> Iterator[Producing]:
+    yield Producing(asked)
+    acls = asked.broker.metadata.image.acls
+    for acl_id, _ in list(acls.items()):
+        acls.remove(acl_id)
+
+
+def test_who_may_write_takes_the_fast_path(producing: Producing) -> None:
+    producing.allow("t")
+    assert producing.takes_the_fast_path()
+    assert producing.code() is ErrorCode.NONE
+    assert not producing.takes_the_fast_path("other")
+    assert producing.code("other") is DENIED
+    assert producing.code("missing") is DENIED
+    assert producing.takes_the_fast_path(principal=ADMIN)
+    assert not producing.takes_the_fast_path(principal="User:bob")
+
+
+def test_a_right_that_is_taken_away_counts_from_the_next_request_on(producing: Producing) -> None:
+    acl_id = producing.allow("t")
+    connection = producing.asked.connection(ALICE)
+
+    def code() -> int:
+        answer = producing.asked.answer(connection, request("t"), VERSION, ProduceResponse)
+        return answer.responses[0].partition_responses[0].error_code
+
+    assert code() == 0
+    producing.revoke(acl_id)
+    assert code() == DENIED.value
+    producing.allow("t")
+    assert code() == 0
+    producing.allow("*", permission=Permission.DENY, principal="User:*")
+    assert code() == DENIED.value
+
+
+def test_the_transactional_id_is_looked_at_before_the_coordinator_is_asked(producing: Producing) -> None:
+    producing.allow("t")
+    asked = producing.asked
+    answer = asked.answer(asked.connection(ALICE), transactional("x"), VERSION, ProduceResponse)
+    code = answer.responses[0].partition_responses[0].error_code
+    assert code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED.value
+    producing.allow("x", TXN_ID)
+    answer = asked.answer(asked.connection(ALICE), transactional("x"), VERSION, ProduceResponse)
+    code = answer.responses[0].partition_responses[0].error_code
+    assert code not in (0, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED.value)
+
+
+def transactional(transactional_id: str) -> ProduceRequest:
+    records = build_batch(
+        [NewRecord(b"k", b"v", 1_700_000_000_000)],
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=0,
+        is_transactional=True,
+    )
+    data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=records)])
+    return ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[data], transactional_id=transactional_id)
+
+
+def test_while_the_audit_log_is_to_tell_what_is_allowed_the_general_path_is_taken(
+    producing: Producing, caplog: pytest.LogCaptureFixture
+) -> None:
+    producing.allow("t")
+    with caplog.at_level(logging.DEBUG, AUDIT_LOGGER):
+        assert not producing.takes_the_fast_path()
+        assert producing.code() is ErrorCode.NONE
+    assert [each.levelname for each in caplog.records if each.name == AUDIT_LOGGER] == ["DEBUG"]
+    assert producing.takes_the_fast_path()
