@@ -1,44 +1,148 @@
-"""Puts client quotas into force: at the start, and whenever they change."""
+"""Puts client quotas and the limits on connections into force: at the start, and whenever they change."""
 
 from __future__ import annotations
 
+import logging
+import socket
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from odradek.broker.network.listening import connection_limits, of_listeners
+from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.security.quotas.entities import IP
 
 if TYPE_CHECKING:
     from odradek.broker.api.dispatch import Dispatcher
     from odradek.broker.broker import Broker
+    from odradek.broker.network.admission import Admissions
+    from odradek.broker.runtime.clock import Clock
+    from odradek.broker.runtime.workers import JobResult
+    from odradek.broker.security.quotas.connections import ConnectionRates
     from odradek.broker.security.quotas.metering import Metering
+    from odradek.broker.security.quotas.windows import Windows
+
+log = logging.getLogger("odradek.connection")
+
+ANY_RATE = 2**31 - 1  # max.connection.creation.rate where nothing is said
+CREATION_RATE = "max.connection.creation.rate"
 
 
 class ClientLimits:
     """metering: of what clients use; None until a quota of clients is configured for the first time."""
 
-    def __init__(self, broker: Broker, dispatcher: Dispatcher[Broker]) -> None:
+    def __init__(self, broker: Broker, dispatcher: Dispatcher[Broker], admissions: Admissions) -> None:
         self.metering: Metering | None = None
         self._broker = broker
         self._dispatcher = dispatcher
+        self._admissions = admissions
+        self._rates: ConnectionRates | None = None
+        self._lookups = 0  # names of hosts are looked up in threads; only the last one counts
         broker.limits_changed = self.apply
 
     def apply(self) -> None:
+        self._apply_client_quotas()
+        self._apply_connection_limits()
+        self._apply_creation_rates()
+
+    def _apply_client_quotas(self) -> None:
         limits = self._broker.metadata.image.client_quotas.limits
         if all(entity[0][0] == IP for entity in limits):
             self._dispatcher.throttling = None
             return
         from odradek.broker.api.metered import Throttling  # here: most brokers limit nobody
+        from odradek.broker.security.quotas.metering import Metering
 
         if self.metering is None:
-            self.metering = self._new_metering()
+            config = self._broker.config
+            controller = _windows(config.controller_quota_window_num, config.controller_quota_window_size_seconds)
+            self.metering = Metering(self._windows(), controller)
         self.metering.set_limits(limits)
         self._dispatcher.throttling = Throttling(self.metering)
 
-    def _new_metering(self) -> Metering:
-        from odradek.broker.security.quotas.metering import Metering
-        from odradek.broker.security.quotas.windows import Windows
+    def _apply_connection_limits(self) -> None:
+        try:
+            self._admissions.set_limits(connection_limits(self._broker.config))
+        except CannotStart as error:  # not at the start, which has read them before
+            log.warning("the limits on connections stay as they are: %s", error)
 
+    def _apply_creation_rates(self) -> None:
+        self._lookups += 1
+        number = self._lookups
+        limits = self._broker.metadata.image.client_quotas.limits
+        named = {name for entity in limits for kind, name in entity if kind == IP and name is not None}
+        addresses = {name: address for name in named if (address := address_of(name)) is not None}
+        known = {name: (address,) for name, address in addresses.items()}
+        hosts = named - addresses.keys()
+        if not hosts:
+            self._set_creation_rates(known)
+            return
+
+        def found(outcome: JobResult[dict[str, tuple[str, ...]]]) -> None:
+            if number == self._lookups:
+                self._set_creation_rates({**known, **outcome.result()})
+
+        self._broker.workers.run(lambda: addresses_of_hosts(hosts), found)
+
+    def _set_creation_rates(self, addresses_of: Mapping[str, tuple[str, ...]]) -> None:
         config = self._broker.config
-        return Metering(
-            Windows(config.quota_window_num, config.quota_window_size_seconds * 1000),
-            Windows(config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000),
+        of_broker = config.max_connection_creation_rate
+        of_listener = of_listeners(config, CREATION_RATE)
+        limits = self._broker.metadata.image.client_quotas.limits
+        if self._rates is None:
+            if of_broker == ANY_RATE and not of_listener and not any(entity[0][0] == IP for entity in limits):
+                return
+            from odradek.broker.security.quotas.connections import ConnectionRates
+
+            self._rates = ConnectionRates(self._windows())
+        self._rates.set_limits(
+            limits, addresses_of, of_broker=None if of_broker == ANY_RATE else of_broker, of_listener=of_listener
         )
+        clocked = ClockedRates(self._rates, self._broker.clock)
+        self._admissions.rates = clocked if self._rates.is_limited else None
+
+    def _windows(self) -> Windows:
+        config = self._broker.config
+        return _windows(config.quota_window_num, config.quota_window_size_seconds)
+
+
+class ClockedRates:
+    """`ConnectionRates` now."""
+
+    def __init__(self, rates: ConnectionRates, clock: Clock) -> None:
+        self._rates = rates
+        self._clock = clock
+
+    def held_ms(self, address: str) -> int:
+        return self._rates.held_ms(address, self._clock.now_ms())
+
+    def waits_ms(self, listener: str) -> int:
+        return self._rates.waits_ms(listener, self._clock.now_ms())
+
+
+def address_of(text: str) -> str | None:
+    """As the peer's address of a connection is written; None for the name of a host."""
+    from ipaddress import ip_address  # here: most brokers limit nobody
+
+    try:
+        return ip_address(text).compressed
+    except ValueError:
+        return None
+
+
+def addresses_of_hosts(hosts: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Asks the resolver: in a thread. What has no address any more is left out."""
+    found = {}
+    for host in hosts:
+        try:
+            infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            log.warning("the connections of %s are not limited: it has no address (%s)", host, error)
+            continue
+        found[host] = tuple({str(info[4][0]) for info in infos})
+    return found
+
+
+def _windows(number: int, size_s: int) -> Windows:
+    from odradek.broker.security.quotas.windows import Windows
+
+    return Windows(number, size_s * 1000)

@@ -17,6 +17,7 @@ from odradek.broker.control.listener import ControlListener, listen
 from odradek.broker.control.measures import Traffic
 from odradek.broker.handlers.by_api_key import fast_path_of, handler_of
 from odradek.broker.network.addresses import client_addresses
+from odradek.broker.network.admission import Admissions
 from odradek.broker.network.listening import bind_listener, connection_limits
 from odradek.broker.network.server import Server
 from odradek.broker.runtime.starting import CannotStart
@@ -53,7 +54,8 @@ class ServingBroker:
         broker.certificates = certificates
         authorizer = authorizer_of(config, broker.metadata.image.acls)
         dispatcher = Dispatcher(broker, broker.clock, handler_of, fast_path_of=fast_path_of, authorizer=authorizer)
-        limits = ClientLimits(broker, dispatcher)
+        admissions = Admissions(connection_limits(config), broker.timers)
+        limits = ClientLimits(broker, dispatcher, admissions)
         limits.apply()
         addresses = client_addresses(config)
         for listener in config.serving:
@@ -67,6 +69,7 @@ class ServingBroker:
                 addresses=addresses,
                 handshakes=tls_handshakes(listener, certificates, config, broker.loop),
                 authentication_timeout_ms=config.odradek_authentication_timeout_ms if is_sasl else None,
+                admissions=admissions,
             )
             self._servers.append(server)
             await server.listen(sockets[listener.name])

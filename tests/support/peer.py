@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from odradek.broker.api.dispatch import Dispatcher, HandlerCall
 from odradek.broker.api.served import Served
 from odradek.broker.handlers.by_api_key import handler_of
+from odradek.broker.network.admission import Admissions
 from odradek.broker.network.connection import Connection, Requests
 from odradek.broker.network.limits import ConnectionLimits
 from odradek.broker.network.server import Server
@@ -152,10 +153,13 @@ def server_with(
     clock: Clock | None = None,
     timers: ManualTimers | None = None,
     authentication_timeout_ms: int | None = None,
+    admissions: Admissions | None = None,
 ) -> Server:
     """A server that listens nowhere. `broker` is what its handlers get; they may need less than a real one."""
     requests = dispatcher_with(handlers, broker=broker, clock=clock)
-    return server_around(requests, limits, timers, authentication_timeout_ms=authentication_timeout_ms)
+    return server_around(
+        requests, limits, timers, authentication_timeout_ms=authentication_timeout_ms, admissions=admissions
+    )
 
 
 def server_around(
@@ -164,6 +168,7 @@ def server_around(
     timers: ManualTimers | None = None,
     *,
     authentication_timeout_ms: int | None = None,
+    admissions: Admissions | None = None,
 ) -> Server:
     return Server(
         requests,
@@ -171,4 +176,5 @@ def server_around(
         timers or ManualTimers(),
         asyncio.get_running_loop(),
         authentication_timeout_ms=authentication_timeout_ms,
+        admissions=admissions,
     )

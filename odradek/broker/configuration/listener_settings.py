@@ -20,6 +20,7 @@ SASL_PROTOCOLS = frozenset({"SASL_PLAINTEXT", "SASL_SSL"})
 HEEDED_BY_LISTENERS = frozenset(
     {
         "connections.max.reauth.ms",
+        "max.connection.creation.rate",
         "max.connections",
         "sasl.enabled.mechanisms",
         "sasl.jaas.config",

@@ -105,6 +105,7 @@ BROKER: Mapping[str, str] = {
     "log.roll.ms": "The default of the topic setting segment.ms.",
     "log.segment.bytes": "The default of the topic setting segment.bytes.",
     "log.segment.delete.delay.ms": "The default of the topic setting file.delete.delay.ms.",
+    "max.connection.creation.rate": "How many connections may be made per second; others wait for their turn.",
     "max.connections": "How many connections there may be.",
     "max.connections.per.ip": "How many connections one address may have.",
     "max.connections.per.ip.overrides": "Other limits for some addresses: address:count, comma-separated.",

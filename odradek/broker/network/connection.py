@@ -181,6 +181,10 @@ class Connection(asyncio.BufferedProtocol):
             self._closing = True
             self._transport.abort()
             return
+        if self._admission is Admission.HELD:
+            self._closing = True
+            self._stop_reading()
+            return
         self.info.max_request_bytes = server.limits.max_request_bytes
         server.requests.connected(self.info)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)

@@ -50,7 +50,14 @@ def connection_limits(config: BrokerConfig) -> ConnectionLimits:
         max_connections_per_ip_overrides=by_address(config.max_connections_per_ip_overrides),
         queued_max_request_bytes=None if queued_bytes < 0 else queued_bytes,
         accept_backlog=config.socket_listen_backlog_size,
+        max_connections_of_listeners=of_listeners(config, "max.connections"),
     )
+
+
+def of_listeners(config: BrokerConfig, setting: str) -> dict[str, int]:
+    """A number that is set for single listeners, by their names."""
+    texts = {one.name: config.listener_settings(one.name).own_text(setting) for one in config.serving}
+    return {name: int(text) for name, text in texts.items() if text is not None}
 
 
 def by_address(overrides: str) -> dict[str, int]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from collections import deque
 from typing import Any
 
 from odradek.broker.api.context import Addresses, ConnectionInfo
+from odradek.broker.network.admission import Admissions
 from odradek.broker.network.connection import Connection, Handshakes, Requests
-from odradek.broker.network.limits import Admission, ConnectionLimits, ConnectionQuota, RequestMemory
+from odradek.broker.network.limits import Admission, ConnectionLimits, RequestMemory
 from odradek.broker.runtime.clock import TimerHandle, Timers
 
 LEAST_BACKLOG = 128  # Kafka's 50 drops connections when many clients start at once; the kernel's queue costs nothing
@@ -63,8 +63,12 @@ class Server:
         addresses: Addresses | None = None,
         handshakes: Handshakes | None = None,
         authentication_timeout_ms: int | None = None,
+        admissions: Admissions | None = None,
     ) -> None:
-        """authentication_timeout_ms: for a listener on which connections begin unauthenticated; None on others"""
+        """
+        authentication_timeout_ms  for a listener on which connections begin unauthenticated; None on others
+        admissions                 shared by the listeners of a broker
+        """
         self.handshakes = handshakes
         self.requests = requests
         self.limits = limits
@@ -77,9 +81,8 @@ class Server:
         self.sweep_count = 0  # a connection notes at which it was last busy
         self.timers = timers
         self._sweep_timer: TimerHandle | None = None
-        self._quota = ConnectionQuota(limits)
+        self._admissions = admissions or Admissions(limits, timers)
         self._connections: set[Connection] = set()
-        self._waiting: deque[Connection] = deque()
         self._connection_ids = 0
         self._listener: asyncio.Server | None = None
         self._all_gone: asyncio.Event | None = None
@@ -135,14 +138,12 @@ class Server:
         return self._connection_ids
 
     def admit(self, connection: Connection) -> Admission:
-        admission = self._quota.admit(connection.info.client_host)
+        admission = self._admissions.admit(connection)
         if admission is not Admission.REFUSED:
             self._connections.add(connection)
-            if self._authentication_timeout_ms is not None:
+            if admission is not Admission.HELD and self._authentication_timeout_ms is not None:
                 connection.info.is_authenticated = False
                 self._give_time(connection, self._authentication_timeout_ms)
-        if admission is Admission.WAITS:
-            self._waiting.append(connection)
         return admission
 
     def forget(self, connection: Connection, admission: Admission, owed_bytes: int) -> None:
@@ -150,11 +151,7 @@ class Server:
         deadline = self._deadlines.pop(connection, None)
         if deadline is not None:
             deadline.cancel()
-        if admission is Admission.WAITS:
-            self._waiting.remove(connection)
-        self._quota.release(connection.info.client_host, admission)
-        if self._waiting and self._quota.promote():
-            self._waiting.popleft().serve()
+        self._admissions.leave(connection, admission)
         if self.memory is not None:
             self.give_back(owed_bytes)
         if self._all_gone is not None and not self._connections:

@@ -4,7 +4,7 @@ import pytest
 
 from odradek.broker.security.quotas.entities import QuotaEntity
 from odradek.broker.security.quotas.metering import FIRST_CLEARANCE, Metering
-from odradek.broker.security.quotas.precedence import Sharers, address_limit, quota_of
+from odradek.broker.security.quotas.precedence import Sharers, quota_of
 from odradek.broker.security.quotas.windows import Windows
 
 KEY = "producer_byte_rate"
@@ -38,14 +38,6 @@ def test_scenario_143_kinds_of_quotas_have_levels_of_their_own() -> None:
 
 def test_others_are_not_limited() -> None:
     assert quota_of({(USER, CLIENT): {KEY: 1.0}, (("user", "bob"),): {KEY: 1.0}}, KEY, "ann", "other") is None
-
-
-def test_an_address_has_its_own_limit_or_that_of_all() -> None:
-    rate = "connection_creation_rate"
-    limits: dict[QuotaEntity, dict[str, float]] = {(("ip", "localhost"),): {rate: 1.0}, (("ip", None),): {rate: 9.0}}
-    assert address_limit(limits, rate, ("127.0.0.1", "localhost")) == 1.0
-    assert address_limit(limits, rate, ("10.0.0.1",)) == 9.0
-    assert address_limit({}, rate, ("10.0.0.1",)) is None
 
 
 def metering(limits: dict[QuotaEntity, dict[str, float]]) -> Metering:

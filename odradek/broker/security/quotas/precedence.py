@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from odradek.broker.security.quotas.entities import CLIENT_ID, IP, USER, QuotaEntity
+from odradek.broker.security.quotas.entities import CLIENT_ID, USER, QuotaEntity
 
 
 class Sharers(NamedTuple):
@@ -37,13 +37,4 @@ def quota_of(limits: Mapping[QuotaEntity, Mapping[str, float]], key: str, user: 
         limit = limits.get(entity, {}).get(key)
         if limit is not None:
             return Applied(limit, sharers)
-    return None
-
-
-def address_limit(limits: Mapping[QuotaEntity, Mapping[str, float]], key: str, names: tuple[str, ...]) -> float | None:
-    """Of an address that quotas may know by several names, before the default of all addresses."""
-    for name in (*names, None):
-        limit = limits.get(((IP, name),), {}).get(key)
-        if limit is not None:
-            return limit
     return None

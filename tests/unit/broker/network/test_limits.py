@@ -20,7 +20,7 @@ def test_a_refused_connection_takes_no_place() -> None:
     quota = ConnectionQuota(ConnectionLimits(max_connections_per_ip=1))
     quota.admit(HERE)
     quota.admit(HERE)
-    quota.release(HERE, Admission.ACCEPTED)
+    quota.release(HERE, "", Admission.ACCEPTED)
     assert quota.admit(HERE) is Admission.ACCEPTED
 
 
@@ -36,7 +36,7 @@ def test_a_full_broker_lets_newcomers_wait_and_takes_them_when_a_place_is_free()
     assert quota.admit(HERE) is Admission.ACCEPTED
     assert quota.admit(THERE) is Admission.WAITS
     assert not quota.promote()
-    quota.release(HERE, Admission.ACCEPTED)
+    quota.release(HERE, "", Admission.ACCEPTED)
     assert quota.promote()
     assert not quota.promote()
     assert quota.admit(HERE) is Admission.WAITS
@@ -52,7 +52,7 @@ def test_one_that_leaves_while_waiting_frees_its_place_in_the_queue() -> None:
     quota = ConnectionQuota(ConnectionLimits(max_connections=1, accept_backlog=1))
     quota.admit(HERE)
     quota.admit(HERE)
-    quota.release(HERE, Admission.WAITS)
+    quota.release(HERE, "", Admission.WAITS)
     assert quota.admit(HERE) is Admission.WAITS
 
 

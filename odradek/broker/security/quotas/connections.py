@@ -1,0 +1,100 @@
+"""How quickly connections may be made: by address, by listener, and over all. Source: docs/spec/security.md#s4-3.
+
+Nobody is throttled for longer than one window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from odradek.broker.security.quotas.entities import CONNECTION_CREATION_RATE, IP, QuotaEntity
+from odradek.broker.security.quotas.windows import SampledRate, Windows
+
+FIRST_CLEARANCE = 1_000  # addresses
+
+
+class ConnectionRates:
+    def __init__(self, windows: Windows) -> None:
+        self._windows = windows
+        self._of_address: dict[str, float] = {}
+        self._of_any_address: float | None = None
+        self._of_broker: float | None = None
+        self._of_listener: Mapping[str, float] = {}
+        self._from: dict[str, SampledRate] = {}  # address
+        self._in_all = SampledRate(windows)
+        self._at: dict[str, SampledRate] = {}  # listener
+        self._free_at_ms: dict[str, float] = {}  # when the acceptor of a listener has time for the next
+        self._clearance_at = FIRST_CLEARANCE
+
+    def set_limits(
+        self,
+        limits: Mapping[QuotaEntity, Mapping[str, float]],
+        addresses_of: Mapping[str, Sequence[str]],
+        *,
+        of_broker: float | None,
+        of_listener: Mapping[str, float],
+    ) -> None:
+        """
+        addresses_of  the addresses of each ip that `limits` names
+        of_broker     in connections per second, over all listeners; None: any number
+        of_listener   the same of those that have a limit of their own
+        """
+        self._of_address = {}
+        self._of_any_address = limits.get(((IP, None),), {}).get(CONNECTION_CREATION_RATE)
+        for name, addresses in addresses_of.items():
+            limit = limits.get(((IP, name),), {}).get(CONNECTION_CREATION_RATE)
+            if limit is not None:
+                self._of_address.update(dict.fromkeys(addresses, limit))
+        self._of_broker = of_broker
+        self._of_listener = of_listener
+
+    @property
+    def is_limited(self) -> bool:
+        return bool(
+            self._of_address or self._of_listener or self._of_any_address is not None or self._of_broker is not None
+        )
+
+    @property
+    def address_count(self) -> int:
+        return len(self._from)
+
+    def held_ms(self, address: str, now_ms: float) -> int:
+        """Counts a connection of this address, if it is not one too many; else for how long it is held."""
+        limit = self._of_address.get(address, self._of_any_address)
+        if limit is None:
+            return 0
+        rate = self._from.get(address)
+        if rate is None:
+            self._maybe_clear(now_ms)
+            rate = self._from[address] = SampledRate(self._windows)
+        rate.record(1, now_ms)
+        held_ms = min(rate.throttle_ms(limit, now_ms), self._windows.size_ms)
+        if held_ms > 0:
+            rate.record(-1, now_ms)
+        return held_ms
+
+    def waits_ms(self, listener: str, now_ms: float) -> int:
+        """Counts a connection; how long until the acceptor of this listener would have accepted it.
+
+        An acceptor takes one connection after the other, and waits for as long as each has to be throttled.
+        """
+        of_listener = self._of_listener.get(listener)
+        if of_listener is None and self._of_broker is None:
+            return 0
+        begun_ms = max(now_ms, self._free_at_ms.get(listener, now_ms))
+        throttle_ms = 0
+        if self._of_broker is not None:
+            self._in_all.record(1, begun_ms)
+            throttle_ms = self._in_all.throttle_ms(self._of_broker, begun_ms)
+        if of_listener is not None:
+            rate = self._at.setdefault(listener, SampledRate(self._windows))
+            rate.record(1, begun_ms)
+            throttle_ms = max(throttle_ms, rate.throttle_ms(of_listener, begun_ms))
+        accepted_ms = begun_ms + min(throttle_ms, self._windows.size_ms)
+        self._free_at_ms[listener] = accepted_ms
+        return int(accepted_ms - now_ms)
+
+    def _maybe_clear(self, now_ms: float) -> None:
+        if len(self._from) >= self._clearance_at:
+            self._from = {address: rate for address, rate in self._from.items() if not rate.is_over(now_ms)}
+            self._clearance_at = max(FIRST_CLEARANCE, 2 * len(self._from))
