@@ -17,8 +17,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ready-file",
         metavar="FILE",
-        help="written atomically when connections are accepted: JSON with host, port, http_port, node_id, cluster_id,"
-        " data_dir, pid, start_ms",
+        help="written atomically when connections are accepted: JSON with host, port, listeners, http_port, node_id,"
+        " cluster_id, data_dir, pid, start_ms",
     )
     parser.add_argument(
         "--ephemeral", action="store_true", help="use a fresh data directory that is removed with the process"

@@ -189,7 +189,18 @@ def test_one_line_says_where_clients_connect_and_the_ready_file_says_the_same(tm
     data_dir = tmp_path / "data"
     broker = Serving(tmp_path, "--port", "0", "--data-dir", str(data_dir))
     ready = json.loads(broker.ready_file.read_text())
-    assert ready.keys() == {"host", "port", "http_port", "node_id", "cluster_id", "data_dir", "pid", "start_ms"}
+    assert ready.keys() == {
+        "host",
+        "port",
+        "listeners",
+        "http_port",
+        "node_id",
+        "cluster_id",
+        "data_dir",
+        "pid",
+        "start_ms",
+    }
+    assert ready["listeners"] == {"PLAINTEXT": f"{ready['host']}:{ready['port']}"}
     assert ready["pid"] == broker.process.pid
     assert ready["node_id"] == 1
     assert ready["data_dir"] == str(data_dir)

@@ -1,0 +1,138 @@
+"""Every client library on every security protocol and mechanism, with one broker of four listeners; and what each is
+told when it is refused. docs/spec/security.md#s5-1"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from odradek import client as own
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.alter_user_scram_credentials_request import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
+from odradek.protocol.messages.alter_user_scram_credentials_response import AlterUserScramCredentialsResponse
+from odradek.protocol.scram import MIN_ITERATIONS, ScramMechanism, salted_password
+from tests.clients.secured_clients import CLIENTS, Access, own_settings
+from tests.support.broker_process import BrokerProcess
+from tests.support.certificates import Authority
+
+LISTENERS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS = ("PLAIN",)
+CASES = [
+    (protocol, mechanism)
+    for protocol in LISTENERS
+    for mechanism in (MECHANISMS if protocol.startswith("SASL") else (None,))
+]
+MODULES = "org.apache.kafka.common.security"
+LOGIN_MODULES = {
+    "PLAIN": f'{MODULES}.plain.PlainLoginModule required user_alice="pw";',
+    "SCRAM-SHA-256": f"{MODULES}.scram.ScramLoginModule required;",
+    "SCRAM-SHA-512": f"{MODULES}.scram.ScramLoginModule required;",
+    "OAUTHBEARER": f"{MODULES}.oauthbearer.OAuthBearerLoginModule required;",
+}
+TOPIC = "secured"
+SALT = b"0123456789abcdef"
+
+
+@dataclass(frozen=True, slots=True)
+class Secured:
+    listeners: dict[str, str]
+    ca_file: Path
+    other_ca_file: Path
+
+    def access(self, protocol: str, mechanism: str | None = None) -> Access:
+        return Access(self.listeners[protocol], mechanism, str(self.ca_file) if protocol.endswith("SSL") else None)
+
+
+def settings_of(certificate: Path) -> dict[str, object]:
+    settings: dict[str, object] = {
+        "listeners": ",".join(f"{name}://127.0.0.1:0" for name in LISTENERS),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": certificate,
+        "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+    }
+    for listener in ("sasl_plaintext", "sasl_ssl"):
+        for mechanism, module in LOGIN_MODULES.items():
+            settings[f"listener.name.{listener}.{mechanism.lower()}.sasl.jaas.config"] = module
+    return settings
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    folder = tmp_path_factory.mktemp("secured")
+    authority = Authority.make("Test CA")
+    (folder / "ca.pem").write_text(authority.pem)
+    (folder / "other-ca.pem").write_text(Authority.make("Another CA").pem)
+    certificate = authority.issue("broker").write(folder / "broker.pem")
+    broker = BrokerProcess(folder / "data", settings_of(certificate))
+    with broker:
+        asyncio.run(prepare(broker.bootstrap))
+        yield Secured(broker.ready["listeners"], folder / "ca.pem", folder / "other-ca.pem")
+
+
+async def prepare(bootstrap: str) -> None:
+    """The topic, and alice's SCRAM credentials."""
+    upserted = [
+        ScramCredentialUpsertion(
+            name="alice",
+            mechanism=mechanism.value,
+            iterations=MIN_ITERATIONS,
+            salt=SALT,
+            salted_password=salted_password(mechanism, b"pw", SALT, MIN_ITERATIONS),
+        )
+        for mechanism in ScramMechanism
+        if mechanism.sasl_name in MECHANISMS
+    ]
+    async with own.Admin(bootstrap_servers=bootstrap) as admin:
+        await admin.create_topics([own.NewTopic(TOPIC, 1)])
+        for each in upserted:  # one user twice in one request is refused
+            request = AlterUserScramCredentialsRequest(upsertions=[each])
+            answer = await admin.asking.any_broker(request, AlterUserScramCredentialsResponse)
+            assert [result.error_code for result in answer.results] == [0]
+
+
+@pytest.mark.parametrize(("protocol", "mechanism"), CASES)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_record_goes_there_and_back(secured: Secured, client: str, protocol: str, mechanism: str | None) -> None:
+    value = f"{client} {protocol} {mechanism}".encode()
+    assert CLIENTS[client](secured.access(protocol, mechanism), TOPIC, value) == value
+
+
+async def refused(access: Access) -> own.ClientError:
+    with pytest.raises(own.ClientError) as refused:
+        async with own.Admin(
+            bootstrap_servers=access.bootstrap, default_api_timeout_ms=10_000, **own_settings(access)
+        ) as admin:
+            await admin.list_topics()
+    return refused.value
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
+async def test_our_client_is_told_why_a_login_is_refused(secured: Secured, protocol: str, mechanism: str) -> None:
+    right = secured.access(protocol, mechanism)
+    wrong = replace(right, user="") if mechanism == "OAUTHBEARER" else replace(right, password="wrong")
+    error = await refused(wrong)
+    assert isinstance(error, own.AuthenticationFailed)
+    assert error.code is ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert "refused the login" in str(error)
+
+
+async def test_our_client_is_told_which_security_a_listener_has(secured: Secured) -> None:
+    """Spoken to without TLS, with it, without a login, with one: the other way than the listener has it."""
+    without_tls = replace(secured.access("PLAINTEXT"), bootstrap=secured.listeners["SSL"])
+    with_tls = replace(secured.access("SSL"), bootstrap=secured.listeners["PLAINTEXT"])
+    without_login = replace(secured.access("PLAINTEXT"), bootstrap=secured.listeners["SASL_PLAINTEXT"])
+    with_login = replace(secured.access("SASL_PLAINTEXT", "PLAIN"), bootstrap=secured.listeners["PLAINTEXT"])
+    stranger = replace(secured.access("SSL"), ca_file=str(secured.other_ca_file))
+    assert "security_protocol" in str(await refused(without_tls))
+    assert "without TLS" in str(await refused(with_tls))
+    assert "another security_protocol than PLAINTEXT" in str(await refused(without_login))
+    assert "its listener is without SASL" in str(await refused(with_login))
+    assert "ssl_cafile" in str(await refused(stranger))
