@@ -81,7 +81,12 @@ class ServingBroker:
         from odradek.broker.security.sasl.setup import Accounts, offers_of  # here: most brokers have no such listener
 
         broker = self.broker
-        accounts = Accounts(lambda: broker.metadata.image.scram_credentials, lambda: broker.metadata.node.directory_id)
+        accounts = Accounts(
+            lambda: broker.metadata.image.scram_credentials,
+            lambda: broker.metadata.node.directory_id,
+            broker.workers,
+            broker.timers,
+        )
         return offers_of(broker.config.listener_settings(listener.name), accounts)
 
     def _sasl(self, dispatcher: Dispatcher[Broker], listener: Listener, offers: Offers) -> Requests:

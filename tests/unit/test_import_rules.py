@@ -54,6 +54,8 @@ CORES = tuple(f"odradek.broker.{name}" for name in ("groups", "transactions", "s
 SHELLS_OF_SECURITY = frozenset(
     {
         "odradek/broker/security/authorization.py",
+        "odradek/broker/security/sasl/key_source.py",
+        "odradek/broker/security/sasl/oauthbearer_setup.py",
         "odradek/broker/security/sasl/setup.py",
         "odradek/broker/security/listeners.py",
         "odradek/broker/security/tls/certificates.py",
@@ -97,6 +99,7 @@ SLOW_TO_IMPORT = (
     "aiofiles",
     "cramjam",
     "aiohttp",
+    "jwt",
     "prometheus_client",
     "xxhash",
     "cryptography",
@@ -110,6 +113,7 @@ LIBRARIES = {
     "cramjam",
     "argcomplete",
     "aiohttp",
+    "jwt",
     "prometheus_client",
     "xxhash",
     "cryptography",

@@ -7,13 +7,15 @@ from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.security.sasl.credentials import ScramCredentials
 from odradek.broker.security.sasl.mechanism import Accepted, Challenge, Offers
 from odradek.broker.security.sasl.setup import Accounts, offers_of
+from tests.support.clock import ManualTimers
+from tests.support.manual_loop import ManualWorkers
 
 SECRET = "correct horse"
 PLAIN_LOGIN = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="{SECRET}";'
 JAAS = "listener.name.secure.plain.sasl.jaas.config"
 
 
-ACCOUNTS = Accounts(ScramCredentials, lambda: b"secret of this broker")
+ACCOUNTS = Accounts(ScramCredentials, lambda: b"secret of this broker", ManualWorkers(), ManualTimers())
 
 
 def offers(**settings: str) -> Offers:
@@ -94,3 +96,38 @@ def test_scenario_002_scram_needs_its_login_module_too(mechanism: str) -> None:
     config, _ = configure({"sasl.enabled.mechanisms": mechanism, name: f"{module};"}, {}, {})
     first = offers_of(config.listener_settings("SECURE"), ACCOUNTS)[mechanism].begin().judge(b"n,,n=u,r=abc", 0)
     assert isinstance(first, Challenge)
+
+
+BEARER = "listener.name.secure.oauthbearer."
+SIGNED_HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
+BEARER_LOGIN = {
+    "sasl.enabled.mechanisms": "OAUTHBEARER",
+    f"{BEARER}sasl.jaas.config": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;",
+}
+
+
+def test_tokens_without_signatures_are_for_development_which_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    config, _ = configure(BEARER_LOGIN, {}, {})
+    assert "OAUTHBEARER" in offers_of(config.listener_settings("SECURE"), ACCOUNTS)
+    assert "whoever can connect is who it says" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"sasl.oauthbearer.jwks.endpoint.url": "file:///keys"}, "signatures would not be checked"),
+        ({"sasl.server.callback.handler.class": "com.example.Handler"}, "names Java code"),
+        ({"sasl.server.callback.handler.class": SIGNED_HANDLER}, "needs listener.name.secure.oauthbearer.sasl"),
+        (
+            {
+                "sasl.server.callback.handler.class": SIGNED_HANDLER,
+                "sasl.oauthbearer.jwks.endpoint.url": "file:///no/such/file",
+            },
+            "the keys at file:///no/such/file cannot be read",
+        ),
+    ],
+)
+def test_settings_of_tokens_that_would_let_anybody_in_or_nobody_are_refused(
+    settings: dict[str, str], words: str
+) -> None:
+    assert words in refusal(BEARER_LOGIN | {f"{BEARER}{name}": text for name, text in settings.items()})

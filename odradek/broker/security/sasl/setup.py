@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from odradek.broker.runtime.starting import CannotStart
+from odradek.broker.security.sasl import oauthbearer as bearer
 from odradek.broker.security.sasl import plain, scram
 from odradek.broker.security.sasl.mechanism import Mechanism, Offer, Offers
 from odradek.broker.security.sasl.requests import SaslRequests
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.configuration.listener_settings import ListenerSettings
     from odradek.broker.runtime.clock import Clock, Timers
+    from odradek.broker.runtime.workers import Workers
     from odradek.broker.security.sasl.credentials import ScramCredentials
     from odradek.broker.security.sasl.requests import Requests
 
@@ -54,6 +56,8 @@ class Accounts:
 
     scram_credentials: Callable[[], ScramCredentials]
     secret: Callable[[], bytes]
+    workers: Workers
+    timers: Timers
 
 
 def offers_of(settings: ListenerSettings, accounts: Accounts) -> Offers:
@@ -110,6 +114,14 @@ def _scram(name: str, settings: ListenerSettings, module: LoginModule, accounts:
     return lambda: scram.ScramExchange(mechanism, identities, accounts.secret(), _new_nonce)
 
 
+def _oauthbearer(
+    name: str, settings: ListenerSettings, module: LoginModule, accounts: Accounts
+) -> Callable[[], Mechanism]:
+    from odradek.broker.security.sasl.oauthbearer_setup import oauthbearer
+
+    return oauthbearer(settings, module, accounts.workers, accounts.timers)
+
+
 def _new_nonce() -> str:
     return os.urandom(NONCE_BYTES).hex()
 
@@ -132,7 +144,13 @@ def _number(settings: ListenerSettings, name: str, mechanism: str | None = None)
 
 Build: TypeAlias = Callable[[str, "ListenerSettings", LoginModule, Accounts], Callable[[], Mechanism]]
 
-LOGIN_MODULES: Mapping[str, str] = {plain.NAME: plain.LOGIN_MODULE} | dict.fromkeys(
-    SCRAM_MECHANISMS, scram.LOGIN_MODULE
-)
-BUILDERS: Mapping[str, Build] = {plain.NAME: _plain} | dict.fromkeys(SCRAM_MECHANISMS, _scram)
+LOGIN_MODULES: Mapping[str, str] = {
+    plain.NAME: plain.LOGIN_MODULE,
+    bearer.NAME: bearer.LOGIN_MODULE,
+    **dict.fromkeys(SCRAM_MECHANISMS, scram.LOGIN_MODULE),
+}
+BUILDERS: Mapping[str, Build] = {
+    plain.NAME: _plain,
+    **dict.fromkeys(SCRAM_MECHANISMS, _scram),
+    bearer.NAME: _oauthbearer,
+}

@@ -1,0 +1,105 @@
+"""Where the keys of signed tokens come from: a JWKS by file or URL, read at the start and again from time to time.
+
+Reading is done in a thread. What cannot be read leaves the keys as they were. A key that a token names and nobody knows
+has the source read early, once in a while and not for each such token.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from odradek.broker.security.sasl.tokens_signed import InvalidKeySet, VerificationKey, read_key_set
+
+if TYPE_CHECKING:
+    from odradek.broker.runtime.clock import Timers
+    from odradek.broker.runtime.workers import JobResult, Workers
+
+log = logging.getLogger("odradek.sasl")
+
+TIMEOUT_S = 10.0
+MAX_BYTES = 1 << 20
+SCHEMES = ("file", "http", "https")
+
+
+def reader_of(url: str) -> Callable[[], bytes]:
+    """Reads the text behind a URL; waits, and raises OSError. Raises ValueError for a URL of another scheme."""
+    scheme, _, path, *_ = urlsplit(url)
+    if scheme not in SCHEMES:
+        raise ValueError(f"its scheme is none of {', '.join(SCHEMES)}")
+
+    def read_file() -> bytes:
+        with Path(unquote(path)).open("rb") as file:
+            return file.read(MAX_BYTES)
+
+    def read_url() -> bytes:
+        from http.client import HTTPException
+        from urllib.request import urlopen
+
+        try:
+            with urlopen(url, timeout=TIMEOUT_S) as response:
+                data: bytes = response.read(MAX_BYTES)
+                return data
+        except HTTPException as error:
+            raise OSError(str(error)) from error
+
+    return read_file if scheme == "file" else read_url
+
+
+class KeySource:
+    """`keys` are the present ones. Use on the loop thread.
+
+    refresh_ms  from one reading to the next
+    retry_ms    after a reading that failed; doubled up to `max_retry_ms`, which also keeps early ones apart
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], bytes],
+        workers: Workers,
+        timers: Timers,
+        *,
+        refresh_ms: int,
+        retry_ms: int,
+        max_retry_ms: int,
+    ) -> None:
+        """Waits for the first reading. Raises OSError, InvalidKeySet."""
+        self.keys: tuple[VerificationKey, ...] = read_key_set(read())
+        self._read = read
+        self._workers = workers
+        self._timers = timers
+        self._refresh_ms = refresh_ms
+        self._first_retry_ms = self._retry_ms = retry_ms
+        self._max_retry_ms = max_retry_ms
+        self._is_reading = False
+        self._may_be_early = True
+        self._timer = timers.after(refresh_ms, self._refresh)
+
+    def key_missed(self) -> None:
+        if self._may_be_early and not self._is_reading:
+            self._may_be_early = False
+            self._timers.after(self._max_retry_ms, self._allow_early)
+            self._timer.cancel()
+            self._refresh()
+
+    def _allow_early(self) -> None:
+        self._may_be_early = True
+
+    def _refresh(self) -> None:
+        self._is_reading = True
+        self._workers.run(lambda: read_key_set(self._read()), self._done)
+
+    def _done(self, outcome: JobResult[tuple[VerificationKey, ...]]) -> None:
+        self._is_reading = False
+        try:
+            self.keys = outcome.result()
+        except (OSError, InvalidKeySet) as error:
+            log.warning("the keys of OAUTHBEARER tokens stay as they are, since the JWKS cannot be read: %s", error)
+            self._timer = self._timers.after(self._retry_ms, self._refresh)
+            self._retry_ms = min(2 * self._retry_ms, self._max_retry_ms)
+        else:
+            self._retry_ms = self._first_retry_ms
+            self._timer = self._timers.after(self._refresh_ms, self._refresh)

@@ -1,0 +1,101 @@
+"""The validator of signed tokens, by the public keys of a JWKS (RFC 7517). Verification is PyJWT's.
+
+An algorithm counts only with a key of its own type: a token cannot choose to be checked by a public key as if that were
+a shared secret. Neither the token nor its claims are in any message.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from odradek.broker.security.sasl.claims import Parts, Rules, judge, split
+from odradek.broker.security.sasl.oauthbearer import Bearer, InvalidToken
+
+HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
+# Algorithm → type and curve of its keys.
+ALGORITHMS: Mapping[str, tuple[str, str | None]] = {
+    **{f"{family}{bits}": ("RSA", None) for family in ("RS", "PS") for bits in (256, 384, 512)},
+    "ES256": ("EC", "P-256"),
+    "ES384": ("EC", "P-384"),
+    "ES512": ("EC", "P-521"),
+}
+MAX_KEYS = 100
+
+
+class InvalidKeySet(ValueError):
+    """No JWKS, or one without a key that verifies anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationKey:
+    key_id: str | None
+    kind: tuple[str, str | None]  # type, and curve where it is of one
+    algorithm: str | None  # the only one it is for, if it says so
+    key: Any = field(repr=False)
+
+
+def read_key_set(text: bytes) -> tuple[VerificationKey, ...]:
+    """The keys for signatures; those of other types and uses are passed over. Raises InvalidKeySet."""
+    from jwt import PyJWK
+    from jwt.exceptions import PyJWTError
+
+    try:
+        entries = json.loads(text)["keys"]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        raise InvalidKeySet("it is not a JSON object with a list of keys") from None
+    found = []
+    for entry in entries[:MAX_KEYS] if isinstance(entries, list) else []:
+        if not isinstance(entry, dict) or entry.get("use", "sig") != "sig":
+            continue
+        kind = (entry.get("kty"), entry.get("crv") if entry.get("kty") == "EC" else None)
+        algorithm = next((name for name, of in ALGORITHMS.items() if of == kind), None)
+        if algorithm is None:
+            continue
+        public = {name: value for name, value in entry.items() if name not in ("d", "p", "q", "dp", "dq", "qi", "oth")}
+        try:
+            key = PyJWK.from_dict(public, algorithm=algorithm).key
+        except (PyJWTError, ValueError, TypeError):
+            continue
+        found.append(VerificationKey(entry.get("kid"), ALGORITHMS[algorithm], entry.get("alg"), key))
+    if not found:
+        raise InvalidKeySet("it has no RSA or EC key for signatures")
+    return tuple(found)
+
+
+class SignedValidator:
+    """keys: at present. key_missed: called where a token names a key that is not there; maybe it is new."""
+
+    def __init__(
+        self, keys: Callable[[], tuple[VerificationKey, ...]], key_missed: Callable[[], None], rules: Rules
+    ) -> None:
+        self._keys = keys
+        self._key_missed = key_missed
+        self._rules = rules
+
+    def validate(self, token: str, now_ms: int) -> Bearer:
+        parts = split(token)
+        algorithm = parts.header.get("alg")
+        if not isinstance(algorithm, str) or algorithm not in ALGORITHMS or "crit" in parts.header:
+            raise InvalidToken
+        key_id = parts.header.get("kid")
+        keys = self._keys()
+        if key_id is not None:
+            keys = tuple(key for key in keys if key.key_id == key_id)
+            if not keys:
+                self._key_missed()
+        fitting = (key for key in keys if key.kind == ALGORITHMS[algorithm] and key.algorithm in (None, algorithm))
+        if not any(_is_signed(parts, algorithm, key) for key in fitting):
+            raise InvalidToken
+        return judge(parts.claims, self._rules, now_ms)
+
+
+def _is_signed(parts: Parts, algorithm: str, key: VerificationKey) -> bool:
+    from jwt.algorithms import get_default_algorithms
+
+    try:
+        return get_default_algorithms()[algorithm].verify(parts.signed, key.key, parts.signature)
+    except Exception:  # whatever a library says of bytes that an unknown peer has made up: they are no signature
+        return False
