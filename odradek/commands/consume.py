@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import re
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from odradek.client.values import TopicPartition
@@ -25,11 +26,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o",
         "--offset",
+        dest="offsets",
+        action="append",
         metavar="OFFSET",
-        default="beginning",
         type=_position,
-        help="beginning, end, an offset, -N for the last N records, s@MS for the first since that timestamp;"
-        " default: beginning",
+        help="beginning, end, an offset, -N for the last N records, s@MS for the first since that timestamp, stored for"
+        " those of the group; default: beginning, of a group stored. e@MS stops there, and may be given beside another",
     )
     parser.add_argument("-c", "--count", "--max-messages", type=int, metavar="N", help="stop after so many records")
     parser.add_argument("-e", "--exit", action="store_true", help="stop at the end of the partitions")
@@ -41,8 +43,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         r" %%S and %%K sizes, %%R size of the value in four bytes, \n \t; default: %%s\n",
     )
     parser.add_argument("-K", "--key-delimiter", metavar="DELIM", help="print the key and this before the value")
+    parser.add_argument("-D", "--delimiter", metavar="DELIM", default="\\n", help="what ends a record; default: \\n")
     parser.add_argument("-J", "--json", action="store_true", help="one JSON object for each record")
-    parser.add_argument("-Z", "--null", metavar="TEXT", default="NULL", help="in place of null; default: NULL")
+    parser.add_argument(
+        "-Z", "--null", metavar="TEXT", nargs="?", const="NULL", default="NULL", help="in place of null; default: NULL"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="nothing but records, as it is anyway")
     parser.add_argument("-G", "--group", metavar="GROUP", help="read as a member of this group, and commit")
     parser.add_argument(
         "--isolation-level",
@@ -55,25 +61,43 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _position(text: str) -> str:
-    if re.fullmatch(r"beginning|earliest|end|latest|-?\d+|s@\d+", text):
+    if re.fullmatch(r"beginning|earliest|end|latest|stored|-?\d+|[se]@\d+", text):
         return {"earliest": "beginning", "latest": "end"}.get(text, text)
-    raise argparse.ArgumentTypeError(f"{text!r}: beginning, end, N, -N or s@MS")
+    raise argparse.ArgumentTypeError(f"{text!r}: beginning, end, stored, N, -N, s@MS or e@MS")
 
 
 def renderer(options: argparse.Namespace) -> Render:
     if options.json:
         return as_json
-    text = "%s\\n" if options.format is None else options.format
-    if options.key_delimiter is not None and options.format is None:
-        text = f"%k{options.key_delimiter.replace('%', '%%')}%s\\n"
+    if options.format is not None:
+        text = options.format
+    else:
+        key = "" if options.key_delimiter is None else f"%k{options.key_delimiter.replace('%', '%%')}"
+        text = f"{key}%s{options.delimiter.replace('%', '%%')}"
     return formatted(text, null=options.null.encode())
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.group is not None and (options.partition is not None or options.offset not in ("beginning", "end")):
+    starts, until = split_positions(options.offsets or ())
+    options.offset = starts[0] if starts else "beginning"
+    options.until_ms = until[0] if until else None
+    if len(starts) > 1 or len(until) > 1:
+        raise ValueError("one --offset to begin at, and one e@MS to stop at")
+    if options.group is None and options.offset == "stored":
+        raise ValueError("--offset stored needs a --group")
+    is_placed = options.partition is not None or options.offset not in ("beginning", "end", "stored") or until
+    if options.group is not None and is_placed:
         raise ValueError("--group reads on from the group's offsets: leave out --partition and --offset")
     asyncio.run(_consume(options, renderer(options)))
     return DONE
+
+
+def split_positions(positions: Sequence[str]) -> tuple[list[str], list[int]]:
+    """Where to begin, and before which timestamp to stop."""
+    return (
+        [each for each in positions if not each.startswith("e@")],
+        [int(each[2:]) for each in positions if each.startswith("e@")],
+    )
 
 
 async def _consume(options: argparse.Namespace, render: Render) -> None:
@@ -95,7 +119,7 @@ async def _consume(options: argparse.Namespace, render: Render) -> None:
         else:
             consumer.assign(partitions)
             await _seek(consumer, partitions, options.offset)
-        ends = await consumer.end_offsets(partitions) if options.exit else None
+        ends = await _ends(consumer, partitions, options)
         await _print(consumer, options, render, ends)
 
 
@@ -109,6 +133,21 @@ async def _partitions(options: argparse.Namespace) -> list[TopicPartition]:
     if options.partition is not None and options.partition not in there:
         raise CommandError(f"{options.topic} has no partition {options.partition}, but {len(there)}", NOT_FOUND)
     return [TopicPartition(options.topic, index) for index in there if options.partition in (None, index)]
+
+
+async def _ends(
+    consumer: Consumer, partitions: list[TopicPartition], options: argparse.Namespace
+) -> dict[TopicPartition, int] | None:
+    """Where to stop, exclusive; None: nowhere."""
+    if not options.exit and options.until_ms is None:
+        return None
+    ends = await consumer.end_offsets(partitions)
+    if options.until_ms is None:
+        return ends
+    since = await consumer.offsets_for_times(dict.fromkeys(partitions, options.until_ms))
+    return {
+        each: ends[each] if (found := since[each]) is None else min(found.offset, ends[each]) for each in partitions
+    }
 
 
 async def _seek(consumer: Consumer, partitions: list[TopicPartition], position: str) -> None:
@@ -144,10 +183,12 @@ async def _print(
     while left is None or left > 0:
         found = await consumer.getmany(timeout_ms=POLL_MS, max_records=500 if left is None else min(left, 500))
         count = 0
-        for records in found.values():
+        for partition, records in found.items():
+            end = None if ends is None else ends.get(partition)
             for record in records:
-                out.write(render(record))
-            count += len(records)
+                if end is None or record.offset < end:
+                    out.write(render(record))
+                    count += 1
         out.flush()
         if options.group is not None and count:
             await consumer.commit()

@@ -10,6 +10,21 @@
 | 5 | not permitted |
 | 6 | what was compared differs |
 | 130 | interrupted by Ctrl-C |
+
+Some mistakes are told by more than the error that they cause:
+
+| mistake | what is said |
+|---|---|
+| nobody listens at the port | `no broker can be reached at …: Connection refused`, 3 |
+| the host does not exist | `no broker can be reached at …: Name or service not known`, 3 |
+| a listener with TLS, spoken to in plain text | `it answers with TLS …`, or `may require TLS or SASL`, 3 |
+| a port for HTTP | `it answers with HTTP`, 3 |
+| a port that stays silent | `did not answer`, and what such ports often are, 3 |
+| the broker advertises an address that clients cannot reach | that address, and `advertised.listeners`, 3 |
+| a topic, partition, group or transactional id that does not exist | its name, and how to list what there is, 4 |
+| no right to do it, or a wrong password | the right, and how an ACL is added, 5 |
+| more replicas than brokers | `there are fewer brokers than replicas`, 1 |
+| a group that has members is to be changed | `stop its members first`, 1 |
 """
 
 from __future__ import annotations
@@ -49,15 +64,27 @@ STATUS: Mapping[ErrorCode, int] = {
     ErrorCode.ILLEGAL_SASL_STATE: NOT_PERMITTED,
     ErrorCode.UNSUPPORTED_SASL_MECHANISM: NOT_PERMITTED,
 }
+
+
+def _needs(kind: str, option: str, operations: str) -> str:
+    return (
+        f"The principal needs an ACL for the {kind}, as a superuser adds it: kafka-acls.sh --add {option}"
+        f" --allow-principal User:NAME --operation … ({operations}). --command-config says who you are."
+    )
+
+
 ADVICE: Mapping[ErrorCode, str] = {
     ErrorCode.NETWORK_EXCEPTION: "The broker hung up: its listener may require TLS or SASL (--command-config).",
     ErrorCode.REQUEST_TIMED_OUT: "A port that accepts connections and stays silent is often not a Kafka listener, or"
     " one behind a firewall.",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`odradek topics list` shows the topics; names are case-sensitive.",
     ErrorCode.GROUP_ID_NOT_FOUND: "`odradek groups list` shows the groups; `odradek share-groups list` share groups.",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "The principal needs an ACL for the topic.",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "The principal needs an ACL for the group.",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "The principal needs an ACL for the cluster.",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: _needs("topic", "--topic NAME", "READ, WRITE or DESCRIBE"),
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: _needs("group", "--group NAME", "READ or DESCRIBE"),
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: _needs("cluster", "--cluster", "CREATE, ALTER or DESCRIBE"),
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _needs(
+        "transactional id", "--transactional-id NAME", "WRITE or DESCRIBE"
+    ),
     ErrorCode.TOPIC_ALREADY_EXISTS: "With --if-not-exists that is no error.",
     ErrorCode.NON_EMPTY_GROUP: "Stop its members first: only a group without members can be changed.",
     ErrorCode.UNKNOWN_MEMBER_ID: "Stop the group's members first: only a group without members can be changed.",

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -17,12 +18,13 @@ if TYPE_CHECKING:
     from odradek.client.values import RecordMetadata
 
 READ_BYTES = 1 << 16
+BY_KEY = -1  # what kcat calls unassigned
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="*", metavar="FILE", type=Path, help="one record each; default: lines of stdin")
     add_topic(parser)
-    parser.add_argument("-p", "--partition", type=int, metavar="N", help="default: by key, or spread")
+    parser.add_argument("-p", "--partition", type=int, metavar="N", help="default, and -1: by key, or spread")
     parser.add_argument("-k", "--key", metavar="KEY", help="the key of every record")
     parser.add_argument("-K", "--key-delimiter", metavar="DELIM", help="what separates key and value in a line")
     parser.add_argument("-D", "--delimiter", metavar="DELIM", default="\\n", help="what ends a record; default: \\n")
@@ -30,6 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-H", "--header", type=setting, action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
     )
+    parser.add_argument("-c", "--count", type=int, metavar="N", help="stop after so many records")
     parser.add_argument("-Z", "--null", action="store_true", help="empty keys and values are null")
     parser.add_argument(
         "-z", "--compression", choices=("none", "gzip", "snappy", "lz4", "zstd"), default="none", help="default: none"
@@ -38,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--transactional-id", metavar="ID", help="send everything in one transaction, committed at the end of input"
     )
+    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing, as it is anyway without --report")
     parser.add_argument("--report", action="store_true", help="print the place of each record: TOPIC PARTITION OFFSET")
     add_connection(parser)
     parser.set_defaults(run=run)
@@ -67,7 +71,8 @@ async def _produce(options: argparse.Namespace) -> None:
             await producer.init_transactions()
             await producer.begin_transaction()
         sent: list[asyncio.Future[RecordMetadata]] = []
-        records = _records(options)
+        records = islice(_records(options), options.count)
+        partition = None if options.partition == BY_KEY else options.partition
         # Reading waits for whoever types; meanwhile the loop sends what there is.
         while (record := await asyncio.to_thread(next, records, None)) is not None:
             key, value = options.key.encode() if options.key is not None else None, record
@@ -79,7 +84,7 @@ async def _produce(options: argparse.Namespace) -> None:
                     options.topic,
                     None if options.null and not value else value,
                     key=None if options.null and not key else key,
-                    partition=options.partition,
+                    partition=partition,
                     headers=headers,
                 )
             )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
-from odradek.commands.errors import INTERRUPTED, explained
+from odradek.commands.errors import INTERRUPTED, UNREACHABLE, explained
 from odradek.commands.output import complain
 
 COMPLETING = "_ARGCOMPLETE"  # set by the script of `odradek completion`
@@ -201,8 +201,19 @@ def run(words: Sequence[str]) -> int:
         if not _is_expected(error):
             raise
         status, text = explained(error)
+        if status == UNREACHABLE and "bootstrap_server" in options:
+            text = _elsewhere(options, text)
         complain(f"odradek {name}", text)
     return status
+
+
+def _elsewhere(options: argparse.Namespace, text: str) -> str:
+    """`text`, unless the reason is the address that the broker advertises."""
+    import asyncio
+
+    from odradek.commands.advertised import SETTING, unreachable_broker
+
+    return text if SETTING in text else asyncio.run(unreachable_broker(options)) or text
 
 
 def _is_expected(error: Exception) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from odradek.client.sync import Consumer, ShareConsumer
+from odradek.client.sync import Consumer, Producer, ShareConsumer
 from tests.clients.admin import create_topic
 from tests.support.broker_process import Broker, new_broker
 from tests.support.oracle import REPOSITORY
@@ -101,8 +101,20 @@ def test_lines_are_produced_and_consumed_with_keys_headers_and_formats(at: Run, 
         "key": "a",
         "payload": "1",
     }
+    assert at("consume", "-t", topic, "-e", "-q", "-K", "=", "-D", ";", "-Z", "nil").stdout == "a=1;b=2;=;nil=no key;"
     since = json.loads(first)["ts"]
     assert at("consume", "-t", topic, "-o", f"s@{since}", "-c", "1").stdout == "1\n"
+
+
+def test_a_span_of_time_is_consumed_and_so_many_lines_produced(at: Run, bootstrap: str) -> None:
+    topic = create_topic(bootstrap, "span")
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        for number in range(5):
+            producer.send(topic, b"%d" % number, timestamp_ms=1_000 + number)
+    assert at("consume", "-t", topic, "-o", "s@1001", "-o", "e@1003").stdout == "1\n2\n"
+    assert at("consume", "-t", topic, "-o", "e@9999").stdout == "0\n1\n2\n3\n4\n"
+    at("produce", "-t", topic, "-p", "-1", "-c", "2", "-q", stdin="5\n6\n7\n")
+    assert at("consume", "-t", topic, "-o", "5", "-e").stdout == "5\n6\n"
 
 
 def test_a_file_is_one_record_and_empty_is_null_if_asked(at: Run, bootstrap: str, tmp_path: Path) -> None:
@@ -260,6 +272,32 @@ def test_an_address_that_leads_nowhere_is_named(bootstrap: str, complaint: str, 
     done = odradek("topics", "list", "-b", bootstrap)
     assert done.returncode == status
     assert complaint in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["produce", "-t", "here"],
+        ["consume", "-t", "here", "-e"],
+        ["records", "offsets", "-t", "here"],
+        ["groups", "list"],
+    ],
+)
+def test_an_advertised_address_that_leads_nowhere_is_the_reason_that_is_told(
+    broker_elsewhere: str, words: list[str]
+) -> None:
+    done = odradek(*words, "-b", broker_elsewhere, "--timeout", "1", stdin="1\n")
+    assert done.returncode == 3
+    assert "127.0.0.1:1" in done.stderr
+    assert "advertised.listeners" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def broker_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    settings = SETTINGS | {"advertised.listeners": "PLAINTEXT://127.0.0.1:1"}
+    with new_broker(tmp_path_factory.mktemp("elsewhere") / "data", settings) as broker:
+        odradek("topics", "create", "here", "-b", broker.bootstrap)
+        yield broker.bootstrap
 
 
 def test_a_port_that_is_silent_is_given_up_in_time() -> None:

@@ -1,6 +1,9 @@
 """What commands make of their options, and of errors, before and after a cluster is asked."""
 
 import io
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -23,6 +26,21 @@ from odradek.commands.tree import COMMANDS, parser, run
 from odradek.protocol.errors import ErrorCode
 
 SET, DELETE = AlterOperation.SET, AlterOperation.DELETE
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "topic"),
+        (ErrorCode.GROUP_AUTHORIZATION_FAILED, "group"),
+        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "cluster"),
+        (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional id"),
+    ],
+)
+def test_who_lacks_a_right_is_told_of_the_acl(code: ErrorCode, kind: str) -> None:
+    status, text = explained(refusal(code, "x"))
+    assert status == NOT_PERMITTED
+    assert f"needs an ACL for the {kind}" in text
 
 
 @pytest.mark.parametrize(
@@ -118,6 +136,8 @@ def test_input_is_split_at_the_delimiter(content: bytes, end: bytes, expected: l
         ["consume", "-t", "t", "-f", "%x"],
         ["consume", "-t", "t", "-o", "middle"],
         ["consume", "-t", "t", "-G", "g", "-p", "0"],
+        ["consume", "-t", "t", "-o", "stored"],
+        ["consume", "-t", "t", "-o", "1", "-o", "2"],
         ["produce"],
     ],
 )
@@ -135,3 +155,25 @@ def test_every_command_has_help_with_examples_that_parse(name: str, capsys: pyte
 
     for example in COMMANDS[name].examples:
         parser(name).parse_args(shlex.split(example))
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_a_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["completion", shell]) == 0
+    assert "odradek" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [("odradek top", "topics"), ("odradek topics del", "delete"), ("odradek consume --iso", "--isolation-level")],
+)
+def test_commands_actions_and_options_are_completed(line: str, completed: str) -> None:
+    environment = {**os.environ, "_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line))}
+    done = subprocess.run(
+        ["bash", "-c", f"exec {sys.executable} -m odradek 8>&1 9>/dev/null"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == [completed], done.stderr
