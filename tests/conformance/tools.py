@@ -17,6 +17,7 @@ JAVA_SOURCES = Path(__file__).parent / "java"
 QUICK_JVM = ("-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 TOOLS = "org.apache.kafka.tools."
 MAIN_CLASSES = {
+    "acls": TOOLS + "AclCommand",
     "assign": "Assign",  # ours: java/Assign.java
     "broker-api-versions": TOOLS + "BrokerApiVersionsCommand",
     "cluster": TOOLS + "ClusterTool",

@@ -1,0 +1,135 @@
+"""ACLs with Kafka 4.3.1: its `kafka-acls` against this broker, and directories with ACLs that either of the two wrote.
+
+Rules: docs/spec/security.md#s3-2.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from odradek.broker.configuration.authorization import STANDARD_AUTHORIZER
+from odradek.protocol.messages.create_acls_request import AclCreation, CreateAclsRequest
+from odradek.protocol.messages.create_acls_response import CreateAclsResponse
+from odradek.protocol.messages.delete_acls_request import DeleteAclsFilter, DeleteAclsRequest
+from odradek.protocol.messages.delete_acls_response import DeleteAclsResponse
+from odradek.protocol.messages.describe_acls_request import DescribeAclsRequest
+from odradek.protocol.messages.describe_acls_response import DescribeAclsResponse
+from tests.clients.speakers import wait_for
+from tests.conformance.tools import Tools
+from tests.support.broker_process import Broker, BrokerProcess, KafkaProcess
+from tests.support.oracle import needs_kafka
+from tests.support.wire import Wire
+
+pytestmark = needs_kafka
+
+SETTINGS: dict[str, object] = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}
+VERSION, ANY = 3, 1
+OPERATIONS = re.compile(r"principal=(\S+), host=(\S+), operation=(\w+), permissionType=(\w+)")
+Acl = tuple[int, str, int, str, str, int, int]  # type, name, pattern, principal, host, operation, permission
+
+
+def described(broker: Broker) -> set[Acl]:
+    request = DescribeAclsRequest(
+        resource_type_filter=ANY,
+        resource_name_filter=None,
+        pattern_type_filter=ANY,
+        principal_filter=None,
+        host_filter=None,
+        operation=ANY,
+        permission_type=ANY,
+    )
+    with Wire(broker.bootstrap) as wire:
+        found = wire.ask(request, VERSION, DescribeAclsResponse)
+    assert found.error_code == 0
+    return {
+        (each.resource_type, each.resource_name, each.pattern_type, *described_acl)
+        for each in found.resources
+        for described_acl in ((acl.principal, acl.host, acl.operation, acl.permission_type) for acl in each.acls)
+    }
+
+
+def create(broker: Broker, *acls: Acl) -> None:
+    creations = [
+        AclCreation(
+            resource_type=resource,
+            resource_name=name,
+            resource_pattern_type=pattern,
+            principal=principal,
+            host=host,
+            operation=operation,
+            permission_type=permission,
+        )
+        for resource, name, pattern, principal, host, operation, permission in acls
+    ]
+    with Wire(broker.bootstrap) as wire:
+        answer = wire.ask(CreateAclsRequest(creations=creations), VERSION, CreateAclsResponse)
+    assert [result.error_code for result in answer.results] == [0] * len(acls)
+
+
+def delete(broker: Broker, name: str) -> None:
+    named = DeleteAclsFilter(
+        resource_type_filter=ANY,
+        resource_name_filter=name,
+        pattern_type_filter=ANY,
+        principal_filter=None,
+        host_filter=None,
+        operation=ANY,
+        permission_type=ANY,
+    )
+    with Wire(broker.bootstrap) as wire:
+        (result,) = wire.ask(DeleteAclsRequest(filters=[named]), VERSION, DeleteAclsResponse).filter_results
+    assert (result.error_code, len(result.matching_acls)) == (0, 1)
+
+
+def test_acls_are_kept_over_changes_of_the_broker(tmp_path: Path) -> None:
+    ours: set[Acl] = {
+        (2, "orders", 3, "User:alice", "*", 4, 3),
+        (2, "ord", 4, "User:*", "10.0.0.1", 3, 2),
+        (4, "kafka-cluster", 3, "User:alice", "*", 2, 3),
+        (5, "pay-", 4, "User:bob", "::1", 15, 3),
+    }
+    directory = tmp_path / "data"
+    with BrokerProcess(directory, SETTINGS) as broker:
+        create(broker, *ours)
+        create(broker, (3, "gone", 3, "User:alice", "*", 3, 3))
+        delete(broker, "gone")
+        assert described(broker) == ours
+    of_kafka: Acl = (7, "bob", 3, "User:carol", "*", 13, 3)
+    with KafkaProcess(directory, SETTINGS) as kafka:
+        wait_for("the ACLs", lambda: described(kafka) == ours)
+        create(kafka, of_kafka)
+        delete(kafka, "ord")
+    kept = {acl for acl in ours if acl[1] != "ord"} | {of_kafka}
+    with BrokerProcess(directory, SETTINGS) as broker:
+        assert described(broker) == kept
+        broker.kill9()
+        broker.start()
+        assert described(broker) == kept
+
+
+def test_kafka_acls_lists_adds_and_removes(tools: Tools, tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", SETTINGS) as broker:
+        at = ("--bootstrap-server", broker.bootstrap)
+
+        def listed(*options: str) -> set[tuple[str, ...]]:
+            return set(OPERATIONS.findall(tools.run("acls", *at, "--list", *options).stdout))
+
+        def allowed(*operations: str, principal: str = "User:alice") -> set[tuple[str, ...]]:
+            return {(principal, "*", operation, "ALLOW") for operation in operations}
+
+        who = ("--allow-principal", "User:alice")
+        tools.run(
+            "acls", *at, "--add", *who, "--producer", "--topic", "out", "--transactional-id", "tx", "--idempotent"
+        )
+        assert listed("--topic", "out") == allowed("WRITE", "DESCRIBE", "CREATE")
+        assert listed("--transactional-id", "tx") == allowed("WRITE", "DESCRIBE")
+        assert listed("--cluster") == allowed("IDEMPOTENT_WRITE")
+        prefixed = ("--resource-pattern-type", "prefixed")
+        tools.run("acls", *at, "--add", *who, "--consumer", "--topic", "in", "--group", "g", *prefixed)
+        assert listed("--group", "g-1", "--resource-pattern-type", "match") == allowed("READ")
+        tools.run("acls", *at, "--add", "--deny-principal", "User:bob", "--deny-host", "10.0.0.1", "--topic", "out")
+        assert ("User:bob", "10.0.0.1", "ALL", "DENY") in listed("--topic", "out")
+        tools.run("acls", *at, "--remove", "--force", "--topic", "out")
+        assert listed("--topic", "out") == set()
+        assert listed("--principal", "User:alice") != set()
