@@ -29,7 +29,7 @@ def describe_user_scram_credentials(
     users = [user.name for user in request.users or ()]
     found = describe_credentials(broker.metadata.image.scram_credentials, users)
     return DescribeUserScramCredentialsResponse(
-        error_message=None, results=[_result(user, described) for user, described in found]
+        error_message="", results=[_result(user, described) for user, described in found]
     )
 
 

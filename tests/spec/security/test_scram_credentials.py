@@ -62,7 +62,7 @@ class Scene:
         """Of each user its credentials as (mechanism, iterations), or an error code."""
         request = DescribeUserScramCredentialsRequest(users=[UserName(name=user) for user in users])
         response = describe_user_scram_credentials(request, EVERYBODY, self.broker)
-        assert (response.error_code, response.error_message) == (0, None)
+        assert (response.error_code, response.error_message) == (0, "")
         return {
             result.user: result.error_code or [(info.mechanism, info.iterations) for info in result.credential_infos]
             for result in response.results
