@@ -1,6 +1,6 @@
 """The image's health check: `python -m odradek.container.health`, exit status 0 if the broker is ready.
 
-It asks /readyz. Where the HTTP pages are switched off, a connection to the first listener has to do.
+It asks /readyz. Where the HTTP port is switched off, or has TLS, a connection to the first listener has to do.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ DEFAULT_HTTP_PORT = "9644"
 
 
 def ports(settings: Mapping[str, str]) -> tuple[int | None, int]:
-    """The HTTP port, None if there is none; the port of the first listener that is not a controller's."""
+    """The HTTP port, None where there is none in the clear; that of the first listener that is not a controller's."""
     http_port = int(settings.get("odradek.http.port", DEFAULT_HTTP_PORT))
+    if settings.get("odradek.http.security.protocol") == "SSL":
+        http_port = -1
     controllers = {name.strip().upper() for name in settings.get("controller.listener.names", "CONTROLLER").split(",")}
     listeners = [entry.strip().partition("://") for entry in settings["listeners"].split(",")]
     first = next(address for name, _, address in listeners if name.upper() not in controllers)

@@ -165,6 +165,8 @@ class BrokerConfig:
     odradek_http_actions: bool
     odradek_http_host: str
     odradek_http_port: int
+    odradek_http_security_protocol: str
+    odradek_http_token: str | None
     odradek_port: int | None
     odradek_ssl_handshakes_max: int
     odradek_ssl_reload_interval_ms: int

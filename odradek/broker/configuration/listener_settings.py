@@ -14,6 +14,7 @@ from odradek.broker.configuration.settings_table import BROKER_SETTINGS
 
 PREFIX = "listener.name."
 SSL_PROTOCOLS = frozenset({"SSL", "SASL_SSL"})
+HTTP_LISTENER = "HTTP"  # whose settings are those of the HTTP port, where it has TLS
 SASL_PROTOCOLS = frozenset({"SASL_PLAINTEXT", "SASL_SSL"})
 
 # What listeners heed, under these names and under their own: the rest of the table says what each may be.

@@ -123,6 +123,11 @@ BROKER: Mapping[str, str] = {
     "odradek.http.actions": "Whether the page can change something: end transactions, delete records and topics, create"
     " topics, move offsets. Whoever reaches it may do so.",
     "odradek.http.host": "The address on which metrics and health are served; an empty one is every interface.",
+    "odradek.authentication.timeout.ms": "How long a TLS handshake may take, and a SASL exchange after it.",
+    "odradek.http.security.protocol": "PLAINTEXT, or SSL with the keys in listener.name.http.ssl.* or ssl.*.",
+    "odradek.http.token": "Whoever asks the HTTP port for more than health has to have it, as bearer or as password.",
+    "odradek.ssl.handshakes.max": "TLS handshakes in flight on a listener; beyond it the oldest are given up.",
+    "odradek.ssl.reload.interval.ms": "How often files of keys and certificates are looked at; -1 is never.",
     "odradek.http.port": "The port for metrics and health; 0 takes a free one, -1 is none.",
     "odradek.port": "The port to listen on, in place of that in listeners.",
     "odradek.tail.cache.bytes": "Memory for the newest batches, so that readers at the end need no disk.",

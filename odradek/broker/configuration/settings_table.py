@@ -408,6 +408,8 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     Setting("odradek.authentication.timeout.ms", INT, "30000", Range(1)),
     Setting("odradek.http.actions", BOOLEAN, "false"),  # whether the page can change something
     Setting("odradek.http.host", STRING, "127.0.0.1"),  # empty: every interface
+    Setting("odradek.http.security.protocol", STRING, "PLAINTEXT", OneOf(("PLAINTEXT", "SSL"))),
+    Setting("odradek.http.token", PASSWORD, None),  # who has it is answered: Authorization: Bearer, or as a password
     Setting("odradek.http.port", INT, "9644", Range(-1, 65535)),  # metrics and health; -1: not at all
     Setting("odradek.port", INT, None, Range(0, 65535)),  # in place of the port in `listeners`; what --port sets
     Setting("odradek.cluster.id", STRING, None),  # for a new data directory; what the image's CLUSTER_ID sets

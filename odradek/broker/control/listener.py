@@ -12,14 +12,19 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
 
+from odradek.broker.configuration.listener_settings import HTTP_LISTENER, SSL_PROTOCOLS
+from odradek.broker.control.access import Access, access
 from odradek.broker.control.recent import RecentWarnings
 from odradek.broker.network.server import bind
 
 if TYPE_CHECKING:
+    import ssl
+
     from odradek.broker.broker import Broker
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.control.measures import Traffic
     from odradek.broker.runtime.workers import JobResult
+    from odradek.broker.security.tls.context import LoadedTls
 
 log = logging.getLogger("odradek.control")
 
@@ -29,7 +34,9 @@ ANY_FREE_PORT, NO_HTTP = 0, -1
 
 
 Stop: TypeAlias = Callable[[], Awaitable[None]]
-Serve: TypeAlias = "Callable[[Broker, Traffic, RecentWarnings, socket.socket], Awaitable[Stop]]"
+Serve: TypeAlias = (
+    "Callable[[Broker, Traffic, RecentWarnings, socket.socket, Access, ssl.SSLContext | None], Awaitable[Stop]]"
+)
 
 
 def port_of(config: BrokerConfig) -> int:
@@ -57,11 +64,24 @@ def bind_pages(host: str, port: int) -> socket.socket | None:
 class ControlListener:
     """Loop thread only."""
 
-    def __init__(self, broker: Broker, traffic: Traffic, bound: socket.socket) -> None:
+    def __init__(self, broker: Broker, traffic: Traffic, bound: socket.socket, certificates: LoadedTls | None) -> None:
+        """certificates: None for HTTP in the clear"""
         self.port: int = bound.getsockname()[1]
         self._broker = broker
         self._traffic = traffic
         self._bound = bound
+        self._context = None if certificates is None else certificates.context
+        self._access = access(
+            broker.config.odradek_http_host,
+            broker.config.odradek_http_token,
+            requires_certificate=certificates is not None and certificates.settings.requires_certificate,
+        )
+        if self._access is Access.HEALTH_ONLY:
+            log.info(
+                "the HTTP port %d only tells whether the broker is alive and ready, since other machines reach it: set"
+                " odradek.http.token for metrics and the page",
+                self.port,
+            )
         self._end: Stop | None = None
         self._is_stopped = False
         self._warnings = RecentWarnings()
@@ -83,7 +103,9 @@ class ControlListener:
 
     async def _serve(self, serve: Serve) -> None:
         if not self._is_stopped:
-            self._end = await serve(self._broker, self._traffic, self._warnings, self._bound)
+            self._end = await serve(
+                self._broker, self._traffic, self._warnings, self._bound, self._access, self._context
+            )
 
     async def stop(self) -> None:
         self._is_stopped = True
@@ -106,4 +128,15 @@ def listen(broker: Broker, traffic: Traffic) -> ControlListener | None:
     """Where nothing is to be served, or cannot be, None."""
     port = port_of(broker.config)
     bound = None if port == NO_HTTP else bind_pages(broker.config.odradek_http_host, port)
-    return None if bound is None else ControlListener(broker, traffic, bound)
+    if bound is None:
+        return None
+    certificates = broker.certificates
+    if certificates is None or broker.config.odradek_http_security_protocol not in SSL_PROTOCOLS:
+        return ControlListener(broker, traffic, bound, None)
+
+    def newest(connection: ssl.SSLObject, name: object, context: ssl.SSLContext) -> None:
+        connection.context = certificates.of(HTTP_LISTENER).context
+
+    loaded = certificates.of(HTTP_LISTENER)
+    loaded.context.sni_callback = newest  # a server keeps its context; this is asked at each handshake
+    return ControlListener(broker, traffic, bound, loaded)

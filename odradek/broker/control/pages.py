@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
 from socket import socket
 from typing import TYPE_CHECKING
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
+from odradek.broker.control.access import Access, refusal
 from odradek.broker.control.exposition import CONTENT_TYPE, exposition
 from odradek.broker.control.measures import Traffic, measure
 from odradek.broker.control.page.routes import add_page, in_thread
@@ -19,24 +23,78 @@ if TYPE_CHECKING:
     from odradek.broker.control.recent import RecentWarnings
 
 SHUTDOWN_TIMEOUT_S = 1.0
+REQUEST_TIMEOUT_S = 30.0  # until a request is there, from the connection or the answer before it
+MOST_CONNECTIONS = 200
 Stop = Callable[[], Awaitable[None]]
 
 
-async def serve(broker: Broker, traffic: Traffic, warnings: RecentWarnings, bound: socket) -> Stop:
-    """Answer on `bound`, which is the server's from now on; returns what ends it."""
-    runner = web.AppRunner(pages(broker, traffic, warnings), access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
+async def serve(
+    broker: Broker,
+    traffic: Traffic,
+    warnings: RecentWarnings,
+    bound: socket,
+    allowed: Access,
+    context: ssl.SSLContext | None,
+) -> Stop:
+    """Answer on `bound`, which is the server's from now on; returns what ends it. context: None for no TLS"""
+    runner = web.AppRunner(
+        pages(broker, traffic, warnings, allowed),
+        access_log=None,
+        shutdown_timeout=SHUTDOWN_TIMEOUT_S,
+        keepalive_timeout=REQUEST_TIMEOUT_S,
+    )
     await runner.setup()
-    await web.SockSite(runner, bound).start()
-    return runner.cleanup
+    handlers = runner.server
+    assert handlers is not None
+
+    def connection() -> asyncio.BaseProtocol:
+        return handlers() if len(handlers.connections) < MOST_CONNECTIONS else Full()
+
+    timeout_s = None if context is None else REQUEST_TIMEOUT_S
+    listening = await broker.loop.create_server(
+        connection, sock=bound, ssl=context, ssl_handshake_timeout=timeout_s, backlog=MOST_CONNECTIONS
+    )
+
+    async def stop() -> None:
+        listening.close()
+        await runner.cleanup()
+
+    return stop
 
 
-def pages(broker: Broker, traffic: Traffic, warnings: RecentWarnings) -> web.Application:
-    app = web.Application()
+class Full(asyncio.Protocol):
+    """A connection too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
+def pages(broker: Broker, traffic: Traffic, warnings: RecentWarnings, allowed: Access) -> web.Application:
+    app = web.Application(middlewares=[guarded(allowed, broker.config.odradek_http_token)])
     add_page(app, broker, traffic, warnings)
     app.router.add_get("/metrics", partial(metrics, broker, traffic))
     app.router.add_get("/healthz", partial(healthz, broker))
     app.router.add_get("/readyz", partial(readyz, broker))
     return app
+
+
+def guarded(allowed: Access, token: str | None) -> Middleware:
+    @web.middleware
+    async def guard(
+        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        refused = refusal(allowed, token, request.path, request.headers.get("Authorization", ""))
+        if refused is not None:
+            return web.json_response({"error": refused.text}, status=refused.status, headers=refused.headers)
+        if request.can_read_body:
+            try:
+                async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                    await request.read()  # and keeps it for the handler
+            except TimeoutError:
+                raise web.HTTPRequestTimeout from None
+        return await handler(request)
+
+    return guard
 
 
 async def metrics(broker: Broker, traffic: Traffic, request: web.Request) -> web.Response:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 def load_certificates(config: BrokerConfig, timers: Timers, workers: Workers) -> ListenerCertificates | None:
     """Of all listeners, watched from now on; None where none has TLS. Raises CannotStart."""
-    if all(listener.security_protocol not in SSL_PROTOCOLS for listener in config.serving):
+    protocols = {listener.security_protocol for listener in config.serving} | {config.odradek_http_security_protocol}
+    if not protocols & SSL_PROTOCOLS:
         return None
     from odradek.broker.security.tls.certificates import ListenerCertificates
     from odradek.broker.security.tls.settings import UnusableTls

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from odradek.broker.configuration.listener_settings import (
+    HTTP_LISTENER,
     SSL_PROTOCOLS,
     ListenerSettings,
     listener_of,
@@ -42,9 +43,8 @@ class ListenerCertificates:
         self._loaded: dict[str, LoadedTls] = {}
         self._complaints: dict[str, str] = {}  # the last one of each listener
         self._timer: TimerHandle | None = None
-        for listener in config.serving:
-            if listener.security_protocol in SSL_PROTOCOLS:
-                self._loaded[listener.name] = load(tls_settings(config.listener_settings(listener.name)))
+        for name in listeners_with_tls(config):
+            self._loaded[name] = load(tls_settings(config.listener_settings(name)))
 
     def of(self, listener: str) -> LoadedTls:
         """What a handshake uses that begins now."""
@@ -121,6 +121,12 @@ class ListenerCertificates:
         if attempt is not None:
             self._loaded[listener] = attempt
             log.info("the listener %s has other keys or certificates now; open connections stay", listener)
+
+
+def listeners_with_tls(config: BrokerConfig) -> tuple[str, ...]:
+    """Names of listeners; the HTTP port counts as one."""
+    names = [listener.name for listener in config.serving if listener.security_protocol in SSL_PROTOCOLS]
+    return (*names, HTTP_LISTENER) if config.odradek_http_security_protocol in SSL_PROTOCOLS else tuple(names)
 
 
 def is_of_store(name: str) -> bool:

@@ -65,6 +65,11 @@ class TlsSettings:
     ciphers: str | None
     rules: tuple[MappingRule, ...]
 
+    @property
+    def requires_certificate(self) -> bool:
+        """Of clients."""
+        return self.client_auth is ClientAuth.REQUIRED
+
 
 def tls_settings(settings: ListenerSettings) -> TlsSettings:
     """Raises UnusableTls."""

@@ -90,6 +90,7 @@ def test_the_log_has_the_line_that_testcontainers_wait_for(awaited: str) -> None
         ({"listeners": "c://:1,a://:2", "controller.listener.names": "C"}, (9644, 2)),
         ({"listeners": "PLAINTEXT://:9092", "odradek.http.port": "9999"}, (9999, 9092)),
         ({"listeners": "PLAINTEXT://:9092", "odradek.http.port": "-1"}, (None, 9092)),
+        ({"listeners": "PLAINTEXT://:9092", "odradek.http.security.protocol": "SSL"}, (None, 9092)),
     ],
 )
 def test_the_health_check_knows_the_ports(settings: dict[str, str], expected: tuple[int | None, int]) -> None:
