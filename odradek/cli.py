@@ -1,8 +1,10 @@
 """The command line. `serve` bypasses the parser of all other commands."""
 
+import gc
 import sys
 from collections.abc import Sequence
 
+OBJECTS_OF_A_START = 100_000
 HELP_WORDS = frozenset({"--help", "-h"})
 
 
@@ -13,6 +15,8 @@ def main(words: Sequence[str] | None = None) -> int:
         from odradek.serve import main as serve
 
         return serve(words[1:])
+    # Imports make many objects that live to the end: to look for garbage among them takes a tenth of a start.
+    gc.set_threshold(OBJECTS_OF_A_START)
     from odradek.commands.tree import run
 
     return run(words)

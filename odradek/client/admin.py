@@ -7,17 +7,11 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from odradek.client.administration import cluster, configs, features, groups, records, share_groups
+from odradek.client import administration
 from odradek.client.administration.asking import Asking
-from odradek.client.administration.cluster import ClusterDescription
-from odradek.client.administration.configs import ConfigChange, ConfigEntry, ConfigResource
-from odradek.client.administration.features import FeatureDescription, UpgradeType
-from odradek.client.administration.groups import GroupDescription, GroupListing
-from odradek.client.administration.share_groups import SharePartitionOffset
-from odradek.client.administration.topics import NewTopic, TopicDescription, topic_description
-from odradek.client.consuming.offset_lookup import OffsetAndTimestamp
+from odradek.client.administration.features import UpgradeType
 from odradek.client.errors import (
     STALE_COORDINATOR,
     ClientError,
@@ -54,6 +48,15 @@ from odradek.protocol.messages.list_transactions_response import ListTransaction
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from odradek.protocol.messages.metadata_response import MetadataResponse, MetadataResponseTopic
 from odradek.protocol.struct import Message
+
+if TYPE_CHECKING:
+    from odradek.client.administration.cluster import ClusterDescription
+    from odradek.client.administration.configs import ConfigChange, ConfigEntry, ConfigResource
+    from odradek.client.administration.features import FeatureDescription
+    from odradek.client.administration.groups import GroupDescription, GroupListing
+    from odradek.client.administration.share_groups import SharePartitionOffset
+    from odradek.client.administration.topics import NewTopic, TopicDescription
+    from odradek.client.consuming.offset_lookup import OffsetAndTimestamp
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
@@ -212,7 +215,7 @@ class Admin:
         found = {}
         for told in await self._metadata(list(topics)):
             check(told.error_code, f"the topic {told.name!r}")
-            found[told.name or ""] = topic_description(told)
+            found[told.name or ""] = administration.topics.topic_description(told)
         return found
 
     async def _metadata(self, topics: list[str] | None) -> list[MetadataResponseTopic]:
@@ -224,59 +227,59 @@ class Admin:
 
     async def describe_configs(self, resource: ConfigResource) -> list[ConfigEntry]:
         """All settings of a topic, broker or group, by name. Raises ClientError."""
-        return await configs.describe_configs(self.asking, resource)
+        return await administration.configs.describe_configs(self.asking, resource)
 
     async def alter_configs(
         self, changes: Mapping[ConfigResource, Iterable[ConfigChange]], *, validate_only: bool = False
     ) -> None:
         """Change single settings (IncrementalAlterConfigs); others stay. Raises ClientError (INVALID_CONFIG …)."""
-        await configs.alter_configs(self.asking, changes, validate_only=validate_only)
+        await administration.configs.alter_configs(self.asking, changes, validate_only=validate_only)
 
     # Groups.
 
     async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
         """The groups of every type that match both filters, by id."""
-        return await groups.list_groups(self.asking, states=states, types=types)
+        return await administration.groups.list_groups(self.asking, states=states, types=types)
 
     async def describe_group(self, group_id: str) -> GroupDescription:
         """A classic or consumer group. Raises ClientError (GROUP_ID_NOT_FOUND)."""
-        return await groups.describe_group(self.asking, group_id)
+        return await administration.groups.describe_group(self.asking, group_id)
 
     async def describe_share_group(self, group_id: str) -> GroupDescription:
         """Raises ClientError (GROUP_ID_NOT_FOUND)."""
-        return await groups.describe_share_group(self.asking, group_id)
+        return await administration.groups.describe_share_group(self.asking, group_id)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> None:
         """Of any type. Raises ClientError for the first that is refused (NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND)."""
         for group_id in group_ids:
-            await groups.delete_group(self.asking, group_id)
+            await administration.groups.delete_group(self.asking, group_id)
 
     async def list_group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """Every committed offset of the group; none for a group that does not exist."""
-        return await groups.list_group_offsets(self.asking, group_id)
+        return await administration.groups.list_group_offsets(self.asking, group_id)
 
     async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]
     ) -> None:
         """Commit for a group without members, which is created if need be. Raises ClientError (CommitFailed while it
         has members)."""
-        await groups.alter_group_offsets(self.asking, group_id, offsets)
+        await administration.groups.alter_group_offsets(self.asking, group_id, offsets)
 
     async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         """Raises ClientError (GROUP_SUBSCRIBED_TO_TOPIC while members read the topic)."""
-        await groups.delete_group_offsets(self.asking, group_id, partitions)
+        await administration.groups.delete_group_offsets(self.asking, group_id, partitions)
 
     async def list_share_group_offsets(self, group_id: str) -> dict[TopicPartition, SharePartitionOffset]:
         """The start offset and lag of each share partition."""
-        return await share_groups.list_share_group_offsets(self.asking, group_id)
+        return await administration.share_groups.list_share_group_offsets(self.asking, group_id)
 
     async def alter_share_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Raises ClientError (NON_EMPTY_GROUP while the group has members)."""
-        await share_groups.alter_share_group_offsets(self.asking, group_id, offsets)
+        await administration.share_groups.alter_share_group_offsets(self.asking, group_id, offsets)
 
     async def delete_share_group_offsets(self, group_id: str, topics: Iterable[str]) -> None:
         """Raises ClientError (NON_EMPTY_GROUP while the group has members)."""
-        await share_groups.delete_share_group_offsets(self.asking, group_id, topics)
+        await administration.share_groups.delete_share_group_offsets(self.asking, group_id, topics)
 
     # Records, and the cluster.
 
@@ -286,27 +289,27 @@ class Admin:
         """The first record of each partition with at least this timestamp, None where there is none. `EARLIEST`,
         `LATEST` and `MAX_TIMESTAMP` of `odradek.client.administration.records` stand for the start, the end, and the
         record with the largest timestamp. is_committed: the end is the last stable offset."""
-        return await records.offsets(self.asking, timestamps_ms, is_committed=is_committed)
+        return await administration.records.offsets(self.asking, timestamps_ms, is_committed=is_committed)
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete the records below these offsets; -1 stands for the high watermark. Returns the log start offsets.
         Raises ClientError (OFFSET_OUT_OF_RANGE …); records of other partitions may be deleted by then."""
-        return await records.delete_records(self.asking, before)
+        return await administration.records.delete_records(self.asking, before)
 
     async def describe_cluster(self) -> ClusterDescription:
         """The brokers with their advertised addresses, the controller, and the finalized features."""
-        return await cluster.describe_cluster(self.asking)
+        return await administration.cluster.describe_cluster(self.asking)
 
     async def describe_features(self) -> dict[str, FeatureDescription]:
         """What the brokers support, and the finalised level, by the name of the feature."""
-        return await features.describe_features(self.asking)
+        return await administration.features.describe_features(self.asking)
 
     async def update_features(
         self, levels: Mapping[str, int], kind: UpgradeType = UpgradeType.UPGRADE, *, validate_only: bool = False
     ) -> None:
         """Set the finalised levels of these features, of all or of none. Raises ClientError (INVALID_UPDATE_VERSION,
         FEATURE_UPDATE_FAILED) with the broker's reason."""
-        await features.update_features(self.asking, levels, kind, validate_only=validate_only)
+        await administration.features.update_features(self.asking, levels, kind, validate_only=validate_only)
 
     # Transactions.
 

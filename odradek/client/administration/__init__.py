@@ -1,1 +1,19 @@
-"""What `Admin` asks of a cluster beside topics and transactions, one file for each kind of thing."""
+"""What `Admin` asks of a cluster beside topics and transactions, one file for each kind of thing.
+
+A file is imported when it is first used, as an attribute of this package: `administration.groups.list_groups`.
+"""
+
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from odradek.client.administration import cluster, configs, features, groups, records, share_groups, topics
+
+__all__ = ["cluster", "configs", "features", "groups", "records", "share_groups", "topics"]
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module(f"{__name__}.{name}")
