@@ -78,6 +78,7 @@ class Broker:
         self._flush = AppendFlush(loop.call_soon)
         self.syncs = SyncRounds(self.workers)
         self.limits_changed: Callable[[], None] = lambda: None  # called when settings or client quotas have changed
+        self.host_addresses: dict[str, tuple[str, ...]] = {}  # of hosts that quotas name, and were looked up
         self._tasks: set[asyncio.Task[None]] = set()
 
     def open(self, ports: Mapping[str, int]) -> None:

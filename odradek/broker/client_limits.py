@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import socket
-from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from odradek.broker.network.host_names import address_of, addresses_of_hosts
 from odradek.broker.network.listening import connection_limits, of_listeners
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.security.quotas.entities import IP
@@ -36,7 +35,6 @@ class ClientLimits:
         self._dispatcher = dispatcher
         self._admissions = admissions
         self._rates: ConnectionRates | None = None
-        self._lookups = 0  # names of hosts are looked up in threads; only the last one counts
         broker.limits_changed = self.apply
 
     def apply(self) -> None:
@@ -66,24 +64,26 @@ class ClientLimits:
             log.warning("the limits on connections stay as they are: %s", error)
 
     def _apply_creation_rates(self) -> None:
-        self._lookups += 1
-        number = self._lookups
         limits = self._broker.metadata.image.client_quotas.limits
         named = {name for entity in limits for kind, name in entity if kind == IP and name is not None}
-        addresses = {name: address for name in named if (address := address_of(name)) is not None}
-        known = {name: (address,) for name, address in addresses.items()}
-        hosts = named - addresses.keys()
+        known = self._broker.host_addresses
+        known.update((name, (address,)) for name in named if (address := address_of(name)) is not None)
+        self._set_creation_rates()
+        hosts = named - known.keys()
         if not hosts:
-            self._set_creation_rates(known)
             return
 
         def found(outcome: JobResult[dict[str, tuple[str, ...]]]) -> None:
-            if number == self._lookups:
-                self._set_creation_rates({**known, **outcome.result()})
+            addresses = outcome.result()
+            known.update(addresses)
+            self._set_creation_rates()
+            if len(addresses) < len(hosts):
+                unknown = ", ".join(sorted(hosts - addresses.keys()))
+                log.warning("the connections of %s are not limited by their quotas: they have no address", unknown)
 
         self._broker.workers.run(lambda: addresses_of_hosts(hosts), found)
 
-    def _set_creation_rates(self, addresses_of: Mapping[str, tuple[str, ...]]) -> None:
+    def _set_creation_rates(self) -> None:
         config = self._broker.config
         of_broker = config.max_connection_creation_rate
         of_listener = of_listeners(config, CREATION_RATE)
@@ -95,7 +95,10 @@ class ClientLimits:
 
             self._rates = ConnectionRates(self._windows())
         self._rates.set_limits(
-            limits, addresses_of, of_broker=None if of_broker == ANY_RATE else of_broker, of_listener=of_listener
+            limits,
+            self._broker.host_addresses,
+            of_broker=None if of_broker == ANY_RATE else of_broker,
+            of_listener=of_listener,
         )
         clocked = ClockedRates(self._rates, self._broker.clock)
         self._admissions.rates = clocked if self._rates.is_limited else None
@@ -117,29 +120,6 @@ class ClockedRates:
 
     def waits_ms(self, listener: str) -> int:
         return self._rates.waits_ms(listener, self._clock.now_ms())
-
-
-def address_of(text: str) -> str | None:
-    """As the peer's address of a connection is written; None for the name of a host."""
-    from ipaddress import ip_address  # here: most brokers limit nobody
-
-    try:
-        return ip_address(text).compressed
-    except ValueError:
-        return None
-
-
-def addresses_of_hosts(hosts: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Asks the resolver: in a thread. What has no address any more is left out."""
-    found = {}
-    for host in hosts:
-        try:
-            infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:
-            log.warning("the connections of %s are not limited: it has no address (%s)", host, error)
-            continue
-        found[host] = tuple({str(info[4][0]) for info in infos})
-    return found
 
 
 def _windows(number: int, size_s: int) -> Windows:

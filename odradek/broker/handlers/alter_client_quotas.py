@@ -6,11 +6,10 @@ are looked up in a thread first. Source: docs/spec/security.md#s4-1.
 
 from __future__ import annotations
 
-import socket
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from odradek.broker.metadata.decision import MAX_RECORDS, Decision
+from odradek.broker.network.host_names import address_of, addresses_of_hosts
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.security.quotas.alteration import LimitChange, QuotaChange
 from odradek.broker.security.quotas.alteration import alter_client_quotas as decide
@@ -20,8 +19,6 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.alter_client_quotas_response import AlterClientQuotasResponse, EntityData, EntryData
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.metadata.image import MetadataImage
@@ -66,34 +63,18 @@ def alter_client_quotas(
             )
         )
 
-    def looked_up(outcome: JobResult[frozenset[str]]) -> None:
-        submit(outcome.result())
+    def looked_up(outcome: JobResult[dict[str, tuple[str, ...]]]) -> None:
+        addresses = outcome.result()
+        broker.host_addresses.update(addresses)
+        submit(frozenset(hosts - addresses.keys()))
 
-    hosts = {name for change in changes for kind, name in change.named if kind == IP and name and not is_address(name)}
+    named = {name for change in changes for kind, name in change.named if kind == IP and name}
+    hosts = {name for name in named if address_of(name) is None}
     if hosts:
-        broker.workers.run(lambda: unresolvable(hosts), looked_up)
+        broker.workers.run(lambda: addresses_of_hosts(hosts), looked_up)
     else:
         submit(frozenset())
     return answer
-
-
-def is_address(text: str) -> bool:
-    try:
-        ip_address(text)
-    except ValueError:
-        return False
-    return True
-
-
-def unresolvable(hosts: Iterable[str]) -> frozenset[str]:
-    """Those of the names that have no address. Asks the resolver: in a thread."""
-    unknown = set()
-    for host in hosts:
-        try:
-            socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError):
-            unknown.add(host)
-    return frozenset(unknown)
 
 
 def _result(change: QuotaChange, error: KafkaError | None) -> EntryData:

@@ -33,7 +33,7 @@ def entry(entity: EntityData, key: str, value: float) -> EntryData:
 
 def alter(running: Running, *entries: EntryData, validate_only: bool = False) -> list[tuple[int, bool]]:
     """(code, whether there is a message) of each entry."""
-    broker: Any = SimpleNamespace(metadata=running.metadata, workers=WorkersHere())
+    broker: Any = SimpleNamespace(metadata=running.metadata, workers=WorkersHere(), host_addresses={})
     request = AlterClientQuotasRequest(entries=list(entries), validate_only=validate_only)
     answer: Any = alter_client_quotas(request, context(ApiKey.ALTER_CLIENT_QUOTAS), broker).outcome()
     return [(each.error_code, each.error_message is not None) for each in answer.entries]

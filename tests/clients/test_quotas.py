@@ -1,0 +1,101 @@
+"""Clients that are throttled: librdkafka is told for how long, and neither loses a record nor gives up."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.cimpl import TopicPartition
+
+from odradek.protocol.messages.alter_client_quotas_request import (
+    AlterClientQuotasRequest,
+    EntityData,
+    EntryData,
+    OpData,
+)
+from odradek.protocol.messages.alter_client_quotas_response import AlterClientQuotasResponse
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
+from tests.clients.conftest import StartBroker
+from tests.support.wire import ClosedByBroker, Wire
+
+LIMIT = 40_000  # bytes per second, of which ten seconds' worth are free at the start
+RECORD_BYTES = 30_000
+RECORDS = 14
+PATIENCE_S = 60
+
+
+@contextmanager
+def quota(bootstrap: str, entity_type: str, name: str, key: str, limit: float) -> Iterator[None]:
+    def alter(**op: Any) -> None:
+        entity = [EntityData(entity_type=entity_type, entity_name=name)]
+        request = AlterClientQuotasRequest(entries=[EntryData(entity=entity, ops=[OpData(key=key, **op)])])
+        with Wire(bootstrap) as wire:
+            (result,) = wire.ask(request, 1, AlterClientQuotasResponse).entries
+        assert result.error_code == 0, result.error_message
+
+    alter(value=limit)
+    yield
+    alter(remove=True)
+
+
+def test_a_producer_and_a_consumer_get_everything_through_and_are_told(bootstrap: str, topic: str) -> None:
+    told: list[Any] = []
+    settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "client.id": "throttled", "throttle_cb": told.append}
+    values = [bytes([number]) * RECORD_BYTES for number in range(RECORDS)]
+    refused: list[Any] = []
+    with quota(bootstrap, "client-id", "throttled", "producer_byte_rate", LIMIT):
+        producer = Producer({**settings, "linger.ms": 0, "batch.size": RECORD_BYTES})
+        for value in values:
+            producer.produce(topic, value, on_delivery=lambda error, _: refused.append(error) if error else None)
+            producer.poll(0)
+        assert producer.flush(PATIENCE_S) == 0
+    assert not refused
+    assert max(event.throttle_time for event in told) > 0
+    told.clear()
+    with quota(bootstrap, "client-id", "throttled", "consumer_byte_rate", LIMIT):
+        consumer = Consumer({**settings, "group.id": "throttled"})
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        found: list[bytes | None] = []
+        while len(found) < RECORDS:
+            message = consumer.poll(PATIENCE_S)
+            assert message is not None
+            assert not message.error()
+            found.append(message.value())
+        consumer.close()
+    assert found == values
+    assert max(event.throttle_time for event in told) > 0
+
+
+def test_an_address_that_connects_too_often_is_closed_without_a_byte(start_broker: StartBroker) -> None:
+    """Of its own broker, since others connect to the shared one."""
+    bootstrap = start_broker({}).bootstrap
+    with Wire(bootstrap) as first:
+        entity = [EntityData(entity_type="ip", entity_name="localhost")]
+        op = OpData(key="connection_creation_rate", value=1)
+        request = AlterClientQuotasRequest(entries=[EntryData(entity=entity, ops=[op])])
+        assert first.ask(request, 1, AlterClientQuotasResponse).entries[0].error_code == 0
+        outcomes = []
+        for _ in range(30):
+            try:
+                with Wire(bootstrap) as wire:
+                    wire.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)
+                    outcomes.append("served")
+            except (ClosedByBroker, ConnectionResetError):
+                outcomes.append("closed")
+                break
+        assert outcomes[0] == "served"
+        assert outcomes[-1] == "closed"
+        first.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)  # those that are open go on
+
+
+@pytest.mark.parametrize("setting", ["max.connections.per.ip", "max.connections.per.ip.overrides"])
+def test_too_many_connections_of_an_address_are_closed(start_broker: StartBroker, setting: str) -> None:
+    broker = start_broker({setting: "2" if setting.endswith("ip") else "127.0.0.1:2"})
+    with Wire(broker.bootstrap) as first, Wire(broker.bootstrap) as second:
+        for wire in (first, second):
+            wire.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)
+        with pytest.raises((ClosedByBroker, ConnectionResetError)), Wire(broker.bootstrap) as third:
+            third.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)
+        first.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)
