@@ -4,6 +4,7 @@
 PYTHON ?= $(firstword $(shell .ci/pythons))
 VENV := .venv
 UV := 0.13.9
+PIP_AUDIT := 2.10.1
 RUN := $(VENV)/bin/python
 PACKAGES := odradek pyspark_odradek
 ARGS ?=
@@ -30,6 +31,7 @@ help:
 	@echo 'make page-test     every view of the page in headless Chromium; makes the pictures of the README (Chromium)'
 	@echo 'make docs          the documentation as a site with search, in site/; a link that leads nowhere fails it'
 	@echo 'make image-test    build the container image with buildah and run it (root on Debian, no Docker)'
+	@echo 'make audit         known vulnerabilities of what is locked; AUDIT_MAY_BE_OFFLINE=1 where no data base can be reached'
 	@echo 'make lock          write the hashes of what the image installs'
 	@echo 'make test-spark-connector   Spark'"'"'s own Kafka source and sink against this broker (Java 17, Maven)'
 	@echo 'make conformance   Kafka'"'"'s own tools, clients and message definitions against this broker (Java, Maven; Go if there)'
@@ -95,7 +97,7 @@ test-spark: .make/spark
 test-spark-connector: .make/dev .make/spark-connector/jars
 	$(RUN) -m pytest --timeout 300 tests/spark_connector $(ARGS)
 
-.PHONY: image-test lock
+.PHONY: image-test lock audit
 
 # Root on Debian; KEEP_IMAGE=1 tests the image of the last time again.
 image-test: .make/dev
@@ -108,6 +110,9 @@ lock: .make/dev
 		--python-version 3.11 --generate-hashes --no-annotate "$$@"; }; \
 	lock pyproject.toml --output-file docker/requirements.txt; \
 	printf 'setuptools>=77\nwheel\n' | lock - --output-file docker/build-requirements.txt
+
+audit: .make/audit/installed
+	@$(RUN) .ci/audit .make/audit/venv/bin/pip-audit
 
 conformance: .make/dev
 	$(RUN) -m pytest tests/conformance $(ARGS)
@@ -131,6 +136,12 @@ clean:
 .make/spark: pyproject.toml | .make/dev
 	@echo 'Installing Spark into $(VENV) ...'
 	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
+	@touch $@
+
+# In an environment of its own: what it needs must not decide what the broker is tested with.
+.make/audit/installed: | $(RUN)
+	@$(RUN) -m venv .make/audit/venv
+	@.make/audit/venv/bin/python -m pip install --quiet --disable-pip-version-check pip-audit==$(PIP_AUDIT)
 	@touch $@
 
 .make/page: pyproject.toml | .make/dev
