@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from aiohttp import web
 
+from odradek.broker.api.context import Audit
 from odradek.broker.control.page.acting import Acting
 from odradek.broker.control.page.document import document
 from odradek.broker.control.page.guard import LOCAL, refusal
+from odradek.broker.control.page.rights import require_right
 from odradek.broker.control.page.served import Served
 from odradek.broker.control.page.views import VIEWS
-from odradek.protocol.errors import KafkaError
+from odradek.broker.network.connection import IPV4_IN_IPV6
+from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from odradek.broker.api.context import Authorizer
     from odradek.broker.broker import Broker
     from odradek.broker.control.measures import Traffic
     from odradek.broker.control.page.json_value import View
-    from odradek.broker.control.page.served import Query
     from odradek.broker.control.recent import RecentWarnings
     from odradek.broker.runtime.workers import JobResult, Workers
 
@@ -32,6 +35,8 @@ T = TypeVar("T")
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 EVERY_S = 1.0
 BEGIN = "overview"
+FORBIDDEN, NOT_FOUND = 403, 404
+DENIED = frozenset(code for code in ErrorCode if code.name.endswith("AUTHORIZATION_FAILED"))
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline';"
@@ -43,7 +48,7 @@ HEADERS = {
 
 def add_page(app: web.Application, broker: Broker, traffic: Traffic, warnings: RecentWarnings) -> None:
     acting = Acting(traffic.dispatcher, HEADERS, is_on=broker.config.odradek_http_actions)
-    page = Page(broker, Served(broker, traffic, warnings.records), acting.token)
+    page = Page(broker, Served(broker, traffic, warnings.records), acting.token, traffic.dispatcher.authorizer)
     app.router.add_get("/", page.guarded(page.document))
     app.router.add_get("/api/actions", page.guarded(acting.listing))
     app.router.add_post("/api/actions/{action}", page.guarded(acting.act))
@@ -55,8 +60,9 @@ def add_page(app: web.Application, broker: Broker, traffic: Traffic, warnings: R
 class Page:
     """token: what actions need; None where they are off."""
 
-    def __init__(self, broker: Broker, served: Served, token: str | None) -> None:
+    def __init__(self, broker: Broker, served: Served, token: str | None, authorizer: Authorizer) -> None:
         self._token = token
+        self._authorizer = authorizer
         self._broker = broker
         self._served = served
         self._names = frozenset(each.host.lower() for each in broker.advertised) | {broker.config.odradek_http_host}
@@ -72,7 +78,12 @@ class Page:
         return handle
 
     async def document(self, request: web.Request) -> web.Response:
-        first = await self._view(BEGIN, {})
+        first: View
+        try:
+            self._require(BEGIN, request)
+            first = await self._view(BEGIN, {})
+        except KafkaError as error:
+            first = {"error": str(error), "code": error.code.name}
         return web.Response(text=document(first, self._token), content_type="text/html", headers=HEADERS)
 
     async def api(self, request: web.Request) -> web.Response:
@@ -80,11 +91,13 @@ class Page:
         if name not in VIEWS:
             return web.json_response({"error": f"there is no view {name}", "views": sorted(VIEWS)}, status=404)
         try:
+            self._require(name, request)
             return web.json_response(await self._view(name, request.query), headers=HEADERS)
         except KeyError as missing:
             return web.json_response({"error": f"the view {name} needs the parameter {missing}"}, status=400)
         except KafkaError as error:
-            return web.json_response({"error": str(error), "code": error.code.name}, status=404)
+            status = FORBIDDEN if error.code in DENIED else NOT_FOUND
+            return web.json_response({"error": str(error), "code": error.code.name}, status=status)
 
     async def live(self, request: web.Request) -> web.StreamResponse:
         """The view now, and again whenever it has changed, at most once a second. Comments keep the line open."""
@@ -95,7 +108,7 @@ class Page:
         await response.prepare(request)
         before = ""
         while not self._stopping.is_set():
-            now = await self._text(name, request.query)
+            now = await self._text(name, request, is_first=not before)
             await response.write(f"data: {now}\n\n".encode() if now != before else b":\n\n")
             before = now
             try:
@@ -108,15 +121,23 @@ class Page:
     async def stop(self, app: web.Application) -> None:
         self._stopping.set()
 
-    async def _text(self, name: str, query: Query) -> str:
+    def _require(self, name: str, request: web.Request, audit: Audit = Audit.CHECK) -> None:
+        """Raises KafkaError, KeyError. Where there is a token, whoever got here has it, and may see everything."""
+        if not self._broker.config.odradek_http_token:
+            client_host = (request.remote or "").removeprefix(IPV4_IN_IPV6)
+            now_ms = self._broker.clock.now_ms()
+            require_right(name, request.query, client_host, self._authorizer, now_ms, audit=audit)
+
+    async def _text(self, name: str, request: web.Request, *, is_first: bool) -> str:
         try:
-            return json.dumps(await self._view(name, query))
+            self._require(name, request, Audit.CHECK if is_first else Audit.QUIET)
+            return json.dumps(await self._view(name, request.query))
         except KeyError as missing:
             return json.dumps({"error": f"the view {name} needs the parameter {missing}"})
         except KafkaError as error:
             return json.dumps({"error": str(error), "code": error.code.name})
 
-    async def _view(self, name: str, query: Query) -> View:
+    async def _view(self, name: str, query: Mapping[str, str]) -> View:
         """Raises KafkaError, and KeyError with the name of a parameter that is missing."""
         shown = VIEWS[name](self._served, query)
         return await in_thread(self._broker.workers, shown) if callable(shown) else shown
