@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from odradek.broker.coordinators.verification import Verifier
     from odradek.broker.fetch.sessions import FetchSessions
     from odradek.broker.metadata.image import TopicImage
+    from odradek.broker.metadata.token_expiry import TokenExpiry
     from odradek.broker.partitions.housekeeping import Housekeeping
     from odradek.broker.security.tls.certificates import ListenerCertificates
     from odradek.broker.sharing.markers import ShareMarkers
@@ -73,6 +74,7 @@ class Broker:
         self.timers = LoopTimers(loop)
         self.workers = ThreadWorkers(loop, WORKER_THREADS)
         self.housekeeping: Housekeeping | None = None
+        self._token_expiry: TokenExpiry | None = None
         self.certificates: ListenerCertificates | None = None  # where a listener has TLS
         self._disk = RealDisk()
         self._flush = AppendFlush(loop.call_soon)
@@ -105,9 +107,16 @@ class Broker:
             self.loop.call_soon(lambda: self.transactions)
         if SHARE_GROUP_STATE in topics:
             self.loop.call_soon(lambda: self.share_coordinator)
+        if self.config.delegation_token_secret_key:
+            from odradek.broker.metadata.token_expiry import TokenExpiry  # here: most brokers have no tokens
+
+            interval_ms = self.config.delegation_token_expiry_check_interval_ms
+            self._token_expiry = TokenExpiry(self.metadata, self.clock, self.timers, interval_ms)
         self._housekeeping_timer = self.timers.after(HOUSEKEEPING_AFTER_MS, self._start_housekeeping)
 
     def end_housekeeping(self) -> None:
+        if self._token_expiry is not None:
+            self._token_expiry.stop()
         self._housekeeping_timer.cancel()
         if self.housekeeping is not None:
             self.housekeeping.stop()

@@ -79,10 +79,13 @@ class ServingBroker:
     def _offers(self, listener: Listener) -> Offers:
         """Raises CannotStart."""
         from odradek.broker.security.sasl.setup import Accounts, offers_of  # here: most brokers have no such listener
+        from odradek.broker.security.tokens.permission import token_rules
 
         broker = self.broker
         accounts = Accounts(
             lambda: broker.metadata.image.scram_credentials,
+            lambda: broker.metadata.image.delegation_tokens,
+            token_rules(broker.config),
             lambda: broker.metadata.node.directory_id,
             broker.workers,
             broker.timers,

@@ -80,11 +80,25 @@ def _alter_user_scram_credentials(request: Any, version: int, code: int, message
     )
 
 
+def _renew_delegation_token(request: Any, version: int, code: int, message: str | None) -> Message:
+    from odradek.protocol.messages.renew_delegation_token_response import RenewDelegationTokenResponse
+
+    return RenewDelegationTokenResponse(error_code=code, expiry_timestamp_ms=-1)
+
+
+def _expire_delegation_token(request: Any, version: int, code: int, message: str | None) -> Message:
+    from odradek.protocol.messages.expire_delegation_token_response import ExpireDelegationTokenResponse
+
+    return ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=-1)
+
+
 SECURITY_ERROR_REPLIES: Mapping[ApiKey, Callable[[Any, int, int, str | None], Message]] = {
     ApiKey.CREATE_ACLS: _create_acls,
     ApiKey.DELETE_ACLS: _delete_acls,
     ApiKey.DESCRIBE_CLIENT_QUOTAS: _describe_client_quotas,
     ApiKey.ALTER_CLIENT_QUOTAS: _alter_client_quotas,
+    ApiKey.RENEW_DELEGATION_TOKEN: _renew_delegation_token,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: _expire_delegation_token,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _describe_user_scram_credentials,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_user_scram_credentials,
 }

@@ -155,6 +155,22 @@ def handler_of(api_key: ApiKey) -> HandlerCall[Broker]:
             from odradek.broker.handlers.create_partitions import create_partitions
 
             return create_partitions
+        case ApiKey.CREATE_DELEGATION_TOKEN:
+            from odradek.broker.handlers.create_delegation_token import create_delegation_token
+
+            return create_delegation_token
+        case ApiKey.RENEW_DELEGATION_TOKEN:
+            from odradek.broker.handlers.renew_delegation_token import renew_delegation_token
+
+            return renew_delegation_token
+        case ApiKey.EXPIRE_DELEGATION_TOKEN:
+            from odradek.broker.handlers.expire_delegation_token import expire_delegation_token
+
+            return expire_delegation_token
+        case ApiKey.DESCRIBE_DELEGATION_TOKEN:
+            from odradek.broker.handlers.describe_delegation_token import describe_delegation_token
+
+            return describe_delegation_token
         case ApiKey.DELETE_GROUPS:
             from odradek.broker.handlers.delete_groups import delete_groups
 

@@ -1,7 +1,7 @@
 """The cluster as the metadata log describes it: topics, partitions, configs, features, brokers, producer ids.
 
 State: `MetadataImage`; only `replay` changes it, one record at a time, live and at start alike. Records that this
-broker has no use for yet (SCRAM credentials, controller registration) stay in the log, unread.
+broker has no use for yet (controller registration) stay in the log, unread.
 Source: the record schemas of Kafka 4.3.1, and what its brokers served from the recorded directories (served.json).
 """
 
@@ -14,6 +14,7 @@ from odradek.broker.metadata.supported_features import METADATA_VERSION
 from odradek.broker.security.acl.acls import Acls
 from odradek.broker.security.quotas.image import ClientQuotasImage
 from odradek.broker.security.sasl.credentials import ScramCredentials
+from odradek.broker.security.tokens.image import DelegationTokens
 from odradek.protocol.struct import Message
 
 if TYPE_CHECKING:
@@ -21,12 +22,14 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.broker_registration_change_record import BrokerRegistrationChangeRecord
     from odradek.protocol.messages.client_quota_record import ClientQuotaRecord
     from odradek.protocol.messages.config_record import ConfigRecord
+    from odradek.protocol.messages.delegation_token_record import DelegationTokenRecord
     from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
     from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
     from odradek.protocol.messages.partition_record import PartitionRecord
     from odradek.protocol.messages.producer_ids_record import ProducerIdsRecord
     from odradek.protocol.messages.register_broker_record import RegisterBrokerRecord
     from odradek.protocol.messages.remove_access_control_entry_record import RemoveAccessControlEntryRecord
+    from odradek.protocol.messages.remove_delegation_token_record import RemoveDelegationTokenRecord
     from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
     from odradek.protocol.messages.remove_user_scram_credential_record import RemoveUserScramCredentialRecord
     from odradek.protocol.messages.topic_record import TopicRecord
@@ -99,6 +102,7 @@ class MetadataImage:
         self.client_quotas = ClientQuotasImage()
         self.acls = Acls()
         self.scram_credentials = ScramCredentials()
+        self.delegation_tokens = DelegationTokens()
         self.next_producer_id = 0
         self.topics_version = 0  # grows when a topic is created, deleted or enlarged
         self.next_offset = 0  # of the metadata log: one past the last replayed record
@@ -237,6 +241,12 @@ class MetadataImage:
     def _remove_scram_credential(self, record: "RemoveUserScramCredentialRecord") -> None:
         self.scram_credentials.replay_removal(record)
 
+    def _delegation_token(self, record: "DelegationTokenRecord") -> None:
+        self.delegation_tokens.replay(record)
+
+    def _remove_delegation_token(self, record: "RemoveDelegationTokenRecord") -> None:
+        self.delegation_tokens.replay_removal(record)
+
     def _clear_elr(self, record: Any) -> None:
         topics = [self.topics[record.topic_name]] if record.topic_name else list(self.topics.values())
         for topic in topics:
@@ -263,5 +273,7 @@ REPLAYS: Mapping[str, Callable[[MetadataImage, Any], None]] = {
     "RemoveAccessControlEntryRecord": MetadataImage._remove_acl,
     "UserScramCredentialRecord": MetadataImage._scram_credential,
     "RemoveUserScramCredentialRecord": MetadataImage._remove_scram_credential,
+    "DelegationTokenRecord": MetadataImage._delegation_token,
+    "RemoveDelegationTokenRecord": MetadataImage._remove_delegation_token,
     "ClearElrRecord": MetadataImage._clear_elr,
 }

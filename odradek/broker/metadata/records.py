@@ -26,6 +26,7 @@ DECODED: Mapping[int, str] = {
     4: "config_record",
     5: "partition_change_record",
     9: "remove_topic_record",
+    10: "delegation_token_record",
     11: "user_scram_credential_record",
     12: "feature_level_record",
     14: "client_quota_record",
@@ -37,10 +38,11 @@ DECODED: Mapping[int, str] = {
     23: "begin_transaction_record",
     24: "end_transaction_record",
     25: "abort_transaction_record",
+    26: "remove_delegation_token_record",
     28: "clear_elr_record",
 }
 # Types that Kafka 4.3.1 writes and that may stand in the log without our heeding them.
-KNOWN_TYPES = frozenset({*DECODED, 7, 8, 10, 20, 21, 26, 27})
+KNOWN_TYPES = frozenset({*DECODED, 7, 8, 20, 21, 27})
 
 # The versions to write, by the metadata.version from which on; source: Kafka 4.3.1's table of metadata versions.
 VERSIONS: Mapping[str, tuple[tuple[int, int], ...]] = {

@@ -7,6 +7,7 @@ from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.security.sasl.credentials import ScramCredentials
 from odradek.broker.security.sasl.mechanism import Accepted, Challenge, Offers
 from odradek.broker.security.sasl.setup import Accounts, offers_of
+from odradek.broker.security.tokens.image import DelegationTokens
 from tests.support.clock import ManualTimers
 from tests.support.manual_loop import ManualWorkers
 
@@ -15,7 +16,9 @@ PLAIN_LOGIN = f'org.apache.kafka.common.security.plain.PlainLoginModule required
 JAAS = "listener.name.secure.plain.sasl.jaas.config"
 
 
-ACCOUNTS = Accounts(ScramCredentials, lambda: b"secret of this broker", ManualWorkers(), ManualTimers())
+ACCOUNTS = Accounts(
+    ScramCredentials, DelegationTokens, None, lambda: b"secret of this broker", ManualWorkers(), ManualTimers()
+)
 
 
 def offers(**settings: str) -> Offers:

@@ -149,6 +149,8 @@ class Authentication:
     def _may_repeat(self, now_ms: int) -> bool:
         """Whether SaslHandshake begins a re-authentication. Otherwise it is an ordinary request, which is refused."""
         last = self._last_repeated_ms
+        if self.expires_at_ms is None:
+            return False
         return last is None or now_ms - last >= MIN_REAUTHENTICATION_INTERVAL_MS
 
     def _begin(self, frame: Buffer, now_ms: int) -> Reaction:

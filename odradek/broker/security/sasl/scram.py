@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Protocol
 
 from odradek.broker.security.sasl.credentials import ScramCredential, ScramCredentials
+from odradek.broker.security.sasl.identity import Identities, Identity
 from odradek.broker.security.sasl.mechanism import Accepted, Challenge, Refused, Verdict
+from odradek.broker.security.sasl.token_logins import TokenLogins
 from odradek.protocol.scram import (
     MIN_ITERATIONS,
     ClientFinal,
@@ -36,44 +36,28 @@ SALT_BYTES = 26
 SALT_ALPHABET = b"0123456789abcdefghijklmnopqrstuvwxyz"  # what Kafka's tools make salts of
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Whom a credential stands for.
-
-    expires_at_ms  None: never
-    by_token       whether it is that of a delegation token
-    """
-
-    name: str
-    credential: ScramCredential = field(repr=False)
-    expires_at_ms: int | None = None
-    by_token: bool = False
-
-
-class Identities(Protocol):
-    """Who can log in with one SCRAM mechanism."""
-
-    def user(self, name: str) -> Identity | None: ...
-
-    def token(self, token_id: str, now_ms: int) -> Identity | None:
-        """Of a delegation token that has not expired; its owner's."""
-
-
 class UsersOfImage:
     """The identities that the metadata log describes."""
 
-    __slots__ = ("_credentials", "_mechanism")
+    __slots__ = ("_credentials", "_mechanism", "_tokens")
 
-    def __init__(self, mechanism: ScramMechanism, credentials: Callable[[], ScramCredentials]) -> None:
+    def __init__(
+        self,
+        mechanism: ScramMechanism,
+        credentials: Callable[[], ScramCredentials],
+        tokens: TokenLogins | None = None,
+    ) -> None:
+        """tokens: None where there are no delegation tokens"""
         self._mechanism = mechanism.value
         self._credentials = credentials
+        self._tokens = tokens
 
     def user(self, name: str) -> Identity | None:
         credential = self._credentials().find(name, self._mechanism)
         return None if credential is None else Identity(name, credential)
 
-    def token(self, token_id: str, now_ms: int) -> Identity | None:
-        return None
+    def token(self, token_id: str, salt: bytes, now_ms: int) -> Identity | None:
+        return None if self._tokens is None else self._tokens.find(token_id, salt, now_ms)
 
 
 class ScramExchange:
@@ -104,7 +88,7 @@ class ScramExchange:
             return Refused(DIFFERENT_ID)
         made_up = made_up_credential(self._mechanism, self._key, first.user)
         if first.extensions.get(TOKEN_EXTENSION, "").lower() == "true":
-            self._identity = self._identities.token(first.user, now_ms)
+            self._identity = self._identities.token(first.user, made_up.salt, now_ms)
         else:
             self._identity = self._identities.user(first.user)
         credential = made_up if self._identity is None else self._identity.credential

@@ -12,6 +12,7 @@ from odradek.broker.security.sasl import oauthbearer as bearer
 from odradek.broker.security.sasl import plain, scram
 from odradek.broker.security.sasl.mechanism import Mechanism, Offer, Offers
 from odradek.broker.security.sasl.requests import SaslRequests
+from odradek.broker.security.sasl.token_logins import TokenLogins
 from odradek.protocol.jaas import InvalidJaas, LoginModule, parse_login_module
 from odradek.protocol.scram import SCRAM_MECHANISMS
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.workers import Workers
     from odradek.broker.security.sasl.credentials import ScramCredentials
     from odradek.broker.security.sasl.requests import Requests
+    from odradek.broker.security.tokens.decisions import TokenRules
+    from odradek.broker.security.tokens.image import DelegationTokens
 
 ENABLED_MECHANISMS = "sasl.enabled.mechanisms"
 JAAS_CONFIG = "sasl.jaas.config"
@@ -55,6 +58,8 @@ class Accounts:
     """
 
     scram_credentials: Callable[[], ScramCredentials]
+    delegation_tokens: Callable[[], DelegationTokens]
+    token_rules: TokenRules | None
     secret: Callable[[], bytes]
     workers: Workers
     timers: Timers
@@ -110,7 +115,9 @@ def _plain(name: str, settings: ListenerSettings, module: LoginModule, accounts:
 def _scram(name: str, settings: ListenerSettings, module: LoginModule, accounts: Accounts) -> Callable[[], Mechanism]:
     _refuse_own_code(settings, name)
     mechanism = SCRAM_MECHANISMS[name]
-    identities = scram.UsersOfImage(mechanism, accounts.scram_credentials)
+    rules = accounts.token_rules
+    tokens = None if rules is None else TokenLogins(mechanism, rules, accounts.delegation_tokens)
+    identities = scram.UsersOfImage(mechanism, accounts.scram_credentials, tokens)
     return lambda: scram.ScramExchange(mechanism, identities, accounts.secret(), _new_nonce)
 
 

@@ -1,0 +1,36 @@
+"""Removes delegation tokens that have expired, from time to time: `delegation.token.expiry.check.interval.ms`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.metadata.decision import MAX_RECORDS, Decision
+from odradek.broker.security.tokens.decisions import removals_of_expired
+
+if TYPE_CHECKING:
+    from odradek.broker.metadata.cluster_metadata import ClusterMetadata
+    from odradek.broker.metadata.image import MetadataImage
+    from odradek.broker.runtime.clock import Clock, TimerHandle, Timers
+    from odradek.broker.runtime.delayed import Deferred
+
+
+class TokenExpiry:
+    def __init__(self, metadata: ClusterMetadata, clock: Clock, timers: Timers, interval_ms: int) -> None:
+        self._metadata = metadata
+        self._clock = clock
+        self._timers = timers
+        self._interval_ms = interval_ms
+        self._timer: TimerHandle = timers.after(interval_ms, self._check)
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+    def _check(self) -> None:
+        def turn(image: MetadataImage) -> Decision[None]:
+            removals = removals_of_expired(image.delegation_tokens, self._clock.now_ms())
+            return Decision(None, tuple(removals[:MAX_RECORDS]))
+
+        def done(_: Deferred[None]) -> None:  # what could not be recorded is tried again
+            self._timer = self._timers.after(self._interval_ms, self._check)
+
+        self._metadata.submit(turn).when_done(done)

@@ -1,0 +1,1 @@
+"""Delegation tokens (KIP-48): who may log in for whom, and until when."""

@@ -1,0 +1,116 @@
+"""Creating, renewing and ending delegation tokens: decisions about the image. Source: docs/spec/security.md#s2-6."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from odradek.broker.security.tokens.image import DelegationToken, DelegationTokens
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.delegation_token_record import DelegationTokenRecord
+from odradek.protocol.messages.remove_delegation_token_record import RemoveDelegationTokenRecord
+from odradek.protocol.struct import Message
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRules:
+    """The settings `delegation.token.*`."""
+
+    secret: bytes = field(repr=False)
+    max_lifetime_ms: int
+    expiry_time_ms: int  # from one renewal to the next
+
+    def proof(self, token_id: str) -> bytes:
+        """What its bearer shows."""
+        return hmac.digest(self.secret, token_id.encode(), hashlib.sha512)
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """max_lifetime_ms: 0 or less for as long as it may be."""
+
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    max_lifetime_ms: int
+
+
+def create_token(rules: TokenRules, wanted: NewToken, token_id: str, now_ms: int) -> tuple[DelegationToken, Message]:
+    lifetime_ms = rules.max_lifetime_ms
+    if 0 < wanted.max_lifetime_ms < lifetime_ms:
+        lifetime_ms = wanted.max_lifetime_ms
+    max_ms = now_ms + lifetime_ms
+    expires_ms = min(max_ms, now_ms + rules.expiry_time_ms)
+    token = DelegationToken(token_id, wanted.owner, wanted.requester, wanted.renewers, now_ms, expires_ms, max_ms)
+    return token, token_record(token)
+
+
+def renew_token(
+    tokens: DelegationTokens, rules: TokenRules, proof: bytes, principal: str, period_ms: int, now_ms: int
+) -> tuple[int, Message]:
+    """When it expires now. period_ms: 0 or less for as long as it may be. Raises KafkaError."""
+    token = _found(tokens, rules, proof, principal)
+    if token.max_ms <= now_ms:
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED, "The delegation token has reached its maximal lifetime")
+    period_ms = min(period_ms, rules.expiry_time_ms) if period_ms > 0 else rules.expiry_time_ms
+    expires_ms = min(token.max_ms, now_ms + period_ms)
+    return expires_ms, token_record(replace(token, expires_ms=expires_ms))
+
+
+def expire_token(
+    tokens: DelegationTokens, rules: TokenRules, proof: bytes, principal: str, period_ms: int, now_ms: int
+) -> tuple[int, Message]:
+    """When it expires now. period_ms: less than 0 to remove it. Raises KafkaError."""
+    token = _found(tokens, rules, proof, principal)
+    if period_ms < 0:
+        return now_ms, RemoveDelegationTokenRecord(token_id=token.token_id)
+    if token.max_ms <= now_ms:
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED, "The delegation token has reached its maximal lifetime")
+    expires_ms = min(token.max_ms, now_ms + period_ms)
+    return expires_ms, token_record(replace(token, expires_ms=expires_ms))
+
+
+def removals_of_expired(tokens: DelegationTokens, now_ms: int) -> list[Message]:
+    return [
+        RemoveDelegationTokenRecord(token_id=token.token_id)
+        for token in tokens.by_id.values()
+        if token.is_expired(now_ms)
+    ]
+
+
+def visible_tokens(
+    tokens: DelegationTokens,
+    owners: Sequence[str] | None,
+    principal: str,
+    may_describe: Callable[[DelegationToken], bool],
+) -> Iterator[DelegationToken]:
+    """owners: only tokens that concern one of them; None for all. may_describe: others' tokens"""
+    for token in tokens.by_id.values():
+        if owners is not None and not any(token.may_be_renewed_by(owner) for owner in owners):
+            continue
+        if token.may_be_renewed_by(principal) or may_describe(token):
+            yield token
+
+
+def token_record(token: DelegationToken) -> Message:
+    return DelegationTokenRecord(
+        owner=token.owner,
+        requester=token.requester,
+        renewers=list(token.renewers),
+        issue_timestamp=token.issued_ms,
+        max_timestamp=token.max_ms,
+        expiration_timestamp=token.expires_ms,
+        token_id=token.token_id,
+    )
+
+
+def _found(tokens: DelegationTokens, rules: TokenRules, proof: bytes, principal: str) -> DelegationToken:
+    found = [token for token in tokens.by_id.values() if hmac.compare_digest(rules.proof(token.token_id), proof)]
+    if not found:
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND, "There is no such delegation token")
+    if not found[0].may_be_renewed_by(principal):
+        message = "The delegation token belongs to somebody else"
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH, message)
+    return found[0]

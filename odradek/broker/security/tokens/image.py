@@ -1,0 +1,53 @@
+"""The delegation tokens that the metadata log describes. Only `replay` and `replay_removal` change them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from odradek.protocol.messages.delegation_token_record import DelegationTokenRecord
+    from odradek.protocol.messages.remove_delegation_token_record import RemoveDelegationTokenRecord
+
+
+@dataclass(frozen=True, slots=True)
+class DelegationToken:
+    """owner, requester, renewers: principals, as `User:alice`. What proves the token follows from its id and a secret
+    of the broker, and is not here."""
+
+    token_id: str
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    issued_ms: int
+    expires_ms: int
+    max_ms: int  # it cannot be renewed beyond
+
+    def may_be_renewed_by(self, principal: str) -> bool:
+        """And ended: by its owner, by who asked for it, and by its renewers."""
+        return principal in (self.owner, self.requester, *self.renewers)
+
+    def is_expired(self, now_ms: int) -> bool:
+        return min(self.expires_ms, self.max_ms) <= now_ms
+
+
+class DelegationTokens:
+    __slots__ = ("by_id",)
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, DelegationToken] = {}
+
+    def replay(self, record: DelegationTokenRecord) -> None:
+        self.by_id[record.token_id] = DelegationToken(
+            record.token_id,
+            record.owner,
+            record.requester,
+            tuple(record.renewers),
+            record.issue_timestamp,
+            record.expiration_timestamp,
+            record.max_timestamp,
+        )
+
+    def replay_removal(self, record: RemoveDelegationTokenRecord) -> None:
+        """Removing what is not there does nothing."""
+        self.by_id.pop(record.token_id, None)
