@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from odradek.client.admin import Admin, TransactionDescription, TransactionListing
+    from odradek.client.admin import Admin
     from odradek.client.administration.cluster import BrokerDescription, ClusterDescription
     from odradek.client.administration.configs import (
         AlterOperation,
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from odradek.client.administration.groups import GroupDescription, GroupListing, MemberDescription
     from odradek.client.administration.share_groups import SharePartitionOffset
     from odradek.client.administration.topics import NewTopic, PartitionDescription, TopicDescription
+    from odradek.client.administration.transactions import TransactionDescription, TransactionListing
     from odradek.client.consumer import Consumer
     from odradek.client.consuming.fetched import RawBatches
     from odradek.client.consuming.group_offsets import CommitFailed
@@ -51,11 +52,7 @@ if TYPE_CHECKING:
     )
 
 _MODULES = {
-    "odradek.client.admin": (
-        "Admin",
-        "TransactionDescription",
-        "TransactionListing",
-    ),
+    "odradek.client.admin": ("Admin",),
     "odradek.client.administration.cluster": (
         "BrokerDescription",
         "ClusterDescription",
@@ -81,6 +78,10 @@ _MODULES = {
         "NewTopic",
         "PartitionDescription",
         "TopicDescription",
+    ),
+    "odradek.client.administration.transactions": (
+        "TransactionDescription",
+        "TransactionListing",
     ),
     "odradek.client.consumer": ("Consumer",),
     "odradek.client.consuming.fetched": ("RawBatches",),

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from odradek.client import administration
 from odradek.client.administration.asking import Asking
@@ -37,14 +35,10 @@ from odradek.protocol.messages.create_topics_request import CreatableTopic, Crea
 from odradek.protocol.messages.create_topics_response import CreateTopicsResponse
 from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest
 from odradek.protocol.messages.delete_topics_response import DeleteTopicsResponse
-from odradek.protocol.messages.describe_transactions_request import DescribeTransactionsRequest
-from odradek.protocol.messages.describe_transactions_response import DescribeTransactionsResponse
 from odradek.protocol.messages.end_txn_request import EndTxnRequest
 from odradek.protocol.messages.end_txn_response import EndTxnResponse
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
-from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
-from odradek.protocol.messages.list_transactions_response import ListTransactionsResponse
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from odradek.protocol.messages.metadata_response import MetadataResponse, MetadataResponseTopic
 from odradek.protocol.struct import Message
@@ -56,6 +50,7 @@ if TYPE_CHECKING:
     from odradek.client.administration.groups import GroupDescription, GroupListing
     from odradek.client.administration.share_groups import SharePartitionOffset
     from odradek.client.administration.topics import NewTopic, TopicDescription
+    from odradek.client.administration.transactions import TransactionDescription, TransactionListing
     from odradek.client.consuming.offset_lookup import OffsetAndTimestamp
 
 T = TypeVar("T")
@@ -63,8 +58,6 @@ M = TypeVar("M", bound=Message)
 
 THE_BROKERS_DEFAULT = -1
 DELETED_BY_NAME = 5  # DeleteTopics takes names in a list of their own up to this version
-DURATION_SINCE = 1  # versions of ListTransactions
-PATTERN_SINCE = 2
 END_TXN_OF_ONE_EPOCH = 5  # the version of EndTxn whose repetition is known from the end of the next transaction
 EPOCHS_PER_TRANSACTION = 2  # the level of transaction.version at which that is so
 NOT_ENDED_SO = frozenset(
@@ -75,34 +68,6 @@ NOT_ENDED_SO = frozenset(
         ErrorCode.INVALID_TXN_STATE,
     }
 )
-NO_TIMEOUTS = frozenset({-1, 2**31 - 1})  # as KIP-939 says it, and as Kafka stores it
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionListing:
-    """`state` as brokers spell it: Empty, Ongoing, PrepareCommit, CompleteAbort …"""
-
-    transactional_id: str
-    producer_id: int
-    state: str
-    coordinator: int
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionDescription:
-    """`started_ms`: since 1970, None where no transaction is open or being ended. `partitions` take part in it.
-
-    `timeout_ms` is None for a two-phase commit (KIP-939), which only its owner ends.
-    """
-
-    transactional_id: str
-    coordinator: int
-    state: str
-    producer_id: int
-    producer_epoch: int
-    timeout_ms: int | None
-    started_ms: int | None
-    partitions: tuple[TopicPartition, ...]
 
 
 class Admin:
@@ -328,57 +293,18 @@ class Admin:
 
         Raises ClientError (UNSUPPORTED_VERSION) for a filter that the brokers do not know.
         """
-        request = ListTransactionsRequest(
-            state_filters=list(states),
-            producer_id_filters=list(producer_ids),
-            duration_filter=-1 if longer_than_ms is None else longer_than_ms,
+        return await administration.transactions.list_transactions(
+            self.asking,
+            states=states,
+            producer_ids=producer_ids,
+            longer_than_ms=longer_than_ms,
             transactional_id_pattern=transactional_id_pattern,
         )
-        since = DURATION_SINCE if longer_than_ms is not None else 0
-        since = PATTERN_SINCE if transactional_id_pattern is not None else since
-
-        async def ask(node_id: int) -> ListTransactionsResponse:
-            answer = await self._cluster.ask(request, ListTransactionsResponse, node_id=node_id, min_version=since)
-            check(answer.error_code, f"the transactions of broker {node_id}")
-            return answer
-
-        await self._patiently(lambda: self._cluster.refresh(()))
-        found = []
-        for node_id in self._cluster.node_ids:
-            answer = await self._patiently(partial(ask, node_id))
-            found += [
-                TransactionListing(told.transactional_id, told.producer_id, told.transaction_state, node_id)
-                for told in answer.transaction_states
-            ]
-            if answer.unknown_state_filters:
-                unknown = ", ".join(answer.unknown_state_filters)
-                raise ClientError(f"states that broker {node_id} does not know: {unknown}", ErrorCode.INVALID_REQUEST)
-        return sorted(found, key=lambda listing: listing.transactional_id)
 
     async def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
         """Raises ClientError (TRANSACTIONAL_ID_NOT_FOUND) for an unknown transactional id."""
-        return {each: await self._patiently(self._describing(each)) for each in transactional_ids}
-
-    def _describing(self, transactional_id: str) -> Callable[[], Coroutine[Any, Any, TransactionDescription]]:
-        request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-
-        async def describe() -> TransactionDescription:
-            coordinator = await self._cluster.coordinator(transactional_id, CoordinatorType.TRANSACTION)
-            answer = await self._ask_coordinator(transactional_id, request, DescribeTransactionsResponse)
-            (told,) = answer.transaction_states
-            self._check_coordinator(transactional_id, told.error_code)
-            return TransactionDescription(
-                transactional_id,
-                coordinator,
-                told.transaction_state,
-                told.producer_id,
-                told.producer_epoch,
-                None if told.transaction_timeout_ms in NO_TIMEOUTS else told.transaction_timeout_ms,
-                told.transaction_start_time_ms if told.transaction_start_time_ms >= 0 else None,
-                tuple(TopicPartition(each.topic, index) for each in told.topics for index in each.partitions),
-            )
-
-        return describe
+        describe = administration.transactions.describe_transaction
+        return {each: await describe(self.asking, each) for each in transactional_ids}
 
     async def force_terminate_transaction(self, transactional_id: str) -> None:
         """Abort whatever is open, a prepared transaction included, and fence its owner: the way out when nobody is left

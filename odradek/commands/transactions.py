@@ -107,16 +107,14 @@ def _check_partition(options: argparse.Namespace) -> None:
 
 
 async def list_(admin: Admin, options: argparse.Namespace) -> None:
-    from odradek.transactions.listing import Wanted, list_transactions
-
     if options.in_doubt:
         await _print_in_doubt(admin.asking, options)
         return
-    wanted = Wanted(
-        tuple(options.state or ()),
-        tuple(options.producer_id or ()),
-        options.duration_filter,
-        options.transactional_id_pattern,
+    found = await admin.list_transactions(
+        states=options.state or (),
+        producer_ids=options.producer_id or (),
+        longer_than_ms=options.duration_filter,
+        transactional_id_pattern=options.transactional_id_pattern,
     )
     rows = [
         {
@@ -125,7 +123,7 @@ async def list_(admin: Admin, options: argparse.Namespace) -> None:
             "producer_id": each.producer_id,
             "state": each.state,
         }
-        for each in await list_transactions(admin.asking, wanted)
+        for each in found
     ]
     columns = {
         "transactional_id": "TRANSACTIONAL ID",
@@ -215,13 +213,11 @@ async def _sinks(options: argparse.Namespace, transactional_ids: list[str]) -> M
 
 async def describe(admin: Admin, options: argparse.Namespace) -> None:
     """Those that are known are printed, whatever is wrong with others."""
-    from odradek.transactions.listing import describe as describe_one
-
     rows: list[dict[str, object]] = []
     failures: list[tuple[int, str]] = []
     for transactional_id in options.transactional_ids:
         try:
-            found = await describe_one(admin.asking, transactional_id)
+            found = (await admin.describe_transactions([transactional_id]))[transactional_id]
         except ClientError as error:
             failures.append(explained(error))
             continue
@@ -299,8 +295,8 @@ async def abort(admin: Admin, options: argparse.Namespace) -> None:
 
 
 async def force_terminate(admin: Admin, options: argparse.Namespace) -> None:
+    from odradek.transactions.ending import ONGOING
     from odradek.transactions.ending import force_terminate as terminate
-    from odradek.transactions.listing import ONGOING
 
     transactional_id = options.transactional_id
     found = await terminate(admin.asking, transactional_id)

@@ -8,6 +8,11 @@ By a marker in one partition, for a transaction that no coordinator knows.
 from __future__ import annotations
 
 from odradek.client.administration.asking import Asking
+from odradek.client.administration.transactions import (
+    TransactionDescription,
+    describe_transaction,
+    ids_by_producer,
+)
 from odradek.client.errors import ClientError, check
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
@@ -18,8 +23,8 @@ from odradek.protocol.messages.write_txn_markers_request import (
 )
 from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
 from odradek.transactions.hanging import OpenTransaction, owner_of
-from odradek.transactions.listing import ONGOING, Described, describe, ids_by_producer
 
+ONGOING = "Ongoing"
 FIRST_COORDINATOR_EPOCH = 0
 WITHOUT_TRANSACTION_VERSION = 1  # of WriteTxnMarkers: a later one would ask for a newer epoch than that of the producer
 INIT_PRODUCER_ID = 5  # the newest that does not know of two-phase commit
@@ -29,10 +34,10 @@ TIMEOUT_MS = 30_000  # of the id, after it was ended by force: that of an admin 
 async def abort_by_coordinator(asking: Asking, transactional_id: str) -> None:
     """Returns when the abort is complete. Raises ClientError, so also where nothing is open (the producer would be
     fenced for nothing), and where the transaction is of a two-phase commit."""
-    found = await describe(asking, transactional_id)
+    found = await describe_transaction(asking, transactional_id)
     if found.state != ONGOING:
         raise ClientError(f"{transactional_id!r} has no open transaction: its state is {found.state}")
-    if found.is_two_phase:
+    if found.timeout_ms is None:
         raise ClientError(
             f"the transaction of {transactional_id!r} is part of a two-phase commit, whose coordinator may have decided"
             f" to commit it; if nobody can tell: force-terminate --transactional-id {transactional_id}"
@@ -40,17 +45,17 @@ async def abort_by_coordinator(asking: Asking, transactional_id: str) -> None:
     await _take_over(asking, found, found.timeout_ms)
 
 
-async def force_terminate(asking: Asking, transactional_id: str) -> Described:
+async def force_terminate(asking: Asking, transactional_id: str) -> TransactionDescription:
     """Aborts what is open, fences the owner, and makes the id an ordinary one from now on.
 
     Returns what there was before, when that is complete. Raises ClientError, so also where nothing is known of the id.
     """
-    found = await describe(asking, transactional_id)
+    found = await describe_transaction(asking, transactional_id)
     await _take_over(asking, found, TIMEOUT_MS)
     return found
 
 
-async def _take_over(asking: Asking, found: Described, timeout_ms: int) -> None:
+async def _take_over(asking: Asking, found: TransactionDescription, timeout_ms: int) -> None:
     request = InitProducerIdRequest(transactional_id=found.transactional_id, transaction_timeout_ms=timeout_ms)
 
     async def fence() -> None:

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from odradek.client.administration.asking import Asking, by_topic
+from odradek.client.administration.transactions import TransactionDescription, describe_transaction, ids_by_producer
 from odradek.client.errors import ClientError, check
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
 from odradek.protocol.messages.describe_producers_response import DescribeProducersResponse
-from odradek.transactions.listing import Described, describe, ids_by_producer
 from odradek.transactions.partitions import PartitionOf
 
 
@@ -64,7 +64,7 @@ async def open_transactions(asking: Asking, partitions: Iterable[PartitionOf]) -
     return found
 
 
-async def owner_of(asking: Asking, transaction: OpenTransaction, ids: dict[int, str]) -> Described | None:
+async def owner_of(asking: Asking, transaction: OpenTransaction, ids: dict[int, str]) -> TransactionDescription | None:
     """The transaction of a coordinator that this one is part of, and that will end it; None if there is none.
 
     ids  from `ids_by_producer`
@@ -73,7 +73,7 @@ async def owner_of(asking: Asking, transaction: OpenTransaction, ids: dict[int, 
     if transactional_id is None:
         return None
     try:
-        found = await describe(asking, transactional_id)
+        found = await describe_transaction(asking, transactional_id)
     except ClientError as refusal:
         if refusal.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:  # forgotten meanwhile
             return None

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from odradek.client.administration.asking import Asking, by_topic
+from odradek.client.administration.transactions import TransactionDescription, describe_listed, list_transactions
 from odradek.client.errors import check
 from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
 from odradek.protocol.topic_partition import TopicPartition
+from odradek.transactions.ending import ONGOING
 from odradek.transactions.hanging import OpenTransaction, open_transactions
-from odradek.transactions.listing import ONGOING, Described, Wanted, describe_listed, list_transactions
 from odradek.transactions.partitions import PartitionOf, list_partitions
 
 LATEST = -1  # the timestamp that asks for the end
@@ -34,7 +35,7 @@ class Held:
 class InDoubt:
     """holds: the partitions whose oldest open transaction it is; in its others, readers wait for somebody else."""
 
-    transaction: Described
+    transaction: TransactionDescription
     holds: tuple[Held, ...]
 
 
@@ -44,7 +45,7 @@ async def find_in_doubt(
     """The open transactions that are older than that, oldest first. Raises ClientError."""
     found = [
         each
-        for each in await describe_listed(asking, await list_transactions(asking, Wanted(states=(ONGOING,))))
+        for each in await describe_listed(asking, await list_transactions(asking, states=(ONGOING,)))
         if each.state == ONGOING
         and (each.open_for_ms(now_ms) or 0) >= (two_phase_longer_than_ms if each.is_two_phase else longer_than_ms)
     ]
@@ -70,7 +71,9 @@ def oldest_in(transactions: Iterable[OpenTransaction]) -> dict[TopicPartition, O
 
 
 def held(
-    transaction: Described, oldest: Mapping[TopicPartition, OpenTransaction], ends: Mapping[TopicPartition, int]
+    transaction: TransactionDescription,
+    oldest: Mapping[TopicPartition, OpenTransaction],
+    ends: Mapping[TopicPartition, int],
 ) -> Iterable[Held]:
     for topic_partition in transaction.partitions:
         first = oldest.get(topic_partition)

@@ -246,7 +246,7 @@ def test_by_force_whoever_owns_an_id_without_a_transaction_is_fenced_too(bootstr
     [
         (["describe", "nobody"], "the transactional id 'nobody': TRANSACTIONAL_ID_NOT_FOUND", 4),
         (["find-hanging", "--topic", "nowhere"], "the topic 'nowhere': UNKNOWN_TOPIC_OR_PARTITION", 4),
-        (["list", "--state", "Sleeping"], "knows no state Sleeping", 1),
+        (["list", "--state", "Sleeping"], "does not know: Sleeping", 1),
         (["list", "--transactional-id-pattern", "("], "INVALID_REGULAR_EXPRESSION", 1),
         (["abort", "--transactional-id", "nobody"], "TRANSACTIONAL_ID_NOT_FOUND", 4),
         (["force-terminate", "--transactional-id", "nobody"], "TRANSACTIONAL_ID_NOT_FOUND", 4),

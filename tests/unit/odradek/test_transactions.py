@@ -1,13 +1,14 @@
 """What is made of the answers about transactions."""
 
-from odradek.transactions.listing import Described
+from odradek.client.administration.transactions import TransactionDescription
+from odradek.client.values import TopicPartition
 
 
 def test_a_transaction_is_open_from_its_start_until_all_its_partitions_have_their_marker() -> None:
-    def described(started_ms: int | None, *partitions: tuple[str, int]) -> Described:
-        return Described("pay", 1, 7, 0, "any", 60_000, started_ms, partitions)
+    def described(started_ms: int | None, *partitions: TopicPartition) -> TransactionDescription:
+        return TransactionDescription("pay", 1, "any", 7, 0, 60_000, started_ms, partitions)
 
-    assert described(1_000, ("t", 0)).open_for_ms(1_500) == 500
-    assert described(1_000, ("t", 0)).open_for_ms(900) == 0  # another machine's clock
+    assert described(1_000, TopicPartition("t", 0)).open_for_ms(1_500) == 500
+    assert described(1_000, TopicPartition("t", 0)).open_for_ms(900) == 0  # another machine's clock
     assert described(1_000).open_for_ms(1_500) is None
     assert described(None).open_for_ms(1_500) is None
