@@ -33,7 +33,7 @@ class ClientLimits:
         self.metering: Metering | None = None
         self._broker = broker
         self._dispatcher = dispatcher
-        self._admissions = admissions
+        self.admissions = admissions
         self._rates: ConnectionRates | None = None
         broker.limits_changed = self.apply
 
@@ -59,7 +59,7 @@ class ClientLimits:
 
     def _apply_connection_limits(self) -> None:
         try:
-            self._admissions.set_limits(connection_limits(self._broker.config))
+            self.admissions.set_limits(connection_limits(self._broker.config))
         except CannotStart as error:  # not at the start, which has read them before
             log.warning("the limits on connections stay as they are: %s", error)
 
@@ -101,7 +101,7 @@ class ClientLimits:
             of_listener=of_listener,
         )
         clocked = ClockedRates(self._rates, self._broker.clock)
-        self._admissions.rates = clocked if self._rates.is_limited else None
+        self.admissions.rates = clocked if self._rates.is_limited else None
 
     def _windows(self) -> Windows:
         config = self._broker.config

@@ -73,7 +73,7 @@ class ServingBroker:
             )
             self._servers.append(server)
             await server.listen(sockets[listener.name])
-        self.control = listen(broker, Traffic(dispatcher, self._servers, broker.clock.now_ms()))
+        self.control = listen(broker, Traffic(dispatcher, self._servers, broker.clock.now_ms(), limits))
         broker.begin()
 
     def _offers(self, listener: Listener) -> Offers:

@@ -28,6 +28,18 @@ BUCKET_BITS = range(5, 26)
 GROUP_STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty")
 RUNNING = 3  # Kafka's number for a broker that serves
 
+# Key of a quota → the type of Kafka's MBean, its rate, and what that is.
+QUOTAS = {
+    "producer_byte_rate": ("produce", "byte_rate", "Bytes of Produce requests per second"),
+    "consumer_byte_rate": ("fetch", "byte_rate", "Bytes of the answers to fetches per second"),
+    "request_percentage": ("request", "request_time", "Time of a thread that requests take, in percent"),
+    "controller_mutation_rate": (
+        "controllermutation",
+        "mutation_rate",
+        "Partitions that are created and deleted per second",
+    ),
+}
+
 Families: TypeAlias = Iterator[Metric]
 
 
@@ -46,6 +58,7 @@ class Collected(Collector):
         yield gauge("kafka_server_kafkaserver_brokerstate", "3: it serves", RUNNING)
         yield from requests(self._measures)
         yield from connections(self._measures)
+        yield from quotas(self._measures)
         yield from partitions(self._measures)
         yield from topics(self._measures)
         yield from disk(self._measures)
@@ -64,17 +77,19 @@ def requests(measures: Measures) -> Families:
         f"{prefix}_remotetimems", "Parked: waiting for others or for the disk, ms", labels=labels
     )
     total = HistogramMetricFamily(f"{prefix}_totaltimems", "From the last byte to the answer, ms", labels=labels)
-    for api, version, number, request_bytes, local_ms, remote_ms, answered_in in measures.requests:
+    throttle = SummaryMetricFamily(f"{prefix}_throttletimems", "Muted because of a quota, ms", labels=labels)
+    for api, version, number, request_bytes, local_ms, remote_ms, answered_in, throttle_ms in measures.requests:
         of = (api, str(version))
         count.add_metric(of, number)
         size.add_metric(of, number, request_bytes)
         local.add_metric(of, number, local_ms)
         remote.add_metric(of, number, remote_ms)
+        throttle.add_metric(of, number, throttle_ms)
         total.add_metric(of, buckets(answered_in), local_ms + remote_ms)
     errors = CounterMetricFamily(f"{prefix}_errors", "Requests refused as a whole", labels=("request", "error"))
     for (api, error), number in measures.errors.items():
         errors.add_metric((api, error), number)
-    yield from (count, size, local, remote, total, errors)
+    yield from (count, size, local, remote, throttle, total, errors)
 
 
 def buckets(answered_in: Sequence[int]) -> list[tuple[str, int]]:
@@ -88,10 +103,37 @@ def connections(measures: Measures) -> Families:
     prefix = "kafka_server_socket_server_metrics_connection"
     open_ = GaugeMetricFamily(f"{prefix}_count", "Connections that are open", labels=("listener",))
     made = CounterMetricFamily(f"{prefix}_creation", "Connections that were made", labels=("listener",))
-    for listener, number, number_made in measures.listeners:
+    delayed = SummaryMetricFamily(
+        f"{prefix}_accept_throttle_time", "Connections that had to wait for their turn, ms", labels=("listener",)
+    )
+    held = SummaryMetricFamily(
+        "kafka_server_socket_server_metrics_ip_connection_accept_throttle_time",
+        "Connections that were held and closed, since their address made too many, ms",
+        labels=("listener",),
+    )
+    for listener, number, number_made, (delays, delay_ms), (holds, hold_ms) in measures.listeners:
         open_.add_metric((listener,), number)
         made.add_metric((listener,), number_made)
-    yield from (open_, made)
+        delayed.add_metric((listener,), delays, delay_ms)
+        held.add_metric((listener,), holds, hold_ms)
+    yield from (open_, made, delayed, held)
+
+
+def quotas(measures: Measures) -> Families:
+    """Labels as of Kafka, which leaves the user or the client id empty where the quota is not by it."""
+    labels = ("user", "client_id")
+    for key, (name, rate_name, help_) in QUOTAS.items():
+        prefix = f"kafka_server_{name}"
+        rate = GaugeMetricFamily(f"{prefix}_{rate_name}", help_, labels=labels)
+        limit = GaugeMetricFamily(f"{prefix}_quota", "What the quota allows of it", labels=labels)
+        throttle = SummaryMetricFamily(f"{prefix}_throttle_time", "Muted because of it, ms", labels=labels)
+        for each in measures.quotas:
+            if each.key == key:
+                of = (each.user or "", each.client_id or "")
+                rate.add_metric(of, each.per_second)
+                limit.add_metric(of, each.limit)
+                throttle.add_metric(of, each.throttled, each.throttle_ms)
+        yield from (rate, limit, throttle)
 
 
 def partitions(measures: Measures) -> Families:

@@ -15,10 +15,13 @@ from odradek.protocol.errors import KafkaError
 if TYPE_CHECKING:
     from odradek.broker.api.dispatch import Dispatcher, Route
     from odradek.broker.broker import Broker
+    from odradek.broker.client_limits import ClientLimits
     from odradek.broker.coordinators.group_coordinator import GroupCoordinator
     from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
+    from odradek.broker.network.admission import Admissions
     from odradek.broker.network.server import Server
     from odradek.broker.partitions.partition import Partition
+    from odradek.broker.security.quotas.metering import Metering
 
 CLASSIC = "classic"  # a type of groups
 LATE_AFTER_MS = 5 * 60 * 1000  # beyond transaction.max.timeout.ms, by which the coordinator would have ended it
@@ -30,10 +33,14 @@ class Traffic(NamedTuple):
     dispatcher: Dispatcher[Broker]
     servers: Sequence[Server]
     since_ms: int
+    limits: ClientLimits
 
 
 class RequestMeasure(NamedTuple):
-    """Times in ms, summed over all requests: until answered or parked; parked. `answered_in`: see `Route`."""
+    """Times in ms, summed over all requests: until answered or parked; parked. `answered_in`: see `Route`.
+
+    throttle_ms: for how long clients were throttled afterwards, because of a quota
+    """
 
     api: str
     version: int
@@ -42,19 +49,42 @@ class RequestMeasure(NamedTuple):
     local_ms: float
     remote_ms: float
     answered_in: Sequence[int]
+    throttle_ms: int = 0
 
     @classmethod
     def of(cls, route: Route[Broker]) -> RequestMeasure:
         api = route.api_key.name.title().replace("_", "")
         local_ms, remote_ms = route.local_s * 1000, route.remote_s * 1000
-        answered_in = tuple(route.answered_in)
-        return cls(api, route.version, route.requests, route.request_bytes, local_ms, remote_ms, answered_in)
+        answered_in, throttle_ms = tuple(route.answered_in), route.throttled_ms
+        return cls(
+            api, route.version, route.requests, route.request_bytes, local_ms, remote_ms, answered_in, throttle_ms
+        )
 
 
 class ListenerMeasure(NamedTuple):
+    """delayed, held: how many connections were made too quickly, and for how long they were throttled, in ms; by the
+    rate of all, which lets them in later, or that of their address, which does not."""
+
     listener: str
     connections: int
     connections_made: int
+    delayed: tuple[int, int] = (0, 0)
+    held: tuple[int, int] = (0, 0)
+
+
+class QuotaMeasure(NamedTuple):
+    """What those who share a quota use of it; None stands for all users, or all client ids.
+
+    throttle_ms, throttled: for how long their connections were muted in all, and how often
+    """
+
+    key: str
+    user: str | None
+    client_id: str | None
+    limit: float
+    per_second: float
+    throttle_ms: int
+    throttled: int
 
 
 class PartitionMeasure(NamedTuple):
@@ -126,6 +156,7 @@ class Measures:
     requests: Sequence[RequestMeasure]
     errors: Mapping[tuple[str, str], int]  # (API, error) → how often a whole request was refused with it
     listeners: Sequence[ListenerMeasure]
+    quotas: Sequence[QuotaMeasure]
     partitions: Sequence[PartitionMeasure]
     offline_partitions: int
     topics: Sequence[TopicMeasure]
@@ -146,10 +177,8 @@ def measure(broker: Broker, traffic: Traffic) -> Measures:
     return Measures(
         requests=[RequestMeasure.of(route) for route in dispatcher.routes],
         errors={(key.name.title().replace("_", ""), code.name): n for (key, code), n in dispatcher.errors.items()},
-        listeners=[
-            ListenerMeasure(server.listener_name, server.connection_count, server.connections_made)
-            for server in traffic.servers
-        ],
+        listeners=[listener_measure(server, traffic.limits.admissions) for server in traffic.servers],
+        quotas=quota_measures(traffic.limits.metering, now_ms),
         partitions=[partition_measure(partition, late_before_ms) for partition in broker.partitions],
         offline_partitions=len(broker.partitions.offline),
         topics=topic_measures(broker.partitions),
@@ -163,6 +192,27 @@ def measure(broker: Broker, traffic: Traffic) -> Measures:
         if broker.has_started("shares")
         else ShareMeasure(0, 0),
     )
+
+
+def listener_measure(server: Server, admissions: Admissions) -> ListenerMeasure:
+    name = server.listener_name
+    delayed, held = admissions.delayed_at[name], admissions.held_at[name]
+    return ListenerMeasure(
+        name,
+        server.connection_count,
+        server.connections_made,
+        (delayed.connections, delayed.time_ms),
+        (held.connections, held.time_ms),
+    )
+
+
+def quota_measures(metering: Metering | None, now_ms: int) -> list[QuotaMeasure]:
+    if metering is None:
+        return []
+    return [
+        QuotaMeasure(each.key, *each.sharers, each.limit, each.per_second, each.throttle_ms, each.throttled)
+        for each in metering.usage(now_ms)
+    ]
 
 
 def partition_measure(partition: Partition, late_before_ms: int) -> PartitionMeasure:

@@ -6,7 +6,8 @@ yet wait here, unread.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from odradek.broker.network.limits import Admission, ConnectionLimits, ConnectionQuota
@@ -37,11 +38,28 @@ class Newcomer(Protocol):
     def abort(self) -> None: ...
 
 
+@dataclass(slots=True)
+class Throttled:
+    """Connections that had to wait, or were held, because they were made too quickly; for how long in all."""
+
+    connections: int = 0
+    time_ms: int = 0
+
+    def add(self, time_ms: int) -> None:
+        self.connections += 1
+        self.time_ms += time_ms
+
+
 class Admissions:
-    """rates: None while no rate of connections is limited"""
+    """
+    rates                None while no rate of connections is limited
+    delayed_at, held_at  connections that waited for their turn, or were closed in the end; by listener
+    """
 
     def __init__(self, limits: ConnectionLimits, timers: Timers) -> None:
         self.rates: CreationRates | None = None
+        self.delayed_at: defaultdict[str, Throttled] = defaultdict(Throttled)
+        self.held_at: defaultdict[str, Throttled] = defaultdict(Throttled)
         self._timers = timers
         self._quota = ConnectionQuota(limits)
         self._waiting: deque[Newcomer] = deque()  # for others to leave
@@ -60,6 +78,7 @@ class Admissions:
                 return Admission.REFUSED
             held_ms = rates.held_ms(info.client_host)
             if held_ms > 0:
+                self.held_at[info.listener].add(held_ms)
                 if len(self._held) >= MOST_HELD:
                     return Admission.REFUSED
                 self._held[newcomer] = self._timers.after(held_ms, newcomer.abort)
@@ -68,6 +87,7 @@ class Admissions:
         admission = self._quota.admit(info.client_host, info.listener, must_wait=waits_ms > 0)
         if admission is Admission.WAITS:
             if waits_ms > 0:
+                self.delayed_at[info.listener].add(waits_ms)
                 self._delayed[newcomer] = self._timers.after(waits_ms, lambda: self._turn_of(newcomer))
             else:
                 self._waiting.append(newcomer)

@@ -18,6 +18,7 @@ from odradek.broker.control.measures import (
     ListenerMeasure,
     Measures,
     PartitionMeasure,
+    QuotaMeasure,
     RequestMeasure,
     ShareMeasure,
     TopicMeasure,
@@ -46,11 +47,17 @@ def answered_in(*times_us: int) -> list[int]:
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "metrics.md"
 MEASURES = Measures(
     requests=[
-        RequestMeasure("Produce", 13, 4, 4_000, 2.0, 6.0, answered_in(31, 32, 5_000)),
+        RequestMeasure("Produce", 13, 4, 4_000, 2.0, 6.0, answered_in(31, 32, 5_000), throttle_ms=5_000),
         RequestMeasure("Produce", 9, 1, 10, 1.0, 0.0, answered_in(10**12)),
     ],
     errors={("EndTxn", "PRODUCER_FENCED"): 3},
-    listeners=[ListenerMeasure("PLAINTEXT", 2, 7)],
+    listeners=[ListenerMeasure("PLAINTEXT", 2, 7, delayed=(3, 900), held=(2, 1_500))],
+    quotas=[
+        QuotaMeasure("producer_byte_rate", "ann", None, 1000.0, 1500.0, 5_000, 2),
+        QuotaMeasure("request_percentage", None, "app", 50.0, 20.0, 0, 0),
+        QuotaMeasure("consumer_byte_rate", "bob", "app", 10.0, 5.0, 0, 0),
+        QuotaMeasure("controller_mutation_rate", "bob", None, 1.0, 0.5, 0, 0),
+    ],
     partitions=[
         PartitionMeasure("ledger", 0, 1_000, 2, 10, 50, 40, 10, 3, True),
         PartitionMeasure("ledger", 1, 500, 1, 0, 5, 5, 0, 1, False),
@@ -85,6 +92,26 @@ def test_requests_are_counted_by_api_and_version_with_their_times_in_ms_and_size
     assert found[f"{prefix}_totaltimems_sum", "Produce", "13"] == 8
     assert found[f"{prefix}_totaltimems_count", "Produce", "13"] == 3, "one is not answered yet"
     assert found[f"{prefix}_errors_total", "PRODUCER_FENCED", "EndTxn"] == 3
+
+
+def test_quotas_show_what_is_used_of_them_and_for_how_long_clients_were_throttled() -> None:
+    found = samples(MEASURES)
+    of_ann = {name: value for (name, *labels), value in found.items() if labels == ["", "ann"]}
+    assert of_ann == {
+        "kafka_server_produce_byte_rate": 1500,
+        "kafka_server_produce_quota": 1000,
+        "kafka_server_produce_throttle_time_count": 2,
+        "kafka_server_produce_throttle_time_sum": 5_000,
+    }
+    assert found["kafka_server_request_request_time", "app", ""] == 20
+    assert found["kafka_network_requestmetrics_throttletimems_sum", "Produce", "13"] == 5_000
+
+
+def test_connections_that_were_made_too_quickly_are_counted() -> None:
+    found = samples(MEASURES)
+    prefix, suffix = "kafka_server_socket_server_metrics_", "connection_accept_throttle_time"
+    assert found[f"{prefix}{suffix}_count", "PLAINTEXT"] == 3
+    assert found[f"{prefix}ip_{suffix}_sum", "PLAINTEXT"] == 1_500
 
 
 def test_the_time_until_the_answer_is_a_histogram_from_which_percentiles_can_be_had() -> None:
