@@ -77,7 +77,6 @@ class Denying:
         name: str,
         *,
         audit: Audit = Audit.CHECK,
-        uses: int = 1,
     ) -> bool:
         return (operation, resource, name) not in self.denied
 

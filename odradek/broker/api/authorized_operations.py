@@ -63,7 +63,5 @@ def is_allowed(
     resource: ResourceType,
     name: str,
     audit: Audit = Audit.CHECK,
-    *,
-    uses: int = 1,
 ) -> bool:
-    return context.authorizer.allows(context, operation, resource, name, audit=audit, uses=uses)
+    return context.authorizer.allows(context, operation, resource, name, audit=audit)

@@ -32,9 +32,7 @@ class Authorizer(Protocol):
         name: str,
         *,
         audit: Audit = Audit.CHECK,
-        uses: int = 1,
-    ) -> bool:
-        """uses: how often the request names the resource"""
+    ) -> bool: ...
 
     def passes(self, connection: ConnectionInfo, operation: Operation, resource: ResourceType, name: str) -> bool:
         """Whether it is allowed, and the audit log need not say so. For fast paths, which leave the rest to others."""
@@ -54,7 +52,6 @@ class AllowAll:
         name: str,
         *,
         audit: Audit = Audit.CHECK,
-        uses: int = 1,
     ) -> bool:
         return True
 
@@ -247,9 +244,9 @@ class RequestContext:
     def principal(self) -> str:
         return self.connection.principal
 
-    def require(self, operation: Operation, resource: ResourceType, name: str, *, uses: int = 1) -> None:
+    def require(self, operation: Operation, resource: ResourceType, name: str) -> None:
         """Raises the resource's AUTHORIZATION_FAILED unless the principal may do this."""
-        if not self.authorizer.allows(self, operation, resource, name, uses=uses):
+        if not self.authorizer.allows(self, operation, resource, name):
             raise refused(resource, self.api_key)
 
     def __repr__(self) -> str:

@@ -63,13 +63,12 @@ class AuditedAuthorizer:
         name: str,
         *,
         audit: Audit = Audit.CHECK,
-        uses: int = 1,
     ) -> bool:
         connection = context.connection
         ruling = self._decide(connection.principal, connection.client_host, operation, resource, name)
         level = LEVELS[audit][ruling.is_allowed]
         if self._log.isEnabledFor(level) and is_news(context, (level, operation, resource, name)):
-            self._log.log(level, "%s", audit_line(context, operation, resource, name, uses, ruling))
+            self._log.log(level, "%s", audit_line(context, operation, resource, name, ruling))
         return ruling.is_allowed
 
     def passes(self, connection: ConnectionInfo, operation: Operation, resource: ResourceType, name: str) -> bool:
@@ -94,9 +93,7 @@ def is_news(context: RequestContext, said: object) -> bool:
     return True
 
 
-def audit_line(
-    context: RequestContext, operation: Operation, resource: ResourceType, name: str, uses: int, ruling: Ruling
-) -> str:
+def audit_line(context: RequestContext, operation: Operation, resource: ResourceType, name: str, ruling: Ruling) -> str:
     connection = context.connection
     kind = "".join(word.capitalize() for word in resource.name.split("_"))
     request = "".join(word.capitalize() for word in context.api_key.name.split("_"))
@@ -104,6 +101,6 @@ def audit_line(
         f"Principal = {connection.principal} is {'Allowed' if ruling.is_allowed else 'Denied'}"
         f" operation = {operation.name} from host = {connection.client_host}"
         f" on resource = {kind}:{PatternType.LITERAL.name}:{name}"
-        f" for request = {request} with resourceRefCount = {uses} based on rule {ruling}"
+        f" for request = {request} with resourceRefCount = 1 based on rule {ruling}"
     )
     return line if line.isprintable() else line.encode("unicode_escape").decode()  # names come from clients

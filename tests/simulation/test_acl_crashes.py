@@ -1,0 +1,106 @@
+"""ACLs are changed one request after the other, and the process dies before each call to the disk, or in the middle of
+it: what the next process finds are the ACLs after some prefix of the changes, with all that were acknowledged.
+
+Each request is one decision: after it the rights are never a part of what it asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+from odradek.broker.metadata.acl_changes import create_acls, delete_acls
+from odradek.broker.metadata.decision import Decision
+from odradek.broker.metadata.image import MetadataImage
+from odradek.broker.security.acl.acls import Acl
+from odradek.broker.security.acl.filters import AclFilter
+from odradek.protocol.acls import Operation, PatternType, Permission, ResourceType
+from tests.support.fake_disk import Crashed, FakeDisk
+from tests.support.metadata import Running, ids
+
+State = frozenset[Acl]
+Change = Callable[[MetadataImage], Decision[Any]]
+ANY = 1
+
+
+def acl(name: str, permission: Permission) -> Acl:
+    return Acl(ResourceType.TOPIC, name, PatternType.LITERAL, "User:alice", "*", Operation.ALL, permission)
+
+
+def changes() -> Iterator[Change]:
+    new_uuid = ids()
+
+    def create(*acls: Acl) -> Change:
+        return lambda image: create_acls(image, acls, new_uuid)
+
+    def delete(name: str | None) -> Change:
+        wanted = AclFilter(ANY, name, ANY, None, None, ANY, ANY)
+        return lambda image: delete_acls(image, [wanted])
+
+    both = (acl("a", Permission.ALLOW), acl("a", Permission.DENY))
+    yield create(*both)
+    yield create(acl("b", Permission.ALLOW), acl("c", Permission.DENY))
+    yield delete("a")
+    yield create(*both)
+    yield delete(None)
+
+
+def state_of(image: MetadataImage) -> State:
+    return frozenset(each for _, each in image.acls.items())
+
+
+def states_after_each_change() -> Sequence[State]:
+    running = Running(FakeDisk())
+    states = [state_of(running.metadata.image)]
+    for change in changes():
+        running.metadata.submit(change)
+        states.append(state_of(running.metadata.image))
+    return states
+
+
+def begun() -> tuple[FakeDisk, Running]:
+    disk = FakeDisk()
+    return disk, Running(disk)
+
+
+def calls_to_the_disk() -> int:
+    disk, running = begun()
+    before = disk.calls
+    for change in changes():
+        running.metadata.submit(change)
+    return disk.calls - before
+
+
+def disks_after(disk: FakeDisk) -> Iterator[tuple[str, FakeDisk]]:
+    yield "kill", disk.after_kill()
+    for state in disk.after_power_failure(seed=1):
+        yield state.name, state.disk
+
+
+def test_whenever_the_process_dies_the_acls_are_those_of_a_prefix_of_the_changes() -> None:
+    states = states_after_each_change()
+    assert len(set(states)) == 4
+    count = calls_to_the_disk()
+    assert count >= 2 * (len(states) - 1)
+    for call in range(1, count + 2):
+        for half_write in (False, True):
+            disk, running = begun()
+            disk.crash_before(call, half_write=half_write)
+            acknowledged = 0
+            with suppress(Crashed):
+                for change in changes():
+                    if running.metadata.submit(change).is_done:
+                        acknowledged += 1
+            for name, found in disks_after(disk):
+                after = state_of(Running(found).metadata.image)
+                assert after in states[acknowledged : acknowledged + 2], f"call {call}, {half_write=}, {name}"
+
+
+def test_a_change_that_is_not_acknowledged_has_no_effect_yet() -> None:
+    """Nobody is allowed anything that a power failure could take back."""
+    disk, running = begun()
+    disk.crash_before(2)  # behind the write, before it is synced
+    with suppress(Crashed):
+        running.metadata.submit(next(changes()))
+    assert state_of(running.metadata.image) == frozenset()
