@@ -23,7 +23,7 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.certificates import Authority
 
 LISTENERS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN",)
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 CASES = [
     (protocol, mechanism)
     for protocol in LISTENERS
