@@ -74,6 +74,18 @@ COMMANDS = {
         "describe and alter the settings of topics, brokers and groups",
         examples=("configs describe --topic orders --all", "configs alter --topic orders --add-config retention.ms=-1"),
     ),
+    "acls": Command(
+        "list, add and remove ACLs: who may do what",
+        examples=(
+            "acls add --allow-principal User:alice --producer --topic orders",
+            "acls add --allow-principal User:bob --consumer --topic orders --group billing",
+            "acls list --topic orders",
+        ),
+    ),
+    "users": Command(
+        "the passwords of users that log in with SCRAM",
+        examples=("users set-password alice", "users list"),
+    ),
     "cluster": Command("the brokers, their advertised addresses, the features", examples=("cluster describe",)),
     "features": Command(
         "describe the features of the cluster, raise and lower their levels",
