@@ -56,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         _add_resources(action, "may be repeated; * is every one")
         _add_rights(action)
         add_connection(action)
-        action.set_defaults(run=with_admin(act, _acls))
+        action.set_defaults(run=with_admin(act, acls_of))
 
 
 def _add_resources(parser: argparse.ArgumentParser, help: str) -> None:
@@ -112,7 +112,7 @@ def _resources(options: argparse.Namespace) -> list[Resource]:
     return found
 
 
-def _acls(options: argparse.Namespace) -> list[Acl]:
+def acls_of(options: argparse.Namespace) -> list[Acl]:
     """What is to be added or removed. Raises ValueError where something is missing."""
     from odradek.client.administration.acls import Acl
 
@@ -184,7 +184,7 @@ def _row(acl: Acl) -> dict[str, object]:
 async def add(admin: Admin, options: argparse.Namespace) -> None:
     from odradek.client.administration.acls import create_acls
 
-    acls = _acls(options)
+    acls = acls_of(options)
     await create_acls(admin.asking, acls)
     print(f"Added {_count(len(acls))}.")
 
@@ -192,7 +192,7 @@ async def add(admin: Admin, options: argparse.Namespace) -> None:
 async def remove(admin: Admin, options: argparse.Namespace) -> None:
     from odradek.client.administration.acls import delete_acls
 
-    deleted = await delete_acls(admin.asking, [_exactly(acl) for acl in _acls(options)])
+    deleted = await delete_acls(admin.asking, [_exactly(acl) for acl in acls_of(options)])
     print(f"Removed {_count(len(deleted))}.")
 
 

@@ -68,7 +68,7 @@ STATUS: Mapping[ErrorCode, int] = {
 
 def _needs(kind: str, option: str, operations: str) -> str:
     return (
-        f"The principal needs an ACL for the {kind}, as a superuser adds it: kafka-acls.sh --add {option}"
+        f"The principal needs an ACL for the {kind}, as a superuser adds it: odradek acls add {option}"
         f" --allow-principal User:NAME --operation … ({operations}). --command-config says who you are."
     )
 

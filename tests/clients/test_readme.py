@@ -1,8 +1,13 @@
 """The examples of README.md and docs/client.md, run as printed."""
 
+import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 from tests.clients.conftest import StartBroker
 from tests.clients.transactions import READERS
@@ -10,6 +15,8 @@ from tests.support.oracle import REPOSITORY
 
 ADDRESS = "localhost:9092"
 TIMEOUT_S = 120
+ADDRESS_OF_ANY_PORT = r"""until test -f ready.json; do sleep 0.05; done
+address=$(sed -n 's/.*"port": \([0-9]*\).*/localhost:\1/p' ready.json)"""
 
 
 def example(section: str, page: str = "README.md") -> str:
@@ -21,6 +28,12 @@ def example(section: str, page: str = "README.md") -> str:
     )
     assert isinstance(text, str)
     return text
+
+
+def shell_lines(section: str) -> list[str]:
+    """The commands below this heading, as printed."""
+    (text,) = re.findall(rf"^## {section}\n(.*?)^## ", (REPOSITORY / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    return re.findall(r"^    (.+)$", text, re.MULTILINE)
 
 
 def run(example: str, bootstrap: str) -> list[str]:
@@ -62,3 +75,30 @@ def test_the_first_examples_of_the_clients_page_do_what_they_say(start_broker: S
         assert re.fullmatch(
             rf"RecordMetadata\(topic='orders', partition=0, offset={offset}, timestamp_ms=\d+\)", acknowledgement
         )
+
+
+def test_a_secured_broker_is_ten_lines(tmp_path: Path) -> None:
+    """The last of them is refused: alice may not delete topics."""
+    lines = shell_lines("Secure it")
+    assert len(lines) == 10
+    certs, serve, *asking, refused = [line.replace("$as_", "-b $address $as_") for line in lines]
+    serve = serve.replace("--config", "--port 0 --data-dir data --ready-file ready.json --config")
+    script = "\n".join(["set -e", certs, serve, ADDRESS_OF_ANY_PORT, *asking, "set +e", refused, "echo status $?"])
+    shutil.copytree(REPOSITORY / "examples" / "secure", tmp_path / "examples" / "secure")
+    with subprocess.Popen(
+        ["bash", "-c", f"{script}\nkill %1\nwait"],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as bash:
+        try:
+            out, err = bash.communicate(timeout=TIMEOUT_S)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(bash.pid, signal.SIGKILL)
+    assert "two teas" in out, out + err
+    assert "status 5" in out, out + err
+    assert "TOPIC_AUTHORIZATION_FAILED" in err

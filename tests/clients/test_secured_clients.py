@@ -4,11 +4,18 @@ told when it is refused. docs/spec/security.md#s5-1"""
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import aiokafka
+import confluent_kafka
+import kafka
 import pytest
+from aiokafka.errors import KafkaConnectionError
+from confluent_kafka.admin import AdminClient
+from kafka.errors import KafkaTimeoutError
 
 from odradek import client as own
 from odradek.protocol.errors import ErrorCode
@@ -18,12 +25,20 @@ from odradek.protocol.messages.alter_user_scram_credentials_request import (
 )
 from odradek.protocol.messages.alter_user_scram_credentials_response import AlterUserScramCredentialsResponse
 from odradek.protocol.scram import MIN_ITERATIONS, ScramMechanism, salted_password
-from tests.clients.secured_clients import CLIENTS, Access, own_settings
+from tests.clients.secured_clients import (
+    CLIENTS,
+    PATIENCE_S,
+    Access,
+    aiokafka_settings,
+    confluent_settings,
+    kafka_python_settings,
+    own_settings,
+)
 from tests.support.broker_process import BrokerProcess
 from tests.support.certificates import Authority
 
 LISTENERS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 CASES = [
     (protocol, mechanism)
     for protocol in LISTENERS
@@ -136,3 +151,48 @@ async def test_our_client_is_told_which_security_a_listener_has(secured: Secured
     assert "another security_protocol than PLAINTEXT" in str(await refused(without_login))
     assert "its listener is without SASL" in str(await refused(with_login))
     assert "ssl_cafile" in str(await refused(stranger))
+
+
+def wait_for_event(access: Access, name: str) -> None:
+    """confluent-kafka's."""
+    events: list[confluent_kafka.KafkaError] = []
+    admin = AdminClient(confluent_settings(access) | {"error_cb": events.append})
+    deadline = time.monotonic() + PATIENCE_S
+    while name not in [event.name() for event in events]:
+        admin.poll(0.1)
+        assert time.monotonic() < deadline, events
+
+
+def told_kafka_python(access: Access) -> list[str]:
+    with pytest.raises(KafkaTimeoutError) as error:
+        kafka.KafkaConsumer(**kafka_python_settings(access), bootstrap_timeout_ms=1_000)
+    return [type(error.value).__name__]
+
+
+def told_aiokafka(access: Access) -> list[str]:
+    async def start() -> list[str]:
+        producer = aiokafka.AIOKafkaProducer(**aiokafka_settings(access))
+        try:
+            with pytest.raises(KafkaConnectionError) as error:
+                await producer.start()
+        finally:
+            await producer.stop()
+        return [type(error.value).__name__]
+
+    return asyncio.run(start())
+
+
+@pytest.mark.parametrize("mistake", ["password", "authority", "without TLS", "without a login"])
+def test_the_other_clients_are_told_that_they_are_refused(secured: Secured, mistake: str) -> None:
+    access, event = {
+        "password": (replace(secured.access("SASL_SSL", "SCRAM-SHA-512"), password="wrong"), "_AUTHENTICATION"),
+        "authority": (replace(secured.access("SSL"), ca_file=str(secured.other_ca_file)), "_SSL"),
+        "without TLS": (replace(secured.access("PLAINTEXT"), bootstrap=secured.listeners["SSL"]), "_ALL_BROKERS_DOWN"),
+        "without a login": (
+            replace(secured.access("PLAINTEXT"), bootstrap=secured.listeners["SASL_PLAINTEXT"]),
+            "_ALL_BROKERS_DOWN",
+        ),
+    }[mistake]
+    wait_for_event(access, event)
+    assert told_kafka_python(access) == ["KafkaTimeoutError"]
+    assert told_aiokafka(access) == ["KafkaConnectionError"]

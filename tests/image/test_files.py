@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 DOCKER = Path(__file__).resolve().parents[2] / "docker"
-BASE, OBSERVE = DOCKER / "compose.yaml", DOCKER / "compose.observe.yaml"
+BASE, OBSERVE, SECURE = (DOCKER / f"compose{which}.yaml" for which in ("", ".observe", ".secure"))
 
 
 def config(*files: Path) -> dict[str, dict[str, object]]:
@@ -29,6 +29,20 @@ def test_the_producer_and_the_consumer_wait_for_a_healthy_broker() -> None:
 
 def test_monitoring_is_added_to_the_same_broker() -> None:
     assert config(BASE, OBSERVE).keys() == {"broker", "producer", "consumer", "prometheus", "grafana"}
+
+
+def test_a_secured_broker_waits_for_certificates_and_its_clients_for_rights() -> None:
+    services = config(SECURE)
+    waits_for = {name: list(service.get("depends_on", {})) for name, service in services.items()}  # type: ignore[call-overload]
+    assert waits_for == {
+        "certificates": [],
+        "broker": ["certificates"],
+        "rights": ["broker"],
+        "producer": ["rights"],
+        "consumer": ["rights"],
+    }
+    for name in ("server", "admin", "clock"):
+        assert (DOCKER / "secure" / f"{name}.properties").is_file()
 
 
 def test_every_mounted_file_is_there() -> None:
