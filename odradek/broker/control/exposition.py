@@ -201,8 +201,8 @@ def groups(measures: Measures) -> Families:
 def disk(measures: Measures) -> Families:
     found = measures.disk
     name = "kafka_log_logflushstats_logflushrateandtimems"
-    time_ms = SummaryMetricFamily(name, "fdatasyncs of partitions, and the time that they took, ms")
-    time_ms.add_metric((), found.syncs, found.sync_ms)
+    time_ms = HistogramMetricFamily(name, "fdatasyncs of partitions, and the time that they took, ms")
+    time_ms.add_metric((), buckets(found.synced_in), found.sync_ms)
     yield time_ms
     prefix = "odradek_log_directory"
     yield gauge(f"{prefix}_total_bytes", "Size of the file system that holds the data directory", found.total_bytes)

@@ -137,10 +137,11 @@ class ShareMeasure(NamedTuple):
 
 
 class DiskMeasure(NamedTuple):
-    """fdatasyncs of partitions, with the time that they took; the file system of the data directory, in bytes."""
+    """fdatasyncs of partitions, with the time that they took in all, and how many took so long (see `SyncRounds`); the
+    file system of the data directory, in bytes."""
 
-    syncs: int
     sync_ms: float
+    synced_in: Sequence[int]
     total_bytes: int
     usable_bytes: int
 
@@ -187,7 +188,7 @@ def measure(broker: Broker, traffic: Traffic) -> Measures:
         verification=VerificationMeasure(0, 0, 0)
         if verifier is None
         else VerificationMeasure(verifier.answered, verifier.answered_ms, verifier.failed),
-        disk=DiskMeasure(broker.syncs.count, broker.syncs.time_s * 1000, *broker.log_directory.space_bytes()),
+        disk=DiskMeasure(broker.syncs.time_s * 1000, tuple(broker.syncs.took), *broker.log_directory.space_bytes()),
         shares=ShareMeasure(broker.shares.pending_record_count, broker.shares.lock_expired_count)
         if broker.has_started("shares")
         else ShareMeasure(0, 0),

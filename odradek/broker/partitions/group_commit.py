@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from odradek.storage.log import Log, SyncTicket
 
 PARALLEL_SYNCS = 4
+MOST_BITS = 64  # of a time in µs
 
 
 class ParkedFetch(Protocol):
@@ -79,12 +80,13 @@ class AppendFlush:
 class SyncRounds:
     """Runs fdatasync for all partitions that asked for it; those that ask meanwhile share the next round.
 
-    `count` and `time_s` are of all syncs of partitions so far.
+    Of all syncs of partitions so far: `time_s`, and how many took so long, those of `took[n]` less than 2 to
+    the power of n µs, and not less than half of that.
     """
 
     def __init__(self, workers: Workers, monotonic_s: Callable[[], float] = perf_counter) -> None:
-        self.count = 0
         self.time_s = 0.0
+        self.took = [0] * MOST_BITS
         self._workers = workers
         self._monotonic_s = monotonic_s
         self._asked: dict[Unsynced, None] = {}
@@ -102,10 +104,11 @@ class SyncRounds:
             share = [(partition, partition.log.start_sync()) for partition in asked[first::PARALLEL_SYNCS]]
             self._workers.run(partial(run_syncs, share, self._monotonic_s), self._share_ended)
 
-    def _share_ended(self, outcome: JobResult[tuple[list[tuple[Unsynced, SyncTicket]], float]]) -> None:
-        share, time_s = outcome.result()
-        self.count += len(share)
-        self.time_s += time_s
+    def _share_ended(self, outcome: JobResult[tuple[list[tuple[Unsynced, SyncTicket]], list[float]]]) -> None:
+        share, times_s = outcome.result()
+        self.time_s += sum(times_s)
+        for time_s in times_s:
+            self.took[int(time_s * 1e6).bit_length()] += 1
         for partition, ticket in share:
             partition.sync_ended(ticket)
         self._running -= 1  # only now: a log is synced by one round at a time
@@ -115,9 +118,11 @@ class SyncRounds:
 
 def run_syncs(
     share: list[tuple[Unsynced, SyncTicket]], monotonic_s: Callable[[], float]
-) -> tuple[list[tuple[Unsynced, SyncTicket]], float]:
-    """In a thread. The second result is how long it took, in seconds."""
-    begin_s = monotonic_s()
+) -> tuple[list[tuple[Unsynced, SyncTicket]], list[float]]:
+    """In a thread. The second result is how long each took, in seconds."""
+    times_s = []
     for _, ticket in share:
+        begin_s = monotonic_s()
         ticket.run()
-    return share, monotonic_s() - begin_s
+        times_s.append(monotonic_s() - begin_s)
+    return share, times_s

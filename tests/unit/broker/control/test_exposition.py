@@ -68,7 +68,7 @@ MEASURES = Measures(
     transactions=TransactionMeasure({"Ongoing": 1, "CompleteCommit": 4}, 1_234, 1, 7),
     verification=VerificationMeasure(5, 20, 2),
     shares=ShareMeasure(12, 3),
-    disk=DiskMeasure(8, 120.5, 1_000_000, 250_000),
+    disk=DiskMeasure(120.5, answered_in(*[900] * 7, 114_000), 1_000_000, 250_000),
 )
 
 
@@ -135,6 +135,7 @@ def test_syncs_are_timed_and_the_file_system_is_measured() -> None:
     found = samples(MEASURES)
     assert found["kafka_log_logflushstats_logflushrateandtimems_count",] == 8
     assert found["kafka_log_logflushstats_logflushrateandtimems_sum",] == 120.5
+    assert found["kafka_log_logflushstats_logflushrateandtimems_bucket", "1.024"] == 7
     assert found["odradek_log_directory_total_bytes",] == 1_000_000
     assert found["odradek_log_directory_usable_bytes",] == 250_000
 
