@@ -19,8 +19,10 @@ from odradek.broker.metadata.image import MetadataImage
 from odradek.broker.metadata.supported_features import ELIGIBLE_LEADER_REPLICAS
 from odradek.broker.metadata.topic_names import check_topic_name
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.jaas import InvalidJaas, parse_login_module
 
 LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]*\..+")
+JAAS_CONFIG = "sasl.jaas.config"
 SECURITY_PREFIXES = ("ssl.", "sasl.", "principal.builder.class")
 THREAD_COUNTS = frozenset(
     {
@@ -196,10 +198,22 @@ def _refuse(names: Iterable[str], why: str) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{why}: [{', '.join(refused)}]")
 
 
+def _check_login_module(name: str, text: str) -> None:
+    """A text that could not be read would keep the broker from starting again. The message shows no password."""
+    try:
+        parse_login_module(text)
+    except InvalidJaas as error:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Invalid value [hidden] for configuration {name}: {error}"
+        ) from None
+
+
 def _check_value(config: BrokerConfig, name: str, text: str | None) -> None:
     setting = setting_named(name) or DYNAMIC_ONLY.get(name)
     if setting is None or text is None:
         return
+    if setting.name == JAAS_CONFIG:
+        _check_login_module(name, text)
     try:
         value = setting.parse(text)
     except InvalidSetting as error:

@@ -3,11 +3,13 @@
 import pytest
 
 from odradek.broker.configuration.config import configure
+from odradek.broker.metadata.config_rules import check_broker_change
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.security.sasl.credentials import ScramCredentials
 from odradek.broker.security.sasl.mechanism import Accepted, Challenge, Offers
 from odradek.broker.security.sasl.setup import Accounts, offers_of
 from odradek.broker.security.tokens.image import DelegationTokens
+from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.support.clock import ManualTimers
 from tests.support.manual_loop import ManualWorkers
 
@@ -134,3 +136,13 @@ def test_settings_of_tokens_that_would_let_anybody_in_or_nobody_are_refused(
     settings: dict[str, str], words: str
 ) -> None:
     assert words in refusal(BEARER_LOGIN | {f"{BEARER}{name}": text for name, text in settings.items()})
+
+
+@pytest.mark.parametrize("text", [f"x {SECRET};", "", f'a.Module required user_a="{SECRET}"'])
+def test_a_login_module_that_cannot_be_read_is_refused_when_it_is_altered_too(text: str) -> None:
+    config, _ = configure({"sasl.enabled.mechanisms": "PLAIN", JAAS: PLAIN_LOGIN}, {}, {})
+    check_broker_change(config, {JAAS: PLAIN_LOGIN}, is_default=False)
+    with pytest.raises(KafkaError) as refused:
+        check_broker_change(config, {JAAS: text}, is_default=False)
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+    assert SECRET not in str(refused.value)
