@@ -69,9 +69,9 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 def login(broker: BrokerProcess, mechanism: str, token: bytes) -> tuple[Wire, list[Message]]:
     wire = Wire(broker.bootstrap)
-    requests = ((SaslHandshakeRequest(mechanism=mechanism), 1), (SaslAuthenticateRequest(auth_bytes=token), 2))
-    answers = [wire.ask(request, version) for request, version in requests]
-    return wire, answers
+    handshake: Message = wire.ask(SaslHandshakeRequest(mechanism=mechanism), 1)
+    answer: Message = wire.ask(SaslAuthenticateRequest(auth_bytes=token), 2)
+    return wire, [handshake, answer]
 
 
 def http(broker: BrokerProcess, path: str) -> str:
@@ -86,7 +86,8 @@ def http(broker: BrokerProcess, path: str) -> str:
 def shown(message: Any) -> str:
     """All fields, as text."""
     if isinstance(message, Message):
-        return " ".join(shown(getattr(message, name)) for name in type(message).__slots__)
+        names: tuple[str, ...] = type(message).__slots__
+        return " ".join(shown(getattr(message, name)) for name in names)
     if isinstance(message, list):
         return " ".join(map(shown, message))
     return str(message)

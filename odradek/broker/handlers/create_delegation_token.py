@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 USER = "User"
 ID_BYTES = 16  # 22 characters
+KNOWS_REQUESTER = 3  # from this version on
 NEVER = (-1, -1, -1)  # was it issued, does it expire, can it be renewed
 
 
@@ -34,13 +35,14 @@ def create_delegation_token(
     request: CreateDelegationTokenRequest, context: RequestContext, broker: Broker
 ) -> CreateDelegationTokenResponse | Deferred[CreateDelegationTokenResponse]:
     owner = context.principal
+    requester = context.principal if context.api_version >= KNOWS_REQUESTER else ""
     if request.owner_principal_name:
         owner = f"{request.owner_principal_type or ''}:{request.owner_principal_name}"
     answer: Deferred[CreateDelegationTokenResponse] = Deferred()
 
     def refused(error: KafkaError) -> CreateDelegationTokenResponse:
         is_told = error.code is not ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
-        response = _response(owner if is_told else context.principal, context.principal, NEVER)
+        response = _response(owner if is_told else context.principal, requester, NEVER)
         response.error_code = error.code.value
         return response
 
@@ -70,7 +72,9 @@ def create_delegation_token(
             return
         assert isinstance(token, DelegationToken)
 
-        answer.resolve(_created(token, rules.proof(token_id)))
+        response = _response(token.owner, requester, (token.issued_ms, token.expires_ms, token.max_ms))
+        response.token_id, response.hmac = token_id, rules.proof(token_id)
+        answer.resolve(response)
 
     broker.metadata.submit(turn).when_done(done)
     return answer
@@ -89,9 +93,3 @@ def _response(owner: str, requester: str, times_ms: tuple[int, int, int]) -> Cre
         expiry_timestamp_ms=expires_ms,
         max_timestamp_ms=max_ms,
     )
-
-
-def _created(token: DelegationToken, proof: bytes) -> CreateDelegationTokenResponse:
-    response = _response(token.owner, token.requester, (token.issued_ms, token.expires_ms, token.max_ms))
-    response.token_id, response.hmac = token.token_id, proof
-    return response

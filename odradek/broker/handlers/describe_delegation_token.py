@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from odradek.broker.security.tokens.image import DelegationToken
     from odradek.protocol.messages.describe_delegation_token_request import DescribeDelegationTokenRequest
 
+KNOWS_REQUESTER = 3  # from this version on
+
 
 def describe_delegation_token(
     request: DescribeDelegationTokenRequest, context: RequestContext, broker: Broker
@@ -47,15 +49,15 @@ def describe_delegation_token(
     tokens = broker.metadata.image.delegation_tokens
     return DescribeDelegationTokenResponse(
         tokens=[
-            _described(token, rules.proof(token.token_id))
+            _described(token, rules.proof(token.token_id), tells_requester=context.api_version >= KNOWS_REQUESTER)
             for token in visible_tokens(tokens, owners, context.principal, may_describe)
         ]
     )
 
 
-def _described(token: DelegationToken, proof: bytes) -> DescribedDelegationToken:
+def _described(token: DelegationToken, proof: bytes, *, tells_requester: bool) -> DescribedDelegationToken:
     owner_type, _, owner_name = token.owner.partition(":")
-    requester_type, _, requester_name = token.requester.partition(":")
+    requester_type, _, requester_name = (token.requester if tells_requester else "").partition(":")
     renewers = [renewer.partition(":") for renewer in token.renewers]
     return DescribedDelegationToken(
         principal_type=owner_type,

@@ -21,6 +21,7 @@ from odradek.broker.security.sasl.scram import ScramExchange, UsersOfImage
 from odradek.broker.security.sasl.token_logins import TokenLogins
 from odradek.broker.security.tokens.permission import token_rules
 from odradek.protocol.acls import Operation, ResourceType
+from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.create_delegation_token_request import CreatableRenewers, CreateDelegationTokenRequest
 from odradek.protocol.messages.describe_delegation_token_request import (
@@ -65,14 +66,16 @@ class Scene:
         self.running.stop()
         self.running = Running(self.disk, self.now_ms, config=self.config)
 
-    def ask(self, call: Any, request: Any, principal: str, *, by_token: bool = False) -> Any:
-        """The response, or the KafkaError that the dispatcher would translate."""
+    def ask(self, call: Any, request: Any, principal: str, *, by_token: bool = False, version: int = 0) -> Any:
+        """The response, or the KafkaError that the dispatcher would translate. version: 0 for the newest"""
+        version = version or request.MAX_VERSION
         connection = ConnectionInfo(1, "host", 1, principal=principal)
         connection.is_token_authenticated = by_token
         context: Any = SimpleNamespace(
             principal=principal,
             connection=connection,
             now_ms=self.now_ms,
+            api_version=version,
             require=self._require,
             authorizer=SimpleNamespace(allows=lambda _context, *right, **_: self._allows(right)),
         )
@@ -81,7 +84,8 @@ class Scene:
             answer = call(request, context, broker)
         except KafkaError as error:
             return error
-        return answer.outcome() if isinstance(answer, Deferred) else answer
+        response: Any = answer.outcome() if isinstance(answer, Deferred) else answer
+        return decode(type(response), version, encode(response, version))
 
     def create(
         self,
@@ -322,3 +326,19 @@ def test_tokens_that_have_expired_are_removed_from_time_to_time(scene: Scene) ->
     assert scene.described("User:alice") == {long}
     expiry.stop()
     assert timers.armed() == []
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_versions_before_3_do_not_tell_who_asked_for_a_token(scene: Scene, version: int) -> None:
+    requester = "alice" if version == 3 else ""
+    create = CreateDelegationTokenRequest(max_lifetime_ms=-1)
+    refused = scene.ask(create_delegation_token, create, "User:alice", by_token=True, version=version)
+    assert (refused.error_code, refused.token_requester_principal_name) == (64, requester)
+    token = scene.ask(create_delegation_token, create, "User:alice", version=version)
+    assert (token.principal_name, token.token_requester_principal_name) == ("alice", requester)
+    described = scene.ask(
+        describe_delegation_token, DescribeDelegationTokenRequest(owners=None), "User:alice", version=version
+    )
+    (found,) = described.tokens
+    assert (found.token_id, bytes(found.hmac)) == (token.token_id, bytes(token.hmac))
+    assert found.token_requester_principal_name == requester
