@@ -23,6 +23,10 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer, KafkaProducer
 
+from odradek.protocol.codec import decode
+from odradek.protocol.frames import request_bytes
+from odradek.protocol.messages.metadata_request import MetadataRequest
+from odradek.protocol.messages.metadata_response import MetadataResponse
 from tests.clients.tls_peers import (
     ASK,
     TIMEOUT_S,
@@ -42,7 +46,17 @@ from tests.support.certs_directory import another_authority, certificates, ssl_s
 pytestmark = pytest.mark.skipif(IS_KAFKA, reason="the settings are those of this broker's tests")
 
 CERTIFICATE_REQUIRED = 116  # an alert of TLS
-LISTENERS = "PLAIN://localhost:0,ANY://localhost:0,MAYBE://localhost:0,CERT://localhost:0,OLD://localhost:0"
+PROTOCOLS = {
+    "PLAIN": "PLAINTEXT",
+    "ANY": "SSL",
+    "MAYBE": "SSL",
+    "CERT": "SSL",
+    "OLD": "SSL",
+    "LOGIN": "SASL_PLAINTEXT",
+    "BOTH": "SASL_SSL",
+    "HIDDEN": "PLAINTEXT",
+}
+ACCOUNT = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice-secret";'
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +66,15 @@ def directory() -> Path:
 
 @pytest.fixture(scope="module")
 def broker(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """All kinds of listeners: ANY asks for no certificate, MAYBE for one, CERT requires it, OLD speaks TLS 1.2 only."""
+    """All kinds of listeners: ANY asks for no certificate, MAYBE for one, CERT requires it, OLD speaks TLS 1.2 only,
+    LOGIN and BOTH want a login, HIDDEN is not advertised."""
     settings = ssl_settings(directory) | {
-        "listeners": LISTENERS,
-        "listener.security.protocol.map": "PLAIN:PLAINTEXT,ANY:SSL,MAYBE:SSL,CERT:SSL,OLD:SSL",
+        "listeners": ",".join(f"{name}://localhost:0" for name in PROTOCOLS),
+        "advertised.listeners": ",".join(f"{name}://localhost:0" for name in PROTOCOLS if name != "HIDDEN"),
+        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in PROTOCOLS.items()),
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.login.plain.sasl.jaas.config": ACCOUNT,
+        "listener.name.both.plain.sasl.jaas.config": ACCOUNT,
         "listener.name.maybe.ssl.client.auth": "requested",
         "listener.name.cert.ssl.client.auth": "required",
         "listener.name.cert.ssl.principal.mapping.rules": "RULE:^CN=(kate),.*$/$1/",
@@ -136,6 +155,32 @@ def test_scenario_003_each_listener_tells_its_own_address(broker: BrokerProcess,
         assert f"{told.host}:{told.port}" == address(broker, listener)
 
 
+def test_scenario_003_a_listener_that_is_not_advertised_serves_and_knows_no_broker(broker: BrokerProcess) -> None:
+    with connect(broker, "HIDDEN") as client:
+        client.sendall(request_bytes(MetadataRequest(topics=[]), 9, 1, "test"))
+        (size,) = struct.unpack(">i", client.recv(4, socket.MSG_WAITALL))
+        answer = decode(MetadataResponse, 9, client.recv(size, socket.MSG_WAITALL), 5)
+    assert (answer.brokers, answer.controller_id) == ([], 1)
+
+
+def test_a_login_over_tls(broker: BrokerProcess, directory: Path) -> None:
+    """The certificate plays no part there: alice is who logs in."""
+    settings = librdkafka(broker, "BOTH", directory, "mallory") | {
+        "security.protocol": "sasl_ssl",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+    }
+    producer = Producer(settings | {"sasl.password": "alice-secret"})
+    producer.produce("by-alice", b"x")
+    assert producer.flush(TIMEOUT_S) == 0
+    errors: list[KafkaError] = []
+    refused = Producer(settings | {"sasl.password": "wrong", "error_cb": errors.append})
+    deadline = time.monotonic() + TIMEOUT_S
+    while not errors and time.monotonic() < deadline:
+        refused.poll(0.1)
+    assert errors[0].code() == KafkaError._AUTHENTICATION
+
+
 # Whom it refuses, and what it says: scenarios 10 to 17.
 
 
@@ -185,6 +230,15 @@ def test_scenario_014_tls_to_a_plaintext_listener_is_closed(broker: BrokerProces
     with pytest.raises((ssl.SSLError, ConnectionResetError)):
         secured(broker, "PLAIN", client_context(directory))
     logged(broker, "it announced a request of")
+
+
+@pytest.mark.parametrize("bytes_in_the_clear", [b"\x16\x03\x01\x02\x00" + bytes(507), b"GET / HTTP/1.0\r\n\r\n"])
+def test_scenario_015_tls_and_http_to_a_listener_with_a_login_are_closed(
+    broker: BrokerProcess, bytes_in_the_clear: bytes
+) -> None:
+    with connect(broker, "LOGIN") as client:
+        client.sendall(bytes_in_the_clear)
+        assert client.recv(100) == b""
 
 
 def test_scenario_016_a_peer_that_connects_and_leaves_leaves_nothing_in_the_log(

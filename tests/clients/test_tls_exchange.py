@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import struct
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,7 +12,16 @@ from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
+from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.certs.directory import fill
+from odradek.protocol.codec import decode
+from odradek.protocol.frames import request_bytes
+from odradek.protocol.messages.incremental_alter_configs_request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
 from tests.clients.tls_peers import TIMEOUT_S, alert_of, client_context, is_served, librdkafka, secured
 from tests.support.broker_process import IS_KAFKA, BrokerProcess
 from tests.support.certs_directory import HOSTS, PASSWORD, another_authority, certificates, ssl_settings
@@ -19,17 +29,17 @@ from tests.support.certs_directory import HOSTS, PASSWORD, another_authority, ce
 pytestmark = pytest.mark.skipif(IS_KAFKA, reason="the settings are those of this broker's tests")
 
 
-def alter(broker: BrokerProcess, directory: Path, **settings: str) -> KafkaError | None:
+def alter(
+    broker: BrokerProcess, directory: Path, *, prefix: str = "listener.name.ssl.", **settings: str
+) -> KafkaError | None:
     """settings: of the listener SSL; the error that the broker answers, None if it does as it is told"""
     admin = AdminClient(librdkafka(broker, "SSL", directory))
     resource = ConfigResource(
         ConfigResource.Type.BROKER,
         "1",
         incremental_configs=[
-            ConfigEntry(
-                f"listener.name.ssl.{name.replace('_', '.')}", value, incremental_operation=AlterConfigOpType.SET
-            )
-            for name, value in settings.items()
+            ConfigEntry(f"{prefix}{setting.replace('_', '.')}", value, incremental_operation=AlterConfigOpType.SET)
+            for setting, value in settings.items()
         ],
     )
     try:
@@ -48,7 +58,7 @@ def serial_number(broker: BrokerProcess, context: ssl.SSLContext) -> object:
         return certificate["serialNumber"]
 
 
-def test_scenarios_025_and_027_and_029_certificates_are_exchanged_by_alter_configs(tmp_path: Path) -> None:
+def test_scenarios_025_and_027_certificates_are_exchanged_by_alter_configs(tmp_path: Path) -> None:
     directory = another_authority("kate")
     with BrokerProcess(tmp_path / "data", ssl_settings(directory)) as broker:
         assert isinstance(broker, BrokerProcess)
@@ -84,6 +94,34 @@ def another_server(directory: Path) -> Path:
     """A new certificate of the same authority for the same hosts, in another file."""
     fill(directory, hosts=HOSTS, clients=(), password=PASSWORD, now=datetime.now(UTC), days=30)
     return (directory / "server.pem").rename(directory / "renewed.pem")
+
+
+def test_scenarios_028_and_029_stores_are_exchanged_for_a_listener_of_a_broker_only(tmp_path: Path) -> None:
+    directory = another_authority()
+    location = str(directory / "server.pem")
+    with BrokerProcess(tmp_path / "data", ssl_settings(directory)) as broker:
+        assert isinstance(broker, BrokerProcess)
+        refused = alter(broker, directory, prefix="", ssl_keystore_location=location)
+        assert refused is not None
+        assert refused.code() == KafkaError.INVALID_REQUEST
+        assert "only per-listener" in refused.str()
+        with secured(broker, "SSL", client_context(directory)) as client:
+            request = alteration_of_all_brokers("listener.name.ssl.ssl.keystore.location", location)
+            client.sendall(request_bytes(request, 1, 1, None))
+            (size,) = struct.unpack(">i", client.recv(4))
+            answer = b""
+            while len(answer) < size:
+                answer += client.recv(size - len(answer))
+        (result,) = decode(IncrementalAlterConfigsResponse, 1, answer, 5).responses
+        assert result.error_code == KafkaError.INVALID_REQUEST
+        assert "broker id must be specified" in (result.error_message or "")
+
+
+def alteration_of_all_brokers(name: str, value: str) -> IncrementalAlterConfigsRequest:
+    """librdkafka has no way to say it."""
+    setting = AlterableConfig(name=name, config_operation=0, value=value)
+    resource = AlterConfigsResource(resource_type=ConfigResourceType.BROKER.value, resource_name="", configs=[setting])
+    return IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
 
 
 def test_scenario_030_clients_of_an_authority_that_is_no_longer_trusted_are_refused_at_once(tmp_path: Path) -> None:

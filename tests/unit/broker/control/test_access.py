@@ -54,7 +54,19 @@ def test_the_token_is_a_bearer_token_or_a_password(said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", ["", "Bearer", "Bearer other", f"Digest {TOKEN}", basic(TOKEN, ""), "Basic ???", "Basic /w==", TOKEN]
+    "said",
+    [
+        "",
+        "Bearer",
+        "Bearer other",
+        f"Digest {TOKEN}",
+        basic(TOKEN, ""),
+        "Basic ???",
+        "Basic /w==",
+        "Basic \udce1",
+        "Bearer \udce1",
+        TOKEN,
+    ],
 )
 def test_without_the_token_a_browser_is_told_to_ask_for_it(said: str) -> None:
     refused = refusal(Access.TOKEN, TOKEN, "/", said)

@@ -1,4 +1,7 @@
-"""The server: real sockets on the loopback interface, connection limits, idle connections, and an orderly shutdown."""
+"""The server: real sockets on the loopback interface, connection limits, idle connections, and an orderly shutdown.
+
+docs/spec/security.md#s5
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -133,7 +136,9 @@ async def test_a_peer_is_never_closed_before_its_idle_time_is_over(start: Start)
     await client.is_served()
 
 
-async def test_a_peer_that_does_not_authenticate_in_time_is_closed_and_one_that_has_stays(start: Start) -> None:
+async def test_scenario_155_a_peer_that_does_not_authenticate_in_time_is_closed_and_one_that_has_stays(
+    start: Start,
+) -> None:
     timers = ManualTimers()
     server, connect = await start(ConnectionLimits(max_idle_ms=None), timers=timers, authentication_timeout_ms=5000)
     slow, quick = await connect(), await connect()

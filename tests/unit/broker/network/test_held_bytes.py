@@ -1,0 +1,55 @@
+"""What a peer sends before its connection can take it: kept, in order, on either loop."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+import uvloop
+
+from odradek.broker.network.limits import ConnectionLimits
+from odradek.broker.network.server import bind
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.frames import request_bytes
+from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
+from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
+from tests.support.peer import Handler, server_with
+
+HEARTBEAT = request_bytes(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4, 1, "test")
+ANSWER_BYTES = 4 + 4 + 1 + 4 + 2 + 1
+REQUESTS = 2000  # more bytes than a loop reads at once
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_what_came_while_there_was_no_place_is_answered_when_there_is(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def answered_beside_a_full_broker() -> int:
+        answered = 0
+
+        def heartbeat(request: HeartbeatRequest, context: object, broker: object) -> HeartbeatResponse:
+            nonlocal answered
+            answered += 1
+            return HeartbeatResponse()
+
+        limits = ConnectionLimits(max_connections=1)
+        server = server_with({ApiKey.HEARTBEAT: Handler(0, 4, call=heartbeat)}, limits=limits)
+        bound = bind("127.0.0.1", 0)
+        port = bound.getsockname()[1]
+        await server.listen(bound)
+        first_reader, first = await asyncio.open_connection("127.0.0.1", port)
+        first.write(HEARTBEAT)
+        await first_reader.readexactly(ANSWER_BYTES)
+        reader, waiting = await asyncio.open_connection("127.0.0.1", port)
+        waiting.write(HEARTBEAT * REQUESTS)
+        for _ in range(20):  # the loop turns, and what came is not taken
+            first.write(HEARTBEAT)
+            await first_reader.readexactly(ANSWER_BYTES)
+        assert answered == 21
+        first.close()
+        await reader.readexactly(ANSWER_BYTES * REQUESTS)
+        waiting.close()
+        await server.stop(0)
+        return answered
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        assert runner.run(answered_beside_a_full_broker()) == 21 + REQUESTS
