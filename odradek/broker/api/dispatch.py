@@ -257,11 +257,11 @@ class Dispatcher(Generic[B]):
         route = self._routes.get(kind) or self.find_route(frame, kind)
         reply: list[Buffer] | Parked
         fast_path = route.fast_path
-        metered = None
+        make: MakeExchange = Exchange
         if self.throttling is not None:
             metered = self.throttling.metered(frame, client_id_size, connection)
             if metered is not None:
-                fast_path = None
+                fast_path, make = None, metered
         quick = fast_path.begin(frame, correlation_id, client_id_size, connection) if fast_path is not None else None
         if quick is not None:
             quick.started_s = started_s
@@ -269,7 +269,6 @@ class Dispatcher(Generic[B]):
             reply = quick
         else:
             client_id, position = read_client_id(frame, client_id_size, route.has_tags)
-            make: MakeExchange = Exchange if metered is None else metered
             exchange = make(self, route, correlation_id, client_id, self.now_ms(), connection, size_bytes)
             reply = exchange.begin(frame, position)
             exchange.started_s = started_s
