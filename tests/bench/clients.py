@@ -42,9 +42,9 @@ class Throughput:
         gigabytes = count * self.value_bytes / 1e9
         with topic(subject.bootstrap, PARTITIONS) as name:
             cpu_before = subject.cpu_seconds()
-            produce_s = self._produce(subject.bootstrap, name, count)
+            produce_s = self._produce(subject, name, count)
             cpu_between = subject.cpu_seconds()
-            consume_s = self._consume(subject.bootstrap, name, count)
+            consume_s = self._consume(subject, name, count)
             cpu_after = subject.cpu_seconds()
         return {
             "produce_mb_s": gigabytes * 1000 / produce_s,
@@ -53,14 +53,15 @@ class Throughput:
             "consume_cpu_s_per_gb": (cpu_after - cpu_between) / gigabytes,
         }
 
-    def _produce(self, bootstrap: str, name: str, count: int) -> float:
+    def _produce(self, subject: Subject, name: str, count: int) -> float:
         producer = Producer(
             {
-                "bootstrap.servers": bootstrap,
+                "bootstrap.servers": subject.bootstrap,
                 "acks": "all",
                 "compression.type": self.compression,
                 "queue.buffering.max.messages": 200_000,
                 "queue.buffering.max.kbytes": 512 * 1024,
+                **subject.client_settings,
             }
         )
         producer.list_topics(name, CLIENT_TIMEOUT_S)  # connected, and the leaders known
@@ -80,14 +81,15 @@ class Throughput:
             raise RuntimeError(f"{left} messages were not acknowledged in {CLIENT_TIMEOUT_S:g} s")
         return time.perf_counter() - started
 
-    def _consume(self, bootstrap: str, name: str, count: int) -> float:
+    def _consume(self, subject: Subject, name: str, count: int) -> float:
         consumer = Consumer(
             {
-                "bootstrap.servers": bootstrap,
+                "bootstrap.servers": subject.bootstrap,
                 "group.id": "bench",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 **QUICK_CONSUMER,
+                **subject.client_settings,
             }
         )
         try:

@@ -9,6 +9,7 @@ from tests.bench.groups import Heartbeats, Stabilisation, consumer_heartbeats, s
 from tests.bench.python_clients import PythonProduce
 from tests.bench.python_consumers import MANY, ONE_BY_ONE, PythonConsume
 from tests.bench.raw import RawLoad
+from tests.bench.security import AuthorizedProduce, TlsThroughput, scram_logins
 from tests.bench.shares import ShareConsumers, ShareTransactions
 from tests.bench.subjects import Subject
 from tests.bench.transactions import LibrdkafkaTransactions, RawTransactions
@@ -251,6 +252,38 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     ),
     raw("raw_16k", RawLoad(16 * 1024, 32, 1), "16 KiB frames, 32 × 1", Row("mb_s", "", "MB/s", at_least(2))),
     raw("raw_1m", RawLoad(1_000_000, 4, 5), "1 MB frames, 4 × 5", Row("mb_s", "", "MB/s", at_least(2.5))),
+    Measurement(
+        "tls_1k",
+        TlsThroughput(Throughput(1024, 250_000)).measure,
+        (
+            Row("produce_mb_s", "TLS: confluent-kafka produce 1 KiB", "MB/s", at_least(1)),
+            Row("produce_cpu_s_per_gb", "· broker CPU", "s/GB", at_most(1)),
+            Row("consume_mb_s", "TLS: confluent-kafka consume 1 KiB", "MB/s", at_least(1)),
+            Row("consume_cpu_s_per_gb", "· broker CPU", "s/GB", at_most(1)),
+        ),
+        warms_up=True,
+    ),
+    Measurement(
+        "scram_logins",
+        scram_logins,
+        (
+            Row("logins_s", "logins with SCRAM-SHA-256, 8 at a time", "logins/s"),
+            Row("cpu_us_per_login", "· broker CPU per login", "µs", at_most(1)),
+        ),
+        warms_up=True,
+    ),
+    Measurement(
+        "raw_authorized",
+        AuthorizedProduce(RawLoad(1024, 32, 1)).measure,
+        (
+            Row("requests_s", "produce allowed by ACLs: 1 KiB 32 × 1", "requests/s"),
+            Row("cpu_us_per_request", "· broker CPU per request", "µs"),
+            Row("more_cpu_percent", "· more CPU than without authorizer", "%", no_more_than(3)),
+        ),
+        kafka_rounds=0,
+        warms_up=True,
+        is_raw=True,
+    ),
     Measurement(
         "synced_1k",
         RawLoad(1024, 32, 1, is_synced=True).measure,

@@ -27,10 +27,12 @@ class Subject:
     def __init__(self, name: str, make: Callable[[Path, int], Broker], work: Path) -> None:
         self.name = name
         self.is_warm = False  # whether the shared process has had load
+        self.client_settings: Mapping[str, str] = {}  # of librdkafka, where they are not those of any client
         self._make = make
         self._work = work
         self._made: list[Broker] = []
         self._running: Broker | None = None
+        self._variants: dict[str, Subject] = {}
 
     @property
     def broker(self) -> Broker:
@@ -61,6 +63,18 @@ class Subject:
         self._made.append(broker)
         return broker
 
+    def variant(self, name: str, overrides: Mapping[str, object], port: int) -> "Subject":
+        """The same kind of broker with further settings, which lives as long: one for each name."""
+        if name not in self._variants:
+
+            def make(data_dir: Path, _port: int) -> Broker:
+                broker = self._make(data_dir, port)
+                broker.overrides |= {key: str(value) for key, value in overrides.items()}
+                return broker
+
+            self._variants[name] = Subject(f"{self.name}-{name}", make, self._work)
+        return self._variants[name]
+
     def discard(self, broker: Broker) -> None:
         """End a broker that `fresh` made; its directory goes."""
         if broker.is_running():
@@ -69,5 +83,7 @@ class Subject:
 
     def end(self) -> None:
         """Also of those that a failed row has left behind."""
+        for variant in self._variants.values():
+            variant.end()
         for broker in self._made:
             self.discard(broker)
