@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.connection")
 
+SHUTDOWN_TIMEOUT_S = 2.0  # how long a connection that we close waits for its peer to agree
 ANONYMOUS = "User:ANONYMOUS"
 WANTS_MORE = ssl.SSLWantReadError, ssl.SSLWantWriteError
 
@@ -116,6 +117,9 @@ class Handshake:
         in_progress.set(self)
         assert self._transport is not None
         assert self._held is not None
+        if self._transport.is_closing():  # given up before it began; the connection is told by its transport
+            self._handshakes.ended(self)
+            return
         early = HeldBytes()  # what a client sends right behind its handshake
         secured: Any = None
         lost: Exception | None = None
@@ -127,6 +131,7 @@ class Handshake:
                 self._handshakes.context(),
                 server_side=True,
                 ssl_handshake_timeout=self._handshakes.timeout_s,
+                ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_S,
             )
         except OSError as error:
             lost = error
