@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import TopicImage
     from odradek.broker.metadata.token_expiry import TokenExpiry
     from odradek.broker.partitions.housekeeping import Housekeeping
+    from odradek.broker.security.sasl.listeners import SaslListeners
     from odradek.broker.security.tls.certificates import ListenerCertificates
     from odradek.broker.sharing.markers import ShareMarkers
     from odradek.broker.sharing.shares import Shares
@@ -76,6 +77,7 @@ class Broker:
         self.housekeeping: Housekeeping | None = None
         self._token_expiry: TokenExpiry | None = None
         self.certificates: ListenerCertificates | None = None  # where a listener has TLS
+        self.sasl_listeners: SaslListeners | None = None
         self._disk = RealDisk()
         self._flush = AppendFlush(loop.call_soon)
         self.syncs = SyncRounds(self.workers)
@@ -234,6 +236,8 @@ class Broker:
         self.partitions.broker_config_changed()
         if self.certificates is not None:
             self.certificates.refresh()
+        if self.sasl_listeners is not None:
+            self.sasl_listeners.refresh()
         self.limits_changed()
 
     def client_quotas_changed(self) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.configuration.listeners import Listener
     from odradek.broker.network.connection import Requests
-    from odradek.broker.security.sasl.mechanism import Offers
+    from odradek.broker.security.sasl.listeners import SaslListeners
 
 
 class ServingBroker:
@@ -43,7 +43,7 @@ class ServingBroker:
         config = broker.config
         # Before the directory is touched: a wrong setting, or a port that is taken, must not cost it the mark
         # of its clean shutdown.
-        offers = {one.name: self._offers(one) for one in config.serving if one.security_protocol in SASL_PROTOCOLS}
+        sasl = self._sasl_listeners()
         sockets = {listener.name: bind_listener(listener, config) for listener in config.serving}
         broker.open({name: bound.getsockname()[1] for name, bound in sockets.items()})
         try:
@@ -52,6 +52,9 @@ class ServingBroker:
             await broker.close()
             raise
         broker.certificates = certificates
+        if sasl is not None:
+            sasl.refresh()  # there may be settings in the metadata log
+        broker.sasl_listeners = sasl
         authorizer = authorizer_of(config, broker.metadata.image.acls)
         dispatcher = Dispatcher(broker, broker.clock, handler_of, fast_path_of=fast_path_of, authorizer=authorizer)
         admissions = Admissions(connection_limits(config), broker.timers)
@@ -59,9 +62,9 @@ class ServingBroker:
         limits.apply()
         addresses = client_addresses(config)
         for listener in config.serving:
-            is_sasl = listener.name in offers
+            is_sasl = sasl is not None and listener.name in sasl
             server = Server(
-                self._sasl(dispatcher, listener, offers[listener.name]) if is_sasl else dispatcher,
+                dispatcher if sasl is None or not is_sasl else self._sasl(dispatcher, listener, sasl),
                 connection_limits(config),
                 broker.timers,
                 broker.loop,
@@ -76,12 +79,16 @@ class ServingBroker:
         self.control = listen(broker, Traffic(dispatcher, self._servers, broker.clock.now_ms(), limits))
         broker.begin()
 
-    def _offers(self, listener: Listener) -> Offers:
-        """Raises CannotStart."""
-        from odradek.broker.security.sasl.setup import Accounts, offers_of  # here: most brokers have no such listener
+    def _sasl_listeners(self) -> SaslListeners | None:
+        """None where there are none. Raises CannotStart."""
+        broker = self.broker
+        names = [one.name for one in broker.config.serving if one.security_protocol in SASL_PROTOCOLS]
+        if not names:
+            return None
+        from odradek.broker.security.sasl.listeners import SaslListeners  # here: most brokers have no such listener
+        from odradek.broker.security.sasl.setup import Accounts
         from odradek.broker.security.tokens.permission import token_rules
 
-        broker = self.broker
         accounts = Accounts(
             lambda: broker.metadata.image.scram_credentials,
             lambda: broker.metadata.image.delegation_tokens,
@@ -90,14 +97,16 @@ class ServingBroker:
             broker.workers,
             broker.timers,
         )
-        return offers_of(broker.config.listener_settings(listener.name), accounts)
+        return SaslListeners(broker.config, names, accounts)
 
-    def _sasl(self, dispatcher: Dispatcher[Broker], listener: Listener, offers: Offers) -> Requests:
+    def _sasl(self, dispatcher: Dispatcher[Broker], listener: Listener, sasl: SaslListeners) -> Requests:
         from odradek.broker.security.sasl.setup import sasl_requests
 
-        broker = self.broker
-        settings = broker.config.listener_settings(listener.name)
-        return sasl_requests(settings, broker.config, offers, dispatcher, broker.clock, broker.timers)
+        broker, name = self.broker, listener.name
+        settings = broker.config.listener_settings(name)
+        return sasl_requests(
+            settings, broker.config, lambda: sasl.offers(name), dispatcher, broker.clock, broker.timers
+        )
 
     async def stop(self, in_flight_timeout_s: float) -> None:
         """Raises LogWriteFailed, OSError where the log could not be left clean; the next start then reads it again."""

@@ -26,6 +26,7 @@ MAIN_CLASSES = {
     "console-producer": TOOLS + "ConsoleProducer",
     "consumer-groups": TOOLS + "consumer.group.ConsumerGroupCommand",
     "consumer-perf": TOOLS + "ConsumerPerformance",
+    "delegation-tokens": TOOLS + "DelegationTokenCommand",
     "delete-records": TOOLS + "DeleteRecordsCommand",
     "dump-log": TOOLS + "DumpLogSegments",
     "e2e-latency": TOOLS + "EndToEndLatency",

@@ -179,7 +179,7 @@ def test_sasl_lets_nobody_in_by_mutated_frames(mechanism: str, is_raw: bool, sec
     rng = Random(f"{SEED} {mechanism} {is_raw} {secret}")
     got_in = 0
     for _ in range(EXECUTIONS):
-        authentication = Authentication(offers(), is_served)
+        authentication = Authentication(offers, is_served)
         answers: list[bytes] = []
         said: list[bytes] = []
         spoilt = rng.randrange(5)

@@ -50,6 +50,7 @@ class Listener:
     """One SASL listener of a broker that has nothing but cluster metadata."""
 
     def __init__(self, offers: Offers | None = None, *, image: MetadataImage | None = None) -> None:
+        self.offers = {"PLAIN": plain_offer()} if offers is None else offers  # a test may change them
         self.clock = ManualClock(NOW_MS)
         self.timers = ManualTimers(self.clock)
         self.image = image or MetadataImage()
@@ -57,7 +58,7 @@ class Listener:
         dispatcher = Dispatcher(broker, self.clock, handler_of)
         self.requests = SaslRequests(
             dispatcher,
-            {"PLAIN": plain_offer()} if offers is None else offers,
+            lambda: self.offers,
             self.clock,
             self.timers,
             failure_delay_ms=DELAY_MS,

@@ -55,6 +55,7 @@ SHELLS_OF_SECURITY = frozenset(
     {
         "odradek/broker/security/authorization.py",
         "odradek/broker/security/sasl/key_source.py",
+        "odradek/broker/security/sasl/listeners.py",
         "odradek/broker/security/sasl/oauthbearer_setup.py",
         "odradek/broker/security/sasl/setup.py",
         "odradek/broker/security/listeners.py",

@@ -6,6 +6,7 @@ from odradek.broker.configuration.config import configure
 from odradek.broker.metadata.config_rules import check_broker_change
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.security.sasl.credentials import ScramCredentials
+from odradek.broker.security.sasl.listeners import SaslListeners
 from odradek.broker.security.sasl.mechanism import Accepted, Challenge, Offers
 from odradek.broker.security.sasl.setup import Accounts, offers_of
 from odradek.broker.security.tokens.image import DelegationTokens
@@ -146,3 +147,39 @@ def test_a_login_module_that_cannot_be_read_is_refused_when_it_is_altered_too(te
         check_broker_change(config, {JAAS: text}, is_default=False)
     assert refused.value.code is ErrorCode.INVALID_REQUEST
     assert SECRET not in str(refused.value)
+
+
+def login(listeners: SaslListeners, user: str, password: str) -> bool:
+    exchange = listeners.offers("SECURE")["PLAIN"].begin()
+    return isinstance(exchange.judge(f"\0{user}\0{password}".encode(), 0), Accepted)
+
+
+def plain_login(user: str, password: str) -> str:
+    return f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";'
+
+
+def test_accounts_that_are_altered_count_for_the_next_login(caplog: pytest.LogCaptureFixture) -> None:
+    config, _ = configure({"sasl.enabled.mechanisms": "PLAIN", JAAS: PLAIN_LOGIN}, {}, {})
+    listeners = SaslListeners(config, ["SECURE"], ACCOUNTS)
+    config.set_dynamic({}, {JAAS: plain_login("bob", "new")})
+    assert login(listeners, "alice", SECRET)
+    listeners.refresh()
+    assert login(listeners, "bob", "new")
+    assert not login(listeners, "alice", SECRET)
+    config.set_dynamic({}, {JAAS: f'other.Module required user_eve="{SECRET}";'})
+    listeners.refresh()
+    assert login(listeners, "bob", "new")
+    assert "goes on with its mechanisms as they were" in caplog.text
+    assert SECRET not in caplog.text
+    config.set_dynamic({}, {})
+    listeners.refresh()
+    assert login(listeners, "alice", SECRET)
+
+
+def test_what_has_not_changed_is_not_built_again() -> None:
+    config, _ = configure({"sasl.enabled.mechanisms": "PLAIN", JAAS: PLAIN_LOGIN}, {}, {})
+    listeners = SaslListeners(config, ["SECURE"], ACCOUNTS)
+    before = listeners.offers("SECURE")
+    config.set_dynamic({"log.retention.ms": "1000"}, {})
+    listeners.refresh()
+    assert listeners.offers("SECURE") is before

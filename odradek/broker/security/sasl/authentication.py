@@ -72,7 +72,7 @@ Reaction: TypeAlias = Pass | Answer | Failure | HangUp
 class Authentication:
     """State: where the connection stands in the tables, and whose it is. Only `receive` and `served` change it.
 
-    offers     what SaslHandshake can choose from
+    offers     what SaslHandshake can choose from, at present
     is_served  whether this API key is served in this version
     """
 
@@ -80,6 +80,7 @@ class Authentication:
         "_exchange",
         "_is_served",
         "_last_repeated_ms",
+        "_max_reauth_ms",
         "_mechanism",
         "_offers",
         "by_token",
@@ -88,7 +89,7 @@ class Authentication:
         "state",
     )
 
-    def __init__(self, offers: Offers, is_served: Callable[[int, int], bool]) -> None:
+    def __init__(self, offers: Callable[[], Offers], is_served: Callable[[int, int], bool]) -> None:
         self.state = State.INITIAL
         self.name: str | None = None  # of the user; None until authenticated
         self.by_token = False  # whether the user has shown a delegation token
@@ -96,6 +97,7 @@ class Authentication:
         self._offers = offers
         self._is_served = is_served
         self._mechanism = ""
+        self._max_reauth_ms: int | None = None
         self._exchange: Mechanism | None = None
         self._last_repeated_ms: int | None = None  # when the last re-authentication began
 
@@ -156,22 +158,24 @@ class Authentication:
     def _begin(self, frame: Buffer, now_ms: int) -> Reaction:
         header, position = read_request_header(frame)
         wanted = decode(SaslHandshakeRequest, header.api_version, bytes(frame), position).mechanism
-        response = SaslHandshakeResponse(mechanisms=sorted(self._offers))
-        if wanted not in self._offers:
+        offers = self._offers()
+        response = SaslHandshakeResponse(mechanisms=sorted(offers))
+        if wanted not in offers:
             if self.is_repeated:
                 return self._hang_up("it asked for a mechanism that is not enabled, to authenticate again")
             self._move(State.FAILED)
             response.error_code = ErrorCode.UNSUPPORTED_SASL_MECHANISM.value
-            reason = f"the client asked for a mechanism that is not enabled; {', '.join(sorted(self._offers))} are"
+            reason = f"the client asked for a mechanism that is not enabled; {', '.join(sorted(offers))} are"
             return Failure(reason, _chunks(header, response))
         is_raw = header.api_version <= NEWEST_RAW_VERSION
         if self.is_repeated:
             self._last_repeated_ms = now_ms
             self._move(State.REPEATED_RAW if is_raw else State.REPEATED_EXCHANGE)
-            self._exchange = self._offers[wanted].begin() if wanted == self._mechanism else None
+            self._exchange = offers[wanted].begin() if wanted == self._mechanism else None
         else:
             self._move(State.RAW if is_raw else State.EXCHANGE)
-            self._mechanism, self._exchange = wanted, self._offers[wanted].begin()
+            self._mechanism, self._exchange = wanted, offers[wanted].begin()
+        self._max_reauth_ms = offers[wanted].max_reauth_ms
         return Answer(_chunks(header, response))
 
     def _judge(self, frame: Buffer, now_ms: int) -> Reaction:
@@ -222,7 +226,7 @@ class Authentication:
         self._move(State.COMPLETE)
         self._exchange = None
         self.name, self.by_token = accepted.name, accepted.by_token
-        limits = [self._offers[self._mechanism].max_reauth_ms]
+        limits = [self._max_reauth_ms]
         if accepted.expires_at_ms is not None:
             limits.append(max(1, accepted.expires_at_ms - now_ms))  # 0 would tell the client that there is no limit
         lifetime_ms = min((limit for limit in limits if limit is not None), default=None)

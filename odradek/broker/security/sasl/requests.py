@@ -92,7 +92,7 @@ class SaslRequests:
     def __init__(
         self,
         requests: Requests,
-        offers: Offers,
+        offers: Callable[[], Offers],
         clock: Clock,
         timers: Timers,
         *,

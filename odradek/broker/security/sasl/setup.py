@@ -36,7 +36,12 @@ GSSAPI = "GSSAPI"
 
 
 def sasl_requests(
-    settings: ListenerSettings, config: BrokerConfig, offers: Offers, requests: Requests, clock: Clock, timers: Timers
+    settings: ListenerSettings,
+    config: BrokerConfig,
+    offers: Callable[[], Offers],
+    requests: Requests,
+    clock: Clock,
+    timers: Timers,
 ) -> SaslRequests:
     """What answers the connections of a SASL listener."""
     return SaslRequests(
@@ -65,13 +70,14 @@ class Accounts:
     timers: Timers
 
 
-def offers_of(settings: ListenerSettings, accounts: Accounts) -> Offers:
-    """The mechanisms of a SASL listener. Raises CannotStart."""
+def offers_of(settings: ListenerSettings, accounts: Accounts, kept: Offers | None = None) -> Offers:
+    """The mechanisms of a SASL listener. kept: those that stay as they are. Raises CannotStart."""
     names = settings.value(ENABLED_MECHANISMS)
     assert isinstance(names, tuple)
     if not names:
         raise CannotStart(f"listener {settings.listener} has no mechanism: name some in {_shown(settings)}")
-    return {name: _offer(settings, name, accounts) for name in names}
+    kept = kept or {}
+    return {name: kept[name] if name in kept else _offer(settings, name, accounts) for name in names}
 
 
 def _offer(settings: ListenerSettings, name: str, accounts: Accounts) -> Offer:
