@@ -139,7 +139,7 @@ class MeteredExchange(Exchange[B]):
         if self.api_key in MUTATING:  # Metadata creates topics too, but is not throttled for it
             self._mutation_throttle_ms = max(self._mutation_throttle_ms, throttle_ms)
         if throttle_ms and is_strict:
-            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 
     # The answer.
 
