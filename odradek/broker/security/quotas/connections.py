@@ -47,6 +47,7 @@ class ConnectionRates:
                 self._of_address.update(dict.fromkeys(addresses, limit))
         self._of_broker = of_broker
         self._of_listener = of_listener
+        self._free_at_ms.clear()  # new rates hold at once for those that come
 
     @property
     def is_limited(self) -> bool:
