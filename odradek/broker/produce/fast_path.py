@@ -48,6 +48,7 @@ CORRELATION_ID = Packing(">i")
 # What differs between the answers for one partition: base offset, log append time, log start offset.
 NUMBERS = Packing(">qqq")
 MOST_KNOWN = 100_000
+WRITE, TOPIC = Operation.WRITE, ResourceType.TOPIC
 
 
 def fast_path(
@@ -123,10 +124,12 @@ class ProduceFastPath:
             known = self._find(key)
             if known is None:
                 return None
-        if self._authorizer is not None and not self._is_allowed(
-            self._authorizer, connection, known.partition.topic, frame[id_at:at] if id_size else None
-        ):
-            return None
+        authorizer = self._authorizer
+        if authorizer is not None:
+            if id_size and not may_write_as(authorizer, connection, frame[id_at:at]):
+                return None
+            if not authorizer.passes(connection, WRITE, TOPIC, known.partition.topic):
+                return None
         records = memoryview(frame)[records_at:records_end]
         partition, now_ms = known.partition, self._now_ms()
         header = accept_usual(records, partition.rules, now_ms)
@@ -145,18 +148,6 @@ class ProduceFastPath:
             return None
         staged.log_start_offset = partition.log.log_start_offset
         return staged
-
-    def _is_allowed(
-        self, authorizer: Authorizer, connection: ConnectionInfo, topic: str, transactional_id: Buffer | None
-    ) -> bool:
-        if transactional_id is not None:
-            try:
-                name = str(transactional_id, "utf-8")
-            except UnicodeDecodeError:
-                return False
-            if not authorizer.passes(connection, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
-                return False
-        return authorizer.passes(connection, Operation.WRITE, ResourceType.TOPIC, topic)
 
     def _find(self, key: bytes) -> KnownPartition | None:
         """Looks once, and keeps what it found."""
@@ -177,6 +168,14 @@ class ProduceFastPath:
             self._known.clear()
         known = self._known[key] = KnownPartition(partition, *answer_form(self.route.version, partition))
         return known
+
+
+def may_write_as(authorizer: Authorizer, connection: ConnectionInfo, transactional_id: Buffer) -> bool:
+    try:
+        name = str(transactional_id, "utf-8")
+    except UnicodeDecodeError:
+        return False
+    return authorizer.passes(connection, WRITE, ResourceType.TRANSACTIONAL_ID, name)
 
 
 class QuickReply:

@@ -63,19 +63,21 @@ class StandardAuthorizer:
         self._kept: dict[Question, Ruling] = {}
         self._kept_since = acls.changes
 
-    def decide(self, principal: str, host: str, operation: Operation, resource: ResourceType, name: str) -> Ruling:
-        """host: the peer's address as text"""
-        question = principal, host, operation, resource, name
-        kept = self._kept
+    def decide(self, *question: *Question) -> Ruling:
+        """question: principal, host (the peer's address as text), operation, type and name of the resource"""
         if self._kept_since == self._acls.changes:
-            ruling = kept.get(question)
+            ruling = self._kept.get(question)
             if ruling is not None:
                 return ruling
+        return self._decide_anew(question)
+
+    def _decide_anew(self, question: Question) -> Ruling:
+        kept = self._kept
         if self._kept_since != self._acls.changes or len(kept) >= MOST_KEPT:
             kept.clear()
             self._kept_since = self._acls.changes
         ruling = self._decide(*question)
-        if len(name) <= LONGEST_KEPT:
+        if len(question[-1]) <= LONGEST_KEPT:
             kept[question] = ruling
         return ruling
 
