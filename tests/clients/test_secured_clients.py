@@ -18,13 +18,9 @@ from confluent_kafka.admin import AdminClient
 from kafka.errors import KafkaTimeoutError
 
 from odradek import client as own
+from odradek.client.administration.users import delete_password, set_password
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.alter_user_scram_credentials_request import (
-    AlterUserScramCredentialsRequest,
-    ScramCredentialUpsertion,
-)
-from odradek.protocol.messages.alter_user_scram_credentials_response import AlterUserScramCredentialsResponse
-from odradek.protocol.scram import MIN_ITERATIONS, ScramMechanism, salted_password
+from odradek.protocol.scram import ScramMechanism
 from tests.clients.secured_clients import (
     CLIENTS,
     PATIENCE_S,
@@ -51,8 +47,8 @@ LOGIN_MODULES = {
     "SCRAM-SHA-512": f"{MODULES}.scram.ScramLoginModule required;",
     "OAUTHBEARER": f"{MODULES}.oauthbearer.OAuthBearerLoginModule required;",
 }
+SHORT, SHORT_SESSION_MS = "SHORT", 1_000  # a listener whose sessions end soon
 TOPIC = "secured"
-SALT = b"0123456789abcdef"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +63,14 @@ class Secured:
 
 def settings_of(certificate: Path) -> dict[str, object]:
     settings: dict[str, object] = {
-        "listeners": ",".join(f"{name}://127.0.0.1:0" for name in LISTENERS),
+        "listeners": ",".join(f"{name}://127.0.0.1:0" for name in (*LISTENERS, SHORT)),
+        "listener.security.protocol.map": ",".join(f"{name}:{name}" for name in LISTENERS) + f",{SHORT}:SASL_PLAINTEXT",
+        f"listener.name.{SHORT.lower()}.connections.max.reauth.ms": SHORT_SESSION_MS,
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": certificate,
         "sasl.enabled.mechanisms": ",".join(MECHANISMS),
     }
-    for listener in ("sasl_plaintext", "sasl_ssl"):
+    for listener in ("sasl_plaintext", "sasl_ssl", SHORT.lower()):
         for mechanism, module in LOGIN_MODULES.items():
             settings[f"listener.name.{listener}.{mechanism.lower()}.sasl.jaas.config"] = module
     return settings
@@ -93,23 +91,10 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 async def prepare(bootstrap: str) -> None:
     """The topic, and alice's SCRAM credentials."""
-    upserted = [
-        ScramCredentialUpsertion(
-            name="alice",
-            mechanism=mechanism.value,
-            iterations=MIN_ITERATIONS,
-            salt=SALT,
-            salted_password=salted_password(mechanism, b"pw", SALT, MIN_ITERATIONS),
-        )
-        for mechanism in ScramMechanism
-        if mechanism.sasl_name in MECHANISMS
-    ]
     async with own.Admin(bootstrap_servers=bootstrap) as admin:
         await admin.create_topics([own.NewTopic(TOPIC, 1)])
-        for each in upserted:  # one user twice in one request is refused
-            request = AlterUserScramCredentialsRequest(upsertions=[each])
-            answer = await admin.asking.any_broker(request, AlterUserScramCredentialsResponse)
-            assert [result.error_code for result in answer.results] == [0]
+        for mechanism in ScramMechanism:
+            await set_password(admin.asking, "alice", "pw", mechanism)
 
 
 @pytest.mark.parametrize(("protocol", "mechanism"), CASES)
@@ -151,6 +136,43 @@ async def test_our_client_is_told_which_security_a_listener_has(secured: Secured
     assert "another security_protocol than PLAINTEXT" in str(await refused(without_login))
     assert "its listener is without SASL" in str(await refused(with_login))
     assert "ssl_cafile" in str(await refused(stranger))
+
+
+async def test_our_clients_fail_at_once_when_a_later_login_is_refused(secured: Secured) -> None:
+    """bob loses his password while his clients run: nothing waits for the delivery timeout, or for ever."""
+    async with own.Admin(bootstrap_servers=secured.listeners["PLAINTEXT"]) as admin:
+        await set_password(admin.asking, "bob", "pw", ScramMechanism.SHA_256)
+        bob = Access(secured.listeners[SHORT], "SCRAM-SHA-256", user="bob")
+        address, security = bob.bootstrap, own_settings(bob)
+        async with (
+            own.Producer(bootstrap_servers=address, **security) as producer,
+            own.Producer(bootstrap_servers=address, transactional_id="bob", **security) as transactional,
+            own.Consumer(TOPIC, bootstrap_servers=address, group_id="bobs", **security) as consumer,
+            own.ShareConsumer(TOPIC, bootstrap_servers=address, group_id="bobs-queue", **security) as sharing,
+        ):
+            await transactional.init_transactions()
+            await transactional.begin_transaction()
+            await delete_password(admin.asking, "bob", ScramMechanism.SHA_256)
+
+            async def produce(by: own.Producer) -> None:
+                while True:
+                    await (await by.send(TOPIC, b"still here"))
+
+            async def consume() -> None:
+                while True:
+                    await consumer.getone()
+
+            async def share() -> None:
+                while True:
+                    await sharing.getmany(timeout_ms=1_000)
+
+            async with asyncio.timeout(PATIENCE_S):
+                ends = await asyncio.gather(
+                    produce(producer), produce(transactional), consume(), share(), return_exceptions=True
+                )
+            assert [type(end) for end in ends] == [own.AuthenticationFailed] * 4
+            with pytest.raises(own.AuthenticationFailed):
+                await transactional.commit_transaction()
 
 
 def wait_for_event(access: Access, name: str) -> None:
