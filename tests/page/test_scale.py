@@ -6,6 +6,7 @@ The times are printed (`pytest -s`), for docs/performance.md; what is asserted i
 import asyncio
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from urllib.request import urlopen
 
 import pytest
@@ -51,7 +52,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
             each.result(60)
         # The first one creates the coordinators' topic.
         Producer({"bootstrap.servers": running.bootstrap, "transactional.id": "first"}).init_transactions(60)
-        asyncio.run(remember(running))
+        with ThreadPoolExecutor(1) as thread:  # in this one Playwright runs a loop
+            thread.submit(lambda: asyncio.run(remember(running))).result()
         yield running
 
 
