@@ -1,6 +1,7 @@
 """What a command costs until its first byte is sent to a broker: `python -m tests.bench.command_start`.
 
-The time on the CPU is the one to compare: on a machine that does other work the elapsed time says little.
+The time on the CPU is the one to compare: on a machine that does other work the elapsed time says little. The first row
+is Python alone, with asyncio and a connection: what no command can do without.
 """
 
 import socket
@@ -11,6 +12,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 RUNS = 15
+PYTHON_ALONE = """
+import asyncio, sys
+
+async def main():
+    host, port = sys.argv[-1].split(":")
+    _, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b".")
+    await writer.drain()
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
 COMMANDS = (
     ("topics", "list"),
     ("produce", "-t", "t"),
@@ -26,11 +39,12 @@ class Start(NamedTuple):
 
 
 def start(words: tuple[str, ...]) -> Start:
+    """words: after `python`."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         begin = time.perf_counter()
         command = subprocess.Popen(
-            [sys.executable, "-m", "odradek", *words, "-b", address],
+            [sys.executable, *words, "-b", address],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -47,10 +61,12 @@ def start(words: tuple[str, ...]) -> Start:
 
 def main() -> None:
     print("| command | CPU until the first byte, least / median | elapsed, least / median |\n|---|---|---|")
-    for words in COMMANDS:
+    subjects = {"Python alone": ("-c", PYTHON_ALONE)}
+    subjects |= {f"`odradek {' '.join(words)}`": ("-m", "odradek", *words) for words in COMMANDS}
+    for name, words in subjects.items():
         runs = [start(words) for _ in range(RUNS)]
         cpu, elapsed = sorted(each.cpu_ms for each in runs), sorted(each.elapsed_ms for each in runs)
-        print(f"| `{' '.join(words)}` | {least_and_median(cpu)} ms | {least_and_median(elapsed)} ms |")
+        print(f"| {name} | {least_and_median(cpu)} ms | {least_and_median(elapsed)} ms |")
 
 
 def least_and_median(ordered: list[float]) -> str:
