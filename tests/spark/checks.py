@@ -9,18 +9,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from odradek.client import TopicPartition
+from odradek.client.producing.partitioner import partition_for_key
 from odradek.client.sync import Admin
-from odradek.spark.ledger import Brokers, read_entries
+from odradek.spark.ledger import LEDGER_TOPIC, Brokers, Entry, read_entries
 from odradek.spark.names import Sink
 from odradek.spark.two_phase import ONGOING, TwoPhaseSink
 from tests.clients.speakers import wait_for
 from tests.spark.faults import FORMAT, Plan
 from tests.support.broker_process import Broker
 from tests.support.spark_queries import committed_values
+from tests.support.spark_session import is_late
 
 ROWS = 40  # of a batch
-PATIENCE_S = 90.0
+PATIENCE_S = 250.0  # for what takes seconds where nothing else runs
 STARTS = 4
+LATE_STARTS = 10
 
 
 @dataclass(slots=True)
@@ -31,7 +35,8 @@ class Numbers:
     broker: Broker
     output: str
     checkpoint: str
-    starts: int = 0
+    starts: int = 0  # those that failed because the machine was slow are not counted
+    late: int = 0
     query: Any = None
 
     def start(self, plan: Plan | None = None) -> Any:
@@ -71,11 +76,45 @@ class Numbers:
                 PATIENCE_S,
             )
             query.stop()
+            self._forget_late(query)
+
+    def run_until(self, what: str, condition: Callable[[], bool], plan: Plan | None = None) -> Any:
+        """A query that is started once. Returns it when the condition holds, or when it has failed."""
+        while True:
+            query = self.start(plan)
+            wait_for(what, lambda query=query: condition() or not query.isActive, PATIENCE_S)  # type: ignore[misc]
+            if condition() or not self._forget_late(query):
+                return query
+
+    def go_on(self, what: str, condition: Callable[[], bool]) -> None:
+        """The running query comes to that without a failure."""
+        wait_for(what, lambda: condition() or not self.query.isActive, PATIENCE_S)
+        if is_late(self.query):
+            self.run_until(what, condition)
+        assert self.query.exception() is None
+
+    def _forget_late(self, query: Any) -> bool:
+        if not is_late(query):
+            return False
+        self.starts -= 1
+        self.late += 1
+        assert self.late < LATE_STARTS, "the machine is too slow for Spark"
+        return True
 
     def check(self) -> int:
         """After a recovery: every number of the decided batches once, and nothing is open. Returns the last batch."""
         self.query.stop()
         return asyncio.run(checked(self.broker.bootstrap, self.output, Sink("spark", self.query.id)))
+
+
+def finished(start: Callable[[], Any]) -> Any:
+    """A query with Trigger.AvailableNow, once it has read everything, or has failed."""
+    for _ in range(LATE_STARTS):
+        query = start()
+        wait_for("the end of the query", lambda query=query: not query.isActive, PATIENCE_S)  # type: ignore[misc]
+        if not is_late(query):
+            return query
+    raise AssertionError(f"the machine is too slow for Spark: {query.exception()}")
 
 
 async def checked(bootstrap: str, output: str, sink: Sink) -> int:
@@ -90,6 +129,24 @@ async def checked(bootstrap: str, output: str, sink: Sink) -> int:
     found = Counter(await committed_values(bootstrap, output))
     assert found == expected, f"lost {expected - found}, invented or twice {found - expected}"
     return decided
+
+
+async def decision_of(bootstrap: str, sink: Sink, batch: int) -> Entry:
+    """The record by which the batch was decided; a recovery may have written a later one."""
+    brokers = Brokers(bootstrap)
+    async with brokers.admin() as admin:
+        count = len((await admin.describe_topics([LEDGER_TOPIC]))[LEDGER_TOPIC].partitions)
+    partition = TopicPartition(LEDGER_TOPIC, partition_for_key(sink.name.encode(), count))
+    async with brokers.consumer("read_committed") as consumer:
+        (end,) = (await consumer.end_offsets([partition])).values()
+        consumer.assign([partition])
+        consumer.seek_to_beginning()
+        while await consumer.position(partition) < end:
+            for record in (await consumer.getmany(timeout_ms=50)).get(partition, []):
+                entry = None if record.value is None else Entry.from_json(record.value)
+                if entry is not None and (entry.sink, entry.batch) == (sink.name, batch):
+                    return entry
+    raise AssertionError(f"batch {batch} of {sink.name} was not decided")
 
 
 def open_ids(broker: Broker, query: str) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from tests.clients.admin import create_topic
 from tests.clients.own_producers import TWO_PHASE
 from tests.spark.checks import Numbers
 from tests.support.broker_process import Broker, new_broker
-from tests.support.oracle import REPOSITORY
+from tests.support.spark_session import environment, new_session
 
 PARTITIONS = 2
 
@@ -28,22 +27,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """`local[2,4]` since plain `local[2]` never tries a task again."""
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    from pyspark.sql import SparkSession
-
-    session = (
-        SparkSession.builder.master("local[2,4]")
-        .config("spark.driver.memory", "512m")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("OFF")  # it logs each fault that a test makes, with its stack
+    os.environ.update(environment(tmp_path_factory.mktemp("spark")))
+    session = new_session("local[2,4]")
     from tests.spark.faults import FaultySource
 
     session.dataSource.register(FaultySource)

@@ -28,7 +28,7 @@ from odradek.spark.source import BatchReader, OdradekSource, StreamReader
 from odradek.spark.task import TaskStep
 
 FORMAT = "odradek-faulty"
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 POLL_S = 0.01
 
 # How it fails: an exception; the end of the process; or it stands still until the test lets it go on.

@@ -15,6 +15,7 @@ from odradek.client import PreparedTxnState
 from odradek.client.sync import Admin, Producer
 from odradek.spark.ledger import Brokers, read_entries
 from odradek.spark.names import Sink
+from tests.spark.checks import finished
 from tests.support.broker_process import Broker
 from tests.support.spark_queries import committed_values
 
@@ -121,8 +122,7 @@ def test_a_stream_is_written_exactly_once_over_restarts(
     expected: Counter[bytes] = Counter()
     for start in (0, ROWS):
         expected += Counter(b"out-" + value for value in written(broker, topic, start=start))
-        query = stream(spark, broker, topic, output, checkpoint)
-        assert query.awaitTermination(120)
+        query = finished(lambda: stream(spark, broker, topic, output, checkpoint))
         assert query.exception() is None
         assert committed(broker, output) == expected
     entry = asyncio.run(read_entries(Brokers(broker.bootstrap)))[Sink("spark", query.id).name]
@@ -135,13 +135,11 @@ def test_a_batch_that_was_decided_before_spark_noted_it_is_not_written_twice(
 ) -> None:
     """As after a crash between the decision and commits/N: the batch runs again, with new tasks."""
     expected = Counter(b"out-" + value for value in written(broker, topic))
-    first = stream(spark, broker, topic, output, checkpoint)
-    assert first.awaitTermination(120)
+    first = finished(lambda: stream(spark, broker, topic, output, checkpoint))
     for noted in sorted(Path(checkpoint, "commits").glob("*"), key=lambda path: path.name)[-1:]:
         noted.unlink()
         Path(checkpoint, "commits", f".{noted.name}.crc").unlink(missing_ok=True)
-    again = stream(spark, broker, topic, output, checkpoint)
-    assert again.awaitTermination(120)
+    again = finished(lambda: stream(spark, broker, topic, output, checkpoint))
     assert again.exception() is None
     assert again.id == first.id
     assert committed(broker, output) == expected
@@ -178,8 +176,7 @@ def test_what_a_stopped_driver_left_prepared_is_aborted_by_the_next_batch(
     spark: Any, broker: Broker, topic: str, output: str, checkpoint: str
 ) -> None:
     expected = Counter(b"out-" + value for value in written(broker, topic))
-    query = stream(spark, broker, topic, output, checkpoint)
-    assert query.awaitTermination(120)
+    query = finished(lambda: stream(spark, broker, topic, output, checkpoint))
     left = Sink("spark", query.id).task_id("deadbeef", 99, 0, 0, "x")
     with Producer(bootstrap_servers=broker.bootstrap, transactional_id=left, two_phase_commit=True) as producer:
         producer.init_transactions()
@@ -187,6 +184,6 @@ def test_what_a_stopped_driver_left_prepared_is_aborted_by_the_next_batch(
         producer.send(output, b"never", partition=0)
         assert producer.prepare_transaction() != PreparedTxnState()
     expected += Counter(b"out-" + value for value in written(broker, topic, start=ROWS))
-    assert stream(spark, broker, topic, output, checkpoint).awaitTermination(120)
+    finished(lambda: stream(spark, broker, topic, output, checkpoint))
     assert nothing_is_open(broker, query.id)
     assert committed(broker, output) == expected

@@ -33,16 +33,14 @@ def listener(spark: Any) -> Iterator[SinkListener]:
 
 
 def stopped_in_mid_batch(numbers: Numbers, plan: Plan) -> None:
-    query = numbers.start(plan)
-    wait_for("the task", lambda: plan.count > 0 or not query.isActive, 60)
-    query.stop()
+    numbers.run_until("the task", lambda: plan.count > 0, plan).stop()
 
 
 def test_what_a_stopped_query_has_prepared_is_ended(
     numbers: Numbers, broker: Broker, plan: Plan, listener: SinkListener
 ) -> None:
     stopped_in_mid_batch(numbers, plan)
-    wait_for("the listener", lambda: open_ids(broker, numbers.query.id) == [], 20)
+    wait_for("the listener", lambda: open_ids(broker, numbers.query.id) == [], PATIENCE_S)
     assert listener.wait(PATIENCE_S)
     (seen,) = [each for each in listener.progress if each.query == numbers.query.id]
     assert seen.sink is not None
@@ -64,20 +62,18 @@ def test_a_query_that_is_started_again_at_once_is_not_disturbed(
     numbers: Numbers, plan: Plan, listener: SinkListener
 ) -> None:
     stopped_in_mid_batch(numbers, plan)
-    query = numbers.start(plan)
-    wait_for("two more batches", lambda: numbers.done(LAST_BATCH + 2) or not query.isActive, 60)
-    assert query.exception() is None
-    query.stop()
+    numbers.start(plan)
+    numbers.go_on("two more batches", lambda: numbers.done(LAST_BATCH + 2))
+    numbers.stop()
     assert listener.wait(PATIENCE_S)
     assert numbers.check() >= LAST_BATCH + 2
 
 
 def test_a_listener_that_is_added_late_ends_it_too(spark: Any, numbers: Numbers, broker: Broker, plan: Plan) -> None:
-    query = numbers.start(plan)
-    wait_for("the task", lambda: plan.count > 0 or not query.isActive, 60)
+    query = numbers.run_until("the task", lambda: plan.count > 0, plan)
     late = install(spark, bootstrap_servers=broker.bootstrap)
     query.stop()
-    wait_for("the listener", lambda: open_ids(broker, query.id) == [], 20)
+    wait_for("the listener", lambda: open_ids(broker, query.id) == [], PATIENCE_S)
     assert late.wait(PATIENCE_S)
     spark.streams.removeListener(late)
     assert numbers.check() == LAST_BATCH

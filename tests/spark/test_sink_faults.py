@@ -22,7 +22,7 @@ from odradek.spark.ledger import Brokers
 from odradek.spark.names import Sink
 from odradek.spark.two_phase import TwoPhaseSink
 from tests.clients.speakers import wait_for
-from tests.spark.checks import ROWS, Numbers
+from tests.spark.checks import PATIENCE_S, ROWS, Numbers
 from tests.spark.faults import EXIT, FORMAT, RAISE, WAIT, Plan
 from tests.support.broker_process import Broker
 from tests.support.spark_queries import committed_values
@@ -73,13 +73,11 @@ def test_a_broker_that_is_killed_under_a_commit(numbers: Numbers, marks: str, br
 
 def survives_the_broker(numbers: Numbers, plan: Plan, broker: Broker) -> None:
     """Clients wait for a broker that is away: the query need not be started again."""
-    query = numbers.start(plan)
-    wait_for("the fault", lambda: plan.count > 0 or not query.isActive, 60)
+    numbers.run_until("the fault", lambda: plan.count > 0, plan)
     broker.kill9()
     plan.go_on()
     broker.start()
-    wait_for("batch 2", lambda: numbers.done(2) or not query.isActive, 60)
-    assert query.exception() is None
+    numbers.go_on("batch 2", lambda: numbers.done(2))
     assert numbers.check() >= 2
 
 
@@ -95,10 +93,9 @@ def test_a_task_that_fails_whenever_it_is_tried_leaves_nothing(numbers: Numbers,
 def test_a_lease_that_somebody_takes_between_two_batches_is_taken_back(numbers: Numbers, broker: Broker) -> None:
     query = numbers.start()
     for batch in (1, 3):
-        wait_for("a batch", lambda batch=batch: numbers.done(batch) or not query.isActive, 60)  # type: ignore[misc]
+        numbers.go_on("a batch", lambda batch=batch: numbers.done(batch))  # type: ignore[misc]
         asyncio.run(recover_run(broker, Sink("spark", query.id), "another run"))
-    wait_for("two more", lambda: numbers.done(5) or not query.isActive, 60)
-    assert query.exception() is None
+    numbers.go_on("two more", lambda: numbers.done(5))
     assert numbers.check() >= 5
 
 
@@ -113,12 +110,11 @@ def test_a_recovery_under_a_running_query_has_its_batch_written_again(
 ) -> None:
     """X2: between the tasks and the commit, as if the query were gone."""
     plan = Plan("commit.BEGUN", WAIT, marks)
-    query = numbers.start(plan)
-    wait_for("the fault", lambda: plan.count > 0 or not query.isActive, 60)
+    query = numbers.run_until("the fault", lambda: plan.count > 0, plan)
     two_phase = TwoPhaseSink(Brokers(broker.bootstrap), Sink("spark", query.id))
     asyncio.run(two_phase.recover())
     plan.go_on()
-    wait_for("its end", lambda: not query.isActive, 60)
+    wait_for("its end", lambda: not query.isActive, PATIENCE_S)
     assert "a recovery aborts its transactions" in str(query.exception())
     numbers.run(2, plan)
     assert numbers.check() >= 2

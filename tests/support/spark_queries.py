@@ -160,7 +160,7 @@ async def committed_values(bootstrap: str, topic: str) -> list[bytes]:
         Consumer(bootstrap_servers=bootstrap, isolation_level="read_uncommitted") as every,
     ):
         ends = await every.end_offsets(partitions)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while await committed.end_offsets(partitions) != ends:
                 await asyncio.sleep(0.01)
                 ends = await every.end_offsets(partitions)

@@ -1,0 +1,69 @@
+"""How the tests run Spark: patiently, and with workers in Python that start fast.
+
+Spark gives a planning worker in Python ten seconds to start, which no setting changes. Most of the CPU that a start
+takes goes into `pyspark.zip`, which holds sources only: each worker compiles them anew, for 2 s. A SPARK_HOME without
+that archive has the workers import the installed package, with its bytecode, in 0.5 s.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.support.oracle import REPOSITORY
+
+HOME = ("bin", "sbin", "jars")
+# Less time in compilers and collectors, for JVMs that live for a minute.
+JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+SETTINGS = {
+    "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": JAVA,
+    "spark.executor.extraJavaOptions": JAVA,
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.python.authenticate.socketTimeout": "300s",
+    "spark.executor.heartbeatInterval": "60s",
+    "spark.network.timeout": "600s",
+}
+NOT_STARTED = "Python worker failed to connect back"
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Of a process that starts Spark; below `folder` it gets a SPARK_HOME."""
+    found = importlib.util.find_spec("pyspark")
+    assert found is not None
+    assert found.origin is not None
+    home = folder / "spark-home"
+    home.mkdir()
+    for name in HOME:
+        (home / name).symlink_to(Path(found.origin).parent / name)
+    return {
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
+    }
+
+
+def new_session(master: str, settings: dict[str, str] | None = None) -> Any:
+    """In a process with such an environment."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(master)
+    for name, value in (SETTINGS | (settings or {})).items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")  # it logs each fault that a test makes, with its stack
+    return session
+
+
+def is_late(query: Any) -> bool:
+    """Whether a query has failed only because the machine was too slow for Spark's ten seconds."""
+    return not query.isActive and NOT_STARTED in str(query.exception())
