@@ -19,24 +19,30 @@ def gather(data: pa.Buffer, source: Bytes, starts: Int64s, sizes: Int64s) -> pa.
     """
     count = len(starts)
     present = sizes >= 0
-    lengths = np.where(present, sizes, 0)
+    lengths = sizes if (is_whole := bool(present.all())) else np.where(present, sizes, 0)
     views = np.zeros((count, _VIEW_BYTES), dtype=np.uint8)
     fields = views.view(np.int32)
     fields[:, 0] = lengths
     short = lengths <= _INLINE_BYTES
     if short.any():
-        rows = np.flatnonzero(short)
-        columns = np.arange(_INLINE_BYTES)
-        inline = source[np.where(present[rows], starts[rows], 0)[:, None] + columns]
-        inline[columns >= lengths[rows][:, None]] = 0
+        rows = slice(None) if short.all() else np.flatnonzero(short)
+        inline = _windows(source, starts[rows] if is_whole else np.where(present[rows], starts[rows], 0), _INLINE_BYTES)
+        if (lengths[rows] < _INLINE_BYTES).any():
+            inline[np.arange(_INLINE_BYTES) >= lengths[rows][:, None]] = 0
         views[rows, 4:] = inline
     if not short.all():
-        rows = np.flatnonzero(~short)
-        views[rows, 4:8] = source[starts[rows][:, None] + np.arange(_PREFIX_BYTES)]
+        rows = np.flatnonzero(~short) if short.any() else slice(None)
+        views[rows, 4:8] = _windows(source, starts[rows], _PREFIX_BYTES)
         fields[rows, 3] = starts[rows]  # in buffer 0
-    validity = None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
+    validity = None if is_whole else pa.py_buffer(np.packbits(present, bitorder="little"))
     array = pa.Array.from_buffers(pa.binary_view(), count, [validity, pa.py_buffer(views), data])
     return array.cast(pa.binary())
+
+
+def _windows(source: Bytes, starts: Int64s, size: int) -> Bytes:
+    """`size` bytes from each start on, in rows."""
+    every = np.ndarray((max(len(source) - size + 1, 0),), dtype=f"V{size}", buffer=source, strides=(1,))
+    return every[starts].view(np.uint8).reshape(len(starts), size)
 
 
 def from_rows(rows: Bytes, used: NDArray[np.bool_]) -> pa.Array:

@@ -213,29 +213,21 @@ def _starts_side_by_side(data: bytes, source: Bytes, begins: Int64s, ends: Int64
     order = np.argsort(-counts, kind="stable")  # those with many records first: what goes on is a prefix
     places, at, counts = (np.cumsum(counts) - counts)[order], begins[order], counts[order]
     ends = ends[order]
-    step, smallest, going = 0, np.int64(0), len(counts)
-    more_than = np.searchsorted(-counts, -np.arange(int(counts[0])), side="left").tolist()  # `step` records
-    for step, going in enumerate(more_than):
-        if going < _SIDE_BY_SIDE:
-            break
-        here = at[:going]
+    step, smallest, most, tries_at = 0, np.int64(0), int(counts[0]), 1
+    more_than = np.searchsorted(-counts, -np.arange(most + 1), side="left").tolist()  # `step` records
+    while (going := more_than[step]) >= _SIDE_BY_SIDE:
+        here = at[:going].copy()
         found[places[:going] + step] = here
-        first = source[here]
-        size = first.astype(np.int64)
-        longer = first >= 0x80
-        if longer.any():
-            second = source[here + 1].astype(np.int64)
-            if (second[longer] >= 0x80).any():
-                sizes, behind = read_varints(source, here)
-                smallest = min(smallest, sizes.min())
-                at[:going] = behind + sizes
-                continue
-            size = np.where(longer, (size & 0x7F) | second << 7, size)
-        if (size & 1).any():
-            raise MalformedMessage("a record of negative length")
-        at[:going] = here + 1 + longer + (size >> 1)
-    else:
-        step, going = int(counts[0]), 0
+        at[:going], sizes_min = _next_records(source, here)
+        smallest = min(smallest, sizes_min)
+        step += 1
+        if step >= tries_at and (going := more_than[step]) >= _SIDE_BY_SIDE:
+            left = int(counts[going - 1]) - step
+            alike = _alike_side_by_side(source, here[:going], at[:going], left)
+            found[(places[:going] + step)[:, None] + np.arange(alike.shape[1])] = alike
+            at[:going] += (at[:going] - here[:going]) * alike.shape[1]
+            step += alike.shape[1]
+            tries_at = step + (1 if alike.shape[1] > _SINGLY else _SINGLY)
     if smallest < 0 or (at[going:] != ends[going:]).any():
         raise MalformedMessage("the records do not fill their batch")
     for row in range(going):
@@ -243,6 +235,37 @@ def _starts_side_by_side(data: bytes, source: Bytes, begins: Int64s, ends: Int64
         place = int(places[row]) + step
         found[place : place + int(counts[row]) - step] = np.concatenate(rest)
     return found
+
+
+def _next_records(source: Bytes, here: Int64s) -> tuple[Int64s, np.int64]:
+    """Where the records behind those at `here` begin, and the smallest length that was found in front, if negative."""
+    first = source[here]
+    size = first.astype(np.int64)
+    longer = first >= 0x80
+    if longer.any():
+        second = source[here + 1].astype(np.int64)
+        if (second[longer] >= 0x80).any():
+            sizes, behind = read_varints(source, here)
+            return behind + sizes, sizes.min()
+        size = np.where(longer, (size & 0x7F) | second << 7, size)
+    if (size & 1).any():
+        raise MalformedMessage("a record of negative length")
+    return here + 1 + longer + (size >> 1), np.int64(0)
+
+
+def _alike_side_by_side(source: Bytes, before: Int64s, at: Int64s, most: int) -> Int64s:
+    """Where further records begin: a row for each of the batches, whose next records are at `at`, and a column for each
+    record, `most` at the most, that in every batch has the length in front of the record at `before`."""
+    first, second = source[before], source[before + 1]
+    is_alike = (source.take(at, mode="clip") == first).all() and not (second[first >= 0x80] >= 0x80).any()
+    if not is_alike:
+        return np.empty((len(at), 0), dtype=np.int64)
+    rows = at[:, None] + (at - before)[:, None] * np.arange(most)
+    same = source.take(rows, mode="clip") == first[:, None]
+    if (first >= 0x80).any():
+        same &= (source.take(rows + 1, mode="clip") == second[:, None]) | (first < 0x80)[:, None]
+    different = np.flatnonzero(~same.all(axis=0))
+    return rows[:, : int(different[0])] if different.size else rows
 
 
 def _record_starts(data: bytes, source: Bytes, start: int, end: int, count: int) -> list[Int64s]:

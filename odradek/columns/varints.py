@@ -20,21 +20,38 @@ VARINT_BYTES = 5  # at most, for a 32-bit value
 VARLONG_BYTES = 10
 
 
+def _unzigzag(values: Int64s) -> Int64s:
+    return (values >> 1) ^ -(values & 1)
+
+
+# Values by their bytes, little-endian: nearly all varints of a record are that short.
+_OF_ONE_BYTE = _unzigzag(np.arange(_MORE, dtype=np.int64))
+_TWO_BYTES = np.arange(_MORE << 8, dtype=np.int64)
+_OF_TWO_BYTES = _unzigzag(_TWO_BYTES & _SEVEN_BITS | _TWO_BYTES >> 8 << 7)
+
+
 def read_varints(data: Bytes, at: Int64s, limit_bytes: int = VARINT_BYTES) -> tuple[Int64s, Int64s]:
     """The values at the positions `at`, and the positions behind them.
 
     Raises MalformedMessage for one of more than `limit_bytes`, IndexError for one that reaches beyond `data`.
     """
-    byte = data[at]
-    value = (byte & _SEVEN_BITS).astype(np.uint64)
+    byte = data.take(at)
     at = at + 1
-    longer = np.flatnonzero(byte >= _MORE)
+    is_longer = byte >= _MORE
+    if not is_longer.any():
+        return _OF_ONE_BYTE.take(byte), at
+    if is_longer.all():
+        second = data.take(at)
+        if not (second >= _MORE).any():
+            return _OF_TWO_BYTES.take(byte.astype(np.int64) | second.astype(np.int64) << 8), at + 1
+    value = (byte & _SEVEN_BITS).astype(np.uint64)
+    longer = np.flatnonzero(is_longer)
     for index in range(1, limit_bytes + 1):
         if not longer.size:
             break
         if index == limit_bytes:
             raise MalformedMessage(f"a varint of more than {limit_bytes} bytes")
-        byte = data[at[longer]]
+        byte = data.take(at[longer])
         value[longer] |= (byte & _SEVEN_BITS).astype(np.uint64) << np.uint64(7 * index)
         at[longer] += 1
         longer = longer[byte >= _MORE]

@@ -62,6 +62,8 @@ def one_by_one(data: bytes) -> list[dict[str, object]]:
 
 MANY_BATCHES = log_of(*(some(1 + number % 4, b"v" * number) for number in range(60)))
 
+MANY_RUNS = log_of(*(some(20, b"v" * (number % 5 * 30)) for number in range(50)))
+
 
 @settings(deadline=None, max_examples=60)
 @given(BATCHES)
@@ -101,10 +103,26 @@ def test_many_small_batches_are_read_as_each_of_them_alone(seed: int) -> None:
     assert read_records(data).to_pylist() == one_by_one(data)
 
 
-@settings(deadline=None, max_examples=200)
-@given(st.integers(0, 10_000), st.integers(1, 255))
-def test_damage_among_many_small_batches_is_refused_or_read_and_nothing_else_happens(at: int, flip: int) -> None:
-    good = MANY_BATCHES
+@pytest.mark.parametrize("seed", range(12))
+def test_runs_of_one_size_in_many_batches_are_found_to_their_end(seed: int) -> None:
+    """A size of its own in each batch, and in most batches some records of another one."""
+    rng = random.Random(seed)
+    most = rng.choice((20, 200, 9_000))
+    per_batch = []
+    for _ in range(rng.choice((48, 60))):
+        records = some(rng.choice((70, 70, rng.randrange(1, 150))), bytes(rng.randrange(most)))
+        for number in rng.sample(range(len(records)), rng.choice((0, 0, 1)) * rng.randrange(2)):
+            records[number] = NewRecord(None, bytes(rng.randrange(most)), 1)
+        per_batch.append(records)
+    data = log_of(*per_batch)
+    assert read_records(data).to_pylist() == one_by_one(data)
+
+
+@settings(deadline=None, max_examples=400)
+@given(st.sampled_from([MANY_BATCHES, MANY_RUNS]), st.integers(0, 30_000), st.integers(1, 255))
+def test_damage_among_many_small_batches_is_refused_or_read_and_nothing_else_happens(
+    good: bytes, at: int, flip: int
+) -> None:
     at = HEADER_BYTES + at % (len(good) - HEADER_BYTES)
     data = bytearray(good)
     data[at] ^= flip
