@@ -280,6 +280,8 @@ class Dispatcher(Generic[B]):
         route.local_s += ended_s - started_s
         return reply
 
+    logins = None  # nobody logs in without SASL
+
     def connected(self, connection: ConnectionInfo) -> None:
         """Nothing to do: who a client of such a listener is was known when it connected."""
 

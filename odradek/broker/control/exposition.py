@@ -6,9 +6,9 @@ in a thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
@@ -22,6 +22,9 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from odradek.broker.control.measures import Measures
+
+if TYPE_CHECKING:
+    from odradek.broker.network.logins import LoginCounts
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 BUCKET_BITS = range(5, 26)
@@ -41,6 +44,14 @@ QUOTAS = {
 }
 
 Families: TypeAlias = Iterator[Metric]
+
+LOGINS: tuple[tuple[str, str, Callable[[LoginCounts], int]], ...] = (
+    ("successful_authentication", "Logins", lambda counts: counts.succeeded),
+    ("failed_authentication", "Logins that failed", lambda counts: counts.failed),
+    ("successful_reauthentication", "Sessions that were renewed", lambda counts: counts.succeeded_again),
+    ("failed_reauthentication", "Sessions whose renewal failed", lambda counts: counts.failed_again),
+    ("expired_connections_killed", "Connections closed as their session had ended", lambda counts: counts.expired),
+)
 
 
 def exposition(measures: Measures) -> bytes:
@@ -111,12 +122,23 @@ def connections(measures: Measures) -> Families:
         "Connections that were held and closed, since their address made too many, ms",
         labels=("listener",),
     )
-    for listener, number, number_made, (delays, delay_ms), (holds, hold_ms) in measures.listeners:
+    for listener, number, number_made, (delays, delay_ms), (holds, hold_ms), _ in measures.listeners:
         open_.add_metric((listener,), number)
         made.add_metric((listener,), number_made)
         delayed.add_metric((listener,), delays, delay_ms)
         held.add_metric((listener,), holds, hold_ms)
     yield from (open_, made, delayed, held)
+    yield from logins(measures)
+
+
+def logins(measures: Measures) -> Families:
+    """Of the listeners with SASL."""
+    for name, help_, count_of in LOGINS:
+        family = CounterMetricFamily(f"kafka_server_socket_server_metrics_{name}", help_, labels=("listener",))
+        for each in measures.listeners:
+            if each.logins is not None:
+                family.add_metric((each.listener,), count_of(each.logins))
+        yield family
 
 
 def quotas(measures: Measures) -> Families:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from odradek.broker.coordinators.group_coordinator import GroupCoordinator
     from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
     from odradek.broker.network.admission import Admissions
+    from odradek.broker.network.logins import LoginCounts
     from odradek.broker.network.server import Server
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.security.quotas.metering import Metering
@@ -70,6 +71,7 @@ class ListenerMeasure(NamedTuple):
     connections_made: int
     delayed: tuple[int, int] = (0, 0)
     held: tuple[int, int] = (0, 0)
+    logins: LoginCounts | None = None  # None where nobody logs in
 
 
 class QuotaMeasure(NamedTuple):
@@ -204,6 +206,7 @@ def listener_measure(server: Server, admissions: Admissions) -> ListenerMeasure:
         server.connections_made,
         (delayed.connections, delayed.time_ms),
         (held.connections, held.time_ms),
+        server.requests.logins,
     )
 
 

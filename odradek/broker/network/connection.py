@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol, cast
 from odradek.broker.api.context import Addresses, ConnectionInfo
 from odradek.broker.network.held_bytes import HeldBytes
 from odradek.broker.network.limits import Admission, ConnectionLimits, RequestMemory
+from odradek.broker.network.logins import LoginCounts
 from odradek.broker.runtime.clock import TimerHandle, Timers
 from odradek.broker.runtime.delayed import CloseConnection, Parked
 from odradek.protocol.errors import MalformedMessage
@@ -42,6 +43,10 @@ class Requests(Protocol):
     @property
     def keeping_keys(self) -> frozenset[int]:
         """API keys whose handlers go on using the bytes of a frame."""
+
+    @property
+    def logins(self) -> LoginCounts | None:
+        """None where nobody logs in."""
 
     def connected(self, connection: ConnectionInfo) -> None:
         """Before its first frame; not called for connections that are refused."""

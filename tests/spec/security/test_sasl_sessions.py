@@ -57,7 +57,7 @@ def test_scenario_086_authenticating_again_renews_the_session(listener: Listener
         assert client.authenticate(ALICE).session_lifetime_ms == LIFETIME_MS
     wait(listener, LIFETIME_MS - 1)
     assert client.is_served()
-    assert listener.requests.counts.succeeded_again == 3
+    assert listener.requests.logins.succeeded_again == 3
 
 
 def test_scenario_087_another_request_in_between_closes(client: Client) -> None:
@@ -69,7 +69,7 @@ def test_scenario_087_another_request_in_between_closes(client: Client) -> None:
 def test_scenario_088_a_wrong_password_is_refused_after_the_delay(listener: Listener, client: Client) -> None:
     client.handshake()
     assert "Invalid username or password" in client.refused(b"\0alice\0wrong")
-    assert listener.requests.counts.failed_again == 1
+    assert listener.requests.logins.failed_again == 1
 
 
 def test_scenario_089_another_user_is_refused_after_the_delay(client: Client) -> None:
@@ -120,7 +120,7 @@ def test_scenario_093_the_first_request_after_the_end_closes(listener: Listener)
         wait(listener, LIFETIME_MS + late_ms)
         client.peer.ask(message, 2)
         assert client.is_closed_at_once()
-    assert listener.requests.counts.expired == 3
+    assert listener.requests.logins.expired == 3
 
 
 def test_scenario_094_a_connection_that_asks_for_nothing_stays(listener: Listener, client: Client) -> None:

@@ -227,7 +227,7 @@ def test_logins_are_counted(listener: Listener) -> None:
     client = listener.connect()
     client.handshake()
     client.refused(b"\0alice\0wrong")
-    counts = listener.requests.counts
+    counts = listener.requests.logins
     assert (counts.succeeded, counts.failed) == (1, 1)
 
 

@@ -7,10 +7,10 @@ with the answer. Other listeners have the dispatcher itself.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from odradek.broker.api.served import SERVED
+from odradek.broker.network.logins import LoginCounts
 from odradek.broker.runtime.delayed import CloseConnection, Parked
 from odradek.broker.security.sasl.authentication import Answer, Authentication, Failure, HangUp, Pass
 from odradek.broker.security.sasl.tables import State
@@ -35,17 +35,6 @@ class Requests(Protocol):
 
     def refusal(self, frame: Buffer, connection: ConnectionInfo, code: ErrorCode) -> list[Buffer]:
         """The answer that says `code` for a whole request. Raises MalformedMessage."""
-
-
-@dataclass(slots=True)
-class LoginCounts:
-    """Since the start, of one listener."""
-
-    succeeded: int = 0
-    failed: int = 0
-    succeeded_again: int = 0
-    failed_again: int = 0
-    expired: int = 0  # connections closed because their session had ended
 
 
 class HeldFailure:
@@ -101,7 +90,7 @@ class SaslRequests:
         max_request_bytes: int,
     ) -> None:
         self.keeping_keys = requests.keeping_keys
-        self.counts = LoginCounts()
+        self.logins = LoginCounts()
         self._requests = requests
         self._offers = offers
         self._clock = clock
@@ -121,7 +110,7 @@ class SaslRequests:
     def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
         if connection.is_authenticated:
             return None
-        self.counts.failed += 1
+        self.logins.failed += 1
         return self._hold(Failure(reason, []), 0)
 
     def start(self, frame: Buffer, connection: ConnectionInfo) -> list[Buffer] | Parked:
@@ -137,7 +126,7 @@ class SaslRequests:
                 authentication.served(b"".join(reply))
                 return reply
             case Pass.REFUSE:
-                self.counts.failed += 1
+                self.logins.failed += 1
                 reason = "a request other than SaslAuthenticate came in the middle of authentication"
                 answer = self._requests.refusal(frame, connection, ErrorCode.ILLEGAL_SASL_STATE)
                 return self._hold(Failure(reason, answer), len(frame))
@@ -147,12 +136,12 @@ class SaslRequests:
                 return chunks
             case Failure() as failure:
                 if is_repeated:
-                    self.counts.failed_again += 1
+                    self.logins.failed_again += 1
                 else:
-                    self.counts.failed += 1
+                    self.logins.failed += 1
                 return self._hold(failure, len(frame))
             case HangUp(reason, is_expiry):
-                self.counts.expired += is_expiry
+                self.logins.expired += is_expiry
                 raise CloseConnection(reason)
 
     def _complete(self, authentication: Authentication, connection: ConnectionInfo, *, is_repeated: bool) -> None:
@@ -161,9 +150,9 @@ class SaslRequests:
         connection.is_token_authenticated = authentication.by_token
         connection.max_request_bytes = self._max_request_bytes
         if is_repeated:
-            self.counts.succeeded_again += 1
+            self.logins.succeeded_again += 1
         else:
-            self.counts.succeeded += 1
+            self.logins.succeeded += 1
 
     def _hold(self, failure: Failure, size_bytes: int) -> HeldFailure:
         return HeldFailure(failure, size_bytes, self._timers, self._failure_delay_ms)

@@ -28,6 +28,7 @@ from odradek.broker.control.measures import (
 )
 from odradek.broker.control.readiness import readiness
 from odradek.broker.coordinators.verification import TransactionalProducer, TransactionSupport, Unverified
+from odradek.broker.network.logins import LoginCounts
 from odradek.broker.partitions.partition import Partition
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import NewRecord, build_batch
@@ -51,7 +52,10 @@ MEASURES = Measures(
         RequestMeasure("Produce", 9, 1, 10, 1.0, 0.0, answered_in(10**12)),
     ],
     errors={("EndTxn", "PRODUCER_FENCED"): 3},
-    listeners=[ListenerMeasure("PLAINTEXT", 2, 7, delayed=(3, 900), held=(2, 1_500))],
+    listeners=[
+        ListenerMeasure("PLAINTEXT", 2, 7, delayed=(3, 900), held=(2, 1_500)),
+        ListenerMeasure("SECURE", 1, 2, logins=LoginCounts(5, 4, 3, 2, 1)),
+    ],
     quotas=[
         QuotaMeasure("producer_byte_rate", "ann", None, 1000.0, 1500.0, 5_000, 2),
         QuotaMeasure("request_percentage", None, "app", 50.0, 20.0, 0, 0),
@@ -263,3 +267,16 @@ def test_questions_to_the_coordinator_are_timed_and_their_refusals_counted(scene
         TransactionalProducer("pay", 7, 0), batches, TransactionSupport.ADD, lambda _: None, waits_for_the_last=False
     )
     assert (verifier.answered, verifier.answered_ms, verifier.failed) == (1, 15, 2)
+
+
+def test_logins_are_counted_where_there_are_any() -> None:
+    prefix = "kafka_server_socket_server_metrics_"
+    for name, number in (
+        ("successful_authentication", 5),
+        ("failed_authentication", 4),
+        ("successful_reauthentication", 3),
+        ("failed_reauthentication", 2),
+        ("expired_connections_killed", 1),
+    ):
+        found = {key: value for key, value in samples(MEASURES).items() if key[0] == f"{prefix}{name}_total"}
+        assert found == {(f"{prefix}{name}_total", "SECURE"): number}
