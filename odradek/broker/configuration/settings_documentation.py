@@ -70,7 +70,7 @@ BROKER: Mapping[str, str] = {
     "group.max.session.timeout.ms": "The longest session timeout that a member may ask for.",
     "group.max.size": "How many members a group may have.",
     "group.min.session.timeout.ms": "The shortest session timeout that a member may ask for.",
-    "listener.security.protocol.map": "The security protocol of each listener: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
+    "listener.security.protocol.map": "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL for each listener.",
     "listeners": "Where the broker listens, as NAME://host:port; an empty host is every interface, port 0 a free one.",
     "log.cleaner.backoff.ms": "How long compaction rests when there is nothing to compact.",
     "log.cleaner.dedupe.buffer.size": "The memory that compaction may take for its table of keys.",

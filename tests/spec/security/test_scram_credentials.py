@@ -10,6 +10,8 @@ import pytest
 from odradek.broker.api.error_replies import error_reply
 from odradek.broker.handlers.alter_user_scram_credentials import alter_user_scram_credentials
 from odradek.broker.handlers.describe_user_scram_credentials import describe_user_scram_credentials
+from odradek.broker.metadata.registration import first_features
+from odradek.broker.metadata.snapshots import BOOTSTRAP, bootstrap_snapshot
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.alter_user_scram_credentials_request import (
@@ -21,9 +23,10 @@ from odradek.protocol.messages.describe_user_scram_credentials_request import (
     DescribeUserScramCredentialsRequest,
     UserName,
 )
+from odradek.protocol.messages.user_scram_credential_record import UserScramCredentialRecord
 from odradek.protocol.scram import ScramMechanism, client_key, server_key, stored_key
 from tests.support.fake_disk import FakeDisk
-from tests.support.metadata import Running
+from tests.support.metadata import DATA, Running
 
 SALTED = b"salted password of 32 bytes ....."
 EVERYBODY: Any = SimpleNamespace(require=lambda *_: None)
@@ -174,6 +177,18 @@ def test_a_credential_outlives_a_restart_with_keys_in_place_of_the_password(scen
     scene.running.stop()
     scene.running = Running(scene.disk)
     assert scene.describe() == {}
+
+
+def test_users_that_a_directory_was_formatted_with_are_there_at_the_first_start() -> None:
+    """`kafka-storage format --add-scram`, without which nobody could log in to a listener that has SCRAM alone."""
+    disk = FakeDisk()
+    keys = {"stored_key": b"k", "server_key": b"v"}
+    user = UserScramCredentialRecord(name="admin", mechanism=1, salt=b"s", iterations=4096, **keys)
+    disk.make_directory(DATA)
+    disk.replace(f"{DATA}/{BOOTSTRAP}", bootstrap_snapshot([*first_features(), user], 30, 1_000))
+    credential = Running(disk).metadata.image.scram_credentials.find("admin", 1)
+    assert credential is not None
+    assert (credential.salt, credential.stored_key, credential.server_key) == (b"s", b"k", b"v")
 
 
 def test_a_credential_that_was_answered_survives_a_power_failure(scene: Scene) -> None:
