@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 AT_THE_ROOT = {"README.md": "start.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changes.md"}
-# A link to a file above docs/: what is left of its path once the steps upwards are taken off.
-UPWARDS = re.compile(r"\[([^\]]*)\]\((?:\.\./)+((?:odradek|tests|examples|docker|[A-Z]+\.md)[^)\s]*)\)")
+# A link to a file above docs/, from there or from a page at the root: what is left of its path once the steps upwards
+# are taken off.
+UPWARDS = re.compile(
+    r"\[([^\]]*)\]\(((?:\.\./)+[A-Z]+\.md[^)\s]*|(?:\.\./)*(?:odradek|tests|examples|docker)(?:/[^)\s]*)?)\)"
+)
 INTO_DOCS = re.compile(r"(\]\(|src(?:set)?=\")docs/")
 
 
@@ -33,7 +36,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     up = "../" * page.file.src_uri.count("/")
 
     def inside(link: re.Match[str]) -> str:
-        name, _, anchor = link[2].partition("#")
+        name, _, anchor = link[2].replace("../", "").partition("#")
         if name in AT_THE_ROOT:
             return f"[{link[1]}]({up}{AT_THE_ROOT[name]}{'#' + anchor if anchor else ''})"
         return f"`{link[1].strip('`')}`"  # code is not in the site
