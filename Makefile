@@ -28,6 +28,10 @@ help:
 	@echo 'make example-queue a queue whose jobs each give one result, although workers and the broker are killed'
 	@echo 'make example-pipeline orders through Spark, each exactly once, although drivers and broker are killed (Java 17)'
 	@echo 'make test-spark    format("odradek") in one session of Spark (Java 17; installs 460 MB)'
+	@echo 'make test-spark-faults   drivers, executors and brokers killed, a cluster, Spark Connect (Java 17); ROUNDS=8: drivers'
+	@echo '                   killed at every step, 2 if nothing is said'
+	@echo 'make soak-spark    100,000 records through a query under 30 kills; RECORDS, KILLS and SEED change that'
+	@echo 'make bench-spark   our source and sink beside Spark'"'"'s own (Java 17, Maven); ARGS=--help'
 	@echo 'make page-test     every view of the page in headless Chromium; makes the pictures of the README (Chromium)'
 	@echo 'make docs          the documentation as a site with search, in site/; a link that leads nowhere fails it'
 	@echo 'make image-test    build the container image with buildah and run it (root on Debian, no Docker)'
@@ -91,8 +95,19 @@ example-queue: .make/run
 example-pipeline: .make/spark
 	@$(RUN) examples/pipeline.py $(ARGS)
 
+# Not -n: Spark waits ten seconds for a worker in Python to start, and no longer.
 test-spark: .make/spark
-	$(RUN) -m pytest --timeout 300 tests/spark $(ARGS)
+	$(RUN) -m pytest --timeout 600 tests/spark $(ARGS)
+
+test-spark-faults: .make/spark-connect
+	$(RUN) -m pytest --timeout 1500 tests/spark_faults $(ARGS)
+
+soak-spark: .make/spark
+	RECORDS=$${RECORDS:-100000} KILLS=$${KILLS:-30} $(if $(SEED),SEED=$(SEED)) \
+		$(RUN) -m pytest -s --timeout 7200 tests/spark_faults/test_soak.py $(ARGS)
+
+bench-spark: .make/spark .make/spark-connector/jars
+	$(RUN) -m tests.bench.spark $(ARGS)
 
 test-spark-connector: .make/dev .make/spark-connector/jars
 	$(RUN) -m pytest --timeout 300 tests/spark_connector $(ARGS)
@@ -138,6 +153,10 @@ clean:
 	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
 	@touch $@
 
+.make/spark-connect: pyproject.toml | .make/spark
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark,connect]'
+	@touch $@
+
 # In an environment of its own: what it needs must not decide what the broker is tested with.
 .make/audit/installed: | $(RUN)
 	@$(RUN) -m venv .make/audit/venv
@@ -167,4 +186,4 @@ $(RUN):
 	@$(PYTHON) -m venv $(VENV)
 
 .PHONY: page-test docs help run setup test fuzz check sim damage soak bench bench-kafka bench-files example-dual-write example-queue example-pipeline test-spark conformance clean
-.PHONY: test-spark-connector
+.PHONY: test-spark-connector test-spark-faults soak-spark bench-spark

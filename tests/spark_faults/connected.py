@@ -1,0 +1,64 @@
+"""A client of Spark Connect: `python -m tests.spark_faults.connected BOOTSTRAP TOPIC CHECKPOINT LAST_BATCH`.
+
+Writes a query's rows into the topic until that batch is done, reads them again, and says what it has seen as a line of
+JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from odradek.spark import install
+from tests.clients.speakers import wait_for
+from tests.spark.checks import PATIENCE_S, ROWS
+from tests.support.spark_session import SETTINGS
+
+POLL_S = 0.05
+
+
+def main() -> None:
+    bootstrap, topic, checkpoint, last_batch = sys.argv[1:]
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # the server talks
+    builder = SparkSession.builder.remote("local[2]")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    listener = install(spark, bootstrap_servers=bootstrap)
+    servers = {"kafka.bootstrap.servers": bootstrap}
+    query = (
+        spark.readStream.format("rate-micro-batch")
+        .options(rowsPerBatch=str(ROWS), numPartitions="2")
+        .load()
+        .selectExpr("cast(value as string) value")
+        .writeStream.format("odradek")
+        .options(**servers, topic=topic, checkpointLocation=checkpoint)
+        .start()
+    )
+    while query.isActive and not Path(checkpoint, "commits", last_batch).exists():
+        time.sleep(POLL_S)
+    error = query.exception()
+    query.stop()
+    wait_for("the listener", lambda: any(not each.is_active for each in listener.progress), PATIENCE_S)
+    listener.wait(PATIENCE_S)
+    # What the listener has not ended would not be read.
+    read = spark.read.format("odradek").options(**servers, subscribe=topic).load()
+    told = {
+        "query": query.id,
+        "error": None if error is None else str(error),
+        "session": type(spark).__module__,
+        "rows": read.count(),
+        "ended": [each.ended for each in listener.progress if each.query == query.id],
+    }
+    print(json.dumps(told), file=answers, flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
