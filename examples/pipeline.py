@@ -6,6 +6,9 @@ Starts a broker in a temporary directory, and writes orders to it, some of them 
 query in a process of its own enriches them into a second topic. Its driver is killed twice: once when a batch is
 decided and Spark has not noted it, once when the tasks of a batch have written and nothing is decided; and the broker
 is killed once. In the end both topics are compared, record by record.
+
+With --bootstrap-server the broker is one that runs already, is not killed, and gets two new topics; with --master the
+query runs on a cluster (docker/compose.spark.yaml has both).
 """
 
 import argparse
@@ -17,17 +20,19 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from odradek.client import ClientError, TopicPartition
 from odradek.client.administration.topics import NewTopic
 from odradek.client.sync import Admin, Consumer, Producer
 from odradek.spark.ledger import LEDGER_TOPIC, Entry
-from odradek.spark.names import task_of
+from odradek.spark.names import Sink, task_of
 
-ORDERS, ENRICHED = "orders", "orders-enriched"
+MASTER = "local[2,4]"  # tries a task again, which plain local[2] does not
 PARTITIONS = 2
 ITEMS = {"tea": 320, "coffee": 290, "milk": 110, "sugar": 85, "scone": 240}  # prices in cents
 PER_TRANSACTION = 250
@@ -37,24 +42,42 @@ RUN_TIMEOUT_S = 600
 MOST_FAILURES = 5  # of the query itself, as when a broker is away for too long
 
 
+@dataclass(frozen=True)
+class Job:
+    """What the query does."""
+
+    bootstrap: str
+    master: str
+    orders: str
+    enriched: str
+    checkpoint: str
+    most_per_batch: int
+
+    def sink(self) -> str | None:
+        """The name of the query's sink; Spark chooses the query's id when it makes the checkpoint."""
+        with suppress(FileNotFoundError, ValueError):
+            return Sink("spark", json.loads(Path(self.checkpoint, "metadata").read_text())["id"]).name
+        return None
+
+
 # --- The query: this is all that a program of your own needs.
 
 
-def enrich(bootstrap: str, checkpoint: str, most_per_batch: int) -> None:
+def enrich(job: Job) -> None:
     """Reads what is there, and ends."""
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as F
 
     from odradek.spark.source import OdradekSource
 
-    spark = SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false").getOrCreate()
+    spark = SparkSession.builder.master(job.master).config("spark.ui.enabled", "false").getOrCreate()
     spark.dataSource.register(OdradekSource)
     orders = (
         spark.readStream.format("odradek")
-        .option("kafka.bootstrap.servers", bootstrap)
-        .option("subscribe", ORDERS)
+        .option("kafka.bootstrap.servers", job.bootstrap)
+        .option("subscribe", job.orders)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", most_per_batch)
+        .option("maxOffsetsPerTrigger", job.most_per_batch)
         .load()
     )
     order = F.from_json(F.col("value").cast("string"), "item string, count int")
@@ -71,9 +94,9 @@ def enrich(bootstrap: str, checkpoint: str, most_per_batch: int) -> None:
     )
     query = (
         enriched.writeStream.format("odradek")
-        .option("kafka.bootstrap.servers", bootstrap)
-        .option("topic", ENRICHED)
-        .option("checkpointLocation", checkpoint)
+        .option("kafka.bootstrap.servers", job.bootstrap)
+        .option("topic", job.enriched)
+        .option("checkpointLocation", job.checkpoint)
         .trigger(availableNow=True)
         .start()
     )
@@ -83,88 +106,96 @@ def enrich(bootstrap: str, checkpoint: str, most_per_batch: int) -> None:
 # --- The show.
 
 
-def main(orders: int) -> int:
+def main(orders: int, master: str, bootstrap: str | None) -> int:
     with tempfile.TemporaryDirectory(prefix="pipeline-") as name:
         folder = Path(name)
-        broker = Broker(folder)
+        broker = None if bootstrap is not None else Broker(folder)
         try:
-            broker.start()
-            say(f"a broker serves on {broker.bootstrap}")
-            aborted = write_orders(broker.bootstrap, orders)
-            say(f"{orders:,} orders are written, and {aborted:,} more in transactions that were aborted")
-            runs = enrich_under_fire(broker, folder, orders)
-            return verify(broker.bootstrap, runs)
+            if broker is not None:
+                bootstrap = broker.start()
+                say(f"a broker serves on {bootstrap}")
+            assert bootstrap is not None
+            # A broker that runs already may have topics from an earlier run.
+            topic = "orders" if broker is not None else f"orders-{uuid.uuid4().hex[:8]}"
+            most_per_batch = max(1, orders // BATCHES)
+            job = Job(bootstrap, master, topic, f"{topic}-enriched", str(folder / "checkpoint"), most_per_batch)
+            aborted = write_orders(job, orders)
+            say(f"{orders:,} {topic} are written, and {aborted:,} more in transactions that were aborted")
+            killed = enrich_under_fire(job, broker, Query(job, folder / "spark.log"))
+            return verify(job, killed)
         finally:
-            broker.end(signal.SIGTERM)
+            if broker is not None:
+                broker.end(signal.SIGTERM)
 
 
-def write_orders(bootstrap: str, count: int) -> int:
+def write_orders(job: Job, count: int) -> int:
     """Returns how many more were written and aborted."""
-    with Admin(bootstrap_servers=bootstrap) as admin:
-        admin.create_topics([NewTopic(topic, partitions=PARTITIONS) for topic in (ORDERS, ENRICHED)])
+    with Admin(bootstrap_servers=job.bootstrap) as admin:
+        admin.create_topics([NewTopic(topic, partitions=PARTITIONS) for topic in (job.orders, job.enriched)])
     rng = random.Random(7)
     aborted = 0
-    with Producer(bootstrap_servers=bootstrap, transactional_id="shop") as producer:
+    with Producer(bootstrap_servers=job.bootstrap, transactional_id=f"shop-{job.orders}") as producer:
         producer.init_transactions()
         for first in range(0, count, PER_TRANSACTION):
             numbers = range(first, min(count, first + PER_TRANSACTION))
             if first // PER_TRANSACTION % 5 == 1:  # a first try that comes to nothing, with other orders
-                send(producer, numbers, rng)
+                send(producer, job.orders, numbers, rng)
                 producer.flush()
                 producer.abort_transaction()
                 aborted += len(numbers)
-            send(producer, numbers, rng)
+            send(producer, job.orders, numbers, rng)
             producer.commit_transaction()
     return aborted
 
 
-def send(producer: Producer, numbers: range, rng: random.Random) -> None:
+def send(producer: Producer, topic: str, numbers: range, rng: random.Random) -> None:
     producer.begin_transaction()
     for number in numbers:
         order = {"item": rng.choice(list(ITEMS)), "count": rng.randint(1, 9)}
-        producer.send(ORDERS, json.dumps(order).encode(), key=b"order-%07d" % number)
+        producer.send(topic, json.dumps(order).encode(), key=b"order-%07d" % number)
 
 
-def enrich_under_fire(broker: "Broker", folder: Path, orders: int) -> "Killed":
-    """Until a query has ended by itself."""
-    checkpoint = folder / "checkpoint"
+def enrich_under_fire(job: Job, broker: "Broker | None", query: "Query") -> "Killed":
+    """Until the query has ended by itself."""
     killed = Killed()
-    query = Query(broker.bootstrap, checkpoint, max(1, orders // BATCHES), folder / "spark.log")
-    with Ledger(broker.bootstrap) as ledger:
+    with Ledger(job) as ledger:
         query.start()
         decided = ledger.wait(lambda entry: entry.batch >= 1, query)
         query.kill()
         killed.drivers += 1
-        noted = max((int(path.name) for path in checkpoint.glob("commits/[0-9]*")), default=-1)
+        noted = max((int(path.name) for path in Path(job.checkpoint).glob("commits/[0-9]*")), default=-1)
         say(f"KILLED the driver: batch {decided.batch} was decided, Spark had noted batch {noted}")
 
         query.start()
-        count = wait_for_open(broker.bootstrap, query)
+        count = wait_for_open(job, query)
         query.kill()
         killed.drivers += 1
         say(f"KILLED the driver: {count} of its tasks had begun to write a batch that was not decided")
 
         query.start()
-        ledger.wait(lambda entry: entry.batch >= decided.batch + 1, query)
-        broker.end(signal.SIGKILL)
-        killed.brokers += 1
-        say("KILLED the broker, while the query runs")
-        time.sleep(1)
-        broker.start()
-        say(f"the broker is back on {broker.bootstrap}")
+        if broker is not None:
+            ledger.wait(lambda entry: entry.batch >= decided.batch + 1, query)
+            broker.end(signal.SIGKILL)
+            killed.brokers += 1
+            say("KILLED the broker, while the query runs")
+            time.sleep(1)
+            broker.start()
+            say(f"the broker is back on {job.bootstrap}")
         query.wait(ledger)
         say("the query has read everything")
     return killed
 
 
-def verify(bootstrap: str, killed: "Killed") -> int:
+def verify(job: Job, killed: "Killed") -> int:
     """With a session of Spark in this process, which knows nothing of the query."""
     from odradek.spark.audit import compare
     from odradek.spark.inputs import input_of
     from odradek.spark.session import session
 
     with session("verify", "local[2]", {"spark.sql.shuffle.partitions": "4"}) as spark:
-        source, output = (input_of(f"kafka://{bootstrap}/{topic}").frame(spark) for topic in (ORDERS, ENRICHED))
+        source, output = (
+            input_of(f"kafka://{job.bootstrap}/{topic}").frame(spark) for topic in (job.orders, job.enriched)
+        )
         field = "get_json_object(cast(value as string), '$.{}')"
         compared = compare(
             source,
@@ -172,8 +203,8 @@ def verify(bootstrap: str, killed: "Killed") -> int:
             ["cast(key as string)", field.format("item")],
             output_on=[field.format("order"), field.format("item")],
         )
-    with Admin(bootstrap_servers=bootstrap) as admin:
-        left = sum(task_of(each.transactional_id) is not None for each in admin.list_transactions(states=["Ongoing"]))
+    with Admin(bootstrap_servers=job.bootstrap) as admin:
+        left = len(open_tasks(admin, job))
     for example in compared.examples:
         print(f"   {example}")
     say(f"{compared}, {left} transactions left open; killed: {killed}")
@@ -191,18 +222,20 @@ class Killed:
 class Query:
     """The process of the query, with the JVM that it starts."""
 
-    def __init__(self, bootstrap: str, checkpoint: Path, most_per_batch: int, log: Path) -> None:
-        self._words = [sys.executable, __file__, "--query", bootstrap, str(checkpoint), str(most_per_batch)]
+    def __init__(self, job: Job, log: Path) -> None:
+        self._words = [sys.executable, __file__, "--query", json.dumps(asdict(job))]
+        self._environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
+        if job.master.startswith("local"):
+            self._environment["SPARK_LOCAL_IP"] = "127.0.0.1"
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
         self._runs = self._failed = 0
 
     def start(self) -> None:
         self._runs += 1
-        environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._words, stdout=log, stderr=log, start_new_session=True, env=environment
+                self._words, stdout=log, stderr=log, start_new_session=True, env=self._environment
             )
         say(f"the query starts, run {self._runs}")
 
@@ -243,10 +276,10 @@ class Query:
 
 
 class Ledger:
-    """What the sink decides, as it does so."""
+    """What the query's sink decides, as it does so."""
 
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
+    def __init__(self, job: Job) -> None:
+        self._job = job
         self._consumer: Consumer | None = None
         self._last: Entry | None = None
 
@@ -278,36 +311,44 @@ class Ledger:
             time.sleep(0.05)
             return
         for record in (each for records in brought.values() for each in records):
-            entry = Entry.from_json(record.value or b"")
-            if self._last is None or entry.batch > self._last.batch:
+            if record.value is None:
+                continue
+            entry = Entry.from_json(record.value)
+            if entry.sink == self._job.sink() and (self._last is None or entry.batch > self._last.batch):
                 say(f"batch {entry.batch} is decided: {entry.rows:,} orders in {len(entry.parts)} transactions")
                 self._last = entry
 
     def _opened(self) -> Consumer | None:
         """None as long as there is no ledger: the first decision makes it."""
-        with Admin(bootstrap_servers=self._bootstrap) as admin:
+        with Admin(bootstrap_servers=self._job.bootstrap) as admin:
             if LEDGER_TOPIC not in admin.list_topics(include_internal=True):
                 return None
             described = admin.describe_topics([LEDGER_TOPIC])[LEDGER_TOPIC]
-        self._consumer = consumer = Consumer(bootstrap_servers=self._bootstrap, isolation_level="read_committed")
+        self._consumer = consumer = Consumer(bootstrap_servers=self._job.bootstrap, isolation_level="read_committed")
         consumer.start()
         consumer.assign([TopicPartition(LEDGER_TOPIC, each.partition) for each in described.partitions])
         consumer.seek_to_beginning()
         return consumer
 
 
-def wait_for_open(bootstrap: str, query: Query) -> int:
+def wait_for_open(job: Job, query: Query) -> int:
     """Until tasks have transactions of which nothing is decided: how many."""
     ends_at = time.monotonic() + RUN_TIMEOUT_S
-    with Admin(bootstrap_servers=bootstrap) as admin:
-        before = {each.transactional_id for each in admin.list_transactions(states=["Ongoing"])}
+    with Admin(bootstrap_servers=job.bootstrap) as admin:
+        before = open_tasks(admin, job)
         while time.monotonic() < ends_at:
-            now = {each.transactional_id for each in admin.list_transactions(states=["Ongoing"])} - before
-            if count := sum(task_of(each) is not None for each in now):
+            if count := len(open_tasks(admin, job) - before):
                 return count
             query.keep_running()
             time.sleep(0.005)
     raise RuntimeError(f"the query writes nothing:\n{query.log_text()}")
+
+
+def open_tasks(admin: Admin, job: Job) -> set[str]:
+    """Transactional ids of the query's tasks whose transactions are open."""
+    sink = job.sink()
+    ids = {each.transactional_id for each in admin.list_transactions(states=["Ongoing"])}
+    return {each for each in ids if (task := task_of(each)) is not None and task.sink == sink}
 
 
 class Broker:
@@ -318,11 +359,8 @@ class Broker:
         self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
 
-    @property
-    def bootstrap(self) -> str:
-        return f"127.0.0.1:{self._port}"
-
-    def start(self) -> None:
+    def start(self) -> str:
+        """Returns its address."""
         ready = self._folder / "ready.json"
         ready.unlink(missing_ok=True)
         words = [sys.executable, "-m", "odradek", "serve", "--port", str(self._port), "--ready-file", str(ready)]
@@ -334,6 +372,7 @@ class Broker:
                 raise RuntimeError("the broker did not start")
             time.sleep(0.01)
         self._port = json.loads(ready.read_text())["port"]
+        return f"127.0.0.1:{self._port}"
 
     def end(self, how: signal.Signals) -> None:
         if self._process is not None:
@@ -351,13 +390,20 @@ def say(text: str) -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--orders", type=int, default=20_000, help="how many; default: %(default)s")
-    parser.add_argument("--query", nargs=3, metavar=("BOOTSTRAP", "CHECKPOINT", "MOST"), help="be the query")
+    parser.add_argument(
+        "-b",
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        help="a broker that runs already, with KIP-939 enabled",
+    )
+    parser.add_argument("--master", default=MASTER, help="where the query runs; default: %(default)s")
+    parser.add_argument("--query", metavar="JOB", help=argparse.SUPPRESS)  # the process of the query
     return parser.parse_args()
 
 
 if __name__ == "__main__":
     given = arguments()
     if given.query:
-        enrich(given.query[0], given.query[1], int(given.query[2]))
+        enrich(Job(**json.loads(given.query)))
     else:
-        sys.exit(main(given.orders))
+        sys.exit(main(given.orders, given.master, given.bootstrap_server))

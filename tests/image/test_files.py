@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 DOCKER = Path(__file__).resolve().parents[2] / "docker"
-BASE, OBSERVE, SECURE = (DOCKER / f"compose{which}.yaml" for which in ("", ".observe", ".secure"))
+BASE, OBSERVE, SECURE, SPARK = (DOCKER / f"compose{which}.yaml" for which in ("", ".observe", ".secure", ".spark"))
 
 
 def config(*files: Path) -> dict[str, dict[str, object]]:
@@ -43,6 +43,14 @@ def test_a_secured_broker_waits_for_certificates_and_its_clients_for_rights() ->
     }
     for name in ("server", "admin", "clock"):
         assert (DOCKER / "secure" / f"{name}.properties").is_file()
+
+
+def test_a_cluster_of_spark_is_added_to_the_same_broker() -> None:
+    services = config(BASE, SPARK)
+    assert services.keys() - config(BASE).keys() == {"spark-master", "spark-worker-1", "spark-worker-2", "pipeline"}
+    environment = services["broker"]["environment"]
+    assert environment["KAFKA_TRANSACTION_TWO_PHASE_COMMIT_ENABLE"] == "true"  # type: ignore[index]
+    assert environment["KAFKA_NUM_PARTITIONS"] == 3  # type: ignore[index]
 
 
 def test_every_mounted_file_is_there() -> None:
