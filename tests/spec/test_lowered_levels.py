@@ -24,7 +24,7 @@ from tests.support.fake_disk import Crashed, FakeDisk, Fault
 from tests.support.metadata import DATA, FEATURES, Running, topic_records
 
 METADATA = f"{DATA}/__cluster_metadata-0"
-AN_ACCESS_CONTROL_ENTRY = bytes((1, 18, 0)) + b"whatever a newer Kafka says of it"
+A_FENCING = bytes((1, 7, 0)) + b"whatever a newer Kafka says of it"
 A_NO_OP = bytes((1, 20, 0, 0))
 
 
@@ -140,8 +140,8 @@ def encoded(*records: Message) -> list[bytes]:
 
 def test_records_without_meaning_here_are_repeated_byte_for_byte() -> None:
     topic = topic_records("t")
-    written = snapshot_without_left_levels([a_log([share_version(2)], [AN_ACCESS_CONTROL_ENTRY, *topic, A_NO_OP])])
-    assert repeated(written.content) == [*encoded(share_version(2)), AN_ACCESS_CONTROL_ENTRY, *encoded(*topic)]
+    written = snapshot_without_left_levels([a_log([share_version(2)], [A_FENCING, *topic, A_NO_OP])])
+    assert repeated(written.content) == [*encoded(share_version(2)), A_FENCING, *encoded(*topic)]
     assert written.name == "00000000000000000005-0000000003.checkpoint"
 
 
