@@ -209,3 +209,21 @@ def test_changes_are_pushed(broker: BrokerProcess) -> None:
         json.loads(line.removeprefix(b"data: "))["partitions"][0]["high_watermark"] for line in (first, changed)
     )
     assert (before, after) == (6, 7)
+
+
+def test_a_page_that_is_left_is_no_warning(broker: BrokerProcess) -> None:
+    connection = HTTPConnection("127.0.0.1", broker.ready["http_port"], timeout=30)
+    connection.request("GET", "/live/overview")
+    answer = connection.getresponse()
+    assert answer.readline().startswith(b"data:")
+    answer.close()
+    connection.close()
+    after = HTTPConnection("127.0.0.1", broker.ready["http_port"], timeout=30)
+    after.request("GET", "/live/topics")
+    beats = after.getresponse()
+    while beats.readline() != b":\n":  # a second has passed, in which the first one was written to
+        pass
+    beats.readline()
+    beats.readline()
+    after.close()
+    assert view(broker, "warnings")["warnings"] == []

@@ -109,7 +109,10 @@ class Page:
         before = ""
         while not self._stopping.is_set():
             now = await self._text(name, request, is_first=not before)
-            await response.write(f"data: {now}\n\n".encode() if now != before else b":\n\n")
+            try:
+                await response.write(f"data: {now}\n\n".encode() if now != before else b":\n\n")
+            except ConnectionResetError:  # the page was left
+                return response
             before = now
             try:
                 async with asyncio.timeout(EVERY_S):
