@@ -31,6 +31,7 @@ help:
 	@echo 'make test-spark-faults   drivers, executors and brokers killed, a cluster, Spark Connect (Java 17); ROUNDS=8: drivers'
 	@echo '                   killed at every step, 2 if nothing is said'
 	@echo 'make soak-spark    100,000 records through a query under 30 kills; RECORDS, KILLS and SEED change that'
+	@echo 'make bench-spark   our source and sink beside Spark'"'"'s own (Java 17, Maven); ARGS=--help'
 	@echo 'make page-test     every view of the page in headless Chromium; makes the pictures of the README (Chromium)'
 	@echo 'make docs          the documentation as a site with search, in site/; a link that leads nowhere fails it'
 	@echo 'make image-test    build the container image with buildah and run it (root on Debian, no Docker)'
@@ -100,6 +101,9 @@ test-spark: .make/spark
 
 test-spark-faults: .make/spark-connect
 	$(RUN) -m pytest --timeout 1500 tests/spark_faults $(ARGS)
+
+bench-spark: .make/spark .make/spark-connector/jars
+	$(RUN) -m tests.bench.spark $(ARGS)
 
 soak-spark: .make/spark
 	RECORDS=$${RECORDS:-100000} KILLS=$${KILLS:-30} $(if $(SEED),SEED=$(SEED)) \
@@ -182,4 +186,4 @@ $(RUN):
 	@$(PYTHON) -m venv $(VENV)
 
 .PHONY: page-test docs help run setup test fuzz check sim damage soak bench bench-kafka bench-files example-dual-write example-queue example-pipeline test-spark conformance clean
-.PHONY: test-spark-connector test-spark-faults soak-spark
+.PHONY: test-spark-connector test-spark-faults soak-spark bench-spark
