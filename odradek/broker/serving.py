@@ -27,7 +27,7 @@ from odradek.broker.security.listeners import load_certificates, tls_handshakes
 if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.configuration.listeners import Listener
-    from odradek.broker.network.connection import Requests
+    from odradek.broker.network.requests import Requests
     from odradek.broker.security.sasl.listeners import SaslListeners
 
 

@@ -12,16 +12,18 @@ import asyncio
 import logging
 from collections import deque
 from struct import Struct as Packing
-from typing import Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from odradek.broker.api.context import Addresses, ConnectionInfo
 from odradek.broker.network.held_bytes import HeldBytes
 from odradek.broker.network.limits import Admission, ConnectionLimits, RequestMemory
-from odradek.broker.network.logins import LoginCounts
 from odradek.broker.runtime.clock import TimerHandle, Timers
 from odradek.broker.runtime.delayed import CloseConnection, Parked
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.struct import Buffer
+
+if TYPE_CHECKING:
+    from odradek.broker.network.requests import Handshake, Requests
 
 log = logging.getLogger("odradek.connection")
 
@@ -35,34 +37,6 @@ ZEROS = memoryview(bytes(1024 * 1024))
 WRITE_HIGH_WATER_BYTES = 256 * 1024  # with more than this unread by the peer, no further request of it is taken
 MAX_OVERLAPPING_REQUESTS = 32
 MAX_OVERLAPPING_BYTES = 8 * 1024 * 1024
-
-
-class Requests(Protocol):
-    """What answers frames: `odradek.broker.api.dispatch.Dispatcher`, alone or behind authentication."""
-
-    @property
-    def keeping_keys(self) -> frozenset[int]:
-        """API keys whose handlers go on using the bytes of a frame."""
-
-    @property
-    def logins(self) -> LoginCounts | None:
-        """None where nobody logs in."""
-
-    def connected(self, connection: ConnectionInfo) -> None:
-        """Before its first frame; not called for connections that are refused."""
-
-    def start(self, frame: Buffer, connection: ConnectionInfo) -> list[Buffer] | Parked:
-        """Raises MalformedMessage, CloseConnection."""
-
-    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
-        """A frame is not read because of its size. The connection closes at once, or with this answer."""
-
-
-class Handshake(Protocol):
-    """What comes before the frames of a connection: `odradek.broker.security.tls.handshake.Handshake`."""
-
-    def begin(self, transport: asyncio.Transport, held: HeldBytes) -> None:
-        """held: its protocol until now. Ends with `secured`, or with `connection_lost`."""
 
 
 class Handshakes(Protocol):

@@ -9,8 +9,9 @@ from typing import Any
 
 from odradek.broker.api.context import Addresses, ConnectionInfo
 from odradek.broker.network.admission import Admissions
-from odradek.broker.network.connection import Connection, Handshakes, Requests
+from odradek.broker.network.connection import Connection, Handshakes
 from odradek.broker.network.limits import Admission, ConnectionLimits, RequestMemory
+from odradek.broker.network.requests import Requests
 from odradek.broker.runtime.clock import TimerHandle, Timers
 
 LEAST_BACKLOG = 128  # Kafka's 50 drops connections when many clients start at once; the kernel's queue costs nothing

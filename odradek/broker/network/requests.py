@@ -1,0 +1,42 @@
+"""Those whom a connection hands its bytes to: a handshake before its frames, and what answers the frames."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from odradek.broker.api.context import ConnectionInfo
+    from odradek.broker.network.held_bytes import HeldBytes
+    from odradek.broker.network.logins import LoginCounts
+    from odradek.broker.runtime.delayed import Parked
+    from odradek.protocol.struct import Buffer
+
+
+class Requests(Protocol):
+    """What answers frames: `odradek.broker.api.dispatch.Dispatcher`, alone or behind authentication."""
+
+    @property
+    def keeping_keys(self) -> frozenset[int]:
+        """API keys whose handlers go on using the bytes of a frame."""
+
+    @property
+    def logins(self) -> LoginCounts | None:
+        """None where nobody logs in."""
+
+    def connected(self, connection: ConnectionInfo) -> None:
+        """Before its first frame; not called for connections that are refused."""
+
+    def start(self, frame: Buffer, connection: ConnectionInfo) -> list[Buffer] | Parked:
+        """Raises MalformedMessage, CloseConnection."""
+
+    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
+        """A frame is not read because of its size. The connection closes at once, or with this answer."""
+
+
+class Handshake(Protocol):
+    """What comes before the frames of a connection: `odradek.broker.security.tls.handshake.Handshake`."""
+
+    def begin(self, transport: asyncio.Transport, held: HeldBytes) -> None:
+        """held: its protocol until now. Ends with `secured`, or with `connection_lost`."""
