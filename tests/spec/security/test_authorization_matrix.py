@@ -52,6 +52,7 @@ OTHER_FIELDS = {
 }
 # Answers that list what there is, which differs between brokers; "errors" of them are compared.
 LISTS = {"ApiVersions", "DescribeAcls"}
+LOGGERS = ("DescribeConfigs", "broker logger")  # a client library in this process may have made the one asked for
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +99,7 @@ def check_after(step: Case, case: Case, scene: MatrixScene) -> None:
         assert errors_in(answer) == deviation
         return
     assert errors_in(answer) == step["errors"]
-    if "$long" not in step["answer"] and case["api"] not in LISTS:
+    if "$long" not in step["answer"] and case["api"] not in LISTS and (case["api"], case["case"]) != LOGGERS:
         known = OTHER_FIELDS.get((case["api"], case["case"]), [])
         assert [each for each in differences(step["answer"], answer) if each not in known] == []
     if isinstance(step["checks"], list):
