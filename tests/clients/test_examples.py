@@ -38,7 +38,7 @@ def test_the_dual_write_recovers_from_both_crashes() -> None:
 
 def test_each_job_of_the_queue_gives_one_result_although_workers_and_the_broker_are_killed() -> None:
     done = subprocess.run(
-        [sys.executable, "examples/exactly_once_queue.py", "--jobs", "100", "--kills", "2"],
+        [sys.executable, "examples/exactly_once_queue.py", "--jobs", "300", "--kills", "2"],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
@@ -49,7 +49,7 @@ def test_each_job_of_the_queue_gives_one_result_although_workers_and_the_broker_
     lines = [line.partition(" s  ")[2] for line in done.stdout.splitlines()]
     assert any("kill -9" in line for line in lines)
     assert "0 jobs are left, 0 transactions are open." in lines
-    assert lines[-1] == "100 jobs have 100 results: each exactly one."
+    assert lines[-1] == "300 jobs have 300 results: each exactly one."
 
 
 @pytest.mark.skipif(IS_KAFKA, reason="Kafka 4.3.1 keeps no prepared transactions")
