@@ -110,6 +110,17 @@ class Container:
             time.sleep(0.001)
         return int(found[0])
 
+    @property
+    def running_pid(self) -> int:
+        """The same, once it is in the container's root directory: an engine runs nothing in a container before."""
+        pid = self.pid
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while os.readlink(f"/proc/{pid}/root") == "/":
+            assert self.is_running(), f"the container has ended:\n{self.log}"
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        return pid
+
     def start(self) -> None:
         make_network()
         self._make_link()
@@ -173,14 +184,14 @@ class Container:
         """`docker exec`."""
         merged = self.work / "merged"
         inside = self._in_root(merged, words, self.environment if environment is None else environment)
-        enter = ["nsenter", "--target", str(self.pid), "--mount", "--pid", "--uts", "--net", "sh", "-c", inside]
+        enter = ["nsenter", "--target", str(self.running_pid), "--mount", "--pid", "--uts", "--net", "sh", "-c", inside]
         return subprocess.run(enter, capture_output=True, text=True, timeout=60, check=False)
 
     def copy_in(self, content: str, path: str, mode: int = 0o755) -> None:
         """`docker cp` into a running container, as Testcontainers does it; by root."""
         inside = shlex.quote(f"{self.work / 'merged'}{path}")
         script = f"cat > {inside} && chmod {mode:o} {inside}"
-        enter = ["nsenter", "--target", str(self.pid), "--mount", "sh", "-c", script]
+        enter = ["nsenter", "--target", str(self.running_pid), "--mount", "sh", "-c", script]
         subprocess.run(enter, input=content, text=True, timeout=60, check=True)
 
     def is_running(self) -> bool:
