@@ -127,10 +127,13 @@ class Shares:
 
     def end_transaction(self, ending: Ending) -> None:
         """A marker ended a transaction: its acknowledgements count now, or never did."""
-        for live in (*self._loading, *self._staging.pop(ending.producer_id, ())):
+        producer_id = ending.producer_id
+        for live in (*self._loading, *self._staging.get(producer_id, ())):
             live.end_transaction(ending)
-            if ending.producer_id in live.producer_ids:  # something of a later transaction
-                self._note_staging(live)
+        # Some may hold something of a later transaction; those that are gone by now took themselves out.
+        left = {live: None for live in self._staging.pop(producer_id, ()) if producer_id in live.producer_ids}
+        if left:
+            self._staging[producer_id] = left
 
     def reread_staged(self, ending: Ending) -> None:
         """The state of some share partitions is stored elsewhere, and a marker has ended a transaction there."""
