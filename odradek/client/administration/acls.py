@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from odradek.client.administration.asking import Asking
 from odradek.client.errors import check
@@ -14,6 +15,8 @@ from odradek.protocol.messages.delete_acls_request import DeleteAclsFilter, Dele
 from odradek.protocol.messages.delete_acls_response import DeleteAclsMatchingAcl, DeleteAclsResponse
 from odradek.protocol.messages.describe_acls_request import DescribeAclsRequest
 from odradek.protocol.messages.describe_acls_response import DescribeAclsResponse
+
+F = TypeVar("F", DescribeAclsRequest, DeleteAclsFilter)  # whose fields have the same names
 
 WITH_PATTERN_TYPES = 1  # the version of all three requests
 
@@ -66,15 +69,7 @@ async def create_acls(asking: Asking, acls: Iterable[Acl]) -> None:
 
 
 async def describe_acls(asking: Asking, wanted: AclFilter) -> list[Acl]:
-    request = DescribeAclsRequest(
-        resource_type_filter=wanted.resource_type.value,
-        resource_name_filter=wanted.resource,
-        pattern_type_filter=wanted.pattern_type.value,
-        principal_filter=wanted.principal,
-        host_filter=wanted.host,
-        operation=wanted.operation.value,
-        permission_type=wanted.permission.value,
-    )
+    request = _asked_for(DescribeAclsRequest, wanted)
     answer = await asking.any_broker(request, DescribeAclsResponse, min_version=WITH_PATTERN_TYPES)
     check(answer.error_code, "the ACLs", answer.error_message)
     return [
@@ -93,20 +88,7 @@ async def describe_acls(asking: Asking, wanted: AclFilter) -> list[Acl]:
 
 
 async def delete_acls(asking: Asking, filters: Iterable[AclFilter]) -> list[Acl]:
-    request = DeleteAclsRequest(
-        filters=[
-            DeleteAclsFilter(
-                resource_type_filter=each.resource_type.value,
-                resource_name_filter=each.resource,
-                pattern_type_filter=each.pattern_type.value,
-                principal_filter=each.principal,
-                host_filter=each.host,
-                operation=each.operation.value,
-                permission_type=each.permission.value,
-            )
-            for each in filters
-        ]
-    )
+    request = DeleteAclsRequest(filters=[_asked_for(DeleteAclsFilter, each) for each in filters])
     answer = await asking.any_broker(request, DeleteAclsResponse, min_version=WITH_PATTERN_TYPES)
     deleted = []
     for result in answer.filter_results:
@@ -115,6 +97,18 @@ async def delete_acls(asking: Asking, filters: Iterable[AclFilter]) -> list[Acl]
             check(each.error_code, f"an ACL of {each.principal}", each.error_message)
             deleted.append(_deleted(each))
     return deleted
+
+
+def _asked_for(kind: type[F], wanted: AclFilter) -> F:
+    return kind(
+        resource_type_filter=wanted.resource_type.value,
+        resource_name_filter=wanted.resource,
+        pattern_type_filter=wanted.pattern_type.value,
+        principal_filter=wanted.principal,
+        host_filter=wanted.host,
+        operation=wanted.operation.value,
+        permission_type=wanted.permission.value,
+    )
 
 
 def _deleted(each: DeleteAclsMatchingAcl) -> Acl:
