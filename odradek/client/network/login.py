@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import secrets
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from odradek.client.errors import AuthenticationFailed, ClientError, RetriableError, code_of
 from odradek.client.security.sasl import SaslError, SaslExchange
@@ -14,13 +14,30 @@ from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticate
 from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
 from odradek.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
 from odradek.protocol.messages.sasl_handshake_response import SaslHandshakeResponse
+from odradek.protocol.struct import Message
 
 if TYPE_CHECKING:
-    from odradek.client.network.connection import Connection
     from odradek.client.security.settings import Security, TokenCallback
+
+M = TypeVar("M", bound=Message)
 
 NONCE_BYTES = 24
 WITH_SASL_AUTHENTICATE = 1  # the version of SaslHandshake after which tokens travel in SaslAuthenticate requests
+
+
+class Connection(Protocol):
+    """What a login does with a connection: `odradek.client.network.connection.Connection`."""
+
+    @property
+    def name(self) -> str: ...
+
+    def version(self, request: type[Message], max_version: int | None = None, min_version: int = 0) -> int: ...
+
+    def hold(self) -> None: ...
+
+    def send(self, request: Message, version: int, answer: type[M], *, is_login: bool = False) -> asyncio.Future[M]: ...
+
+    def release(self) -> None: ...
 
 
 async def log_in(connection: Connection, security: Security) -> int:

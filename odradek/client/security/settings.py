@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
-from odradek.client.security.sasl import OAuthBearerExchange, PlainExchange, SaslExchange, ScramExchange
-from odradek.protocol.scram import SCRAM_MECHANISMS
+if TYPE_CHECKING:
+    from odradek.client.security.sasl import SaslExchange
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
-MECHANISMS = (PLAIN, *SCRAM_MECHANISMS, OAUTHBEARER)
+MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 TokenCallback = Callable[[], str | Awaitable[str]]
 
 
@@ -111,6 +111,10 @@ class Security:
 
     def exchange(self, nonce: str, token: str | None) -> SaslExchange:
         """A login; `token` is what `sasl_token` returned."""
+        # Here: it takes 5 ms to import, and most brokers of developers want no login.
+        from odradek.client.security.sasl import OAuthBearerExchange, PlainExchange, ScramExchange
+        from odradek.protocol.scram import SCRAM_MECHANISMS
+
         mechanism = self.sasl_mechanism or ""
         if mechanism == OAUTHBEARER:
             return OAuthBearerExchange(token or "", self.sasl_extensions)

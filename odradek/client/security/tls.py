@@ -7,31 +7,49 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from odradek.client.security.settings import Security
+from typing import Protocol
 
 JKS_MAGIC = b"\xfe\xed\xfe\xed"
 DER_SEQUENCE = b"\x30"  # what a PKCS12 file begins with
 CONVERT = "keytool -importkeystore -srckeystore {0} -destkeystore {1} -deststoretype PKCS12"
 
 
-def client_context(security: Security) -> ssl.SSLContext:
+class TlsSettings(Protocol):
+    """Of `odradek.client.security.settings.Security` what TLS takes."""
+
+    @property
+    def ssl_cafile(self) -> str | Path | None: ...
+    @property
+    def ssl_capassword(self) -> str | None: ...
+    @property
+    def ssl_cadata(self) -> str | None: ...
+    @property
+    def ssl_certfile(self) -> str | Path | None: ...
+    @property
+    def ssl_certdata(self) -> str | None: ...
+    @property
+    def ssl_keyfile(self) -> str | Path | None: ...
+    @property
+    def ssl_password(self) -> str | None: ...
+    @property
+    def ssl_check_hostname(self) -> bool: ...
+
+
+def client_context(settings: TlsSettings) -> ssl.SSLContext:
     """TLS 1.2 and later; the certificate of the broker is always verified. Raises ValueError, OSError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = security.ssl_check_hostname
-    _trust(context, security)
-    _identify(context, security)
+    context.check_hostname = settings.ssl_check_hostname
+    _trust(context, settings)
+    _identify(context, settings)
     return context
 
 
-def _trust(context: ssl.SSLContext, security: Security) -> None:
-    if security.ssl_cafile is not None:
-        what = f"ssl_cafile {security.ssl_cafile}"
-        pem = _trusted_pem(Path(security.ssl_cafile), security.ssl_capassword)
-    elif security.ssl_cadata is not None:
-        what, pem = "ssl_cadata", security.ssl_cadata
+def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    if settings.ssl_cafile is not None:
+        what = f"ssl_cafile {settings.ssl_cafile}"
+        pem = _trusted_pem(Path(settings.ssl_cafile), settings.ssl_capassword)
+    elif settings.ssl_cadata is not None:
+        what, pem = "ssl_cadata", settings.ssl_cadata
     else:
         context.load_default_certs()
         return
@@ -41,22 +59,22 @@ def _trust(context: ssl.SSLContext, security: Security) -> None:
         raise ValueError(f"{what} holds no certificates in PEM form") from None
 
 
-def _identify(context: ssl.SSLContext, security: Security) -> None:
-    if security.ssl_certfile is not None:
-        what = f"ssl_certfile {security.ssl_certfile}"
-        content = _readable(Path(security.ssl_certfile))
+def _identify(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    if settings.ssl_certfile is not None:
+        what = f"ssl_certfile {settings.ssl_certfile}"
+        content = _readable(Path(settings.ssl_certfile))
         if content.startswith(DER_SEQUENCE):
-            content = _own_pem(content, what, security.ssl_password)
-        key = _readable(Path(security.ssl_keyfile)) if security.ssl_keyfile is not None else None
-    elif security.ssl_certdata is not None:
-        what, content, key = "ssl_certdata", security.ssl_certdata.encode(), None
+            content = _own_pem(content, what, settings.ssl_password)
+        key = _readable(Path(settings.ssl_keyfile)) if settings.ssl_keyfile is not None else None
+    elif settings.ssl_certdata is not None:
+        what, content, key = "ssl_certdata", settings.ssl_certdata.encode(), None
     else:
         return
-    has_password = bool(security.ssl_password)
+    has_password = bool(settings.ssl_password)
     try:
         with _in_memory(content if key is None else key + b"\n" + content) as path:
             # A password is always given: OpenSSL would ask on the terminal.
-            context.load_cert_chain(path, password=security.ssl_password or "")
+            context.load_cert_chain(path, password=settings.ssl_password or "")
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise ValueError(f"{what}: the key does not belong to the certificate") from None
