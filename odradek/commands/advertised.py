@@ -7,9 +7,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from odradek.client.errors import ClientError
 from odradek.commands.options import client_settings
+
+if TYPE_CHECKING:
+    from odradek.client.administration.cluster import BrokerDescription
 
 TIMEOUT_S = 2.0
 SETTING = "advertised.listeners"
@@ -27,6 +32,11 @@ async def unreachable_broker(options: argparse.Namespace) -> str | None:
             brokers = (await admin.describe_cluster()).brokers
     except ClientError:
         return None
+    return await where_unreachable(options, brokers)
+
+
+async def where_unreachable(options: argparse.Namespace, brokers: Iterable[BrokerDescription]) -> str | None:
+    """The same, of brokers that were described already."""
     for broker in brokers:
         why = await failure(broker.host, broker.port)
         if why is not None:

@@ -1,4 +1,7 @@
-"""`odradek wait`: returns when the broker serves, for scripts that start one."""
+"""`odradek wait`: returns when the broker serves, for scripts that start one.
+
+That it answers is not enough: clients go on to the addresses that it advertises, so these have to lead somewhere too.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import argparse
 import asyncio
 import time
 
+from odradek.commands.advertised import where_unreachable
 from odradek.commands.errors import DONE, UNREACHABLE, CommandError
 from odradek.commands.options import add_connection, client_settings
 
@@ -41,11 +45,12 @@ async def _wait(options: argparse.Namespace) -> None:
                 default_api_timeout_ms=left_ms,
             ) as admin:
                 found = await admin.describe_topics(options.topic) if options.topic else {}
-                await admin.describe_cluster()
+                brokers = (await admin.describe_cluster()).brokers
                 led = [each.leader for topic in found.values() for each in topic.partitions]
-                if None not in led:
-                    return
-                why = "a partition has no leader"
+            elsewhere = await where_unreachable(options, brokers)
+            if None not in led and elsewhere is None:
+                return
+            why = elsewhere or "a partition has no leader"
         except ClientError as error:
             if not error.is_retriable and error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
