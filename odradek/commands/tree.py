@@ -86,6 +86,17 @@ COMMANDS = {
         "the passwords of users that log in with SCRAM",
         examples=("users set-password alice", "users list"),
     ),
+    "quotas": Command(
+        "list, set and remove quotas of users, clients and addresses",
+        "A quota of a user and a client wins over that of the user, and that over the client's; a name wins over the"
+        " default.",
+        (
+            "quotas set --user alice producer_byte_rate=1048576 consumer_byte_rate=2097152",
+            "quotas set --client-defaults request_percentage=50",
+            "quotas unset --user alice producer_byte_rate",
+            "quotas list --json",
+        ),
+    ),
     "cluster": Command("the brokers, their advertised addresses, the features", examples=("cluster describe",)),
     "features": Command(
         "describe the features of the cluster, raise and lower their levels",
@@ -109,7 +120,9 @@ COMMANDS = {
     ),
     "wait": Command(
         "return when the broker serves, and the topics that are named exist",
-        examples=("wait --timeout 30 -t orders && ./start-consumers",),
+        "The addresses that the brokers advertise have to lead somewhere, too. If they do not in time, the exit status"
+        " is 3, and what is said tells why.",
+        ("wait --timeout 30 -t orders && ./start-consumers",),
     ),
     "doctor": Command(
         "say what stands in the way of the broker, or of clients that look for it",

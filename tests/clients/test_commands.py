@@ -218,6 +218,43 @@ def test_features_are_described_raised_and_lowered(at: Run) -> None:
     assert "does not support this feature" in at("features", "upgrade", "--feature", "no.such=1", status=1).stderr
 
 
+def test_quotas_are_set_listed_and_removed_by_user_client_and_address(at: Run) -> None:
+    at("quotas", "set", "--user", "alice", "--client-defaults", "producer_byte_rate=1048576", "request_percentage=12.5")
+    at("quotas", "set", "--user", "alice", "consumer_byte_rate=2e6")
+    at("quotas", "set", "--ip", "192.0.2.7", "connection_creation_rate=100")
+    of_alice = {"entity": {"user": "alice"}, "quotas": {"consumer_byte_rate": 2e6}}
+    of_her_clients = {
+        "entity": {"user": "alice", "client-id": None},
+        "quotas": {"producer_byte_rate": 1048576.0, "request_percentage": 12.5},
+    }
+    assert parsed(at("quotas", "list", "--user", "alice", "--json")) == [of_alice, of_her_clients]
+    assert len(parsed(at("quotas", "list", "--json"))) == 3
+    assert "user alice, client-id <default>  producer_byte_rate        1048576" in at("quotas", "list").stdout
+    at("quotas", "unset", "--user", "alice", "--client-defaults", "request_percentage")
+    at("quotas", "unset", "--user", "alice")
+    assert parsed(at("quotas", "list", "--user", "alice", "--json")) == [
+        of_her_clients | {"quotas": {"producer_byte_rate": 1048576.0}}
+    ]
+    for whose in (["--user", "alice", "--client-defaults"], ["--ip", "192.0.2.7"]):
+        at("quotas", "unset", *whose)
+    assert "No quota is set." in at("quotas", "list").stdout
+    assert "no quotas of ip 192.0.2.7" in at("quotas", "unset", "--ip", "192.0.2.7").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint", "status"),
+    [
+        (["set", "producer_byte_rate=1"], "say whose: --user", 2),
+        (["set", "--user", "a", "producer_byte_rate=much"], "it takes a number", 2),
+        (["set", "--user", "a", "no_such_rate=1"], "INVALID_REQUEST", 1),
+        (["set", "--user", "a", "--ip", "192.0.2.7", "connection_creation_rate=1"], "INVALID_REQUEST", 1),
+        (["unset"], "say whose: --user", 2),
+    ],
+)
+def test_quotas_that_cannot_be_are_refused(at: Run, words: list[str], complaint: str, status: int) -> None:
+    assert complaint in at("quotas", *words, status=status).stderr
+
+
 def test_the_cluster_is_described_with_the_address_that_clients_are_given(at: Run, broker: Broker) -> None:
     found = parsed(at("cluster", "describe", "--json"))
     assert [(row["id"], row["port"]) for row in found["brokers"]] == [(1, broker.port)]
@@ -281,6 +318,8 @@ def test_an_address_that_leads_nowhere_is_named(bootstrap: str, complaint: str, 
         ["consume", "-t", "here", "-e"],
         ["records", "offsets", "-t", "here"],
         ["groups", "list"],
+        ["wait"],
+        ["wait", "-t", "here"],
     ],
 )
 def test_an_advertised_address_that_leads_nowhere_is_the_reason_that_is_told(
