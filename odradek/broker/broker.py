@@ -18,7 +18,7 @@ from odradek.broker.metadata.cluster_metadata import ClusterMetadata
 from odradek.broker.metadata.loading import CorruptMetadata
 from odradek.broker.metadata.topic_creation import TopicCreation
 from odradek.broker.partitions.discards import Discards
-from odradek.broker.partitions.group_commit import AppendFlush, SyncRounds
+from odradek.broker.partitions.group_commit import PARALLEL_SYNCS, AppendFlush, LogSyncs
 from odradek.broker.partitions.registry import Partitions
 from odradek.broker.runtime.clock import LoopTimers, SystemClock
 from odradek.broker.runtime.starting import CannotStart
@@ -80,7 +80,8 @@ class Broker:
         self.sasl_listeners: SaslListeners | None = None
         self._disk = RealDisk()
         self._flush = AppendFlush(loop.call_soon)
-        self.syncs = SyncRounds(self.workers)
+        self._sync_threads = ThreadWorkers(loop, PARALLEL_SYNCS, "sync")
+        self.syncs = LogSyncs(self._sync_threads)
         self.limits_changed: Callable[[], None] = lambda: None  # called when settings or client quotas have changed
         self.host_addresses: dict[str, tuple[str, ...]] = {}  # of hosts that quotas name, and were looked up
         self._tasks: set[asyncio.Task[None]] = set()
@@ -137,6 +138,7 @@ class Broker:
         if self.has_started("groups"):
             self.groups.stop()
         self._flush.flush()
+        self._sync_threads.close()
         self.workers.close()
         await asyncio.sleep(0)  # what the threads have ended is settled on the loop
         self.metadata.close()

@@ -23,3 +23,12 @@ class Appended(NamedTuple):
 
 
 appended = partial(tuple.__new__, Appended)  # what Appended(...) ends in, in a third of the time
+
+
+def refusal(offline_reason: str | None, size_bytes: int, segment_bytes: int) -> KafkaError:
+    """Why a batch of this size cannot be appended to a log that is offline, or whose segments are smaller."""
+    if offline_reason is not None:
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, offline_reason)
+    return KafkaError(
+        ErrorCode.RECORD_LIST_TOO_LARGE, f"a batch of {size_bytes} bytes, and segments hold {segment_bytes}"
+    )

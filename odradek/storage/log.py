@@ -4,8 +4,9 @@ Owned by the loop thread. Appending has two steps, so that all appends of a loop
 
     append (checks, offsets, producer state: memory only) … append … → write_staged (one pwritev) → readable
 
-There is one replica, so what is written is committed: the high watermark is the end of what is written. A power failure
-may take everything above `recovery_point`. The parts: log_producers.py (idempotence and transactions), staging.py
+There is one replica, so what is written is committed, and readable: the high watermark is the end of what is written;
+where `flush.messages` asks for a sync, the end of what is synced. A power failure may take everything above
+`recovery_point`. The parts: log_producers.py (idempotence and transactions), staging.py
 (batches that wait for the write), log_reader.py (reading), log_sync.py (fdatasync), recovery.py (opening), retention.py
 (which segments may be deleted).
 """
@@ -17,11 +18,11 @@ from collections.abc import Callable, Container
 from odradek.protocol.batch_header import CONTROL, LOG_APPEND_TIME
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.records import BatchHeader, assign, read_batch_header
-from odradek.storage.appended import Appended, LogWriteFailed, appended
+from odradek.storage.appended import Appended, LogWriteFailed, appended, refusal
 from odradek.storage.directory_guard import DirectoryGuard
 from odradek.storage.disk import Disk
 from odradek.storage.file_names import SEGMENT_SUFFIXES, SNAPSHOT, offset_file
-from odradek.storage.log_config import LogConfig
+from odradek.storage.log_config import INT64_MAX, LogConfig
 from odradek.storage.log_producers import LogProducers
 from odradek.storage.log_read import ReadResult, TimestampOffset
 from odradek.storage.log_reader import LogReader
@@ -68,6 +69,7 @@ class Log:
         self.config = config
         self._jitter_ms = jitter_ms
         self.log_start_offset = state.log_start_offset
+        self.log_end_offset = state.end_offset  # behind the last record written; what is merely staged does not count
         self.high_watermark = state.end_offset
         self.recovery_point = state.recovery_point
         self.offline_reason: str | None = None
@@ -85,6 +87,7 @@ class Log:
             directory_is_new=state.is_new, rolled=state.unsynced_segments, snapshots=state.unsynced_snapshots
         )
         self._ticket: SyncTicket | None = None
+        self._stable_offset = self._stable_at_sync = self.last_stable_offset  # as of the high watermark, of the ticket
         self._replacement: SegmentReplacement | None = None  # the last one
         self._guard = DirectoryGuard()
         self.noted = state.noted  # facts of files as they stand, for the manifest of a clean stop
@@ -95,13 +98,10 @@ class Log:
     # --- how far it goes, and what is known of it
 
     @property
-    def log_end_offset(self) -> int:
-        """Behind the last record written; what is merely staged does not count."""
-        return self.high_watermark
-
-    @property
     def last_stable_offset(self) -> int:
         """Below it every transaction is decided."""
+        if self.high_watermark != self.log_end_offset:  # a marker above decides nothing yet
+            return max(self._stable_offset, self.log_start_offset)
         first_unstable = self._producers.states.first_unstable_offset
         if first_unstable is None or first_unstable >= self.high_watermark:
             return self.high_watermark
@@ -127,7 +127,7 @@ class Log:
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
         """The largest leader epoch not above `epoch`, and where it ended (exclusive); None if it is newer than ours."""
-        return self._leader_epochs.end_offset(epoch, self.high_watermark)
+        return self._leader_epochs.end_offset(epoch, self.log_end_offset)
 
     def leader_epoch_at(self, offset: int) -> int | None:
         return self._leader_epochs.epoch_at(offset)
@@ -147,7 +147,7 @@ class Log:
     def assign_leader_epoch(self, epoch: int) -> None:
         """Batches from here on carry `epoch`. One that is not newer changes nothing."""
         assert not self._staging.runs, "a leadership begins between writes"
-        self._leader_epochs.assign(epoch, self.high_watermark)
+        self._leader_epochs.assign(epoch, self.log_end_offset)
         self._leader_epoch = max(epoch, self._leader_epoch)
 
     def begin_verification(
@@ -186,7 +186,7 @@ class Log:
             header = read_batch_header(batch)
         size_bytes = len(batch)
         if self.offline_reason is not None or size_bytes > self.config.segment_bytes:
-            raise self._refusal(size_bytes)
+            raise refusal(self.offline_reason, size_bytes, self.config.segment_bytes)
         producers, staging = self._producers, self._staging
         base_offset = staging.next_offset
         is_control = header.attributes & CONTROL
@@ -209,20 +209,10 @@ class Log:
         log_append_time_ms = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
         return appended((base_offset, staging.next_offset - 1, log_append_time_ms, False))
 
-    def _refusal(self, size_bytes: int) -> KafkaError:
-        """Why no batch of this size can be appended."""
-        if self.offline_reason is not None:
-            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.offline_reason)
-        return KafkaError(
-            ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"a batch of {size_bytes} bytes, and segments hold {self.config.segment_bytes}",
-        )
-
     def write_staged(self) -> None:
-        """Writes what is staged and makes it readable.
+        """Writes what is staged and makes it readable; where it `needs_sync`, the end of a sync does.
 
-        raises   LogWriteFailed: none of it is in the log, and it goes on as before; or, if even taking it back
-                 failed, the log is offline
+        raises   LogWriteFailed: none of it is in the log; which is offline, if even taking it back failed
         """
         staging = self._staging
         runs = staging.runs
@@ -240,7 +230,11 @@ class Log:
         self._active_is_saved = False
         if self._producers.has_changed:
             self._producers.accept()
-        self.high_watermark = staging.next_offset
+        self.log_end_offset = staging.next_offset
+        if not self.needs_sync:
+            self.high_watermark = self.log_end_offset
+            if self.config.flush_messages != INT64_MAX:
+                self._stable_offset = self.last_stable_offset
         interval = self.config.index_interval_bytes
         for run in runs:
             segment = run.segment
@@ -285,7 +279,7 @@ class Log:
 
     def _take_back(self, runs: list[Run]) -> None:
         """After a failed write: memory first, so that it is right whatever the disk does next."""
-        self._staging.go_on_in(self._active, self.high_watermark)
+        self._staging.go_on_in(self._active, self.log_end_offset)
         self._unsynced.names_changed = True
         self._producers.take_back()
         try:
@@ -306,8 +300,8 @@ class Log:
 
     @property
     def needs_sync(self) -> bool:
-        """Whether `flush.messages` asks for an fdatasync before what was written last may be acknowledged."""
-        return self.high_watermark - self.recovery_point >= self.config.flush_messages
+        """Whether `flush.messages` asks for an fdatasync before what was written last may be acknowledged and read."""
+        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
 
     @property
     def has_rolled(self) -> bool:
@@ -323,8 +317,11 @@ class Log:
     def start_sync(self) -> SyncTicket:
         """One at a time, since the next one relies on what this one makes durable."""
         assert self._ticket is None, f"{self}: a sync is under way"
+        first_unstable = self._producers.states.first_unstable_offset
+        end_offset = self.log_end_offset
+        self._stable_at_sync = end_offset if first_unstable is None else min(first_unstable, end_offset)
         self._ticket = self._unsynced.take(
-            self._disk, self.directory, self.high_watermark, self._active, self._leader_epochs, self._guard
+            self._disk, self.directory, end_offset, self._active, self._leader_epochs, self._guard
         )
         return self._ticket
 
@@ -337,6 +334,8 @@ class Log:
         if self.offline_reason is not None:
             raise LogWriteFailed(self.offline_reason) from ticket.error
         self.recovery_point = max(self.recovery_point, ticket.end_offset)
+        if ticket.end_offset >= self.high_watermark:
+            self.high_watermark, self._stable_offset = ticket.end_offset, self._stable_at_sync
         self.noted |= ticket.noted
 
     # --- making room
@@ -365,7 +364,8 @@ class Log:
                   or a replacement is under way that may include them
         raises    LogWriteFailed when a new segment is needed and cannot be made
         """
-        if self._ticket is not None or self._is_replacing or self._staging.runs or self.offline_reason is not None:
+        is_busy = self._ticket is not None or self._is_replacing or self._staging.runs
+        if is_busy or self.offline_reason is not None or self.high_watermark != self.log_end_offset:
             return None
         ongoing = self._producers.states.ongoing
         count = count_deletable(
@@ -424,8 +424,8 @@ class Log:
             segment.create_file()
         except OSError as error:
             raise LogWriteFailed(f"{self}: {error}") from error
-        self._rolled_to(segment, self._snapshot(self.high_watermark))
-        self._staging.go_on_in(segment, self.high_watermark)
+        self._rolled_to(segment, self._snapshot(self.log_end_offset))
+        self._staging.go_on_in(segment, self.log_end_offset)
 
     def expire_producers(self, now_ms: int) -> list[int]:
         """Forgets producers that are idle for longer than `producer.id.expiration.ms`. Returns their ids."""
@@ -444,7 +444,7 @@ class Log:
             raise LogWriteFailed(self.offline_reason)
         self.go_offline(f"{self} is closed")
         self._tail.clear()
-        snapshot = self._snapshot(self.high_watermark)
+        snapshot = self._snapshot(self.log_end_offset)
         if snapshot is not None:
             self._unsynced.snapshots.append(snapshot)
         if not self._active_is_saved:
@@ -452,7 +452,7 @@ class Log:
             self._unsynced.rolled.append(self._active)
         unsaved = set(map(id, self._unsynced.rolled))
         self._unsynced.rolled += [s for s in self.segments if s.indexes_are_rebuilt and id(s) not in unsaved]
-        if self.recovery_point == self.high_watermark and self._unsynced.is_empty and not self._leader_epochs.is_dirty:
+        if self.recovery_point == self.log_end_offset and self._unsynced.is_empty and not self._leader_epochs.is_dirty:
             return None
         return self.start_sync()
 
@@ -461,7 +461,7 @@ class Log:
         self._ticket = None
         if ticket.error is not None:
             raise LogWriteFailed(f"{self}: {ticket.error}") from ticket.error
-        self.recovery_point = self.high_watermark
+        self.recovery_point = self.high_watermark = self.log_end_offset
         self.noted |= ticket.noted
 
     def close(self) -> None:

@@ -36,6 +36,10 @@ class Bounds(Protocol):
     def high_watermark(self) -> int:
         """Exclusive."""
 
+    @property
+    def log_end_offset(self) -> int:
+        """Where the files end."""
+
 
 class LogReader:
     __slots__ = ("_log", "_segments", "_tail")
@@ -56,18 +60,18 @@ class LogReader:
         min_one_batch   the first batch comes whole even if it is larger; without, nothing comes then
         raises          KafkaError OFFSET_OUT_OF_RANGE; WouldBlock when the disk would have to be waited for
         """
-        high_watermark = self._log.high_watermark
+        log_end_offset = self._log.log_end_offset
         limit = self._limit(start_offset, end_offset)
         if start_offset >= limit:
             return ReadResult([], 0, start_offset)
-        held = self._tail.read(start_offset, None if limit == high_watermark else limit, max_bytes)
+        held = self._tail.read(start_offset, None if limit == log_end_offset else limit, max_bytes)
         if held is None:
             return self._read_files(start_offset, limit, max_bytes, min_one_batch, cached=True)
         chunks, size_bytes, position = held
         if size_bytes > max_bytes and not min_one_batch:
             return ReadResult([], 0, start_offset)
         row = self._segments.all
-        end = upper_bound(row, len(row.segments) - 1, position + size_bytes, high_watermark)
+        end = upper_bound(row, len(row.segments) - 1, position + size_bytes, log_end_offset)
         return ReadResult(chunks, size_bytes, end)
 
     def read_cold(
@@ -98,7 +102,7 @@ class LogReader:
                 end_offset,
                 max_bytes=max_bytes,
                 min_one_batch=min_one_batch,
-                log_end_offset=self._log.high_watermark,
+                log_end_offset=self._log.log_end_offset,
                 cached=cached,
             )
         except (OSError, CorruptSegment) as error:
@@ -120,7 +124,7 @@ class LogReader:
                 segment = row.segments[at]
                 if segment.base_offset >= end:
                     return
-                stop = segment.locate(end, cached=False) if end < self._log.high_watermark else None
+                stop = segment.locate(end, cached=False) if end < self._log.log_end_offset else None
                 end_position = segment.size_bytes if stop is None else stop[0]
                 if checked:
                     yield from checked_scan(segment, start_offset, end_position, row.end_offset(at))

@@ -48,6 +48,10 @@ class SyncTicket:
         self.attempt(self._run)
 
     def _run(self) -> None:
+        has_more = self.sync_directory or self.rolled or self.snapshots or self.leader_epochs is not None
+        if self.active is not None and not has_more:
+            self.active.sync()  # nearly always there are only records
+            return
         for file in self.write():
             file.sync()
         if self.put_in_place() or self.sync_directory:

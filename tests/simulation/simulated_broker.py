@@ -38,7 +38,7 @@ from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
 from odradek.broker.metadata.topic_creation import TopicCreation
 from odradek.broker.partitions.chores import chores
 from odradek.broker.partitions.discards import Discards
-from odradek.broker.partitions.group_commit import AppendFlush, SyncRounds
+from odradek.broker.partitions.group_commit import AppendFlush, LogSyncs
 from odradek.broker.partitions.housekeeping import Housekeeping
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.registry import Partitions
@@ -143,7 +143,7 @@ class SimulatedBroker:
             log_config=lambda topic: replace(self._log_config(topic), **log_changes),
             clock=time,
             flush=AppendFlush(self.timers.soon),
-            syncs=SyncRounds(self.workers),
+            syncs=LogSyncs(self.workers),
             discard=self.discards.discard,
             new_uuid=self.new_uuid,
             two_phase=self.two_phase,

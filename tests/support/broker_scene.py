@@ -14,7 +14,7 @@ from odradek.broker.coordinators.two_phase import TwoPhaseProducers
 from odradek.broker.coordinators.verification import AddsPartitions, Verifier
 from odradek.broker.fetch.sessions import FetchSessions
 from odradek.broker.metadata.image import MetadataImage, TopicImage
-from odradek.broker.partitions.group_commit import AppendFlush, SyncRounds
+from odradek.broker.partitions.group_commit import AppendFlush, LogSyncs
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.registry import Partitions
 from odradek.broker.runtime.delayed import Deferred
@@ -61,7 +61,7 @@ class BrokerScene:
             log_config=lambda topic: self.log_configs.get(topic, LogConfig()),
             clock=self.clock,
             flush=AppendFlush(self.tick),
-            syncs=SyncRounds(self.workers),
+            syncs=LogSyncs(self.workers),
             discard=lambda directory, delay_ms: self.discarded.append((directory, delay_ms)),
             new_uuid=lambda: next(self._ids).to_bytes(16, "big"),
             two_phase=self.two_phase,

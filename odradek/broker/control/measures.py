@@ -139,7 +139,7 @@ class ShareMeasure(NamedTuple):
 
 
 class DiskMeasure(NamedTuple):
-    """fdatasyncs of partitions, with the time that they took in all, and how many took so long (see `SyncRounds`); the
+    """fdatasyncs of partitions, with the time that they took in all, and how many took so long (see `LogSyncs`); the
     file system of the data directory, in bytes."""
 
     sync_ms: float

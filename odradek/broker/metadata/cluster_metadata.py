@@ -253,7 +253,7 @@ class ClusterMetadata:
     def _snapshot(self) -> SnapshotToWrite:
         snapshot, behind = _newest_snapshot(self._disk, self._log)
         return snapshot_without_left_levels(
-            chain([] if snapshot is None else [snapshot], self._log.reader.scan(behind))
+            chain([] if snapshot is None else [snapshot], self._log.reader.scan(behind, self._log.log_end_offset))
         )
 
     def _write(self, snapshot: SnapshotToWrite) -> None:
@@ -326,7 +326,7 @@ class ClusterMetadata:
 
     def _take_over(self, endpoints: Iterable[Listener], incarnation_id: bytes, *, was_clean: bool) -> None:
         self._log.write_staged()
-        self.broker_epoch = self._log.high_watermark
+        self.broker_epoch = self._log.log_end_offset
         records = registration_records(
             self.node,
             endpoints,

@@ -1,9 +1,10 @@
 """Group commit: one write per partition and loop tick, and one fdatasync for all replies that wait for it.
 
     append, append, … → (end of the tick) write each dirty partition → replies → parked fetches
-                                           └ where settings ask: fdatasync in a thread → replies
+                                           └ where settings ask: fdatasync in a thread → replies → parked fetches
 
-A write to the page cache costs less than a thread hop, so it stays on the loop; an fdatasync does not.
+A write to the page cache costs less than a thread hop, so it stays on the loop; an fdatasync does not. While one is
+under way the next group gathers; those of other logs run beside it.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ class Unsynced(Protocol):
     @property
     def log(self) -> Log: ...
 
+    @property
+    def is_deleted(self) -> bool: ...
+
     def sync_ended(self, ticket: SyncTicket) -> None: ...
 
 
@@ -77,52 +81,58 @@ class AppendFlush:
             wait.wake()
 
 
-class SyncRounds:
-    """Runs fdatasync for all partitions that asked for it; those that ask meanwhile share the next round.
+class LogSyncs:
+    """Runs fdatasync for the partitions that ask for it, one at a time of each log and a few in all.
 
     Of all syncs of partitions so far: `time_s`, and how many took so long, those of `took[n]` less than 2 to
     the power of n µs, and not less than half of that.
     """
 
     def __init__(self, workers: Workers, monotonic_s: Callable[[], float] = perf_counter) -> None:
+        """workers: threads of its own, so that a sync need not wait behind work that takes longer"""
         self.time_s = 0.0
         self.took = [0] * MOST_BITS
         self._workers = workers
         self._monotonic_s = monotonic_s
-        self._asked: dict[Unsynced, None] = {}
-        self._running = 0
+        self._waiting: dict[Unsynced, None] = {}  # for a thread; what is written meanwhile is part of the sync
+        self._running: set[Unsynced] = set()
+        self._asked_again: set[Unsynced] = set()  # of those that are running
 
     def add(self, partition: Unsynced) -> None:
-        self._asked[partition] = None
-        if not self._running:
+        """Syncs, soon, all that is written to its log by then."""
+        if partition in self._running:
+            self._asked_again.add(partition)
+        else:
+            self._waiting[partition] = None
             self._begin()
 
     def _begin(self) -> None:
-        asked, self._asked = list(self._asked), {}
-        self._running = min(len(asked), PARALLEL_SYNCS)
-        for first in range(self._running):
-            share = [(partition, partition.log.start_sync()) for partition in asked[first::PARALLEL_SYNCS]]
-            self._workers.run(partial(run_syncs, share, self._monotonic_s), self._share_ended)
+        waiting, running = self._waiting, self._running
+        while waiting and len(running) < PARALLEL_SYNCS:
+            partition = next(iter(waiting))
+            del waiting[partition]
+            if partition.is_deleted:
+                continue
+            ticket = partition.log.start_sync()
+            running.add(partition)
+            self._workers.run(partial(timed, ticket, self._monotonic_s), partial(self._ended, partition, ticket))
 
-    def _share_ended(self, outcome: JobResult[tuple[list[tuple[Unsynced, SyncTicket]], list[float]]]) -> None:
-        share, times_s = outcome.result()
-        self.time_s += sum(times_s)
-        for time_s in times_s:
-            self.took[int(time_s * 1e6).bit_length()] += 1
-        for partition, ticket in share:
+    def _ended(self, partition: Unsynced, ticket: SyncTicket, outcome: JobResult[float]) -> None:
+        time_s = outcome.result()
+        self.time_s += time_s
+        self.took[int(time_s * 1e6).bit_length()] += 1
+        self._running.discard(partition)
+        if partition in self._asked_again:
+            self._asked_again.discard(partition)
+            self._waiting[partition] = None
+        try:
             partition.sync_ended(ticket)
-        self._running -= 1  # only now: a log is synced by one round at a time
-        if self._asked and not self._running:
+        finally:
             self._begin()
 
 
-def run_syncs(
-    share: list[tuple[Unsynced, SyncTicket]], monotonic_s: Callable[[], float]
-) -> tuple[list[tuple[Unsynced, SyncTicket]], list[float]]:
-    """In a thread. The second result is how long each took, in seconds."""
-    times_s = []
-    for _, ticket in share:
-        begin_s = monotonic_s()
-        ticket.run()
-        times_s.append(monotonic_s() - begin_s)
-    return share, times_s
+def timed(ticket: SyncTicket, monotonic_s: Callable[[], float]) -> float:
+    """In a thread: how long the sync took, in seconds."""
+    begin_s = monotonic_s()
+    ticket.run()
+    return monotonic_s() - begin_s

@@ -11,9 +11,10 @@ from collections.abc import Callable, Container
 from functools import partial
 from typing import TYPE_CHECKING
 
-from odradek.broker.partitions.group_commit import AppendFlush, ParkedFetch, SyncRounds
+from odradek.broker.partitions.group_commit import AppendFlush, LogSyncs, ParkedFetch
 from odradek.protocol.batch_header import TRANSACTIONAL
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.storage.log_config import INT64_MAX
 
 if TYPE_CHECKING:
     from odradek.protocol.batch_header import BatchHeader
@@ -34,7 +35,7 @@ class Partition:
         log: Log,
         *,
         flush: AppendFlush,
-        syncs: SyncRounds,
+        syncs: LogSyncs,
         is_internal: bool,
         two_phase: Container[int] = frozenset(),
     ) -> None:
@@ -52,6 +53,8 @@ class Partition:
         self._is_dirty = False
         self._unwritten: list[OnDone] = []
         self._unwritten_bytes = 0
+        self._unsynced_bytes = 0  # written, and not readable before a sync
+        self._synced_bytes = 0  # readable since a sync, which parked fetches have not been told yet
         self.bytes_in = self.bytes_out = 0  # appended, and given to readers, since this process has it
         self.first_end_offset = log.log_end_offset  # when this process got it
         self._unsynced: deque[tuple[int, OnDone]] = deque()  # (end offset that must be on disk, …), ascending
@@ -119,6 +122,8 @@ class Partition:
             self._will_write(len(batch))
         else:
             self.bytes_in += len(batch)
+            if self.log.config.flush_messages != INT64_MAX:
+                self._unsynced_bytes += len(batch)  # a fetch may park before the sync
         failure = self._write()
         if failure is not None:
             raise failure
@@ -145,7 +150,12 @@ class Partition:
         self.bytes_in += size_bytes
         if self._unwritten:
             self._write()
+        log = self.log
+        if log.high_watermark != log.log_end_offset:
+            self._unsynced_bytes += size_bytes
+            size_bytes = 0
         if self._parked:
+            size_bytes, self._synced_bytes = size_bytes + self._synced_bytes, 0
             woken.extend(wait for wait in self._parked if wait.appended(size_bytes))
 
     def flush(self) -> None:
@@ -174,6 +184,9 @@ class Partition:
             for _, action in unsynced:
                 action(failure)
             return
+        self._synced_bytes, self._unsynced_bytes = self._synced_bytes + self._unsynced_bytes, 0
+        if self._parked:
+            self._will_write(0)  # wakes them at the end of the tick
         unsynced, synced_offset = self._unsynced, self.log.synced_offset
         while unsynced and unsynced[0][0] <= synced_offset:
             unsynced.popleft()[1](None)

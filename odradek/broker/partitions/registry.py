@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Container, Iterator
 from typing import TYPE_CHECKING
 
-from odradek.broker.partitions.group_commit import AppendFlush, SyncRounds
+from odradek.broker.partitions.group_commit import AppendFlush, LogSyncs
 from odradek.broker.partitions.partition import Partition
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.internal_topics import INTERNAL_TOPICS
@@ -35,7 +35,7 @@ class Partitions:
         log_config: Callable[[str], LogConfig],
         clock: Clock,
         flush: AppendFlush,
-        syncs: SyncRounds,
+        syncs: LogSyncs,
         discard: Callable[[str, int], None],
         new_uuid: Callable[[], bytes],
         two_phase: Container[int] = frozenset(),

@@ -1,8 +1,11 @@
 """Threads, passed in from outside: the few jobs that would block the loop run on `Workers` and report back to it."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
 from typing import Generic, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -38,26 +41,63 @@ def outcome_of(job: Callable[[], T]) -> JobResult[T]:
 
 
 class ThreadWorkers:
-    """A bounded pool of threads. `close` waits for the jobs that have begun; later ones run in the thread that asks."""
+    """A bounded number of threads, started as they are needed. What they have done is settled by the loop in one turn,
+    however many jobs ended meanwhile: waking the loop costs more than most of what follows.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, threads: int) -> None:
+    `close` waits for the jobs that were given before; later ones run in the thread that asks.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, threads: int, name: str = "worker") -> None:
         self._loop = loop
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="worker")
+        self._name = name
+        self._most = threads
+        self._threads: list[Thread] = []
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()  # None: the thread may end
+        self._ended: deque[Callable[[], None]] = deque()
+        self._unsettled = 0  # jobs whose `then` has not been called
+        self._is_woken = False
         self._is_closed = False
 
     def run(self, job: Callable[[], T], then: Callable[[JobResult[T]], None]) -> None:
         if self._is_closed:
             then(outcome_of(job))
-        else:
-            self._pool.submit(self._work, job, then)
+            return
+
+        def work() -> None:
+            self._ended.append(partial(then, outcome_of(job)))
+
+        self._unsettled += 1
+        if len(self._threads) < min(self._unsettled, self._most):
+            # A daemon: a process that ends without `close`, by an error, must not wait for it.
+            thread = Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._jobs.put(work)
 
     def close(self) -> None:
         """What the jobs lead to still waits for the loop's next turn."""
         self._is_closed = True
-        self._pool.shutdown(wait=True)
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
 
-    def _work(self, job: Callable[[], T], then: Callable[[JobResult[T]], None]) -> None:
-        self._loop.call_soon_threadsafe(then, outcome_of(job))
+    def _work(self) -> None:
+        while (work := self._jobs.get()) is not None:
+            work()
+            if not self._is_woken:
+                self._is_woken = True
+                self._loop.call_soon_threadsafe(self._settle)
+
+    def _settle(self) -> None:
+        self._is_woken = False  # first: what a thread adds from here on is seen below, or wakes the loop again
+        ended = self._ended
+        while ended:
+            self._unsettled -= 1
+            try:
+                ended.popleft()()
+            except Exception as error:  # a bug; the others must not be forgotten over it
+                self._loop.call_exception_handler({"message": "a job of a thread ended", "exception": error})
 
 
 class WorkersHere:

@@ -47,6 +47,62 @@ async def test_close_waits_for_jobs_and_later_ones_run_at_once() -> None:
     assert done[-1] == "end of the job"
 
 
+async def test_what_several_jobs_lead_to_happens_in_one_turn_of_the_loop() -> None:
+    loop = asyncio.get_running_loop()
+    workers = ThreadWorkers(loop, 2)
+    turns: list[object] = []
+    turn = object()
+
+    def next_turn() -> None:
+        nonlocal turn
+        turn = object()
+        loop.call_soon(next_turn)
+
+    for _ in range(4):
+        workers.run(threading.get_ident, lambda outcome: turns.append(turn))
+    workers.close()  # all have run, and the loop has not had a turn
+    next_turn()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(turns) == 4
+    assert len(set(map(id, turns))) == 1
+
+
+async def test_a_bug_after_one_job_does_not_keep_the_others_from_their_end() -> None:
+    loop = asyncio.get_running_loop()
+    workers = ThreadWorkers(loop, 1)
+    reported: list[object] = []
+    loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+    ended: list[int] = []
+
+    def bug(outcome: JobResult[int]) -> None:
+        raise RuntimeError("a bug")
+
+    workers.run(threading.get_ident, bug)
+    workers.run(threading.get_ident, lambda outcome: ended.append(outcome.result()))
+    workers.close()
+    await asyncio.sleep(0)
+    assert len(ended) == 1
+    assert [type(error) for error in reported] == [RuntimeError]
+
+
+async def test_threads_are_started_as_they_are_needed() -> None:
+    workers = ThreadWorkers(asyncio.get_running_loop(), 3, "of this test")
+    go_on = threading.Event()
+    names: list[str] = []
+
+    def job() -> None:
+        names.append(threading.current_thread().name)
+        go_on.wait()
+
+    workers.run(job, lambda outcome: None)
+    workers.run(job, lambda outcome: None)
+    assert sum(each.name.startswith("of this test") for each in threading.enumerate()) == 2
+    go_on.set()
+    workers.close()
+    assert sorted(names) == ["of this test-0", "of this test-1"]
+
+
 def test_workers_here_need_no_loop() -> None:
     ended: list[int] = []
     WorkersHere().run(threading.get_ident, lambda outcome: ended.append(outcome.result()))
