@@ -1,7 +1,7 @@
 """HTTP on loopback for operators: /metrics, /healthz, /readyz.
 
 listener    the socket, from the start; everything else is imported with the first connection
-pages       the HTTP pages, with aiohttp
+pages       the HTTP pages, with aiohttp; http_connections: what a connection to them may cost
 measures    the metrics as plain numbers, collected on the loop
 exposition  the metrics in Prometheus' text form
 readiness   whether everything is loaded

@@ -14,6 +14,7 @@ from aiohttp.typedefs import Middleware
 
 from odradek.broker.control.access import Access, refusal
 from odradek.broker.control.exposition import CONTENT_TYPE, exposition
+from odradek.broker.control.http_connections import HttpLimits, Stop, serve_http
 from odradek.broker.control.measures import Traffic, measure
 from odradek.broker.control.page.routes import add_page, in_thread
 from odradek.broker.control.readiness import readiness
@@ -22,10 +23,7 @@ if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.control.recent import RecentWarnings
 
-SHUTDOWN_TIMEOUT_S = 1.0
-REQUEST_TIMEOUT_S = 30.0  # until a request is there, from the connection or the answer before it
-MOST_CONNECTIONS = 200
-Stop = Callable[[], Awaitable[None]]
+LIMITS = HttpLimits()
 
 
 async def serve(
@@ -37,36 +35,7 @@ async def serve(
     context: ssl.SSLContext | None,
 ) -> Stop:
     """Answer on `bound`, which is the server's from now on; returns what ends it. context: None for no TLS"""
-    runner = web.AppRunner(
-        pages(broker, traffic, warnings, allowed),
-        access_log=None,
-        shutdown_timeout=SHUTDOWN_TIMEOUT_S,
-        keepalive_timeout=REQUEST_TIMEOUT_S,
-    )
-    await runner.setup()
-    handlers = runner.server
-    assert handlers is not None
-
-    def connection() -> asyncio.BaseProtocol:
-        return handlers() if len(handlers.connections) < MOST_CONNECTIONS else Full()
-
-    timeout_s = None if context is None else REQUEST_TIMEOUT_S
-    listening = await broker.loop.create_server(
-        connection, sock=bound, ssl=context, ssl_handshake_timeout=timeout_s, backlog=MOST_CONNECTIONS
-    )
-
-    async def stop() -> None:
-        listening.close()
-        await runner.cleanup()
-
-    return stop
-
-
-class Full(asyncio.Protocol):
-    """A connection too many."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
+    return await serve_http(pages(broker, traffic, warnings, allowed), bound, context, LIMITS)
 
 
 def pages(broker: Broker, traffic: Traffic, warnings: RecentWarnings, allowed: Access) -> web.Application:
@@ -88,7 +57,7 @@ def guarded(allowed: Access, token: str | None) -> Middleware:
             return web.json_response({"error": refused.text}, status=refused.status, headers=refused.headers)
         if request.can_read_body:
             try:
-                async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                async with asyncio.timeout(LIMITS.request_timeout_s):
                     await request.read()  # and keeps it for the handler
             except TimeoutError:
                 raise web.HTTPRequestTimeout from None
