@@ -12,6 +12,7 @@ from odradek.broker.api.dispatch import Dispatcher
 from odradek.broker.broker import Broker
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.handlers.by_api_key import fast_path_of, handler_of
+from odradek.broker.network.requests import Requests
 from odradek.broker.runtime.delayed import CloseConnection
 from odradek.broker.security.authorization import authorizer_of
 from odradek.protocol.codec import decode
@@ -34,6 +35,8 @@ class Closed(Exception):
 class AskedBroker:
     """Use it in a `with`. Nothing in it waits for sockets; time passes as it does."""
 
+    listener = "PLAINTEXT"
+
     def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
         self.loop = asyncio.new_event_loop()
         config = BrokerConfig({"log.dirs": str(directory), "odradek.http.port": "-1", **settings})
@@ -46,7 +49,7 @@ class AskedBroker:
 
     async def _open(self) -> None:
         broker = self.broker
-        broker.open({"PLAINTEXT": 9092})
+        broker.open({self.listener: 9092})
         self.dispatcher = Dispatcher(
             broker,
             broker.clock,
@@ -54,6 +57,7 @@ class AskedBroker:
             fast_path_of=fast_path_of,
             authorizer=authorizer_of(broker.config, broker.metadata.image.acls),
         )
+        self.requests: Requests = self.dispatcher
         broker.begin()
 
     def __exit__(self, *_: object) -> None:
@@ -63,7 +67,7 @@ class AskedBroker:
 
     def connection(self, principal: str, host: str = "127.0.0.1") -> ConnectionInfo:
         self._connections += 1
-        return ConnectionInfo(self._connections, host, 40_000, principal=principal)
+        return ConnectionInfo(self._connections, host, 40_000, self.listener, principal)
 
     def ask(self, connection: ConnectionInfo, request: Message, version: int) -> Message:
         """Raises Closed."""
@@ -82,7 +86,7 @@ class AskedBroker:
     async def _ask(self, connection: ConnectionInfo, request: Message, version: int) -> Message:
         frame = bytearray(request_bytes(request, version, 1, CLIENT_ID))[4:]
         try:
-            reply = self.dispatcher.start(frame, connection)
+            reply = self.requests.start(frame, connection)
             if not isinstance(reply, list):
                 done = asyncio.Event()
                 reply.when_done(lambda _: done.set())

@@ -28,6 +28,7 @@ ADMIN, NOBODY = "User:admin", "User:nobody"
 SETTINGS = {
     "authorizer.class.name": STANDARD_AUTHORIZER,
     "super.users": ADMIN,
+    "delegation.token.secret.key": "what only brokers know",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
     "share.coordinator.state.topic.num.partitions": "1",

@@ -1,6 +1,7 @@
 """Every API as a principal without rights, then after each grant: the answers of Kafka 4.3.1, from matrix.json.
 
-Source: docs/spec/security.md#s3-5, #s3-6. The cases run in their order on one broker, as they did on Kafka's.
+Source: docs/spec/security.md#s3-5, #s3-6. The cases run in their order on one broker, as they did on Kafka's, and by a
+listener with SASL/PLAIN.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import pytest
 
 from odradek.broker.api.served import SERVED
 from tests.spec.security.matrix_scene import (
+    ADMIN,
     CASES,
     NOBODY,
     SETTINGS,
@@ -21,16 +23,15 @@ from tests.spec.security.matrix_scene import (
     errors_in,
     heeded,
 )
-from tests.support.asked_broker import AskedBroker
+from tests.support.asked_sasl_broker import AskedSaslBroker
 
 Case = dict[str, Any]
 
-# Keys whose cases need another listener, or that are not served: docs/compatibility.md, "Served APIs".
-SASL = {17, 36, 38, 39, 40, 41}
+# Keys that are not served: docs/compatibility.md, "Served APIs".
 NOT_SERVED = {34, 43, 45, 46, 55, 64, 71, 72, 80, 81, 88, 89}
 CONTROLLER = {52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82}
 ASKED = sorted(
-    (case for case in CASES if case["key"] not in SASL | NOT_SERVED | CONTROLLER),
+    (case for case in CASES if case["key"] not in NOT_SERVED | CONTROLLER),
     key=lambda case: case["api"] == "DeleteShareGroupState",  # last: others look at the state
 )
 
@@ -51,13 +52,13 @@ OTHER_FIELDS = {
     ("AlterShareGroupOffsets", "empty group"): [".responses[].topicId: 'AAAAAAAAAAAAAAAAAAAAAA' instead of '$id(m-t)'"],
 }
 # Answers that list what there is, which differs between brokers; "errors" of them are compared.
-LISTS = {"ApiVersions", "DescribeAcls"}
+LISTS = {"ApiVersions", "DescribeAcls", "DescribeDelegationToken"}
 LOGGERS = ("DescribeConfigs", "broker logger")  # a client library in this process may have made the one asked for
 
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MatrixScene]:
-    with AskedBroker(tmp_path_factory.mktemp("matrix"), SETTINGS) as asked, Recorder() as audit:
+    with AskedSaslBroker(tmp_path_factory.mktemp("matrix"), SETTINGS, (ADMIN, NOBODY)) as asked, Recorder() as audit:
         yield MatrixScene(asked, audit)
 
 
@@ -127,6 +128,20 @@ def test_another_right_does_instead(scene: MatrixScene, case: Case) -> None:
         assert denials(errors_in(answer)) == denials(case["after"][-1]["errors"])
     finally:
         scene.revoke_all()
+
+
+def test_of_delegation_tokens_one_sees_those_that_one_owns_or_has_asked_for(scene: MatrixScene) -> None:
+    fields: dict[str, Any] = {"renewers": [], "maxLifetimeMs": 100_000}
+    try:
+        scene.grant("User", "User:alice", "CREATE_TOKENS")
+        for owner in ({}, {"ownerPrincipalType": "User", "ownerPrincipalName": "alice"}):
+            assert scene.ask(38, 3, fields | owner)["errorCode"] == 0
+    finally:
+        scene.revoke_all()
+    assert scene.admin("CreateDelegationToken", 3, **fields)["errorCode"] == 0
+    tokens = scene.ask(41, 3, {"owners": None})["tokens"]
+    assert {each["principalName"] for each in tokens} == {"nobody", "alice"}
+    assert {each["tokenRequesterPrincipalName"] for each in tokens} == {"nobody"}
 
 
 def test_every_case_is_asked_or_has_a_reason() -> None:
