@@ -17,13 +17,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from odradek.broker.security.sasl.claims import Rules
-from odradek.broker.security.sasl.key_source import KeySource, reader_of
 from odradek.broker.security.sasl.mechanism import Accepted, Challenge, Offer, Refused
 from odradek.broker.security.sasl.oauthbearer import OAuthBearerExchange
 from odradek.broker.security.sasl.tokens_signed import InvalidKeySet, SignedValidator, read_key_set
 from odradek.broker.security.sasl.tokens_unsecured import UnsecuredValidator
-from tests.support.clock import ManualTimers
-from tests.support.manual_loop import ManualWorkers
 from tests.support.sasl_scene import NOW_MS, Listener
 
 NOW_S = NOW_MS // 1000
@@ -285,69 +282,7 @@ def test_keys_that_verify_nothing_are_passed_over() -> None:
             read_key_set(text)
 
 
-class Source:
-    """A JWKS that a test replaces, and how often it was read."""
-
-    def __init__(self) -> None:
-        self.text: bytes | None = key_set()
-        self.reads = 0
-        self.timers = ManualTimers()
-        self.workers = ManualWorkers()
-        self.keys = KeySource(
-            self.read, self.workers, self.timers, refresh_ms=60_000, retry_ms=100, max_retry_ms=10_000
-        )
-
-    def read(self) -> bytes:
-        self.reads += 1
-        if self.text is None:
-            raise OSError("no such file")
-        return self.text
-
-
-def test_keys_are_read_again_from_time_to_time() -> None:
-    source = Source()
-    before = source.keys.keys
-    source.text = json.dumps({"keys": json.loads(key_set())["keys"][:1]}).encode()
-    source.timers.advance(60_000)
-    source.workers.finish_all()
-    assert (len(before), len(source.keys.keys), source.reads) == (2, 1, 2)
-
-
-def test_keys_stay_while_their_source_cannot_be_read_which_is_tried_at_growing_intervals() -> None:
-    source = Source()
-    for text in (None, b"junk"):
-        source.text = text
-        source.timers.advance(60_000)
-        source.workers.finish_all()
-        assert len(source.keys.keys) == 2
-    source.text = key_set()
-    source.timers.advance(199)
-    assert not source.workers.jobs
-    source.timers.advance(1)
-    source.workers.finish_all()
-    assert source.timers.armed() == [60_000]
-
-
-def test_an_unknown_key_has_them_read_early_and_not_for_each_token() -> None:
-    source = Source()
-    for _ in range(100):
-        source.keys.key_missed()
-        source.workers.finish_all()
-    assert source.reads == 2
-    source.timers.advance(10_000)
-    source.keys.key_missed()
-    source.workers.finish_all()
-    assert source.reads == 3
-
-
 def test_a_token_with_an_unknown_key_asks_for_new_ones() -> None:
     asked: list[bool] = []
     signed(key_missed=lambda: asked.append(True)).judge(first(signed_token(kid="new")), NOW_MS)
     assert asked == [True]
-
-
-def test_keys_come_from_files_and_from_http_only() -> None:
-    with pytest.raises(ValueError, match="scheme"):
-        reader_of("ftp://host/keys")
-    with pytest.raises(OSError, match="no/such/file"):
-        reader_of("file:///no/such/file")()

@@ -6,10 +6,12 @@ has the source read early, once in a while and not for each such token.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from odradek.broker.security.sasl.tokens_signed import InvalidKeySet, VerificationKey, read_key_set
@@ -18,14 +20,16 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.clock import Timers
     from odradek.broker.runtime.workers import JobResult, Workers
 
+B = TypeVar("B", bytes, bytearray)
+
 log = logging.getLogger("odradek.sasl")
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 10.0  # for a whole reading
 MAX_BYTES = 1 << 20
 SCHEMES = ("file", "http", "https")
 
 
-def reader_of(url: str) -> Callable[[], bytes]:
+def reader_of(url: str, timeout_s: float = TIMEOUT_S) -> Callable[[], bytes]:
     """Reads the text behind a URL; waits, and raises OSError. Raises ValueError for a URL of another scheme."""
     scheme, _, path, *_ = urlsplit(url)
     if scheme not in SCHEMES:
@@ -33,20 +37,43 @@ def reader_of(url: str) -> Callable[[], bytes]:
 
     def read_file() -> bytes:
         with Path(unquote(path)).open("rb") as file:
-            return file.read(MAX_BYTES)
+            return _not_too_much(file.read(MAX_BYTES + 1))
 
     def read_url() -> bytes:
-        from http.client import HTTPException
-        from urllib.request import urlopen
-
-        try:
-            with urlopen(url, timeout=TIMEOUT_S) as response:
-                data: bytes = response.read(MAX_BYTES)
-                return data
-        except HTTPException as error:
-            raise OSError(str(error)) from error
+        with ThreadPoolExecutor(1) as thread:  # whose loop is its own; the first reading is waited for on the broker's
+            return thread.submit(asyncio.run, _fetched(url, timeout_s)).result()
 
     return read_file if scheme == "file" else read_url
+
+
+async def _fetched(url: str, timeout_s: float) -> bytes:
+    """Raises OSError. The time limit is for all of it: a server that sends a byte now and then does not get more."""
+    from ssl import create_default_context
+
+    from aiohttp import ClientError, ClientSession, ClientTimeout
+
+    # Anew each time: authorities are exchanged too.
+    trusted = create_default_context() if url.startswith("https:") else True
+    try:
+        async with (
+            ClientSession(timeout=ClientTimeout(total=timeout_s), trust_env=True) as session,
+            session.get(url, ssl=trusted, raise_for_status=True) as response,
+        ):
+            found = bytearray()
+            async for piece in response.content.iter_any():
+                found += piece
+                _not_too_much(found)
+            return bytes(found)
+    except TimeoutError:
+        raise OSError(f"no whole answer in {timeout_s:g} s") from None
+    except ClientError as error:
+        raise OSError(str(error)) from error
+
+
+def _not_too_much(found: B) -> B:
+    if len(found) > MAX_BYTES:
+        raise OSError(f"it has more than {MAX_BYTES} bytes")
+    return found
 
 
 class KeySource:

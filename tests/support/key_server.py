@@ -1,0 +1,78 @@
+"""An HTTP or HTTPS server with one text, which a test replaces; it can also be slow, or go away."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Event, Thread
+from types import TracebackType
+
+DRIP_S = 0.02
+
+
+class KeyServer:
+    """Use it in a `with`.
+
+    answer   sends what it likes; by default `text`
+    stopped  set when the server ends; what an answer that takes long waits for
+    """
+
+    def __init__(self, text: bytes, context: ssl.SSLContext | None = None) -> None:
+        self.text = text
+        self.status = 200
+        self.asked = 0
+        self.stopped = Event()
+        self.answer: Callable[[BaseHTTPRequestHandler], None] = self._send_text
+        served = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                served.asked += 1
+                served.answer(self)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        class Server(ThreadingHTTPServer):
+            def handle_error(self, request: object, client_address: object) -> None:
+                """Clients that hang up are what some tests want."""
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        if context is not None:
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        scheme = "http" if context is None else "https"
+        self.url = f"{scheme}://localhost:{self._server.server_port}/keys"
+        self._thread = Thread(target=self._server.serve_forever, args=(0.01,))
+
+    def __enter__(self) -> KeyServer:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Nothing listens at the port afterwards."""
+        if not self.stopped.is_set():
+            self.stopped.set()
+            self._server.shutdown()
+            self._thread.join()
+            self._server.server_close()
+
+    def drip(self, request: BaseHTTPRequestHandler) -> None:
+        """For `answer`: a header that grows by a byte now and then, and never ends."""
+        request.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+        while not self.stopped.wait(DRIP_S):
+            request.wfile.write(b"x")
+
+    def say_nothing(self, request: BaseHTTPRequestHandler) -> None:
+        """For `answer`."""
+        self.stopped.wait()
+
+    def _send_text(self, request: BaseHTTPRequestHandler) -> None:
+        request.send_response(self.status)
+        request.end_headers()
+        request.wfile.write(self.text)
