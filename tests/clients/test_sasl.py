@@ -8,16 +8,19 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from aiokafka.abc import AbstractTokenProvider as AioTokenProvider
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import admin as confluent_admin
 from kafka import KafkaAdminClient
 from kafka.net.sasl.oauth import AbstractTokenProvider as PythonTokenProvider
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.broker_process import BrokerProcess
 
@@ -214,3 +217,49 @@ async def test_scenario_072_aiokafka_logs_in_with_a_token(bootstrap: str) -> Non
     await admin.start()
     assert len((await admin.describe_cluster())["brokers"]) == 1
     await admin.close()
+
+
+# --- sessions
+
+
+def metric(http_port: int, name: str) -> float:
+    with urlopen(f"http://127.0.0.1:{http_port}/metrics") as response:
+        text = response.read().decode()
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == f"kafka_server_socket_server_metrics_{name}_total"
+    )
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "OAUTHBEARER"])
+def test_confluents_client_renews_its_session_while_it_produces(tmp_path: Path, mechanism: str) -> None:
+    """Until its connection has been authenticated again twice, however long that takes; nothing is lost meanwhile."""
+    session_ms = 2_000
+    with BrokerProcess(tmp_path / "data", SETTINGS | {"connections.max.reauth.ms": session_ms}) as broker:
+        create_scram_users(broker.bootstrap)
+        assert isinstance(broker, BrokerProcess)
+        http_port = broker.ready["http_port"]
+        settings: dict[str, Any] = {
+            "bootstrap.servers": broker.bootstrap,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": mechanism,
+            "linger.ms": 0,
+        }
+        if mechanism == "OAUTHBEARER":
+            settings["oauth_cb"] = lambda _: (token_that_lives(60), time.time() + 60)
+        else:
+            settings |= {"sasl.username": "alice", "sasl.password": PASSWORD}
+        producer = Producer(settings)
+        delivered: list[bool] = []
+        ends_at = time.monotonic() + 2 * TIMEOUT_S
+        sent = 0
+        while metric(http_port, "successful_reauthentication") < 2:
+            assert time.monotonic() < ends_at
+            producer.produce("renewed", b"%d" % sent, on_delivery=lambda error, _: delivered.append(error is None))
+            sent += 1
+            producer.poll(0.1)
+        assert producer.flush(TIMEOUT_S) == 0
+        assert delivered == [True] * sent
+        assert metric(http_port, "failed_reauthentication") == 0
