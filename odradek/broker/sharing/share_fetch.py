@@ -124,8 +124,11 @@ class PendingShareFetch:
         while left:
             partition = left.pop(0)
             try:
+                if self._left_records <= 0:
+                    self._partition(partition)  # what is wrong with it is told even now
+                    continue
                 live = self._find(partition)
-                if live is None or self._must_have_bytes or self._left_records <= 0:
+                if live is None or self._must_have_bytes:
                     continue
                 read = _Read.of(live, self._read_bytes(), self._left_records)
                 if read is None:
