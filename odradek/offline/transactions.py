@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from odradek.protocol.batch_header import CONTROL, LOG_OVERHEAD, NO_PRODUCER_ID, TRANSACTIONAL, BatchHeader
+from odradek.protocol.batch_header import CONTROL, NO_PRODUCER_ID, TRANSACTIONAL, BatchHeader
 from odradek.protocol.control_records import Marker, read_marker
 from odradek.protocol.struct import Buffer
 
@@ -43,11 +43,11 @@ class Transaction:
     marker: Marker | None = None
 
     def add(self, header: BatchHeader) -> None:
-        base_offset, length, _, _, _, _, delta, _, _, _, self.producer_epoch, _, count = header
-        self.last_data_offset = base_offset + delta
+        self.producer_epoch = header.producer_epoch
+        self.last_data_offset = header.last_offset
         self.batches += 1
-        self.records += count
-        self.size_bytes += length + LOG_OVERHEAD
+        self.records += header.record_count
+        self.size_bytes += header.size_bytes
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ be longer: the header says where the batch ends.
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from odradek.protocol.checksum import crc32c
 from odradek.protocol.compression import Bytes, Compression
@@ -43,11 +43,9 @@ _ATTRIBUTES_AT = 21
 _MAX_TIMESTAMP_AT = 35
 
 
-class BatchHeader(NamedTuple):
-    """The header's fields in their order on the wire, with the wire's -1 for "none".
-
-    A named tuple because one is made for every batch that arrives or is read.
-    """
+@dataclass(slots=True)
+class BatchHeader:
+    """The header's fields in their order on the wire, with the wire's -1 for "none"."""
 
     base_offset: int
     batch_length: int
@@ -123,7 +121,7 @@ class BatchHeader(NamedTuple):
 
 def unpack_batch_header(data: Bytes, position: int = 0) -> BatchHeader:
     """The 61 bytes at `position` as they are: neither magic nor length has been looked at. struct.error if too few."""
-    return BatchHeader._make(_HEADER.unpack_from(data, position))
+    return BatchHeader(*_HEADER.unpack_from(data, position))
 
 
 def read_batch_header(data: Bytes, position: int = 0) -> BatchHeader:
@@ -132,7 +130,7 @@ def read_batch_header(data: Bytes, position: int = 0) -> BatchHeader:
     Does not look beyond the header: neither the CRC nor whether the records are all there.
     """
     try:
-        header = BatchHeader._make(_HEADER.unpack_from(data, position))
+        header = unpack_batch_header(data, position)
     except struct.error:
         raise MalformedMessage("a record batch ends within its header") from None
     if header.magic != MAGIC:
@@ -175,8 +173,19 @@ def pack_batch(header: BatchHeader, payload: Bytes) -> bytearray:
     """A batch of this header and these (already compressed) records; length, magic and CRC are computed here."""
     batch = bytearray(HEADER_BYTES)
     batch += payload
-    base_offset, _, leader_epoch, _, _, *rest = header
-    seal_batch(batch, base_offset, leader_epoch, *rest)
+    seal_batch(
+        batch,
+        header.base_offset,
+        header.leader_epoch,
+        header.attributes,
+        header.last_offset_delta,
+        header.base_timestamp,
+        header.max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.record_count,
+    )
     return batch
 
 

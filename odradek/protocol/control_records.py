@@ -6,8 +6,8 @@ metadata log.
 """
 
 import struct
+from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
 
 from odradek.protocol.batch_header import (
     CONTROL,
@@ -50,8 +50,9 @@ class ControlType(Enum):
 _ABORT, _COMMIT = ControlType.ABORT.value, ControlType.COMMIT.value
 
 
-class Marker(NamedTuple):
-    """The end of one producer's transaction in one partition. A tuple, for every transaction makes some."""
+@dataclass(slots=True)
+class Marker:
+    """The end of one producer's transaction in one partition."""
 
     offset: int
     producer_id: int

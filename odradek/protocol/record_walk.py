@@ -7,6 +7,7 @@ the walk compares whole columns of the batch, a strided slice for each shape byt
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from odradek.protocol.errors import MalformedMessage
@@ -26,7 +27,8 @@ _SECOND_BYTES = bytes(delta >> 6 for delta in range(_WINDOW))
 _SECOND_OF_THREE_BYTES = bytes(delta >> 6 | 0x80 for delta in range(_WINDOW))
 
 
-class Survey(NamedTuple):
+@dataclass(slots=True)
+class Survey:
     min_timestamp_delta: int
     max_timestamp_delta: int
     has_null_key: bool

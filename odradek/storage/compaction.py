@@ -6,7 +6,7 @@ docs/spec/transactions.md#s7, and the output of the cleaner of Kafka 4.3.1, with
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from odradek.protocol.batch_header import (
@@ -204,7 +204,8 @@ def _rebuilt(header: BatchHeader, opened: bytes, kept: list[_Part], horizon_ms: 
         payload += opened[part.key_at : part.end]
     attributes = header.attributes & ~DELETE_HORIZON | (DELETE_HORIZON if horizon_ms is not None else 0)
     return pack_batch(
-        header._replace(
+        replace(
+            header,
             attributes=attributes,
             base_timestamp=base_timestamp,
             max_timestamp=header.max_timestamp if has_append_time else max(NO_TIMESTAMP, *timestamps),
@@ -217,4 +218,4 @@ def _rebuilt(header: BatchHeader, opened: bytes, kept: list[_Part], horizon_ms: 
 def _empty(header: BatchHeader) -> bytearray:
     """The header alone: who wrote it, and which offsets and sequences it took."""
     kept_bits = header.attributes & ~(DELETE_HORIZON | 0x07) & 0x7F
-    return pack_batch(header._replace(attributes=kept_bits, base_timestamp=NO_TIMESTAMP, record_count=0), b"")
+    return pack_batch(replace(header, attributes=kept_bits, base_timestamp=NO_TIMESTAMP, record_count=0), b"")

@@ -18,7 +18,7 @@ from collections.abc import Callable, Container
 from odradek.protocol.batch_header import CONTROL, LOG_APPEND_TIME
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.records import BatchHeader, assign, read_batch_header
-from odradek.storage.appended import Appended, LogWriteFailed, appended, refusal
+from odradek.storage.appended import Appended, LogWriteFailed, refusal
 from odradek.storage.directory_guard import DirectoryGuard
 from odradek.storage.disk import Disk
 from odradek.storage.file_names import SEGMENT_SUFFIXES, SNAPSHOT, offset_file
@@ -207,7 +207,7 @@ class Log:
                 run.aborted.append(aborted)
         assign(batch, base_offset, self._leader_epoch)
         log_append_time_ms = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
-        return appended((base_offset, staging.next_offset - 1, log_append_time_ms, False))
+        return Appended(base_offset, staging.next_offset - 1, log_append_time_ms)
 
     def write_staged(self) -> None:
         """Writes what is staged and makes it readable; where it `needs_sync`, the end of a sync does.

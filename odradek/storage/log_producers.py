@@ -52,7 +52,8 @@ class LogProducers:
         if marker is None:
             return None
         check_marker(self.states.get(header.producer_id), marker, transaction_version)
-        return marker._replace(offset=offset)
+        marker.offset = offset
+        return marker
 
     def check_data(self, header: BatchHeader, origin: Origin, guard: VerificationGuard | None) -> CachedBatch | None:
         """The batch in the log that this one repeats; None if it is to be appended. Raises KafkaError."""

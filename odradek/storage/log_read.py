@@ -4,6 +4,7 @@ Every function takes the segments as an immutable `SegmentRow` and may run in a 
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from odradek.protocol.errors import MalformedMessage
@@ -15,7 +16,8 @@ from odradek.storage.segments import SegmentRow
 SCAN_BYTES = 1024 * 1024
 
 
-class ReadResult(NamedTuple):
+@dataclass(slots=True)
+class ReadResult:
     """Bytes of the log as they stand in its files, beginning with a whole batch.
 
     chunks      to be sent one after the other; the last batch may be cut off, which clients expect

@@ -1,15 +1,15 @@
 """The producer state of a partition: epochs, the last five batches of each producer, open transactions.
 
-Pure: `ProducerStates` decides and remembers, the log writes. Entries are immutable values, replaced as a whole: to take
-back a batch that could not be written is to put back the old entry, and a snapshot is a copy of the table.
+Pure: `ProducerStates` decides and remembers, the log writes. Entries are never changed, only replaced as a whole: to
+take back a batch that could not be written is to put back the old entry, and a snapshot is a copy of the table.
 
 Source: docs/spec/transactions.md#s4-1 to #s4-5, #s4-8, #s4-9, #s4-12.
 """
 
 from bisect import insort
+from dataclasses import dataclass
 from enum import Enum
-from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from odradek.protocol.batch_header import TRANSACTIONAL
 from odradek.protocol.control_records import Marker
@@ -44,7 +44,8 @@ def follows(last_sequence: int, next_sequence: int) -> bool:
     return next_sequence == last_sequence + 1 or (next_sequence == 0 and last_sequence == INT32_MAX)
 
 
-class CachedBatch(NamedTuple):
+@dataclass(slots=True)
+class CachedBatch:
     """Enough of a written batch to know it again."""
 
     last_sequence: int
@@ -61,7 +62,8 @@ class CachedBatch(NamedTuple):
         return self.last_offset - self.offset_delta
 
 
-class ProducerEntry(NamedTuple):
+@dataclass(slots=True)
+class ProducerEntry:
     producer_id: int
     producer_epoch: int
     last_timestamp: int  # of its records, which may be far from the clock
@@ -78,15 +80,13 @@ class ProducerEntry(NamedTuple):
         return self.batches[-1].last_offset if self.batches else None
 
 
-class CompletedTxn(NamedTuple):
+@dataclass(slots=True)
+class CompletedTxn:
     producer_id: int
     first_offset: int
     last_offset: int  # that of the marker
     is_aborted: bool
 
-
-# What CachedBatch(...) and ProducerEntry(...) end in, in a third of the time: one of each is made for every batch.
-cached_batch, producer_entry = partial(tuple.__new__, CachedBatch), partial(tuple.__new__, ProducerEntry)
 
 # How to take back one applied batch: (producer id, its entry before, first offset of the transaction it opened, the
 # transaction it completed). A plain tuple, because one is made for every batch.
@@ -234,7 +234,7 @@ class ProducerStates:
         return self._entries.get(producer_id)
 
     def entries(self) -> dict[int, ProducerEntry]:
-        """A copy; the entries are values."""
+        """A copy; the entries themselves never change."""
         return dict(self._entries)
 
     def load(self, entries: list[ProducerEntry]) -> None:
@@ -251,7 +251,7 @@ class ProducerStates:
         producer_id, epoch = header.producer_id, header.producer_epoch
         before = self._entries.get(producer_id)
         delta = header.last_offset_delta
-        batch = cached_batch((header.last_sequence, base_offset + delta, delta, header.max_timestamp))
+        batch = CachedBatch(header.last_sequence, base_offset + delta, delta, header.max_timestamp)
         opened = None
         if before is None:
             coordinator_epoch, txn_first_offset = None, None
@@ -265,8 +265,8 @@ class ProducerStates:
             self._ongoing[base_offset] = producer_id
             if self._first_unstable_offset is None:
                 self._first_unstable_offset = base_offset
-        self._entries[producer_id] = producer_entry(
-            (producer_id, epoch, header.max_timestamp, coordinator_epoch, txn_first_offset, batches)
+        self._entries[producer_id] = ProducerEntry(
+            producer_id, epoch, header.max_timestamp, coordinator_epoch, txn_first_offset, batches
         )
         self._changes.append((producer_id, before, opened, None))
 

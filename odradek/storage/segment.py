@@ -14,7 +14,7 @@ from odradek.storage.disk import Buffer, Disk, DiskFile
 from odradek.storage.file_facts import NOTHING_NOTED, FactsByName, is_as_left, is_last_entry_as_left
 from odradek.storage.file_names import LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, offset_file
 from odradek.storage.index import MAX_RELATIVE_OFFSET, TIME_ENTRY_BYTES, CorruptIndex, OffsetIndex, TimeIndex
-from odradek.storage.staged_batch import StagedBatch, staged_batch
+from odradek.storage.staged_batch import StagedBatch
 from odradek.storage.txn_index import TxnIndex
 
 logger = logging.getLogger(__name__)
@@ -198,23 +198,23 @@ class Segment:
         unindexed_bytes = self._bytes_since_index_entry
         if position == 0:
             self._first_timestamp = staged[0].max_timestamp
-        for _, size_bytes, _, last_offset, max_timestamp in staged:
-            if max_timestamp > largest:
-                largest, largest_offset = max_timestamp, last_offset
+        for batch in staged:
+            if batch.max_timestamp > largest:
+                largest, largest_offset = batch.max_timestamp, batch.last_offset
             if unindexed_bytes > index_interval_bytes:
-                self.offset_index.append(last_offset, position)
+                self.offset_index.append(batch.last_offset, position)
                 self.time_index.maybe_append(largest, largest_offset)
                 unindexed_bytes = 0
-            unindexed_bytes += size_bytes
-            position += size_bytes
+            unindexed_bytes += batch.size_bytes
+            position += batch.size_bytes
         self._bytes_since_index_entry = unindexed_bytes
         self._max_timestamp = (largest, largest_offset)
         self.size_bytes = position
 
     def note_batch(self, position: int, header: BatchHeader, index_interval_bytes: int) -> None:
         """As `note_batches`, of one batch that is in the file already."""
-        noted = (b"", header.size_bytes, header.base_offset, header.last_offset, header.max_timestamp)
-        self.note_batches(position, [staged_batch(noted)], index_interval_bytes)
+        noted = StagedBatch(b"", header.size_bytes, header.base_offset, header.last_offset, header.max_timestamp)
+        self.note_batches(position, [noted], index_interval_bytes)
 
     def seal_time_index(self) -> None:
         """The last entry of a finished segment's time index is its largest timestamp."""

@@ -11,7 +11,7 @@ from odradek.storage.index import MAX_RELATIVE_OFFSET
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_sync import SnapshotToWrite
 from odradek.storage.segment import Segment
-from odradek.storage.staged_batch import StagedBatch, staged_batch
+from odradek.storage.staged_batch import StagedBatch
 from odradek.storage.txn_index import AbortedTxn
 
 _ASK_EVERY_TIME = -2  # below every timestamp, also that of a batch without any
@@ -94,7 +94,7 @@ class Staging:
         if not run.batches:
             self.runs.append(run)
         run.buffers.append(batch)
-        run.batches.append(staged_batch((batch, size_bytes, base_offset, last_offset, max_timestamp)))
+        run.batches.append(StagedBatch(batch, size_bytes, base_offset, last_offset, max_timestamp))
         run.size_bytes += size_bytes
         run.index_room -= 1
         self.next_offset = last_offset + 1

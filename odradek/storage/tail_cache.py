@@ -58,11 +58,11 @@ class LogTail:
     def add(self, position: int, staged: Sequence[StagedBatch]) -> None:
         """Batches just written at `position` of the file, one behind the other."""
         base_offsets, positions, batches = self._base_offsets, self._positions, self._batches
-        for batch, size_bytes, base_offset, _, _ in staged:
-            base_offsets.append(base_offset)
+        for each in staged:
+            base_offsets.append(each.base_offset)
             positions.append(position)
-            batches.append(batch)
-            position += size_bytes
+            batches.append(each.batch)
+            position += each.size_bytes
         self._cache._added(self, len(staged), position - positions[-len(staged)])
         self._end_position = position
 

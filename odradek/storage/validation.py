@@ -6,8 +6,7 @@ a refusal out. Rules that need the log (sequences, epochs, transactions) are che
 """
 
 import struct
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
 
 from odradek.protocol.batch_header import (
     COMPRESSION_MASK,
@@ -105,7 +104,8 @@ class BatchRules:
         )
 
 
-class Accepted(NamedTuple):
+@dataclass(slots=True)
+class Accepted:
     """One batch, ready for the log: writable, offsets from 0, leader epoch still to be assigned."""
 
     batch: bytearray | memoryview
@@ -190,22 +190,20 @@ def accept_usual(records: memoryview, rules: BatchRules, now_ms: int) -> BatchHe
     if size < HEADER_BYTES or rules.changes_plain:
         return None
     header = unpack_batch_header(records)
-    base_offset, length, _, magic, crc, attributes, last_delta, base_timestamp, _, producer_id, _, sequence, count = (
-        header
-    )
+    attributes, count, base_timestamp = header.attributes, header.record_count, header.base_timestamp
     if (
-        magic != MAGIC
-        or length != size - LOG_OVERHEAD
-        or base_offset
+        header.magic != MAGIC
+        or header.batch_length != size - LOG_OVERHEAD
+        or header.base_offset
         or attributes & ~TRANSACTIONAL
         or count <= 0
-        or last_delta != count - 1
-        or (sequence < 0 if producer_id >= 0 else attributes)
+        or header.last_offset_delta != count - 1
+        or (header.base_sequence < 0 if header.producer_id >= 0 else attributes)
         or size > rules.max_message_bytes
         or size > rules.segment_bytes
     ):
         return None
-    if records.readonly or crc32c(records[CRC_START:]) != crc:
+    if records.readonly or crc32c(records[CRC_START:]) != header.crc:
         return None
     opened = records[HEADER_BYTES:]
     try:
@@ -373,7 +371,7 @@ def _rewritten(
     """The same records in the compression that the topic asks for; attributes that mean nothing are not kept."""
     attributes = target.value | header.attributes & TRANSACTIONAL | (LOG_APPEND_TIME if rules.is_log_append_time else 0)
     rewritten = pack_batch(
-        header._replace(attributes=attributes, max_timestamp=max_timestamp),
+        replace(header, attributes=attributes, max_timestamp=max_timestamp),
         compress(target, opened, rules.compression_level),
     )
     if len(rewritten) > rules.max_message_bytes:

@@ -8,7 +8,7 @@ Guards live in the leader's memory only: a restart forgets them, and producers a
 docs/spec/transactions.md#s4-6.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 
 class VerificationGuard:
@@ -21,7 +21,8 @@ class VerificationGuard:
 NO_GUARD = VerificationGuard()
 
 
-class Verification(NamedTuple):
+@dataclass(slots=True)
+class Verification:
     """What is known of a transaction whose first batch here waits for the coordinator's word."""
 
     guard: VerificationGuard
@@ -54,9 +55,9 @@ class Verifications:
         if known is None:
             known = Verification(VerificationGuard(), now_ms, sequence, producer_epoch, supports_epoch_bump)
         elif producer_epoch > known.producer_epoch:
-            known = known._replace(producer_epoch=producer_epoch, lowest_sequence=sequence)
+            known = replace(known, producer_epoch=producer_epoch, lowest_sequence=sequence)
         elif producer_epoch == known.producer_epoch and _is_lower(sequence, known.lowest_sequence):
-            known = known._replace(lowest_sequence=sequence)
+            known = replace(known, lowest_sequence=sequence)
         self._by_producer[producer_id] = known
         return known.guard
 

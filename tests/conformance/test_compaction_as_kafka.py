@@ -6,6 +6,7 @@ tombstones get their delete horizons in one round and are removed in a later one
 
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -164,10 +165,10 @@ def contents(data: Path) -> dict[str, list[Batch] | list[tuple[int, int]]]:
 
 
 def comparable(header: BatchHeader) -> BatchHeader:
-    header = header._replace(crc=0)
+    header = replace(header, crc=0)
     if header.has_delete_horizon:
-        header = header._replace(base_timestamp=0)
-    return header._replace(batch_length=0) if header.is_compressed or header.has_delete_horizon else header
+        header = replace(header, base_timestamp=0)
+    return replace(header, batch_length=0) if header.is_compressed or header.has_delete_horizon else header
 
 
 def test_rounds_of_writing_and_cleaning(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Bugs of other brokers in the log of one partition; each comment names the cause."""
 
+from dataclasses import replace
+
 import pytest
 
 from odradek.protocol.errors import ErrorCode
@@ -109,7 +111,7 @@ def test_known_bug_27_a_log_start_within_a_segment_does_not_change_what_is_known
 
 def newest(entry: ProducerEntry) -> ProducerEntry:
     """What a snapshot keeps of it."""
-    return entry._replace(batches=entry.batches[-1:])
+    return replace(entry, batches=entry.batches[-1:])
 
 
 # KAFKA-5522: looking up an offset by time answered with one above the last stable offset.

@@ -210,7 +210,8 @@ class TwoPhaseWorld(World):
         aged = Txn(transactional_id, OLD_PRODUCER_ID, epoch, NEVER_MS, updated_ms=NOW_MS)
         if self.rng.random() < 0.5:
             return aged
-        return aged._replace(
+        return replace(
+            aged,
             state=TxnState.ONGOING,
             producer_epoch=min(epoch, MAX_EPOCH - 1),
             started_ms=NOW_MS,

@@ -1,6 +1,7 @@
 """Known bugs, put back: collaborators of the coordinator that are wrong on purpose."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 
 from odradek.broker.coordinators.shard import ShardLog
@@ -34,7 +35,7 @@ class MarkersOfVersion0:
         self._writer = writer
 
     def write(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
-        self._writer.write([marker._replace(transaction_version=0) for marker in markers], then)
+        self._writer.write([replace(marker, transaction_version=0) for marker in markers], then)
 
 
 def markers_of_version_0(writer: MarkerWriter, timers: VirtualTimers, rng: Random) -> MarkerWriter:
@@ -56,12 +57,12 @@ class MarkersThatLeaveGuards:
         def answered(results: Sequence[Mapping[TopicPartition, ErrorCode]]) -> None:
             late = [each for each, code in results[0].items() if code is ErrorCode.INVALID_PRODUCER_EPOCH]
             if late:
-                rest = marker._replace(partitions=late)
+                rest = replace(marker, partitions=late)
                 self._writer.write([rest], lambda again: then([{**results[0], **again[0]}]))
             else:
                 then(results)
 
-        self._writer.write([marker._replace(transaction_version=2)], answered)
+        self._writer.write([replace(marker, transaction_version=2)], answered)
 
 
 def markers_that_leave_guards(writer: MarkerWriter, timers: VirtualTimers, rng: Random) -> MarkerWriter:
@@ -85,7 +86,7 @@ class MarkersOnce:
             self._written |= {(each, pair) for each, code in results[0].items() if code is ErrorCode.NONE}
             then([{**results[0], **dict.fromkeys(again, ErrorCode.INVALID_PRODUCER_EPOCH)}])
 
-        self._writer.write([marker._replace(partitions=first)], answered)
+        self._writer.write([replace(marker, partitions=first)], answered)
 
 
 def markers_once() -> Callable[[MarkerWriter, VirtualTimers, Random], MarkerWriter]:
@@ -147,9 +148,9 @@ class NotBumpedAgain(TransactionCore):
         (decided,) = outcome.records
         assert isinstance(decided, Txn)
         assert producer_epoch is not None
-        unbumped = decided._replace(next_producer_id=producer_id, next_producer_epoch=producer_epoch)
+        unbumped = replace(decided, next_producer_id=producer_id, next_producer_epoch=producer_epoch)
         answer = EndTxnResponse(producer_id=producer_id, producer_epoch=producer_epoch)
-        return outcome._replace(records=(unbumped,), awaited={request.transactional_id: Reply(token, answer)})
+        return replace(outcome, records=(unbumped,), awaited={request.transactional_id: Reply(token, answer)})
 
 
 class TimeoutPassedOn(TransactionCore):
@@ -162,7 +163,7 @@ class TimeoutPassedOn(TransactionCore):
             return outcome
         (kept,) = outcome.records
         assert isinstance(kept, Txn)
-        return outcome._replace(records=(kept._replace(timeout_ms=before.timeout_ms, next_timeout_ms=None),))
+        return replace(outcome, records=(replace(kept, timeout_ms=before.timeout_ms, next_timeout_ms=None),))
 
 
 class UnsyncedLog:

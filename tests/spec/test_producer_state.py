@@ -3,6 +3,8 @@
 Rules: docs/spec/transactions.md#s4-1 to #s4-5, #s4-11, #s4-12; scenarios: #s8-5, #s8-6.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from odradek.protocol.errors import ErrorCode
@@ -273,14 +275,14 @@ def test_scenario_094_a_snapshot_with_a_flipped_bit_is_deleted_and_an_older_one_
     given = LogOnDisk(config=LogConfig(segment_bytes=200))
     for sequence in range(5):
         given.append(PID, sequence=sequence)
-    expected = [producer._replace(batches=producer.batches[-1:]) for producer in given.log.producers()]
+    expected = [replace(producer, batches=producer.batches[-1:]) for producer in given.log.producers()]
     given.directory.close()
     path = "/data/t-0/00000000000000000005.snapshot"
     data = bytearray(given.disk.read_bytes(path))
     data[20] ^= 1
     given.disk.write_bytes(path, data)
     opened = LogOnDisk(given.disk, given.config)
-    assert [producer._replace(batches=producer.batches[-1:]) for producer in opened.log.producers()] == expected
+    assert [replace(producer, batches=producer.batches[-1:]) for producer in opened.log.producers()] == expected
     assert not given.disk.exists(path)
 
 

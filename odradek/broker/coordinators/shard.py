@@ -16,7 +16,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from odradek.broker.coordinators.follow_ups import FollowUps
 from odradek.broker.runtime.clock import Clock, TimerHandle, Timers
@@ -74,7 +74,8 @@ class ShardLog(Protocol):
         """The whole log from its start, in buffers of whole batches."""
 
 
-class RecordsOf(NamedTuple):
+@dataclass(slots=True)
+class RecordsOf:
     """The producer in whose transaction records are written; see `Log.append` for the guard.
 
     must_sync: it takes part in a two-phase commit, and is answered only after an fdatasync

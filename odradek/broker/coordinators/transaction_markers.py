@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from odradek.broker.shares.staging import Ending
 from odradek.broker.transactions.tables import MarkerResult, marker_result
@@ -39,7 +40,8 @@ NOT_HERE = frozenset(  # of the group or share coordinator: as any leader says i
 )
 
 
-class TxnMarker(NamedTuple):
+@dataclass(slots=True)
+class TxnMarker:
     """One entry of WriteTxnMarkers: the end of one producer's transaction in some partitions.
 
     must_sync: written is only what an fdatasync has made durable. A request has no field for it.

@@ -9,6 +9,7 @@ guards live and what invalidates them: `storage/verification.py`. Source: docs/s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -73,7 +74,8 @@ class TransactionalProducer(NamedTuple):
     producer_epoch: int
 
 
-class Unverified(NamedTuple):
+@dataclass(slots=True)
+class Unverified:
     """A batch that wants to be written. base_sequence: None where it is the broker's own."""
 
     partition: Partition
@@ -223,13 +225,14 @@ class PendingVerification:
     def ask(self) -> None:
         """Also when it is repeated: meanwhile a transaction may have been opened here, or its producer fenced."""
         self._guards, self._refused = {}, {}
-        for partition, base_sequence in self._batches:
+        for batch in self._batches:
+            partition = batch.partition
             key = partition.topic, partition.index
             try:
                 self._guards[key] = partition.log.begin_verification(
                     self._producer.producer_id,
                     self._producer.producer_epoch,
-                    base_sequence,
+                    batch.base_sequence,
                     supports_epoch_bump=self._support.adds,
                     now_ms=self._verifier.clock.now_ms(),
                 )

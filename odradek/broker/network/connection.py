@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from dataclasses import dataclass
 from struct import Struct as Packing
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from odradek.broker.api.context import Addresses, ConnectionInfo
 from odradek.broker.network.held_bytes import HeldBytes
@@ -83,7 +84,8 @@ class ConnectionHost(Protocol):
         """Memory of requests that are done with."""
 
 
-class Answered(NamedTuple):
+@dataclass(slots=True)
+class Answered:
     answer: list[Buffer]
     size_bytes: int
 

@@ -9,10 +9,11 @@ transaction coordinator whose answer is not yes, or does not come at once, is as
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from struct import Struct as Packing
 from struct import error as PackingError
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from odradek.broker.api.context import AllowAll, Authorizer, ConnectionInfo
 from odradek.broker.coordinators.verification import TransactionSupport
@@ -60,7 +61,8 @@ def fast_path(
     return ProduceFastPath(route, broker, now_ms, None if isinstance(authorizer, AllowAll) else authorizer)
 
 
-class KnownPartition(NamedTuple):
+@dataclass(slots=True)
+class KnownPartition:
     """A partition as requests of one version name it, and the answer for it, but for its numbers."""
 
     partition: Partition

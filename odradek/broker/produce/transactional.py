@@ -7,7 +7,8 @@ of the log and of the records. Source: docs/spec/transactions.md#s2-8.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from odradek.broker.coordinators.verification import (
     TransactionalProducer,
@@ -42,7 +43,8 @@ ANSWERS: Mapping[TransactionSupport, Mapping[ErrorCode, ErrorCode]] = {
 }
 
 
-class HeldBatch(NamedTuple):
+@dataclass(slots=True)
+class HeldBatch:
     """A batch that waits for the verification of its request. header: None where it is not transactional."""
 
     partition: Partition
@@ -108,12 +110,12 @@ class TransactionalProduce:
 
     def _verified(self, results: VerificationResults) -> None:
         pending = self._pending
-        for partition, records, answer, _ in self._held:
-            result = results.get((partition.topic, partition.index))
+        for each in self._held:
+            result = results.get((each.partition.topic, each.partition.index))
             if isinstance(result, KafkaError):
-                pending.refuse(answer, self._told(result), None)
+                pending.refuse(each.answer, self._told(result), None)
             else:
-                pending.write(partition, records, answer, result)
+                pending.write(each.partition, each.records, each.answer, result)
         pending.one_done()
 
     def _told(self, refusal: KafkaError) -> KafkaError:

@@ -219,7 +219,9 @@ class TransactionCore:
         remaining = self._remaining[transactional_id] - written
         if remaining:
             later = self.send_later(transactional_id)
-            return later._replace(response=len(remaining), remaining={transactional_id: remaining})
+            later.response = len(remaining)
+            later.remaining = {transactional_id: remaining}
+            return later
         return Outcome(
             0,
             records=(completed(txn, now_ms=moment.now_ms, transaction_version=moment.transaction_version),),

@@ -108,12 +108,13 @@ def revive(record: TxnRecord, headers: Headers) -> TxnRecord:
     """Raises MalformedMessage."""
     if isinstance(record, Forgotten):
         return record
+    revived = record.copy()
     for name, value in headers:
         if name == LAST_PRODUCER_EPOCH:
-            record = record._replace(last_producer_epoch=_number(SHORT, value, name, record))
+            revived.last_producer_epoch = _number(SHORT, value, name, record)
         elif name == NEXT_TIMEOUT_MS:
-            record = record._replace(next_timeout_ms=_number(INT, value, name, record))
-    return record
+            revived.next_timeout_ms = _number(INT, value, name, record)
+    return revived
 
 
 def _number(form: struct.Struct, value: bytes | None, name: str, record: Txn) -> int:

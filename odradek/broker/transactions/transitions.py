@@ -42,41 +42,41 @@ def initialised(
             return PRODUCER_ID_NEEDED
         producer_id, producer_epoch = new_producer_id, 0
     idle = initialised_again(txn, timeout_ms=timeout_ms, now_ms=now_ms, transaction_version=transaction_version)
-    return idle._replace(
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        previous_producer_id=txn.producer_id,
-        last_producer_epoch=txn.producer_epoch if keeps_last_epoch else None,
-    )
+    after = idle.copy()
+    after.producer_id = producer_id
+    after.producer_epoch = producer_epoch
+    after.previous_producer_id = txn.producer_id
+    after.last_producer_epoch = txn.producer_epoch if keeps_last_epoch else None
+    return after
 
 
 def initialised_again(txn: Txn, *, timeout_ms: int, now_ms: int, transaction_version: int) -> Txn:
     """A retry: the pair stays. So does the previous id, so that a third try is not refused, as it is in Kafka."""
-    return txn._replace(
-        state=_next_state(txn, TxnState.EMPTY),
-        timeout_ms=timeout_ms,
-        partitions=frozenset(),
-        started_ms=None,
-        updated_ms=now_ms,
-        next_producer_id=None,
-        next_producer_epoch=None,
-        next_timeout_ms=None,
-        client_version=client_version(txn.client_version, transaction_version),
-    )
+    after = txn.copy()
+    after.state = _next_state(txn, TxnState.EMPTY)
+    after.timeout_ms = timeout_ms
+    after.partitions = frozenset()
+    after.started_ms = None
+    after.updated_ms = now_ms
+    after.next_producer_id = None
+    after.next_producer_epoch = None
+    after.next_timeout_ms = None
+    after.client_version = client_version(txn.client_version, transaction_version)
+    return after
 
 
 def added(
     txn: Txn, partitions: frozenset[TopicPartition], *, asked_version: int, now_ms: int, transaction_version: int
 ) -> Txn:
     begins = txn.state is not TxnState.ONGOING
-    return txn._replace(
-        state=_next_state(txn, TxnState.ONGOING),
-        partitions=partitions if begins else txn.partitions | partitions,
-        started_ms=now_ms if begins else txn.started_ms,
-        updated_ms=now_ms,
-        previous_producer_id=txn.producer_id,
-        client_version=client_version(asked_version, transaction_version),
-    )
+    after = txn.copy()
+    after.state = _next_state(txn, TxnState.ONGOING)
+    after.partitions = partitions if begins else txn.partitions | partitions
+    after.started_ms = now_ms if begins else txn.started_ms
+    after.updated_ms = now_ms
+    after.previous_producer_id = txn.producer_id
+    after.client_version = client_version(asked_version, transaction_version)
+    return after
 
 
 def kept(txn: Txn, *, timeout_ms: int, now_ms: int, new_producer_id: int | None) -> Txn | ProducerIdNeeded:
@@ -97,32 +97,34 @@ def kept(txn: Txn, *, timeout_ms: int, now_ms: int, new_producer_id: int | None)
         producer_epoch += 1
     _check_next(txn, KEPT)
     own_timeout_ms = timeout_ms if timeout_ms in NEVER_EXPIRES_MS else txn.timeout_ms
-    return txn._replace(
-        timeout_ms=own_timeout_ms,
-        next_timeout_ms=None if timeout_ms == own_timeout_ms else timeout_ms,
-        updated_ms=now_ms,
-        previous_producer_id=txn.producer_id,
-        next_producer_id=producer_id,
-        next_producer_epoch=producer_epoch,
-    )
+    after = txn.copy()
+    after.timeout_ms = own_timeout_ms
+    after.next_timeout_ms = None if timeout_ms == own_timeout_ms else timeout_ms
+    after.updated_ms = now_ms
+    after.previous_producer_id = txn.producer_id
+    after.next_producer_id = producer_id
+    after.next_producer_epoch = producer_epoch
+    return after
 
 
 def without_topic(txn: Txn, partitions: frozenset[TopicPartition]) -> Txn:
     """The topic of some partitions is gone: these are left. Not a step of the client's, so its time goes on."""
     _check_next(txn, txn.row)
-    return txn._replace(partitions=partitions)
+    after = txn.copy()
+    after.partitions = partitions
+    return after
 
 
 def prepared_0(txn: Txn, state: TxnState, now_ms: int) -> Txn:
     """Decided by a client of the old protocol: the epoch stays."""
-    return txn._replace(
-        state=_next_state(txn, state),
-        updated_ms=now_ms,
-        previous_producer_id=txn.producer_id,
-        next_producer_id=None,
-        next_producer_epoch=None,
-        client_version=0,
-    )
+    after = txn.copy()
+    after.state = _next_state(txn, state)
+    after.updated_ms = now_ms
+    after.previous_producer_id = txn.producer_id
+    after.next_producer_id = None
+    after.next_producer_epoch = None
+    after.client_version = 0
+    return after
 
 
 def prepared_2(txn: Txn, state: TxnState, now_ms: int, new_producer_id: int | None) -> Txn | ProducerIdNeeded:
@@ -140,18 +142,18 @@ def prepared_2(txn: Txn, state: TxnState, now_ms: int, new_producer_id: int | No
     elif txn.is_kept:
         following = producer_id, bumped(producer_epoch)
     begins = txn.state is not TxnState.ONGOING
-    return txn._replace(
-        state=_next_state(txn, state),
-        producer_epoch=bumped(txn.producer_epoch),
-        started_ms=now_ms if begins else txn.started_ms,
-        partitions=frozenset() if begins else txn.partitions,
-        updated_ms=now_ms,
-        previous_producer_id=producer_id,
-        next_producer_id=following[0],
-        next_producer_epoch=following[1],
-        last_producer_epoch=producer_epoch,
-        client_version=2,
-    )
+    after = txn.copy()
+    after.state = _next_state(txn, state)
+    after.producer_epoch = bumped(txn.producer_epoch)
+    after.started_ms = now_ms if begins else txn.started_ms
+    after.partitions = frozenset() if begins else txn.partitions
+    after.updated_ms = now_ms
+    after.previous_producer_id = producer_id
+    after.next_producer_id = following[0]
+    after.next_producer_epoch = following[1]
+    after.last_producer_epoch = producer_epoch
+    after.client_version = 2
+    return after
 
 
 def fenced(txn: Txn, *, now_ms: int, transaction_version: int, new_producer_id: int | None) -> Txn | ProducerIdNeeded:
@@ -159,29 +161,29 @@ def fenced(txn: Txn, *, now_ms: int, transaction_version: int, new_producer_id: 
     # The level may have been lowered while a transaction was kept: what its owner goes on with is still laid down.
     if transaction_version >= 2 or txn.is_kept:
         return prepared_2(txn, TxnState.PREPARE_ABORT, now_ms, new_producer_id)
-    return prepared_0(txn, TxnState.PREPARE_ABORT, now_ms)._replace(
-        producer_epoch=bumped(txn.producer_epoch),
-        last_producer_epoch=None,
-    )
+    after = prepared_0(txn, TxnState.PREPARE_ABORT, now_ms)
+    after.producer_epoch = bumped(txn.producer_epoch)
+    after.last_producer_epoch = None
+    return after
 
 
 def completed(txn: Txn, *, now_ms: int, transaction_version: int) -> Txn:
     """All markers are written (#s3-5, K6)."""
     producer_id, producer_epoch = answered_pair(txn)
     previous = txn.previous_producer_id  # Kafka wrote none before 4.3
-    return txn._replace(
-        state=_next_state(txn, COMPLETED[txn.state]),
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        timeout_ms=txn.timeout_ms if txn.next_timeout_ms is None else txn.next_timeout_ms,
-        next_timeout_ms=None,
-        partitions=frozenset(),
-        updated_ms=now_ms,
-        previous_producer_id=txn.producer_id if previous is None else previous,
-        next_producer_id=None,
-        next_producer_epoch=None,
-        client_version=client_version(txn.client_version, transaction_version),
-    )
+    after = txn.copy()
+    after.state = _next_state(txn, COMPLETED[txn.state])
+    after.producer_id = producer_id
+    after.producer_epoch = producer_epoch
+    after.timeout_ms = txn.timeout_ms if txn.next_timeout_ms is None else txn.next_timeout_ms
+    after.next_timeout_ms = None
+    after.partitions = frozenset()
+    after.updated_ms = now_ms
+    after.previous_producer_id = txn.producer_id if previous is None else previous
+    after.next_producer_id = None
+    after.next_producer_epoch = None
+    after.client_version = client_version(txn.client_version, transaction_version)
+    return after
 
 
 def answered_pair(txn: Txn) -> tuple[int, int]:

@@ -80,24 +80,26 @@ class PartitionCheck:
         """data   the whole batch
         crc    what it would have to be for these bytes
         """
-        base_offset, _, leader_epoch, _, own_crc, attributes, delta, _, _, producer_id, epoch, sequence, count = header
+        base_offset, attributes = header.base_offset, header.attributes
+        delta, count = header.last_offset_delta, header.record_count
         if (
-            crc == own_crc
+            crc == header.crc
             and base_offset == self.next_offset
-            and leader_epoch == self.leader_epoch
+            and header.leader_epoch == self.leader_epoch
             and count == delta + 1
             and not attributes & CONTROL
         ):  # nearly every batch: nothing new but what its producer does
             self.batches += 1
             self.records += count
             self.next_offset = base_offset + count
-            if producer_id < 0:
+            if header.producer_id < 0:
                 return
-            producer = self._producers.get(producer_id)
-            opened = self.transactions.open.get(producer_id)
+            producer = self._producers.get(header.producer_id)
+            opened = self.transactions.open.get(header.producer_id)
+            sequence = header.base_sequence
             if (
                 producer is not None
-                and epoch == producer.epoch
+                and header.producer_epoch == producer.epoch
                 and sequence == producer.last_sequence + 1
                 and sequence + delta <= INT32_MAX
                 and self.has_sequences

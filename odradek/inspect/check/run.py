@@ -16,9 +16,6 @@ from odradek.offline.directories import PartitionLog
 from odradek.offline.segments import Segment, position_after, segments_of
 from odradek.offline.tables import OPEN, transactions
 from odradek.offline.walk import (
-    BASE_OFFSET,
-    LAST_DELTA,
-    LENGTH,
     SegmentReplaced,
     good_header,
     is_end_of_log,
@@ -153,10 +150,10 @@ def _segment(check: PartitionCheck, segment: Segment, log: PartitionLog, progres
                         break  # the header ends behind these bytes
                     reason = what_is_wrong(data, at, rest, next_offset)
                     break
-                after = at + header[LENGTH] + LOG_OVERHEAD
+                after = at + header.batch_length + LOG_OVERHEAD
                 if after > end:
                     break  # the batch does
-                next_offset = header[BASE_OFFSET] + header[LAST_DELTA] + 1
+                next_offset = header.base_offset + header.last_offset_delta + 1
                 place = position + at
                 check.batch(path, place, header, data[at:after], crc32c(data[at + CRC_START : after]))
                 if place in indexed:

@@ -7,7 +7,7 @@ What must differ between two brokers (ids, addresses, times) is replaced by name
 import re
 import time
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from odradek.protocol.batch_header import batches
@@ -199,7 +199,7 @@ class Namer:
         """Whole batches; a cut one at the end, which a fetch may leave, is not compared."""
         count = 0
         for count, (position, header) in enumerate(batches(data), 1):
-            for name, value in header._asdict().items():
+            for name, value in asdict(header).items():
                 if name != "crc":  # covers what is compared anyway, and times that may differ
                     found[f"{path}[{count - 1}].{name}"] = self._named(name, value)
             for record in records_of(data, position):

@@ -6,6 +6,8 @@ the transaction to be kept, and gets a pair (producer id, epoch) of its own, wit
 Rules: docs/spec/transactions.md#s3; scenarios 109 to 130: #s8-8.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from odradek.broker.transactions.entry import NEVER_MS, Forgotten, Txn
@@ -271,7 +273,7 @@ def test_scenario_125_force_termination_aborts_fences_the_owner_and_takes_two_ph
 
 def test_scenario_127_who_does_not_know_of_the_owners_pair_finishes_it_with_the_transactions_own() -> None:
     # What such a reader makes of the record of `kept`: it passes over tag 3, and of the pair half is left.
-    half_read = kept(by=(73, 5))._replace(next_producer_epoch=None)
+    half_read = replace(kept(by=(73, 5)), next_producer_epoch=None)
     scene = two_phase(half_read)
     assert scene.txn.next_producer_id is None
     commit = scene.commit5(OPEN)
@@ -281,8 +283,8 @@ def test_scenario_127_who_does_not_know_of_the_owners_pair_finishes_it_with_the_
 
 
 def test_scenario_128_old_transactions_are_found_by_how_long_they_are_open() -> None:
-    young = opened()._replace(transactional_id="young", started_ms=NOW_MS - 60_000)
-    old = kept()._replace(transactional_id="old", started_ms=NOW_MS - 60_001)
+    young = replace(opened(), transactional_id="young", started_ms=NOW_MS - 60_000)
+    old = replace(kept(), transactional_id="old", started_ms=NOW_MS - 60_001)
     idle = txn(S.EMPTY, transactional_id="idle")
     scene = two_phase(young, old, idle)
     open_and_old = Filter(frozenset({S.ONGOING}), older_than_ms=60_000)

@@ -3,6 +3,8 @@
 Rules: docs/spec/transactions.md#s3.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from odradek.broker.transactions.entry import Txn
@@ -93,7 +95,7 @@ def test_and_is_aborted_for_a_new_owner_as_before(level: int) -> None:
 
 
 def test_a_topic_that_is_deleted_leaves_a_kept_transaction_and_its_owner_stays() -> None:
-    scene = two_phase(kept()._replace(partitions=frozenset({P0, ("refunds", 0)})))
+    scene = two_phase(replace(kept(), partitions=frozenset({P0, ("refunds", 0)})))
     scene.delete_topic("refunds")
     assert scene.txn.partitions == {P0}
     assert scene.txn.client_pair == FIRST
@@ -101,8 +103,8 @@ def test_a_topic_that_is_deleted_leaves_a_kept_transaction_and_its_owner_stays()
 
 def test_open_and_kept_transactions_are_counted_for_who_watches() -> None:
     scene = two_phase(
-        opened()._replace(transactional_id="open", started_ms=NOW_MS - 5_000),
-        kept()._replace(transactional_id="kept", started_ms=NOW_MS - 7_000),
+        replace(opened(), transactional_id="open", started_ms=NOW_MS - 5_000),
+        replace(kept(), transactional_id="kept", started_ms=NOW_MS - 7_000),
         txn(S.PREPARE_COMMIT, transactional_id="decided", started_ms=NOW_MS - 9_000),
     )
     assert scene.core.kept_count == 1

@@ -5,6 +5,7 @@ follows has the timeout that the last owner asked for. All of it before and afte
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -185,7 +186,7 @@ def test_a_broker_that_passes_over_the_header_reads_the_rest_of_the_record() -> 
     scene.keep(timeout_ms=OTHER_MS)
     key, value, headers = scene.log[-1]
     assert [name for name, _ in headers] == ["next-timeout-ms"]
-    assert decode_record(key, value) == scene.txn._replace(next_timeout_ms=None)
+    assert decode_record(key, value) == replace(scene.txn, next_timeout_ms=None)
 
 
 @pytest.mark.parametrize("value", [None, b"", b"\0\0\0"])
@@ -217,7 +218,7 @@ def test_where_nothing_was_kept_there_is_nothing_to_sync() -> None:
 
 
 def kept_with(own_ms: int, next_ms: int | None) -> Txn:
-    return txn(S.ONGOING, OPEN, timeout_ms=own_ms, following=42, following_epoch=11)._replace(next_timeout_ms=next_ms)
+    return replace(txn(S.ONGOING, OPEN, timeout_ms=own_ms, following=42, following_epoch=11), next_timeout_ms=next_ms)
 
 
 @pytest.mark.parametrize("record", [kept_with(NEVER_MS, OTHER_MS), kept_with(SHORT_MS, NEVER_MS)])

@@ -3,6 +3,7 @@
 Rules: docs/spec/transactions.md#s1-5; scenario 107: #s8-7.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,7 @@ def test_a_record_has_kafkas_bytes_and_is_read_back(value: str, record: Txn) -> 
     assert encode_record(record, 2) == (KEY, bytes.fromhex(value))
     assert encode_record(record, 1) == (KEY, bytes.fromhex(value))
     is_decided = record.state in (S.PREPARE_COMMIT, S.COMPLETE_COMMIT)
-    known = record._replace(last_producer_epoch=0) if is_decided else record
+    known = replace(record, last_producer_epoch=0) if is_decided else record
     assert decode_record(KEY, bytes.fromhex(value)) == known
 
 
@@ -65,7 +66,7 @@ def test_partitions_stand_by_topic_and_in_order() -> None:
     assert value[17:-31] == bytes.fromhex(
         "04 02 61 02 0000012c 00  07 6f7264657273 03 00000000 00000001 00  03 c3bc 02 00000003 00"
     )
-    assert decode_record(KEY, value) == record._replace(transactional_id="tx1")
+    assert decode_record(KEY, value) == replace(record, transactional_id="tx1")
 
 
 def test_below_version_1_the_value_has_no_tags() -> None:
@@ -104,8 +105,8 @@ KEPT_BYTES = (
 
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_what_is_kept_is_recorded_with_both_pairs_and_kafkas_word_for_no_timeout(level: int) -> None:
-    kept = tx1(S.ONGOING, 1, updated_ms=DECIDED_MS)._replace(
-        timeout_ms=NEVER_MS, next_producer_id=1044, next_producer_epoch=2
+    kept = replace(
+        tx1(S.ONGOING, 1, updated_ms=DECIDED_MS), timeout_ms=NEVER_MS, next_producer_id=1044, next_producer_epoch=2
     )
     assert encode_record(kept, level) == (KEY, bytes.fromhex(KEPT_BYTES))
     assert decode_record(KEY, bytes.fromhex(KEPT_BYTES)) == kept
@@ -144,7 +145,7 @@ def test_what_is_written_of_a_new_client_is_read_back_without(state: TxnState) -
 
 def test_version_0_has_no_room_for_the_previous_producer_id() -> None:
     record = txn(S.COMPLETE_ABORT, (PID, 5), version=0)
-    assert decode_record(*encode_record(record, 0)) == record._replace(previous_producer_id=None)
+    assert decode_record(*encode_record(record, 0)) == replace(record, previous_producer_id=None)
 
 
 def test_the_epoch_before_the_last_bump_is_a_header_where_the_value_does_not_tell_it() -> None:
@@ -169,7 +170,7 @@ def test_scenario_107_old_and_new_values_tombstones_unknown_keys_and_unknown_tag
     )
     scene.replay_bytes(key, with_tag)
     scene.loaded()
-    assert scene.core.txn("old") == old._replace(previous_producer_id=None)
+    assert scene.core.txn("old") == replace(old, previous_producer_id=None)
     assert scene.describe("open").transaction_state == "Ongoing"
     assert scene.core.txn("gone") is None
     found = scene.core.txn("tagged")

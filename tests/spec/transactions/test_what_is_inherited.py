@@ -6,6 +6,7 @@ in tests/unit/odradek/client/test_transaction_session.py, the dual write's row i
 """
 
 from collections.abc import Callable
+from dataclasses import asdict, fields
 
 import pytest
 
@@ -80,7 +81,7 @@ FIELDS: dict[str, tuple[object, object, object]] = {
 
 
 def test_the_table_has_every_field_of_an_entry() -> None:
-    assert list(FIELDS) == list(Txn._fields)
+    assert list(FIELDS) == [field.name for field in fields(Txn)]
 
 
 @pytest.mark.parametrize("event", EVENTS)
@@ -90,7 +91,7 @@ def test_each_field_is_passed_on_as_the_table_says(event: str, then: Callable[[S
     scene.advance(LATER_MS - NOW_MS)
     after = then(EVENTS[event](scene)).txn
     column = list(EVENTS).index(event)
-    assert after._asdict() == {field: values[column] for field, values in FIELDS.items()}
+    assert asdict(after) == {field: values[column] for field, values in FIELDS.items()}
 
 
 @pytest.mark.parametrize("event", EVENTS)

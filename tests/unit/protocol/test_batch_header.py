@@ -1,6 +1,7 @@
 """The fixed header: its bytes, its bits, and what a broker changes in it."""
 
 import struct
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -49,7 +50,7 @@ HEADERS = st.builds(
 def test_what_is_packed_is_read_again(header: BatchHeader, payload: bytes) -> None:
     batch = pack_batch(header, payload)
     read = read_batch_header(batch)
-    assert read == header._replace(batch_length=49 + len(payload), crc=read.crc)
+    assert read == replace(header, batch_length=49 + len(payload), crc=read.crc)
     assert read.size_bytes == len(batch) == HEADER_BYTES + len(payload)
     assert crc_ok(batch, 0, len(batch))
 
@@ -119,25 +120,25 @@ def test_each_attribute_bit_has_its_property() -> None:
         0x40: "has_delete_horizon",
     }
     for bit, name in bits.items():
-        with_bit = header._replace(attributes=bit)
+        with_bit = replace(header, attributes=bit)
         assert [other for other in bits.values() if getattr(with_bit, other)] == [name]
     for codec in Compression:
-        assert header._replace(attributes=codec.value | 0x78).compression is codec
+        assert replace(header, attributes=codec.value | 0x78).compression is codec
     for unknown in (5, 6, 7):
         with pytest.raises(MalformedMessage):
-            _ = header._replace(attributes=unknown).compression
+            _ = replace(header, attributes=unknown).compression
 
 
 def test_the_delete_horizon_stands_where_the_base_timestamp_was() -> None:
     header = read_batch_header(good_batch())
     assert header.delete_horizon_ms is None
-    assert header._replace(attributes=0x40, base_timestamp=99).delete_horizon_ms == 99
+    assert replace(header, attributes=0x40, base_timestamp=99).delete_horizon_ms == 99
 
 
 def test_sequences_wrap_to_zero() -> None:
-    header = read_batch_header(good_batch())._replace(base_sequence=2**31 - 2, last_offset_delta=3)
+    header = replace(read_batch_header(good_batch()), base_sequence=2**31 - 2, last_offset_delta=3)
     assert header.last_sequence == 1
-    assert header._replace(base_sequence=-1).last_sequence == -1
+    assert replace(header, base_sequence=-1).last_sequence == -1
 
 
 def test_the_layout_is_that_of_the_format_page() -> None:

@@ -143,7 +143,7 @@ def test_a_segment_rolls_before_an_offset_would_not_fit_its_index() -> None:
     given.append()
     header = read_batch_header(build_batch([NewRecord(None, b"", 0)]))
     batch = build_batch([NewRecord(None, b"", 0)])
-    given.log.append(batch, now_ms=0, header=header._replace(last_offset_delta=2**31 - 2))
+    given.log.append(batch, now_ms=0, header=replace(header, last_offset_delta=2**31 - 2))
     given.log.write_staged()
     assert bases(given) == [0], "the last offset is the base offset and 2**31 - 1"
     given.append()

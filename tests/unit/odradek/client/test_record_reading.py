@@ -1,5 +1,7 @@
 """A fetched batch gives the same records in every layout; the slow reader of `protocol` is the reference."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,7 +67,7 @@ def test_offsets_that_compaction_has_taken_are_missing() -> None:
     batches = [build_batch([record], base_offset=index) for index, record in enumerate(whole)]
     # the records 0 and 3 of a batch of four: the second of them says so itself
     left = bytes(batches[0][HEADER_BYTES:]) + bytes(batches[3][HEADER_BYTES:]).replace(b"\0\0\0", b"\0\0\x06", 1)
-    header = read_batch_header(build_batch(whole, base_offset=500))._replace(record_count=2)
+    header = replace(read_batch_header(build_batch(whole, base_offset=500)), record_count=2)
     assert [record.offset for record in read(pack_batch(header, left))] == [500, 503]
 
 
@@ -91,6 +93,6 @@ def test_damaged_records_raise_one_kind_of_exception_or_are_read(place: int, byt
 @pytest.mark.parametrize("count", [-1, 39, 41, 2**30])
 def test_a_count_that_does_not_fit_the_records_is_refused(count: int) -> None:
     batch = alike(40)
-    header = read_batch_header(batch)._replace(record_count=count)
+    header = replace(read_batch_header(batch), record_count=count)
     with pytest.raises(MalformedMessage):
         read(pack_batch(header, batch[HEADER_BYTES:]))
