@@ -6,10 +6,13 @@ from numpy.typing import NDArray
 
 from odradek.columns.varints import Bytes, Int64s
 
-_INLINE_BYTES = 12  # a view holds values up to here itself; of longer ones the first four bytes and their place
-_PREFIX_BYTES = 4
-_VIEW_BYTES = 16
+_INLINE_BYTES = 12  # a view holds values up to here itself; of longer ones their place
 READABLE_BEHIND = _INLINE_BYTES  # bytes that must be readable behind the last value
+_INLINE = np.dtype(f"V{_INLINE_BYTES}")
+# The first four bytes of a long value, and the number of its buffer (0), stay empty: Arrow's cast reads neither.
+_VIEW = np.dtype(
+    {"names": ["size", "inline", "place"], "formats": ["<i4", _INLINE, "<i4"], "offsets": [0, 4, 12], "itemsize": 16}
+)
 
 
 def gather(data: pa.Buffer, source: Bytes, starts: Int64s, sizes: Int64s) -> pa.Array:
@@ -19,30 +22,20 @@ def gather(data: pa.Buffer, source: Bytes, starts: Int64s, sizes: Int64s) -> pa.
     """
     count = len(starts)
     present = sizes >= 0
-    lengths = sizes if (is_whole := bool(present.all())) else np.where(present, sizes, 0)
-    views = np.zeros((count, _VIEW_BYTES), dtype=np.uint8)
-    fields = views.view(np.int32)
-    fields[:, 0] = lengths
-    short = lengths <= _INLINE_BYTES
-    if short.any():
-        rows = slice(None) if short.all() else np.flatnonzero(short)
-        inline = _windows(source, starts[rows] if is_whole else np.where(present[rows], starts[rows], 0), _INLINE_BYTES)
-        if (lengths[rows] < _INLINE_BYTES).any():
-            inline[np.arange(_INLINE_BYTES) >= lengths[rows][:, None]] = 0
-        views[rows, 4:] = inline
-    if not short.all():
-        rows = np.flatnonzero(~short) if short.any() else slice(None)
-        views[rows, 4:8] = _windows(source, starts[rows], _PREFIX_BYTES)
-        fields[rows, 3] = starts[rows]  # in buffer 0
+    if not (is_whole := bool(present.all())):
+        starts, sizes = np.where(present, starts, 0), np.where(present, sizes, 0)
+    views = np.zeros(count, dtype=_VIEW)
+    views["size"] = sizes
+    short = np.flatnonzero(sizes <= _INLINE_BYTES)
+    if len(short) < count:
+        views["place"] = starts
+    every = np.ndarray((max(len(source) - _INLINE_BYTES + 1, 0),), dtype=_INLINE, buffer=source, strides=(1,))
+    if len(short) == count:
+        views["inline"] = every[starts]
+    elif len(short):
+        views["inline"][short] = every[starts[short]]
     validity = None if is_whole else pa.py_buffer(np.packbits(present, bitorder="little"))
-    array = pa.Array.from_buffers(pa.binary_view(), count, [validity, pa.py_buffer(views), data])
-    return array.cast(pa.binary())
-
-
-def _windows(source: Bytes, starts: Int64s, size: int) -> Bytes:
-    """`size` bytes from each start on, in rows."""
-    every = np.ndarray((max(len(source) - size + 1, 0),), dtype=f"V{size}", buffer=source, strides=(1,))
-    return every[starts].view(np.uint8).reshape(len(starts), size)
+    return pa.Array.from_buffers(pa.binary_view(), count, [validity, pa.py_buffer(views), data]).cast(pa.binary())
 
 
 def from_rows(rows: Bytes, used: NDArray[np.bool_]) -> pa.Array:
