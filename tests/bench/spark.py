@@ -26,6 +26,7 @@ from tests.support.oracle import REPOSITORY
 CONNECTOR = REPOSITORY / ".make" / "spark-connector"
 PARTITIONS = 4
 CHUNK = 2_000
+WHAT = ("read", "write", "batch")
 
 
 def filled(bootstrap: str, rows: int) -> str:
@@ -54,6 +55,7 @@ def run(name: str, broker: Broker, source: str, folder: Path, options: argparse.
         "rows": options.rows,
         "rounds": options.rounds,
         "tasks": options.tasks,
+        "what": options.what,
         "checkpoint": str(folder / name),
         "jars": "" if is_ours else str(CONNECTOR / "jars"),
         "repository": str(REPOSITORY) if is_ours else "",
@@ -68,18 +70,18 @@ def run(name: str, broker: Broker, source: str, folder: Path, options: argparse.
 
 def report(name: str, found: dict[str, Any], rows: int) -> str:
     lines = []
-    for what in ("read", "write"):
+    for what in [each for each in ("read", "write") if f"{each}_s" in found]:
         rounds = found[f"{what}_s"]
-        spark, broker, wall = (min(each[kind] for each in rounds) for kind in ("spark", "broker", "wall"))
+        spark, jvm, broker, wall = (min(each[kind] for each in rounds) for kind in ("spark", "jvm", "broker", "wall"))
         lines.append(
-            f"{name:<8} {what:<6} {rows / (spark + broker):>10,.0f} rows per CPU second ({spark:.2f} s of Spark,"
-            f" {broker:.2f} s of the broker); {rows / wall:,.0f} rows/s by the clock"
+            f"{name:<8} {what:<6} {rows / (spark + broker):>10,.0f} rows per CPU second ({spark:.2f} s of Spark, of"
+            f" which {jvm:.2f} s of the JVM; {broker:.2f} s of the broker); {rows / wall:,.0f} rows/s by the clock"
         )
-    batch = found["batch_ms"]
-    lines.append(
-        f"{name:<8} batch  {batch['triggerExecution']:.0f} ms for a micro-batch of 100 rows, of which the sink"
-        f" {batch['addBatch']:.0f} ms (medians)"
-    )
+    if (batch := found.get("batch_ms")) is not None:
+        lines.append(
+            f"{name:<8} batch  {batch['triggerExecution']:.0f} ms for a micro-batch of 100 rows, of which the sink"
+            f" {batch['addBatch']:.0f} ms (medians)"
+        )
     return "\n".join(lines)
 
 
@@ -89,6 +91,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tasks", type=int, default=2, help="at a time, and to write; default: %(default)s")
     parser.add_argument("--only", choices=("kafka", "odradek"), help="one of the two")
+    parser.add_argument("--what", nargs="+", choices=WHAT, default=WHAT, help="default: all")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, BrokerProcess(Path(folder) / "data", TWO_PHASE) as broker:
         source = filled(broker.bootstrap, options.rows)

@@ -1,8 +1,9 @@
 """One format of Spark, measured: `python spark_job.py JOB`. Runs in any environment with pyspark, and needs no more.
 
-JOB is JSON: format, bootstrap, broker_pid, source, target and tiny (topics), rows, rounds, tasks, checkpoint, jars,
-repository. Answers with a line of JSON: seconds of each round from the second one on, since the first one compiles and
-starts workers. It has to lead a session of its own, whose processes are those whose CPU is counted.
+JOB is JSON: format, bootstrap, broker_pid, source, target and tiny (topics), rows, rounds, tasks, what (of read, write,
+batch), checkpoint, jars, repository. Answers with a line of JSON: seconds of each round from the second one on, since
+the first one compiles and starts workers. It has to lead a session of its own, whose processes are those whose CPU is
+counted.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,6 +23,7 @@ from pyspark.sql import SparkSession
 
 TINY_ROWS = 100
 TINY_BATCHES = 20
+LOOK_EVERY_S = 0.25
 
 
 def main() -> None:
@@ -54,28 +57,33 @@ def main() -> None:
         frame = rows.selectExpr("cast(id as string) key", "repeat('x', 100) value")
         frame.write.format(job["format"]).options(**servers, topic=job["target"]).mode("append").save()
 
-    found = {
-        "read_s": timed(read, job["rounds"], job),
-        "write_s": timed(write, job["rounds"], job),
-        "batch_ms": micro_batches(spark, job, servers),
+    measured: dict[str, Callable[[], Any]] = {
+        "read_s": lambda: timed(read, job["rounds"], job),
+        "write_s": lambda: timed(write, job["rounds"], job),
+        "batch_ms": lambda: micro_batches(spark, job, servers),
     }
+    found = {name: measure() for name, measure in measured.items() if name.partition("_")[0] in job["what"]}
     print(json.dumps(found), file=answers, flush=True)
     spark.stop()
 
 
 def timed(work: Callable[[], None], rounds: int, job: dict[str, Any]) -> list[dict[str, float]]:
-    """Seconds of each round by the clock, and of CPU: Spark's (JVM, driver, workers in Python) and the broker's."""
+    """Seconds of each round by the clock, and of CPU: Spark's (`jvm` and all, with the workers in Python), and the
+    broker's."""
+    session = Session()
+
+    def now() -> dict[str, float]:
+        jvm, python = session.cpu_s()
+        broker = cpu_s(Path("/proc", str(job["broker_pid"])))
+        return {"wall": time.monotonic(), "spark": jvm + python, "jvm": jvm, "broker": broker}
+
     found = []
     for _ in range(rounds + 1):
-        began, spark, broker = time.monotonic(), session_cpu_s(), cpu_s(Path("/proc", str(job["broker_pid"])))
+        before = now()
         work()
-        found.append(
-            {
-                "wall": time.monotonic() - began,
-                "spark": session_cpu_s() - spark,
-                "broker": cpu_s(Path("/proc", str(job["broker_pid"]))) - broker,
-            }
-        )
+        after = now()
+        found.append({name: after[name] - before[name] for name in before})
+    session.close()
     return found[1:]
 
 
@@ -97,21 +105,43 @@ def micro_batches(spark: Any, job: dict[str, Any], servers: dict[str, str]) -> d
     return {name: statistics.median(each[name] for each in told) for name in ("triggerExecution", "addBatch")}
 
 
-def session_cpu_s() -> float:
-    """Of all processes of this session, and of those of theirs that have ended."""
-    own = os.getsid(0)
-    total = 0.0
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal():
-            with suppress(OSError):
-                if os.getsid(int(folder.name)) == own:
-                    total += cpu_s(folder, with_children=True)
-    return total
+class Session:
+    """The CPU time of all processes of this session. It looks all the time, since the daemon that forks Spark's workers
+    does not wait for them: what they have used is told nowhere once they have ended."""
+
+    def __init__(self) -> None:
+        self._own = os.getsid(0)
+        self._jvms: dict[str, float] = {}  # by process id: seconds
+        self._others: dict[str, float] = {}
+        self._lock = threading.Lock()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def cpu_s(self) -> tuple[float, float]:
+        """Of the JVM, and of all others."""
+        with self._lock:
+            for folder in Path("/proc").iterdir():
+                if folder.name.isdecimal():
+                    with suppress(OSError):
+                        if os.getsid(int(folder.name)) == self._own:
+                            is_jvm = (folder / "comm").read_text() == "java\n"
+                            (self._jvms if is_jvm else self._others)[folder.name] = cpu_s(folder)
+            return sum(self._jvms.values()), sum(self._others.values())
+
+    def close(self) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._is_over.wait(LOOK_EVERY_S):
+            self.cpu_s()
 
 
-def cpu_s(folder: Path, *, with_children: bool = False) -> float:
+def cpu_s(folder: Path) -> float:
+    """User and system time of a process, without its children."""
     fields = (folder / "stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return sum(map(int, fields[11 : 15 if with_children else 13])) / os.sysconf("SC_CLK_TCK")
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":
