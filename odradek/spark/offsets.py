@@ -14,6 +14,10 @@ from odradek.spark.options import EARLIEST, LATEST, STRATEGY, Bound, OptionError
 
 Offsets = dict[TopicPartition, int]
 
+FETCH_BYTES = 8 * 1024 * 1024  # of a partition at a time: each Fetch costs the reader and the broker a round trip
+_FEW_FETCH_BYTES = 1024 * 1024  # where few records are asked for
+_LARGE_RECORD_BYTES = 1024
+
 
 class DataLost(Exception):
     """Records that were to be read are in the log no more."""
@@ -124,8 +128,9 @@ def require_records(bound: Bound, times: Offsets, without: list[TopicPartition])
         )
 
 
-def consumer(options: SourceOptions) -> Consumer:
-    """Started. It tells when an offset is in the log no more."""
+def consumer(options: SourceOptions, record_count: int = 0) -> Consumer:
+    """Started, to read about so many records of a partition. It tells when an offset is in the log no more."""
+    fetch_bytes = min(max(record_count * _LARGE_RECORD_BYTES, _FEW_FETCH_BYTES), FETCH_BYTES)
     made = Consumer(
         bootstrap_servers=options.brokers.bootstrap_servers,
         bootstrap_timeout_ms=options.brokers.bootstrap_timeout_ms,
@@ -133,7 +138,7 @@ def consumer(options: SourceOptions) -> Consumer:
         auto_offset_reset="none",
         allow_auto_create_topics=False,
         **options.brokers.security,
-        **options.consumer,
+        **({"max_partition_fetch_bytes": fetch_bytes} | dict(options.consumer)),
     )
     made.start()
     return made

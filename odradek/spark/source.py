@@ -150,7 +150,7 @@ def read_range(options: SourceOptions, asked: Range, wanted: pa.Schema) -> Itera
     partition = TopicPartition(asked.topic, asked.partition)
     columns = decoded_columns(wanted)
     at = asked.start_offset
-    reader = consumer(options)
+    reader = consumer(options, asked.size)
     try:
         reader.assign([partition])
         reader.seek(partition, at)
