@@ -23,12 +23,14 @@ help:
 	@echo 'make check         ruff, mypy, the import rules, and whether the docs'"'"' links resolve and their prose wraps'
 	@echo 'make sim SEED=n    one simulation again; SEEDS=n tries that many, 200 if nothing is said'
 	@echo 'make bench         measure this broker; make bench-kafka measures Apache Kafka beside it'
+	@echo 'make bench-guard   CPU per operation beside the commit before; BASE=main compares with where the branch left main'
 	@echo 'make bench-files   odradek inspect check and reading records from files: 5 GB in a temporary directory; ARGS=--spark'
 	@echo 'make damage        flip each byte and cut at each length of every file of stopped data directories'
 	@echo 'make soak          copy 100,000 records in transactions while brokers and copiers are killed'
 	@echo 'make example-dual-write   a database and Kafka that agree, although processes are killed'
 	@echo 'make example-queue a queue whose jobs each give one result, although workers and the broker are killed'
 	@echo 'make example-pipeline orders through Spark, each exactly once, although drivers and broker are killed (Java 17)'
+	@echo 'make example-graduation   a data directory moves to Apache Kafka and back (Java 17, Maven)'
 	@echo 'make test-spark    format("odradek") in one session of Spark (Java 17; installs 460 MB)'
 	@echo 'make test-spark-faults   drivers, executors and brokers killed, a cluster, Spark Connect (Java 17); ROUNDS=8: drivers'
 	@echo '                   killed at every step, 2 if nothing is said'
@@ -78,6 +80,9 @@ bench: .make/dev
 bench-kafka: .make/dev
 	$(RUN) -m tests.bench.run --kafka $(ARGS)
 
+bench-guard: .make/dev
+	$(if $(BASE),BASE=$(BASE)) $(RUN) -m tests.bench.guard $(ARGS)
+
 bench-files: .make/dev
 	$(RUN) -m tests.bench.files $(ARGS)
 
@@ -93,6 +98,9 @@ docs: .make/docs
 
 example-queue: .make/run
 	@$(RUN) examples/exactly_once_queue.py $(ARGS)
+
+example-graduation: .make/run .make/kafka/jars
+	@$(RUN) examples/graduation.py --kafka .make/kafka/jars $(ARGS)
 
 example-pipeline: .make/spark
 	@$(RUN) examples/pipeline.py $(ARGS)
@@ -183,9 +191,16 @@ clean:
 		-DincludeScope=runtime -DoutputDirectory='$(CURDIR)/$@'
 	@touch $@
 
+.make/kafka/jars: examples/kafka.pom.xml | $(RUN)
+	@echo 'Fetching Apache Kafka 4.3.1 ...'
+	@mkdir -p .make/kafka
+	@mvn --quiet --batch-mode --file examples/kafka.pom.xml dependency:copy-dependencies \
+		-DincludeScope=runtime -DoutputDirectory='$(CURDIR)/$@'
+	@touch $@
+
 $(RUN):
 	@test -n '$(PYTHON)' || { echo 'No Python 3.11 or later with venv was found: install one (Debian: apt install python3-venv), or say make PYTHON=/path/to/python3.12' >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-.PHONY: page-test docs help run setup test fuzz check sim damage soak bench bench-kafka bench-files example-dual-write example-queue example-pipeline test-spark conformance clean
+.PHONY: page-test docs help run setup test fuzz check sim damage soak bench bench-kafka bench-guard bench-files example-dual-write example-queue example-graduation example-pipeline test-spark conformance clean
 .PHONY: test-spark-connector test-spark-faults soak-spark bench-spark

@@ -85,8 +85,13 @@ class BrokerProcess(Broker):
         *,
         port: int = 0,
         environment: Mapping[str, str] | None = None,
+        source: Path = REPOSITORY,
+        start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
+        """`source`: the checkout whose code runs."""
         super().__init__(data_dir, overrides, port=port)
+        self._source = source
+        self._start_timeout_s = start_timeout_s
         self.ready: dict[str, Any] = {}
         self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None
@@ -124,7 +129,7 @@ class BrokerProcess(Broker):
         with open(self._stderr, "ab") as stderr:
             self._process = subprocess.Popen(
                 self.command(ready_file),
-                cwd=REPOSITORY,
+                cwd=self._source,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=stderr,
@@ -135,7 +140,7 @@ class BrokerProcess(Broker):
     def _start(self) -> None:
         ready_file = self._launch()
         assert self._process is not None
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + self._start_timeout_s
         while not ready_file.exists():
             if self._process.poll() is not None:
                 raise RuntimeError(
@@ -143,7 +148,9 @@ class BrokerProcess(Broker):
                 )
             if time.monotonic() > deadline:
                 self._process.kill()
-                raise RuntimeError(f"the broker was not ready in {START_TIMEOUT_S:g} s:\n{self.log_text()[-4000:]}")
+                raise RuntimeError(
+                    f"the broker was not ready in {self._start_timeout_s:g} s:\n{self.log_text()[-4000:]}"
+                )
             time.sleep(0.005)
         self.ready = json.loads(ready_file.read_text())
         self.host, self.port, self.pid = self.ready["host"], self.ready["port"], self._process.pid

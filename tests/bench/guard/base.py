@@ -1,0 +1,76 @@
+"""The commit to compare with, and its code in a directory of its own."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.oracle import REPOSITORY
+
+PACKAGE = "odradek"  # all that a broker runs
+
+
+class NoBase(Exception):
+    """There is nothing to compare with; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """commit   its full name"""
+
+    commit: str
+    subject: str
+
+    @property
+    def title(self) -> str:
+        return f"{self.commit[:9]} ({self.subject})"
+
+
+def find_base(wanted: str | None, repository: Path = REPOSITORY) -> Base:
+    """The parent of HEAD, or where HEAD left `wanted`, a branch or commit. Raises NoBase.
+
+    `wanted` = HEAD compares what has not been committed with the last commit.
+    """
+    if wanted is None:
+        try:
+            commit = git(repository, "rev-parse", "--verify", "--quiet", "HEAD^")
+        except NoBase as reason:
+            raise NoBase(f"HEAD has no parent here (a shallow clone, or no repository){reason}") from None
+    else:
+        commit = git(repository, "merge-base", "HEAD", wanted)
+    commit, subject = commit.strip(), git(repository, "log", "-1", "--format=%s", commit.strip()).strip()
+    if not differs(repository, commit):
+        raise NoBase(f"no file of {PACKAGE}/ has changed since {commit[:9]} ({subject})")
+    return Base(commit, subject)
+
+
+def differs(repository: Path, commit: str) -> bool:
+    """Whether the code in the working tree is not that of the commit."""
+    changed = git(repository, "diff", "--name-only", commit, "--", PACKAGE)
+    return any(name.endswith((".py", ".json")) for name in changed.splitlines())
+
+
+def unpack(base: Base, into: Path, repository: Path = REPOSITORY) -> Path:
+    """The package as it was at that commit, below `into`."""
+    archive = git_bytes(repository, "archive", "--format=tar", base.commit, PACKAGE)
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        files.extractall(into, filter="data")
+    return into
+
+
+def git(repository: Path, *words: str) -> str:
+    return git_bytes(repository, *words).decode()
+
+
+def git_bytes(repository: Path, *words: str) -> bytes:
+    try:
+        done = subprocess.run(["git", "-C", str(repository), *words], capture_output=True, check=False)
+    except FileNotFoundError:
+        raise NoBase("git is not installed") from None
+    if done.returncode != 0:
+        told = done.stderr.decode(errors="replace").strip()
+        raise NoBase(f"`git {' '.join(words)}` failed{': ' if told else ''}{told}")
+    return done.stdout
