@@ -20,9 +20,9 @@ import pytest
 from odradek.broker.shares import staging
 from odradek.broker.shares.partition import staged as staged_records
 from odradek.broker.shares.staging import Ending, Resolution
+from odradek.broker.shares.state.core import ShareCoordinatorConfig, StateCore
 from odradek.broker.shares.state.records import decode_record
-from odradek.broker.shares.state.turn import Snapshot, Update
-from odradek.protocol.batch_header import batches
+from odradek.protocol.batch_header import BatchHeader, batches
 from odradek.protocol.control_records import read_marker
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.internal_topics import SHARE_GROUP_STATE
@@ -203,18 +203,32 @@ class World:
         self.archived |= self.stored(ARCHIVED)
 
     def stored(self, delivery_state: int) -> set[int]:
-        """Inputs that were ever recorded in this state."""
+        """Inputs that were ever stored in this state, by a record or by what a marker made of them."""
         found: set[int] = set()
         for index in range(STATE_PARTITIONS):
+            core = StateCore(ShareCoordinatorConfig(), lambda topic_id, index: True)
             log = self.broker.partition(SHARE_GROUP_STATE, index).log
             for portion in log.reader.scan(log.log_start_offset, log.log_end_offset):
                 for position, header in batches(portion):
-                    for each in () if header.is_control else records_of(portion, position):
-                        record = decode_record(each.key, each.value)
-                        if isinstance(record, Update | Snapshot):
-                            for first, last, state, _ in record.batches:
-                                found.update(range(first, last + 1) if state == delivery_state else ())
+                    replay(core, portion, position, header)
+                    for key in core.keys:
+                        state = core.read(key, -1, 0).response
+                        assert state is not None
+                        for first, last, stored_state, _ in state.batches:
+                            found.update(range(first, last + 1) if stored_state == delivery_state else ())
         return found
+
+
+def replay(core: StateCore, portion: bytes, position: int, header: BatchHeader) -> None:
+    if header.is_control:
+        marker = read_marker(portion, position, header)
+        assert marker is not None
+        core.replay_marker(marker.producer_id, marker.producer_epoch, committed=marker.is_commit)
+        return
+    for each in records_of(portion, position):
+        record = decode_record(each.key, each.value)
+        assert record is not None
+        core.replay(record, each.offset, header.producer_id)
 
 
 def violation(seed: int) -> str | None:

@@ -16,6 +16,7 @@ from odradek.broker.handlers.txn_share_acknowledge import txn_share_acknowledge
 from odradek.broker.handlers.update_features import staged_count
 from odradek.broker.metadata.features import FeatureUpdate, update_features
 from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.shares.key import SharePartitionKey
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.control_records import MARKER_BYTES
@@ -37,6 +38,7 @@ from odradek.protocol.messages.txn_share_acknowledge_response import TxnShareAck
 from tests.support.fake_disk import FakeDisk
 from tests.support.share_broker import GROUP, STATE_PARTITIONS, ShareBroker
 from tests.support.share_member import Batches, Member
+from tests.support.share_state_as_kafka import batches_told
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 
@@ -99,6 +101,12 @@ class TxnShareBroker(ShareBroker):
                 log.config = config
 
         return heal
+
+    def batches_told(self, topic_id: bytes) -> list[tuple[int, ...]]:
+        """What is stored to a reader that knows neither markers nor private tags."""
+        key = SharePartitionKey(GROUP, topic_id, 0)
+        index = self.share_coordinator.partition_for(key.coordinator_key)
+        return batches_told(self.partition(SHARE_GROUP_STATE, index).log, key)
 
     def lead_elsewhere(self, topic: str, leader: int = 2) -> None:
         """The leadership of its first partition has moved to a broker that we are not."""

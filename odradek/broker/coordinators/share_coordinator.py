@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from odradek.broker.coordinators.shard import RecordFormat, Shard, ShardLog
 from odradek.broker.coordinators.shards import Scans, Shards
 from odradek.broker.runtime.clock import Clock, Timers
+from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.gather import gather
 from odradek.broker.shares.key import SharePartitionKey
 from odradek.broker.shares.state.core import ShareCoordinatorConfig, StateCore
 from odradek.broker.shares.state.records import decode_record, encode_record
@@ -147,6 +149,19 @@ class ShareCoordinator:
         loaded."""
         return sum(shard.look(lambda core: core.staged_count) for shard in self.shards)
 
+    def tell(self) -> None:
+        """Record what only markers say so far, for readers that do not know these (ADR 21). Before a clean stop."""
+        for shard in self.shards:
+            shard.tidy(lambda core, now_ms: core.tell_all(now_ms))
+
+    def tell_durably(self) -> bool | Deferred[bool]:
+        """The same, answered when it survives a power failure, as does all before it. Raises KafkaError, or fails with
+        it."""
+        answers = [
+            shard.submit(lambda core, now_ms: core.tell_all(now_ms)._replace(must_sync=True)) for shard in self.shards
+        ]
+        return gather(answers, _refused, all)
+
     # What happens by itself.
 
     def prune(self) -> None:
@@ -159,6 +174,7 @@ class ShareCoordinator:
     def _prune(self, shard: Shard[StateCore], log: StateLog) -> None:
         shard.look(lambda core: core.forget_old_markers(self._clock.now_ms()))
         shard.tidy(lambda core, now_ms: core.snapshot_cold(log.end_offset, now_ms))
+        shard.tidy(lambda core, now_ms: core.tell_all(now_ms))
         needed_from = shard.look(lambda core: core.needed_from(log.end_offset))
         if needed_from <= log.start_offset:
             return
@@ -168,3 +184,7 @@ class ShareCoordinator:
                 log.delete_before(needed_from)
 
         log.when_durable(delete, must_sync=True)  # a power failure must not take what makes the others needless
+
+
+def _refused(_: int, error: KafkaError) -> bool:
+    raise error

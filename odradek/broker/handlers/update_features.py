@@ -1,7 +1,8 @@
 """UpdateFeatures (key 57), versions 0-2: sets the finalised level of each feature of the cluster.
 
 v1: upgrade types instead of a flag (which Kafka does not heed: version 0 cannot downgrade), validation only. v2: no
-results by feature. Needs ALTER on the cluster. All updates are made or none; answered when they are durable.
+results by feature. Needs ALTER on the cluster. All updates are made or none; answered when they are durable. Before
+share.version goes below the level of markers in its log, what they said is recorded for readers that do not know them.
 """
 
 from __future__ import annotations
@@ -66,8 +67,45 @@ def update_features(
         except KafkaError as error:
             reply.fail(error)
 
-    broker.metadata.submit(decision).when_done(recorded)
+    def told(answer: Deferred[bool]) -> None:
+        try:
+            answer.outcome()
+        except KafkaError as error:
+            broker.shares.is_draining = False
+            reply.fail(error)
+            return
+        broker.metadata.submit(decision).when_done(recorded)
+
+    tell_markers(updates, broker, validate_only=request.validate_only).when_done(told)
     return reply
+
+
+def tell_markers(updates: list[FeatureUpdate], broker: Broker, *, validate_only: bool) -> Deferred[bool]:
+    """Where these updates end staging, and will not be refused since something is staged: nothing more is from now on,
+    and what markers have ended is recorded for readers that do not know them."""
+    done: Deferred[bool] = Deferred()
+    current = broker.metadata.image.features.get(SHARE_VERSION, 0)
+    lowers = any(
+        each.feature == SHARE_VERSION and each.level < SHARE_VERSION_TRANSACTIONS <= current for each in updates
+    )
+    if (
+        validate_only
+        or not lowers
+        or SHARE_GROUP_STATE not in broker.metadata.image.topics
+        or staged_count(broker) != 0
+    ):
+        done.resolve(True)
+        return done
+    broker.shares.is_draining = True
+    try:
+        answer = broker.share_coordinator.tell_durably()
+    except KafkaError as error:
+        done.fail(error)
+        return done
+    if isinstance(answer, Deferred):
+        return answer
+    done.resolve(True)
+    return done
 
 
 def ends_staging(record: Message) -> bool:

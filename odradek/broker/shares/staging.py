@@ -140,6 +140,14 @@ class Overlay:
             if (resolution := resolution_by(ending, each.producer_id, each.producer_epoch)) is not None
         ]
 
+    def take_ended(self, ending: Ending) -> list[tuple[StagedRange, Resolution]]:
+        """Take out what this marker ends."""
+        ended = self.ended_by(ending)
+        if ended:
+            gone = {id(staged) for staged, _ in ended}
+            self.ranges = [each for each in self.ranges if id(each) not in gone]
+        return ended
+
     @property
     def record_count(self) -> int:
         return sum(each.record_count for each in self.ranges)

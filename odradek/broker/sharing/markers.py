@@ -1,6 +1,6 @@
 """Markers in `__share_group_state`: what they do to acknowledgements that are staged, stored and in memory.
 
-    control batch in the log → StateCore: stored state → update for older readers → leaders: state in memory
+    control batch in the log → StateCore: stored state → leaders: state in memory
 
 Source: docs/spec/share-groups.md#s5-6, #s5-12.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from odradek.broker.shares.staging import EPOCH_TELLS_SINCE
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -34,10 +35,11 @@ class ShareMarkers:
         sent again, and finds what is staged as it was."""
         shard = self._coordinator().shard_of(index)
         shard.complete_transaction(ending.producer_id, ending.producer_epoch, committed=ending.is_commit)
-        try:
-            shard.submit(lambda core, now_ms: core.end_transaction(ending, now_ms))
-        except KafkaError as error:
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, error.message) from error
+        if ending.transaction_version < EPOCH_TELLS_SINCE:
+            try:
+                shard.submit(lambda core, now_ms: core.end_transaction(ending, now_ms))
+            except KafkaError as error:
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, error.message) from error
         shares = self._shares()
         if shares is not None:
             shares.end_transaction(ending)

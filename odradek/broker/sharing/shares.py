@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -139,6 +139,11 @@ class Shares:
         """The state of some share partitions is stored elsewhere, and a marker has ended a transaction there."""
         for live in list(self._live.values()):
             live.reread_ended(ending)
+
+    @property
+    def staging_producer_ids(self) -> Set[int]:
+        """Of those that may have staged something in a share partition that is in memory."""
+        return self._staging.keys()
 
     @property
     def pending_record_count(self) -> int:

@@ -1,14 +1,17 @@
 """`share.version` lowered below the level of acknowledgements in transactions: docs/spec/share-groups.md#s5-10."""
 
 from odradek.broker.metadata.supported_features import SHARE_VERSION
+from odradek.broker.shares.key import SharePartitionKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.frames import request_bytes
+from odradek.protocol.internal_topics import SHARE_GROUP_STATE
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.simulation import share_requests as requests
 from tests.simulation.share_requests import ACCEPT
 from tests.simulation.share_stage import QUEUE, ShareStage, ShareStory
 from tests.simulation.stage import ID
+from tests.support.share_state_as_kafka import batches_told
 
 SAFE_DOWNGRADE = 2
 
@@ -59,3 +62,29 @@ def test_a_refused_downgrade_ends_the_draining() -> None:
     story.stage.wait(100)
     assert story.stage.broker.metadata.image.features[SHARE_VERSION] == 2
     assert story.stage_some("A", 1)
+
+
+def test_what_markers_committed_is_recorded_and_synced_before_the_lower_level_is() -> None:
+    """So that whoever opens the directory then need not know markers."""
+    settings = {
+        "share_coordinator_snapshot_update_records_per_snapshot": "500",
+        "share_coordinator_state_topic_prune_interval_ms": "600000",
+    }
+    stage = ShareStage(is_durable=False, settings=settings)
+    story = ShareStory(stage)
+    story.begin()
+    story.fetch("A", 3)
+    assert story.stage_some("A", 1)
+    assert story.end(commit=True)
+    key = SharePartitionKey(QUEUE, stage.topic_id, 0)
+    index = stage.broker.share_coordinator.partition_for(key.coordinator_key)
+    log = stage.broker.partition(SHARE_GROUP_STATE, index).log
+    committed = (0, 0, 2, 1)
+    assert committed not in batches_told(log, key)
+    answers = lower(story)
+    while not answers:
+        assert stage.broker.metadata.image.features[SHARE_VERSION] == 2
+        stage.wait(1)
+    assert stage.broker.metadata.image.features[SHARE_VERSION] == 1
+    assert committed in batches_told(log, key)
+    assert log.synced_offset == log.log_end_offset

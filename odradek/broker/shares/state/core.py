@@ -7,8 +7,8 @@ write:
     leader epoch   raised by the read of a new leader of the topic partition
 
 Acknowledgements staged in a transaction (KIP-1289) lie as an overlay above the stored batches, in which their records
-are available. A marker in this log resolves them, here and at every replay; since older readers know nothing of that,
-an ordinary update repeats the result.
+are available. A marker in this log resolves them, here and at every replay. Readers that know no markers are told by
+the next record of the share partition, whatever it is written for, or by one that `tell_all` asks for (ADR 21).
 
 Source: docs/spec/share-groups.md#s4, #s5-12.
 """
@@ -80,13 +80,7 @@ class StateCore:
         """The records tell everything."""
 
     def on_loaded(self, now_ms: int) -> Outcome[None]:
-        """Markers whose result a crash kept from being repeated."""
-        records = [
-            entry.repeated(entry.decided, self._config.updates_per_snapshot, now_ms)
-            for entry in self._entries.values()
-            if entry.decided
-        ]
-        return Outcome(records=records, may_split=True)
+        return Outcome(records=self._untold(now_ms), may_split=True)
 
     def on_timer(self, key: object, now_ms: int) -> Outcome[None]:
         return Outcome()
@@ -178,14 +172,12 @@ class StateCore:
         return Outcome(True, (record,), must_sync=must_sync)
 
     def end_transaction(self, ending: Ending, now_ms: int) -> Outcome[bool]:
-        """A marker was appended to this partition, and replayed: repeat its result for readers that do not know it.
-
-        Also what an earlier attempt could not write, and what only the transaction version tells (#s5-7).
-        """
+        """A marker was appended to this partition, and replayed. What it ends only because of its transaction version
+        has to be recorded: a replay of the marker alone would not know (#s5-7)."""
         records = [
-            entry.repeated(ended, self._config.updates_per_snapshot, now_ms)
+            entry.resolving(ended, self._config.updates_per_snapshot, now_ms)
             for entry in self._entries_of(ending.producer_id)
-            if (ended := [*entry.decided_for(ending.producer_id), *entry.overlay.ended_by(ending)])
+            if (ended := entry.overlay.ended_by(ending))
         ]
         return Outcome(True, records, may_split=True)
 
@@ -233,6 +225,10 @@ class StateCore:
         gone = [Deletion(key) for key in self._entries if not topic_exists(key.topic_id)]
         return Outcome(len(gone), gone, may_split=True)
 
+    def tell_all(self, now_ms: int) -> Outcome[bool]:
+        """Record what only markers say so far, for readers that do not know these."""
+        return Outcome(True, self._untold(now_ms), may_split=True)
+
     def snapshot_cold(self, next_record_offset: int, now_ms: int) -> Outcome[int]:
         """Write out again what was not written for long, so that what lies before it in the log can go.
 
@@ -254,6 +250,10 @@ class StateCore:
 
     # Within.
 
+    def _untold(self, now_ms: int) -> list[StateRecord]:
+        entries = [entry for entry in self._entries.values() if entry.untold]
+        return [entry.next_record(self._config.updates_per_snapshot, now_ms) for entry in entries]
+
     def _require(self, key: SharePartitionKey, leader_epoch: int) -> Entry:
         entry = self._entries.get(key)
         if entry is None:
@@ -267,11 +267,11 @@ class StateCore:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _entries_of(self, producer_id: int) -> list[Entry]:
-        """Where this producer has something staged, or decided and not repeated. Forgets where it has not."""
+        """Where this producer has something staged. Forgets where it has not."""
         found = []
         for key in list(self._staged_by.get(producer_id, ())):
             entry = self._entries.get(key)
-            if entry is not None and entry.concerns(producer_id):
+            if entry is not None and entry.has_staged(producer_id):
                 found.append(entry)
             else:
                 del self._staged_by[producer_id][key]

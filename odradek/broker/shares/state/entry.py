@@ -1,7 +1,8 @@
 """One share partition as the share coordinator stores it, and the records that change it.
 
 Records are made from the state before them and applied to it by `take_…`, live as at a replay. An update holds just
-what is new; when there have been enough of them, the next record is a snapshot of everything.
+what is new; when there have been enough of them, the next record is a snapshot of everything. What a marker committed
+is part of the next record, for readers that do not know markers (ADR 21).
 Source: docs/spec/share-groups.md#s4-1, #s4-2, #s5-12.
 """
 
@@ -23,13 +24,12 @@ class Entry:
     fence         the highest leader epoch that was read with; a state that begins anew does not lower it
     update_count  since the last snapshot that was due for their number
     overlay       what is staged
-    decided       what a marker took out of the overlay, until an update repeats it
+    untold        what markers have made of staged offsets, until a record says so
     """
 
     __slots__ = (
         "batches",
         "created_ms",
-        "decided",
         "delivery_complete_count",
         "fence",
         "key",
@@ -39,6 +39,7 @@ class Entry:
         "snapshot_epoch",
         "start_offset",
         "state_epoch",
+        "untold",
         "update_count",
         "written_ms",
     )
@@ -53,7 +54,7 @@ class Entry:
         self.created_ms = self.written_ms = 0
         self.update_count = 0
         self.overlay = Overlay()
-        self.decided: list[tuple[StagedRange, Resolution]] = []
+        self.untold: list[StateBatch] = []
 
     # Replaying.
 
@@ -69,7 +70,7 @@ class Entry:
         self.written_ms = snapshot.written_ms
         self.batches = list(merged(snapshot.batches, snapshot.start_offset))
         self.overlay = Overlay(snapshot.staged)
-        self.decided = []
+        self.untold = []
         if self.update_count >= updates_per_snapshot:  # as Kafka: another snapshot does not start the count anew
             self.update_count = 0
 
@@ -82,28 +83,32 @@ class Entry:
         merge(self.batches, update.batches, self.start_offset)
         self.written_ms = max(self.written_ms, update.written_ms)
         self.update_count += 1
+        if self.untold:
+            self.untold = [each for each in self.untold if not _is_told(each, update)]
         if update.resolved:
             self.overlay.resolve(update.resolved)
-            self.decided = [each for each in self.decided if not _is_repeated(each[0], update.resolved)]
         if update.staged:
             self.overlay.stage(update.staged)
 
     def take_marker(self, ending: Ending) -> None:
-        for staged, resolution in self.overlay.ended_by(ending):
-            self.overlay.resolve([ResolvedRange.of(staged, resolution, UNKNOWN_COUNT)])
-            merge(self.batches, _batches_of([(staged, resolution)]), self.start_offset)
-            self.decided.append((staged, resolution))
+        ended = self.overlay.take_ended(ending)
+        batches = _batches_of(ended)
+        if batches:
+            merge(self.batches, batches, self.start_offset)
+            self.delivery_complete_count = self._count_with(batches)
+            self.untold += batches
 
     # Looking.
 
-    def decided_for(self, producer_id: int) -> list[tuple[StagedRange, Resolution]]:
-        return [each for each in self.decided if each[0].producer_id == producer_id]
+    def has_staged(self, producer_id: int) -> bool:
+        return any(each.producer_id == producer_id for each in self.overlay.ranges)
 
-    def concerns(self, producer_id: int) -> bool:
-        """Whether this producer has something staged here, or decided and not repeated."""
-        return any(each.producer_id == producer_id for each in self.overlay.ranges) or bool(
-            self.decided_for(producer_id)
-        )
+    def _count_with(self, finished: Sequence[StateBatch]) -> int:
+        """The delivery complete count once these are finished, too."""
+        count, start = self.delivery_complete_count, self.start_offset
+        if count < 0:
+            return UNKNOWN_COUNT
+        return count + sum(max(0, each.last_offset - max(each.first_offset, start) + 1) for each in finished)
 
     # The next record.
 
@@ -124,7 +129,7 @@ class Entry:
         start_offset = self.start_offset if start_offset is None else start_offset
         count = self.delivery_complete_count if delivery_complete_count is None else delivery_complete_count
         if self.update_count < updates_per_snapshot:
-            added = merged(batches, start_offset)
+            added = merged((*self.untold, *batches) if self.untold else batches, start_offset)
             return Update(
                 self.key,
                 self.snapshot_epoch,
@@ -166,17 +171,15 @@ class Entry:
             staged=tuple(self.overlay.ranges),
         )
 
-    def repeated(
+    def resolving(
         self, ended: Sequence[tuple[StagedRange, Resolution]], updates_per_snapshot: int, now_ms: int
     ) -> Snapshot | Update:
-        """The result of a marker as older readers understand it."""
+        """For what a marker ends only because of the transaction version, which is not in the log."""
         batches = _batches_of(ended)
-        finished = sum(max(0, each.last_offset - max(each.first_offset, self.start_offset) + 1) for each in batches)
-        count = self.delivery_complete_count
         return self.next_record(
             updates_per_snapshot,
             now_ms,
-            delivery_complete_count=UNKNOWN_COUNT if count < 0 else count + finished,
+            delivery_complete_count=self._count_with(batches),
             batches=batches,
             resolved=[ResolvedRange.of(staged, resolution, now_ms) for staged, resolution in ended],
         )
@@ -196,10 +199,7 @@ def _batches_of(ended: Sequence[tuple[StagedRange, Resolution]]) -> list[StateBa
     ]
 
 
-def _is_repeated(staged: StagedRange, resolved: Sequence[ResolvedRange]) -> bool:
-    return any(
-        each.first_offset <= staged.first_offset
-        and staged.last_offset <= each.last_offset
-        and (each.producer_id, each.producer_epoch) == (staged.producer_id, staged.producer_epoch)
-        for each in resolved
+def _is_told(batch: StateBatch, update: Update) -> bool:
+    return batch.last_offset < update.start_offset or any(
+        each.first_offset <= batch.last_offset and batch.first_offset <= each.last_offset for each in update.batches
     )

@@ -1,0 +1,141 @@
+"""What a marker in `__share_group_state` did, and when records say so for readers that do not know markers: ADR 21.
+
+Rules: docs/spec/share-groups.md#s5-7, #s5-12 (Y3, Y4, Y7).
+"""
+
+import pytest
+
+from odradek.broker.coordinators.transaction_markers import TxnMarker
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.internal_topics import SHARE_GROUP_STATE
+from tests.support.share_broker import STATE_PARTITIONS
+from tests.support.share_member import Member
+from tests.support.txn_share_broker import ACCEPT, REJECT, RELEASE, Producer, TxnShareBroker
+
+NONE = ErrorCode.NONE
+AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
+PRUNE_MS = 300_000
+
+
+@pytest.fixture
+def broker() -> TxnShareBroker:
+    return TxnShareBroker()
+
+
+def staged(broker: TxnShareBroker, kind: int = ACCEPT) -> tuple[bytes, Member, Producer]:
+    """Of ten records that A has acquired, 3 to 5 are staged."""
+    topic = broker.shared_topic("T", 10)
+    a, producer = broker.joined("A"), broker.producer()
+    a.acquire(topic)
+    assert producer.codes(a, {topic: [(3, 5, kind)]}) == [NONE]
+    return topic, a, producer
+
+
+def state_end(broker: TxnShareBroker) -> int:
+    """How many records and markers the state of all share partitions has taken."""
+    return sum(broker.partition(SHARE_GROUP_STATE, index).log.log_end_offset for index in range(STATE_PARTITIONS))
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_transaction_takes_one_record_and_one_marker(broker: TxnShareBroker, commit: bool) -> None:
+    topic, a, producer = staged(broker)
+    before = state_end(broker)
+    assert producer.end(commit=commit) is NONE
+    assert state_end(broker) == before + 1
+    assert producer.codes(a, {topic: [(6, 6, ACCEPT)]}) == [NONE]
+    assert state_end(broker) == before + 2
+
+
+@pytest.mark.parametrize(("kind", "state"), [(ACCEPT, ACKNOWLEDGED), (REJECT, ARCHIVED)])
+def test_the_next_record_tells_what_was_committed(broker: TxnShareBroker, kind: int, state: int) -> None:
+    topic, a, producer = staged(broker, kind)
+    assert producer.commit() is NONE
+    assert broker.stored_batches(topic) == [(3, 5, state, 1)]
+    assert broker.stored(topic).delivery_complete_count == 3
+    assert broker.batches_told(topic) == [(3, 5, AVAILABLE, 1)], "it would be delivered again, and not lost"
+    assert a.ack_code(topic, (8, 8, RELEASE)) is NONE
+    assert broker.batches_told(topic) == [(3, 5, state, 1), (8, 8, AVAILABLE, 1)]
+    assert broker.stored(topic).delivery_complete_count == 3
+
+
+def test_what_was_aborted_is_stored_as_available_anyway(broker: TxnShareBroker) -> None:
+    topic, _, producer = staged(broker)
+    assert producer.abort() is NONE
+    end = state_end(broker)
+    broker.share_coordinator.tell()
+    assert state_end(broker) == end
+    assert broker.batches_told(topic) == broker.stored_batches(topic) == [(3, 5, AVAILABLE, 1)]
+
+
+def test_a_clean_stop_leaves_nothing_untold(broker: TxnShareBroker) -> None:
+    topic, _, producer = staged(broker)
+    producer.commit()
+    broker.share_coordinator.tell()
+    assert broker.batches_told(topic) == [(3, 5, ACKNOWLEDGED, 1)]
+    end = state_end(broker)
+    broker.share_coordinator.tell()
+    assert state_end(broker) == end, "once"
+
+
+def test_a_start_after_a_crash_tells(broker: TxnShareBroker) -> None:
+    topic, _, producer = staged(broker)
+    producer.commit()
+    assert broker.batches_told(topic) == [(3, 5, AVAILABLE, 1)]
+    broker.kill()
+    assert broker.batches_told(topic) == broker.stored_batches(topic) == [(3, 5, ACKNOWLEDGED, 1)]
+    assert broker.stored(topic).delivery_complete_count == 3
+
+
+def test_a_share_partition_that_nobody_uses_is_told_of_in_time(broker: TxnShareBroker) -> None:
+    topic = broker.shared_topic("T", 10)
+    a, producer = broker.joined("A"), broker.producer()
+    a.acquire(topic)
+    assert producer.codes(a, {topic: [(0, 9, ACCEPT)]}) == [NONE]
+    producer.commit()
+    broker.sleep(PRUNE_MS - 1)
+    assert broker.batches_told(topic) == [(0, 9, AVAILABLE, 1)]
+    broker.sleep(1)
+    assert broker.batches_told(topic) == [(0, 9, ACKNOWLEDGED, 1)]
+
+
+def test_what_nothing_but_its_transaction_version_ends_is_recorded_at_once(broker: TxnShareBroker) -> None:
+    """Below version 2 the marker has the epoch of what it ends, which in the log is that of the one before."""
+    topic, _, producer = staged(broker)
+    index = next(index for each in broker.transactions.describe("pay").topics for index in each.partitions)
+    old = TxnMarker(*producer.pair, True, 0, 0, [(SHARE_GROUP_STATE, index)])
+    results: list[dict[object, ErrorCode]] = []
+    heal = broker.state_takes_markers_only()
+    broker.broker.markers.write([old], results.extend)
+    assert [set(each.values()) for each in results] == [{ErrorCode.REQUEST_TIMED_OUT}]
+    assert broker.pending == 3
+    heal()
+    broker.broker.markers.write([old], results.extend)
+    assert set(results[1].values()) == {NONE}
+    assert broker.pending == 0
+    assert broker.batches_told(topic) == broker.stored_batches(topic) == [(3, 5, ACKNOWLEDGED, 1)]
+    broker.kill()
+    assert broker.stored_batches(topic) == [(3, 5, ACKNOWLEDGED, 1)]
+
+
+def test_a_share_partition_that_goes_while_a_marker_is_applied_is_not_remembered(broker: TxnShareBroker) -> None:
+    """What the marker archives cannot be stored, and the share partition goes with that; of its producer something is
+    still on its way to being staged there."""
+    broker.set_group(share_delivery_count_limit="2")
+    topic = broker.shared_topic("T", 10)
+    a, b, producer = broker.joined("A"), broker.joined("B"), broker.producer()
+    a.acquire(topic)
+    assert a.ack_code(topic, (0, 9, RELEASE)) is NONE
+    assert a.acquire(topic) == [(0, 9, 2)]
+    b.acquire(topic)  # its session keeps the share partition in memory
+    assert producer.codes(a, {topic: [(0, 0, ACCEPT)]}) == [NONE]
+    assert broker.shares.staging_producer_ids == {producer.pair[0]}
+    broker.persister.held = []
+    on_its_way = producer.begin_stage(a, {topic: [(1, 1, ACCEPT)]})
+    assert not on_its_way.is_done
+    broker.persister.held = None
+    a.disconnect()
+    assert [each.key.topic_id for each in broker.shares.live] == [topic]
+    broker.persister.refusals = [ErrorCode.FENCED_STATE_EPOCH]
+    assert producer.abort() is NONE
+    assert list(broker.shares.live) == []
+    assert broker.shares.staging_producer_ids == set()

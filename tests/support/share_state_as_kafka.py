@@ -1,0 +1,24 @@
+"""The log of a `__share_group_state` partition as Kafka reads it: without markers and private tags."""
+
+from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.state.core import ShareCoordinatorConfig, StateCore
+from odradek.broker.shares.state.records import decode_record
+from odradek.broker.shares.state.turn import Snapshot, Update
+from odradek.protocol.records import batches, records_of
+from odradek.storage.log import Log
+
+
+def batches_told(log: Log, key: SharePartitionKey) -> list[tuple[int, ...]]:
+    """(first offset, last offset, state, delivery count)"""
+    core = StateCore(ShareCoordinatorConfig(), lambda topic_id, index: True)
+    for portion in log.reader.scan(log.log_start_offset, log.log_end_offset, checked=True):
+        for position, header in batches(portion):
+            for stored in () if header.is_control else records_of(portion, position):
+                match decode_record(stored.key, stored.value):
+                    case Snapshot() as snapshot:
+                        core.replay(snapshot._replace(staged=()), stored.offset, -1)
+                    case Update() as update:
+                        core.replay(update._replace(staged=(), resolved=()), stored.offset, -1)
+    state = core.read(key, 0, 0).response
+    assert state is not None
+    return [tuple(each) for each in state.batches]
