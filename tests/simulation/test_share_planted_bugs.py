@@ -14,6 +14,7 @@ from tests.simulation import wrong_shares as wrong
 from tests.simulation.share_stage import prepared_disk
 from tests.simulation.share_world import ShareWorld
 from tests.simulation.transaction_world import failure_of
+from tests.spec.shares import test_share_version_is_lowered as lowered
 from tests.support.fake_disk import FakeDisk
 
 PATIENCE = 20  # seeds
@@ -37,6 +38,10 @@ def in_doubt() -> str | None:
     return _story(
         lambda: two_phase.test_what_was_promised_is_there_after_a_power_failure(commit=True, keeps=False, prepared=disk)
     )
+
+
+def lowering() -> str | None:
+    return _story(lowered.test_nothing_is_staged_while_the_lower_level_is_being_recorded)
 
 
 def seeds() -> str | None:
@@ -74,7 +79,7 @@ def _story(play: Callable[[], None]) -> str | None:
         (wrong.two_phase_staging_not_synced, in_doubt, "while its acknowledgement is staged"),
         (wrong.answers_before_the_disk, plain_power_failures, ""),
         (wrong.locks_that_run_out_without_an_abort, kills, ""),
-        (wrong.no_draining, seeds, "are staged at share.version 1"),
+        (wrong.no_draining, lowering, "UNSUPPORTED_VERSION"),
     ],
     ids=lambda value: value.__name__.replace("_", " ") if callable(value) else "",
 )

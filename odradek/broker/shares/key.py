@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from functools import lru_cache
 from typing import NamedTuple
 
 COORDINATOR_KEY = re.compile(r"(.*\S.*):([\w-]{22})(?:==)?:([+-]?[0-9]{1,10}):*", re.ASCII | re.DOTALL)
@@ -26,7 +27,13 @@ class SharePartitionKey(NamedTuple):
     @property
     def coordinator_key(self) -> str:
         """What the share coordinator is found by (docs/spec/share-groups.md#s1-7)."""
-        return f"{self.group_id}:{urlsafe_b64encode(self.topic_id).decode().rstrip('=')}:{self.partition}"
+        return _coordinator_key(self)
 
     def __str__(self) -> str:
         return self.coordinator_key
+
+
+@lru_cache(1024)
+def _coordinator_key(key: SharePartitionKey) -> str:
+    """Every request asks for those of a few share partitions several times."""
+    return f"{key.group_id}:{urlsafe_b64encode(key.topic_id).decode().rstrip('=')}:{key.partition}"

@@ -121,6 +121,9 @@ class Overlay:
         for one in added:
             if one.first_offset > one.last_offset:
                 continue  # says nothing
+            if not self.ranges:
+                self.ranges.append(one)
+                continue
             self._cut(one.first_offset, one.last_offset, None)
             self.ranges.append(one)
             self.ranges.sort()

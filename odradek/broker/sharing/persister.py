@@ -125,11 +125,13 @@ class LocalPersister:
 
     def _ask(self, key: SharePartitionKey, decide: Callable[[StateCore, int], Outcome[R]]) -> Deferred[R]:
         answer: Deferred[R] = Deferred()
-        attempt = partial(self._attempt, key, decide, answer, self._clock.now_ms() + self._write_timeout_ms)
+        until_ms = self._clock.now_ms() + self._write_timeout_ms
         if self._has_topic():
-            attempt(FIRST_RETRY_MS)
+            self._attempt(key, decide, answer, until_ms, FIRST_RETRY_MS)
         else:  # whether it was created or could not be is seen by asking
-            self._create_topic(SHARE_GROUP_STATE).when_done(lambda _: attempt(FIRST_RETRY_MS))
+            self._create_topic(SHARE_GROUP_STATE).when_done(
+                lambda _: self._attempt(key, decide, answer, until_ms, FIRST_RETRY_MS)
+            )
         return answer
 
     def _attempt(

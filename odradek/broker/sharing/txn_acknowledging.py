@@ -18,7 +18,7 @@ from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.gather import gather
 from odradek.broker.shares.key import SharePartitionKey
 from odradek.broker.sharing.acknowledging import DONE, Result
-from odradek.broker.sharing.live_partition import CODES
+from odradek.broker.sharing.live_partition import CODES, Phase
 from odradek.broker.sharing.membership import require_member
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.internal_topics import SHARE_GROUP_STATE
@@ -71,11 +71,18 @@ class Staging:
     # Loading.
 
     def _load(self) -> None:
+        if all(self._is_loaded(key) for key in self._keys.values()):  # nearly always
+            self._register()
+            return
         loading = gather([self._loading(each) for each in self._keys], lambda _, error: error, list)
         if isinstance(loading, Deferred):
             loading.when_done(lambda told: self._guarded(lambda: self._loaded(told.outcome())))  # type: ignore[arg-type]
         else:
             self._loaded(loading)
+
+    def _is_loaded(self, key: SharePartitionKey) -> bool:
+        live = self._broker.shares.find(key)
+        return live is not None and live.phase is Phase.ACTIVE
 
     def _loading(self, partition: TopicIdPartition) -> KafkaError | Deferred[KafkaError | None] | None:
         try:
@@ -111,7 +118,7 @@ class Staging:
         if isinstance(answer, Deferred):
             answer.when_done(lambda told: self._guarded(lambda: self._registered(told.outcome())))  # type: ignore[arg-type]
         else:
-            self._guarded(lambda: self._registered(answer))
+            self._registered(answer)
 
     def _guarded(self, step: Callable[[], None]) -> None:
         try:
@@ -137,7 +144,7 @@ class Staging:
         _, producer_id, producer_epoch = self._stager.transaction
         for key in self._keys.values():
             shard = self._broker.share_coordinator.shard_for(key)
-            if shard.look(lambda core: core.has_ended(producer_id, producer_epoch)):
+            if shard.core.has_ended(producer_id, producer_epoch):
                 raise KafkaError(ErrorCode.INVALID_TXN_STATE)
         refused = {each: refusal for each in self._keys if (refusal := self._refusal(each)) is not None}
         if refused:
@@ -170,6 +177,9 @@ class Staging:
         return None
 
     def _await(self, staged: Sequence[PendingStaging]) -> None:
+        if all(each.stored is None or each.stored.is_done for each in staged):  # nearly always
+            self._stored(staged, [None if each.stored is None else _error_of(each.stored) for each in staged])
+            return
         answers = [None if each.stored is None else _error_in(each.stored) for each in staged]
         together = gather(answers, lambda _, error: error, list)
         if isinstance(together, Deferred):
@@ -204,13 +214,14 @@ def _error_in(answer: Deferred[bool]) -> KafkaError | Deferred[KafkaError | None
     """What it fails with; None: it succeeds."""
     error: Deferred[KafkaError | None] = Deferred()
 
-    def told(answer: Deferred[bool]) -> None:
-        try:
-            answer.outcome()
-        except KafkaError as refused:
-            error.resolve(refused)
-        else:
-            error.resolve(None)
-
-    answer.when_done(told)
+    answer.when_done(lambda told: error.resolve(_error_of(told)))
     return error
+
+
+def _error_of(answer: Deferred[bool]) -> KafkaError | None:
+    """What it failed with, if it did."""
+    try:
+        answer.outcome()
+    except KafkaError as error:
+        return error
+    return None
