@@ -3,6 +3,7 @@ records of ACLs.
 """
 
 from enum import Enum
+from typing import Final
 
 
 class Operation(Enum):
@@ -54,7 +55,7 @@ class Permission(Enum):
     ALLOW = 3
 
 
-CLUSTER_NAME = "kafka-cluster"  # the one resource name of ResourceType.CLUSTER
-ANY_NAME = "*"  # as the name of a literal ACL: every resource of its type
-ANY_PRINCIPAL = "User:*"
-ANY_HOST = "*"
+CLUSTER_NAME: Final = "kafka-cluster"  # the one resource name of ResourceType.CLUSTER
+ANY_NAME: Final = "*"  # as the name of a literal ACL: every resource of its type
+ANY_PRINCIPAL: Final = "User:*"
+ANY_HOST: Final = "*"

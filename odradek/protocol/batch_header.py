@@ -7,40 +7,41 @@ be longer: the header says where the batch ends.
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from odradek.protocol.checksum import crc32c
 from odradek.protocol.compression import Bytes, Compression
 from odradek.protocol.errors import MalformedMessage
 
-HEADER_BYTES = 61
-LOG_OVERHEAD = 12  # bytes before what `batch_length` counts
-CRC_START = 21  # the CRC covers the attributes to the end; base offset and leader epoch are the broker's to change
-MAGIC = 2
+HEADER_BYTES: Final = 61
+LOG_OVERHEAD: Final = 12  # bytes before what `batch_length` counts
+CRC_START: Final = 21  # it covers the attributes to the end; base offset and leader epoch are the broker's to change
+MAGIC: Final = 2
 
-COMPRESSION_MASK = 0x07
-LOG_APPEND_TIME = 0x08
-TRANSACTIONAL = 0x10
-CONTROL = 0x20
-DELETE_HORIZON = 0x40
+COMPRESSION_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
 
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
-NO_SEQUENCE = -1
-NO_LEADER_EPOCH = -1
-NO_TIMESTAMP = -1
-INT32_MAX = 2**31 - 1
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+NO_LEADER_EPOCH: Final = -1
+NO_TIMESTAMP: Final = -1
+INT32_MAX: Final = 2**31 - 1
 
-_HEADER = struct.Struct(">qiibIhiqqqhii")
-_LENGTH = struct.Struct(">i")
-_BASE_OFFSET = struct.Struct(">q")
-_LEADER_EPOCH = struct.Struct(">i")
-_CRC = struct.Struct(">I")
-_LENGTH_AT = 8
-_LEADER_EPOCH_AT = 12
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_LENGTH: Final = struct.Struct(">i")
+_BASE_OFFSET: Final = struct.Struct(">q")
+_LEADER_EPOCH: Final = struct.Struct(">i")
+_CRC: Final = struct.Struct(">I")
+_LENGTH_AT: Final = 8
+_LEADER_EPOCH_AT: Final = 12
 _MAGIC_AT = 16
-_CRC_AT = 17
-_ATTRIBUTES_AT = 21
-_MAX_TIMESTAMP_AT = 35
+_CRC_AT: Final = 17
+_ATTRIBUTES_AT: Final = 21
+_MAX_TIMESTAMP_AT: Final = 35
 
 
 @dataclass(slots=True)

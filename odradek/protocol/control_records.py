@@ -8,6 +8,7 @@ metadata log.
 import struct
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from odradek.protocol.batch_header import (
     CONTROL,
@@ -24,15 +25,15 @@ from odradek.protocol.compression import Bytes
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.records import NewRecord, build_batch, records_of
 
-_KEY = struct.Struct(">hh")  # version, type
-_MARKER_VALUE = struct.Struct(">hi")  # version, coordinator epoch
+_KEY: Final = struct.Struct(">hh")  # version, type
+_MARKER_VALUE: Final = struct.Struct(">hi")  # version, coordinator epoch
 # The one record of a marker, which has the same size always: what comes before its key; version and type; the size of
 # its value; version and coordinator epoch; no headers.
-_MARKER_RECORD = struct.Struct(">5shhBhiB")
-_BEFORE_KEY = bytes((2 * 16, 0, 0, 0, 2 * _KEY.size))  # sizes are zigzag
-_VALUE_SIZE = 2 * _MARKER_VALUE.size
-_MARKER_ATTRIBUTES = TRANSACTIONAL | CONTROL
-MARKER_BYTES = HEADER_BYTES + _MARKER_RECORD.size
+_MARKER_RECORD: Final = struct.Struct(">5shhBhiB")
+_BEFORE_KEY: Final = bytes((2 * 16, 0, 0, 0, 2 * _KEY.size))  # sizes are zigzag
+_VALUE_SIZE: Final = 2 * _MARKER_VALUE.size
+_MARKER_ATTRIBUTES: Final = TRANSACTIONAL | CONTROL
+MARKER_BYTES: Final = HEADER_BYTES + _MARKER_RECORD.size
 
 
 class ControlType(Enum):

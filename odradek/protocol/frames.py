@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from struct import Struct as Packing
 from struct import error as PackingError
+from typing import Final
 
 from odradek.protocol.codec import Write, is_flexible, writer
 from odradek.protocol.errors import MalformedMessage
@@ -18,13 +19,13 @@ from odradek.protocol.messages import request_class
 from odradek.protocol.primitives import skip_tags
 from odradek.protocol.struct import Buffer, Message
 
-LENGTH_BYTES = 4
-API_VERSIONS_KEY = 18
+LENGTH_BYTES: Final = 4
+API_VERSIONS_KEY: Final = 18
 
-REQUEST_START = Packing(">hhih")  # API key, API version, correlation id, size of the client id (-1: null)
-RESPONSE_START = Packing(">ii")  # size of what follows, correlation id
-RESPONSE_START_WITH_TAGS = Packing(">iix")  # and no tagged fields
-LENGTH = Packing(">i")
+REQUEST_START: Final = Packing(">hhih")  # API key, API version, correlation id, size of the client id (-1: null)
+RESPONSE_START: Final = Packing(">ii")  # size of what follows, correlation id
+RESPONSE_START_WITH_TAGS: Final = Packing(">iix")  # and no tagged fields
+LENGTH: Final = Packing(">i")
 
 _request_class = cache(request_class)  # once per API; keys that do not exist raise, and are not kept
 

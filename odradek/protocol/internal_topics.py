@@ -1,8 +1,10 @@
 """The names of Kafka's internal topics."""
 
-GROUP_OFFSETS = "__consumer_offsets"
-TRANSACTION_STATE = "__transaction_state"
-SHARE_GROUP_STATE = "__share_group_state"
-CLUSTER_METADATA = "__cluster_metadata"  # the metadata log; no client may write to it, and Metadata does not list it
+from typing import Final
 
-INTERNAL_TOPICS = frozenset({GROUP_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})
+GROUP_OFFSETS: Final = "__consumer_offsets"
+TRANSACTION_STATE: Final = "__transaction_state"
+SHARE_GROUP_STATE: Final = "__share_group_state"
+CLUSTER_METADATA: Final = "__cluster_metadata"  # no client may write to it, and Metadata does not list it
+
+INTERNAL_TOPICS: Final = frozenset({GROUP_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})

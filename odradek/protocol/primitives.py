@@ -2,13 +2,13 @@
 
 from functools import cache
 from struct import Struct as Packing
-from typing import Any
+from typing import Any, Final
 
 from odradek.protocol.errors import MalformedMessage, UnsupportedVersion
 from odradek.protocol.struct import Buffer
 
-MAX_STRING_BYTES = 0x7FFF  # of every string, in the compact form too
-MAX_LENGTH = 0x7FFF_FFFF
+MAX_STRING_BYTES: Final = 0x7FFF  # of every string, in the compact form too
+MAX_LENGTH: Final = 0x7FFF_FFFF
 
 packing = cache(Packing)
 

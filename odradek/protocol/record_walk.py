@@ -8,23 +8,23 @@ the walk compares whole columns of the batch, a strided slice for each shape byt
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.varint import read_varint, read_varlong
 
 Opened: TypeAlias = bytes | memoryview
 
-_SHORT_RUN = 8  # fewer records than this make a comparison of columns dearer than a look at each
-_PAUSE = 64  # records to look at singly before the next try after a short run
-_WINDOW = 8192  # offset deltas with the same third varint byte
+_SHORT_RUN: Final = 8  # fewer records than this make a comparison of columns dearer than a look at each
+_PAUSE: Final = 64  # records to look at singly before the next try after a short run
+_WINDOW: Final = 8192  # offset deltas with the same third varint byte
 
-_FLIP = bytes(byte ^ 0x80 for byte in range(256))  # turns "has more bytes" into ASCII, which Python tests fast
+_FLIP: Final = bytes(byte ^ 0x80 for byte in range(256))  # turns "has more bytes" into ASCII, which Python tests fast
 # What the varints of the offset deltas 0, 1, 2 … have at each byte:
-_ONLY_BYTES = bytes(2 * delta for delta in range(64))
-_FIRST_BYTES = bytes(2 * delta & 0x7F | 0x80 for delta in range(_WINDOW))
-_SECOND_BYTES = bytes(delta >> 6 for delta in range(_WINDOW))
-_SECOND_OF_THREE_BYTES = bytes(delta >> 6 | 0x80 for delta in range(_WINDOW))
+_ONLY_BYTES: Final = bytes(2 * delta for delta in range(64))
+_FIRST_BYTES: Final = bytes(2 * delta & 0x7F | 0x80 for delta in range(_WINDOW))
+_SECOND_BYTES: Final = bytes(delta >> 6 for delta in range(_WINDOW))
+_SECOND_OF_THREE_BYTES: Final = bytes(delta >> 6 | 0x80 for delta in range(_WINDOW))
 
 
 @dataclass(slots=True)
@@ -207,7 +207,7 @@ class Run(NamedTuple):
         return zip(*self.timestamp_bytes, strict=True)
 
 
-_NO_RUN = Run(0, [])
+_NO_RUN: Final = Run(0, [])
 
 
 def find_run(data: Opened, start: int, size: int, index: int, count: int) -> Run:

@@ -7,7 +7,7 @@ need are re-exported here.
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from odradek.protocol.batch_header import (
     CONTROL,
@@ -63,10 +63,10 @@ __all__ = [
 ]
 
 # Header keys are text; bytes that are not UTF-8 survive a round trip.
-_NOT_UTF8 = "surrogateescape"
-BEFORE_THE_KEY_OF_ONE = bytes(3)  # attributes, and no distance in time and offset from the batch
-NO_HEADERS = bytes(1)
-NULL = b"\x01"  # -1, in place of a size
+_NOT_UTF8: Final = "surrogateescape"
+BEFORE_THE_KEY_OF_ONE: Final = bytes(3)  # attributes, and no distance in time and offset from the batch
+NO_HEADERS: Final = bytes(1)
+NULL: Final = b"\x01"  # -1, in place of a size
 
 
 Headers = tuple[tuple[str, bytes | None], ...]

@@ -12,13 +12,13 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-MAX_WRITE_BYTES = 128 * 1024  # of more at once the kernel takes larger pages, and up to four times as long per byte
-MAX_WRITE_BUFFERS = 512  # IOV_MAX is 1024
-REPLACE_SUFFIX = ".tmp"
+MAX_WRITE_BYTES: Final = 128 * 1024  # of more at once the kernel takes larger pages, up to 4 times as long per byte
+MAX_WRITE_BUFFERS: Final = 512  # IOV_MAX is 1024
+REPLACE_SUFFIX: Final = ".tmp"
 
 
 class WouldBlock(Exception):

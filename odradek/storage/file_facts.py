@@ -5,7 +5,7 @@ every log, and has no time to make numbers of them.
 """
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from odradek.protocol.checksum import crc32c
 from odradek.storage.disk import Buffer
@@ -14,7 +14,7 @@ from odradek.storage.index import TIME_ENTRY_BYTES
 
 FactsByName: TypeAlias = Mapping[str, str]  # by file name without directory
 
-NOTHING_NOTED: FactsByName = {}
+NOTHING_NOTED: Final[FactsByName] = {}
 
 
 def facts_of(name: str, data: Buffer) -> str:

@@ -1,23 +1,24 @@
 """The names that Kafka gives to a partition's directory and to the files in it."""
 
 import re
+from typing import Final
 
-LOG = ".log"
-OFFSET_INDEX = ".index"
-TIME_INDEX = ".timeindex"
-TXN_INDEX = ".txnindex"
-SNAPSHOT = ".snapshot"
-DELETED = ".deleted"  # behind the name of a file that waits to be unlinked
-CLEANED = ".cleaned"  # a segment that compaction is still writing
-SWAP = ".swap"  # a segment that compaction has finished, about to take the place of the old ones
-LEADER_EPOCHS = "leader-epoch-checkpoint"
-PARTITION_METADATA = "partition.metadata"
+LOG: Final = ".log"
+OFFSET_INDEX: Final = ".index"
+TIME_INDEX: Final = ".timeindex"
+TXN_INDEX: Final = ".txnindex"
+SNAPSHOT: Final = ".snapshot"
+DELETED: Final = ".deleted"  # behind the name of a file that waits to be unlinked
+CLEANED: Final = ".cleaned"  # a segment that compaction is still writing
+SWAP: Final = ".swap"  # a segment that compaction has finished, about to take the place of the old ones
+LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
 
-SEGMENT_SUFFIXES = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
+SEGMENT_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
 
-_DIRECTORY = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)")
-_DOOMED = re.compile(r".+\.[0-9a-f]{32}-delete")
-_MAX_DIRECTORY_NAME = 255
+_DIRECTORY: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)")
+_DOOMED: Final = re.compile(r".+\.[0-9a-f]{32}-delete")
+_MAX_DIRECTORY_NAME: Final = 255
 
 
 def offset_file(offset: int, suffix: str) -> str:

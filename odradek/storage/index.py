@@ -8,13 +8,14 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from typing import Final
 
-OFFSET_ENTRY_BYTES = 8
-TIME_ENTRY_BYTES = 12
-MAX_RELATIVE_OFFSET = 2**31 - 1
+OFFSET_ENTRY_BYTES: Final = 8
+TIME_ENTRY_BYTES: Final = 12
+MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 
-_TIME_ENTRY = struct.Struct(">qi")
-_NATIVE_IS_BIG_ENDIAN = sys.byteorder == "big"
+_TIME_ENTRY: Final = struct.Struct(">qi")
+_NATIVE_IS_BIG_ENDIAN: Final = sys.byteorder == "big"
 
 
 class CorruptIndex(Exception):

@@ -6,9 +6,10 @@ memory; a log with more keys takes more passes, each of which continues where th
 """
 
 from hashlib import blake2b
+from typing import Final
 
-ENTRY_BYTES = 160  # of the dict (at two thirds full), the key and the offset, measured
-_HASH_BYTES = 16
+ENTRY_BYTES: Final = 160  # of the dict (at two thirds full), the key and the offset, measured
+_HASH_BYTES: Final = 16
 
 
 class KeyMap:

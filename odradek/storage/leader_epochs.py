@@ -5,9 +5,10 @@ The file may lag behind the log: recovery reads the epochs of unflushed batches 
 
 from bisect import bisect_right
 from operator import itemgetter
+from typing import Final
 
-_EPOCH = itemgetter(0)
-_START = itemgetter(1)
+_EPOCH: Final = itemgetter(0)
+_START: Final = itemgetter(1)
 
 
 class LeaderEpochs:

@@ -1,9 +1,10 @@
 """The settings of one log, under Kafka's topic property names with `.` as `_`. The defaults are Kafka's."""
 
 from dataclasses import dataclass
+from typing import Final
 
-DAY_MS = 24 * 60 * 60 * 1000
-INT64_MAX = 2**63 - 1
+DAY_MS: Final = 24 * 60 * 60 * 1000
+INT64_MAX: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ Every function takes the segments as an immutable `SegmentRow` and may run in a 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.records import BatchHeader, Record, batches, crc_ok, records_of
@@ -13,7 +13,7 @@ from odradek.storage.disk import Buffer
 from odradek.storage.segment import CorruptSegment, Segment
 from odradek.storage.segments import SegmentRow
 
-SCAN_BYTES = 1024 * 1024
+SCAN_BYTES: Final = 1024 * 1024
 
 
 @dataclass(slots=True)

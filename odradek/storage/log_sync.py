@@ -7,7 +7,7 @@ log.finish_sync(ticket)     loop: the recovery point moves, or the log goes offl
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from odradek.storage.checkpoints import encode_epochs
 from odradek.storage.directory_guard import DirectoryGuard
@@ -19,7 +19,7 @@ from odradek.storage.producer_snapshot import encode_snapshot
 from odradek.storage.producer_state import ProducerEntry
 from odradek.storage.segment import Segment
 
-_TOGETHER = 8  # from so many logs on, one sync of the file system is cheaper than theirs
+_TOGETHER: Final = 8  # from so many logs on, one sync of the file system is cheaper than theirs
 
 
 class SnapshotToWrite(NamedTuple):

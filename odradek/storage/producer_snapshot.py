@@ -5,15 +5,16 @@ Layout: docs/formats/producer-snapshot.md. Source: docs/spec/transactions.md#s4-
 
 import struct
 from collections.abc import Iterable
+from typing import Final
 
 from odradek.protocol.checksum import crc32c
 from odradek.storage.producer_state import CachedBatch, ProducerEntry
 
-VERSION = 1
-ENTRY_BYTES = 46
-_HEADER = struct.Struct(">hIi")  # version, CRC-32C of all that follows it, number of entries
-_CRC_END = 6
-_ENTRY = struct.Struct(">qhiqiqiq")
+VERSION: Final = 1
+ENTRY_BYTES: Final = 46
+_HEADER: Final = struct.Struct(">hIi")  # version, CRC-32C of all that follows it, number of entries
+_CRC_END: Final = 6
+_ENTRY: Final = struct.Struct(">qhiqiqiq")
 
 
 class CorruptSnapshot(Exception):

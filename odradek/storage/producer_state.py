@@ -9,7 +9,7 @@ Source: docs/spec/transactions.md#s4-1 to #s4-5, #s4-8, #s4-9, #s4-12.
 from bisect import insort
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from odradek.protocol.batch_header import TRANSACTIONAL
 from odradek.protocol.control_records import Marker
@@ -18,9 +18,9 @@ from odradek.protocol.records import BatchHeader
 from odradek.storage.txn_index import AbortedTxn
 from odradek.storage.verification import Verification, VerificationGuard
 
-INT32_MAX = 2**31 - 1
-MAX_PRODUCER_EPOCH = 2**15 - 1
-WINDOW_BATCHES = 5  # what a client may have in flight, and so what it may send again
+INT32_MAX: Final = 2**31 - 1
+MAX_PRODUCER_EPOCH: Final = 2**15 - 1
+WINDOW_BATCHES: Final = 5  # what a client may have in flight, and so what it may send again
 
 
 class Origin(Enum):

@@ -3,13 +3,13 @@
 The texts are Kafka's: clients show them to people, and Kafka's own tests compare them.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from odradek.protocol.batch_header import BatchHeader
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import Record, records_of
 
-_SHOWN = 3
+_SHOWN: Final = 3
 
 
 class RecordErrors(NamedTuple):

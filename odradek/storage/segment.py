@@ -7,6 +7,7 @@ Indexes of older segments are read when they are first needed.
 
 import logging
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.records import HEADER_BYTES, BatchHeader, read_batch_header
@@ -19,9 +20,9 @@ from odradek.storage.txn_index import TxnIndex
 
 logger = logging.getLogger(__name__)
 
-NO_TIMESTAMP = -1
-_INDEX_INTERVAL_BYTES = 4096  # for an index that is missing; any distance will do
-_WALK_BYTES = 4096  # read at once while looking for a batch: about one index interval
+NO_TIMESTAMP: Final = -1
+_INDEX_INTERVAL_BYTES: Final = 4096  # for an index that is missing; any distance will do
+_WALK_BYTES: Final = 4096  # read at once while looking for a batch: about one index interval
 
 
 class CorruptSegment(Exception):

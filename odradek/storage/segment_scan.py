@@ -1,13 +1,14 @@
 """How much of a segment is valid: the scan of recovery, batch by batch, with CRCs."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.records import HEADER_BYTES, BatchHeader, crc_ok, read_batch_header
 from odradek.storage.index import MAX_RELATIVE_OFFSET
 from odradek.storage.segment import Segment
 
-_PORTION_BYTES = 1024 * 1024
+_PORTION_BYTES: Final = 1024 * 1024
 
 
 def whole_batches(segment: Segment, first_offset: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from odradek.protocol.records import BatchHeader
 from odradek.storage.disk import Buffer
@@ -14,7 +15,7 @@ from odradek.storage.segment import Segment
 from odradek.storage.staged_batch import StagedBatch
 from odradek.storage.txn_index import AbortedTxn
 
-_ASK_EVERY_TIME = -2  # below every timestamp, also that of a batch without any
+_ASK_EVERY_TIME: Final = -2  # below every timestamp, also that of a batch without any
 
 
 @dataclass(slots=True)

@@ -7,13 +7,14 @@ One byte budget serves all logs of the process; the oldest batches are evicted f
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
+from typing import Final
 
 from odradek.storage.disk import Buffer
 from odradek.storage.staged_batch import StagedBatch
 
-DEFAULT_BUDGET_BYTES = 32 * 1024 * 1024
-ENTRY_OVERHEAD_BYTES = 200  # what an entry costs besides its batch, so that tiny batches do not go uncounted
-_COMPACT_AT = 1024
+DEFAULT_BUDGET_BYTES: Final = 32 * 1024 * 1024
+ENTRY_OVERHEAD_BYTES: Final = 200  # what an entry costs besides its batch, so that tiny batches do not go uncounted
+_COMPACT_AT: Final = 1024
 
 
 class TailCache:

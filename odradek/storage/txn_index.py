@@ -6,13 +6,13 @@ Kafka's bytes: docs/formats/transaction-index.md. Source: docs/spec/transactions
 import struct
 from array import array
 from bisect import bisect_left
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from odradek.storage.index import CorruptIndex
 
-ENTRY_BYTES = 34
-_ENTRY = struct.Struct(">hqqqq")
-_VERSION = 0
+ENTRY_BYTES: Final = 34
+_ENTRY: Final = struct.Struct(">hqqqq")
+_VERSION: Final = 0
 
 
 class AbortedTxn(NamedTuple):

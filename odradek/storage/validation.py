@@ -7,6 +7,7 @@ a refusal out. Rules that need the log (sequences, epochs, transactions) are che
 
 import struct
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from odradek.protocol.batch_header import (
     COMPRESSION_MASK,
@@ -32,17 +33,17 @@ from odradek.protocol.record_walk import Survey, survey_records
 from odradek.storage.log_config import LogConfig
 from odradek.storage.record_errors import record_errors
 
-ZSTD_SINCE = 7  # Produce version
-FASTER_AS_BYTES = 64 * 1024  # up to this size the walk gains more by reading bytes than their copy costs
-_MAGIC_POSITION = 16
-_SMALLEST_LENGTH = 14  # what the length field of any magic must reach, before the rest is looked at
-_LENGTH = struct.Struct(">i")
+ZSTD_SINCE: Final = 7  # Produce version
+FASTER_AS_BYTES: Final = 64 * 1024  # up to this size the walk gains more by reading bytes than their copy costs
+_MAGIC_POSITION: Final = 16
+_SMALLEST_LENGTH: Final = 14  # what the length field of any magic must reach, before the rest is looked at
+_LENGTH: Final = struct.Struct(">i")
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 # How much may be checked on the loop: some 5 ms of walking, and no compressed batch that could open to very much.
-CHEAP_RECORDS = 10_000
-ALWAYS_CHEAP_BYTES = 7 * CHEAP_RECORDS  # of what is not compressed: a record takes 7 bytes at least
-CHEAP_COMPRESSED_BYTES = 16 * 1024
+CHEAP_RECORDS: Final = 10_000
+ALWAYS_CHEAP_BYTES: Final = 7 * CHEAP_RECORDS  # of what is not compressed: a record takes 7 bytes at least
+CHEAP_COMPRESSED_BYTES: Final = 16 * 1024
 
 
 class RefusedRecords(KafkaError):

@@ -9,6 +9,7 @@ docs/spec/transactions.md#s4-6.
 """
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 
 class VerificationGuard:
@@ -18,7 +19,7 @@ class VerificationGuard:
 
 
 # Nobody was asked, since the transaction was open. Not the guard of anything, should it have ended meanwhile.
-NO_GUARD = VerificationGuard()
+NO_GUARD: Final = VerificationGuard()
 
 
 @dataclass(slots=True)

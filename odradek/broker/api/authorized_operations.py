@@ -1,14 +1,15 @@
 """The bit sets in which responses list the operations that a client may perform: bit n is the operation numbered n."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from odradek.broker.api.context import Audit, RequestContext
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 
-NOT_ASKED_FOR = -(2**31)  # what the fields hold when the request did not want them
+NOT_ASKED_FOR: Final = -(2**31)  # what the fields hold when the request did not want them
 
 # The operations that mean anything for a kind of resource. Source: Kafka 4.3.1, observed (3576, 3400, 8096).
-OPERATIONS_ON: Mapping[ResourceType, tuple[Operation, ...]] = {
+OPERATIONS_ON: Final[Mapping[ResourceType, tuple[Operation, ...]]] = {
     ResourceType.TOPIC: (
         Operation.READ,
         Operation.WRITE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
@@ -62,7 +62,7 @@ class AllowAll:
         return True
 
 
-REFUSALS: Mapping[ResourceType, tuple[ErrorCode, str]] = {
+REFUSALS: Final[Mapping[ResourceType, tuple[ErrorCode, str]]] = {
     ResourceType.TOPIC: (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."),
     ResourceType.GROUP: (ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."),
     ResourceType.CLUSTER: (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."),
@@ -97,7 +97,7 @@ class Meter(Protocol):
 
 
 # APIs whose refusals Kafka sends without words.
-WORDLESS = frozenset(
+WORDLESS: Final = frozenset(
     {
         ApiKey.PRODUCE,
         ApiKey.DESCRIBE_CLIENT_QUOTAS,

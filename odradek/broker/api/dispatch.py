@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from struct import Struct as Packing
 from time import perf_counter
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from odradek.broker.api.context import AllowAll, Authorizer, ConnectionInfo, RequestContext
 from odradek.broker.api.served import SERVED, Served
@@ -32,9 +32,9 @@ from odradek.protocol.struct import Buffer, Message
 
 log = logging.getLogger("odradek.dispatch")
 
-KEY_AND_VERSION = Packing(">hh")
-MOST_BITS = 64  # of a time in µs
-REQUEST_START = Packing(">Iih")  # API key and version in one number, correlation id, size of the client id
+KEY_AND_VERSION: Final = Packing(">hh")
+MOST_BITS: Final = 64  # of a time in µs
+REQUEST_START: Final = Packing(">Iih")  # API key and version in one number, correlation id, size of the client id
 
 B = TypeVar("B")  # what handlers get as `broker`
 Answer: TypeAlias = Message | NoResponse | Deferred[Any] | Coroutine[Any, Any, Message | NoResponse]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 from time import perf_counter
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from odradek.broker.api.context import ConnectionInfo
 from odradek.broker.api.dispatch import Dispatcher, Exchange, MakeExchange, Route
@@ -21,7 +21,7 @@ from odradek.protocol.struct import Buffer, Message
 B = TypeVar("B")
 
 # Of brokers and for authentication: these have no part in request_percentage.
-EXEMPT = frozenset(
+EXEMPT: Final = frozenset(
     {
         ApiKey.SASL_HANDSHAKE,
         ApiKey.SASL_AUTHENTICATE,
@@ -33,7 +33,7 @@ EXEMPT = frozenset(
         ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
     }
 )
-MUTATING = frozenset({ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS})
+MUTATING: Final = frozenset({ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS})
 PRODUCER, CONSUMER = "producer_byte_rate", "consumer_byte_rate"
 REQUEST, MUTATION = "request_percentage", "controller_mutation_rate"
 

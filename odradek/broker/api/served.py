@@ -5,6 +5,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from odradek.protocol.api_keys import ApiKey
 
@@ -28,7 +29,7 @@ class Served:
         return max(self.min_version, self.served_from) <= version <= self.max_version
 
 
-SERVED: Mapping[ApiKey, Served] = {
+SERVED: Final[Mapping[ApiKey, Served]] = {
     ApiKey.PRODUCE: Served(0, 13, served_from=3, keeps_frame=True),
     ApiKey.FETCH: Served(4, 18, waits_for_others=True),
     ApiKey.LIST_OFFSETS: Served(1, 11),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.configuration.group_limits import clamped
 from odradek.broker.configuration.resources import ConfigResourceType
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import MetadataImage, TopicImage
 
 
-PARSED = 256
+PARSED: Final = 256
 
 
 @lru_cache(PARSED)

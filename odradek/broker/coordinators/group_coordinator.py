@@ -10,7 +10,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.coordinators.shard import RecordFormat, Shard, ShardLog
 from odradek.broker.coordinators.shards import Scans, Shards
@@ -28,7 +28,7 @@ from odradek.protocol.internal_topics import GROUP_OFFSETS
 if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
 
-MINUTE_MS = 60_000
+MINUTE_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,14 @@ answered COORDINATOR_LOAD_IN_PROGRESS, as in Kafka: all clients retry that.
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from odradek.broker.runtime.clock import Timers
 from odradek.protocol.errors import ErrorCode, KafkaError
 
-BLOCK_SIZE = 1000
-RETRY_AFTER_MS = 50  # of a block that could not be had
-PREFETCH_AFTER = 900  # ids of a block; so that nobody waits for the next one
+BLOCK_SIZE: Final = 1000
+RETRY_AFTER_MS: Final = 50  # of a block that could not be had
+PREFETCH_AFTER: Final = 900  # ids of a block; so that nobody waits for the next one
 
 OnProducerId = Callable[[int | KafkaError], None]
 

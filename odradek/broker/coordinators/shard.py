@@ -16,7 +16,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from odradek.broker.coordinators.follow_ups import FollowUps
 from odradek.broker.runtime.clock import Clock, TimerHandle, Timers
@@ -36,11 +36,11 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 C = TypeVar("C", bound="Core")
 
-FIRST_SEQUENCE = 0  # the group coordinator of Kafka writes it although there is no producer id
-RETRY_TIMER_MS = 1_000  # a timer whose outcome could not be written: its cause has not gone away
-RECORDS_BETWEEN_BREAKS = 500  # of loading: some 5 ms, then the loop sees to its clients
+FIRST_SEQUENCE: Final = 0  # the group coordinator of Kafka writes it although there is no producer id
+RETRY_TIMER_MS: Final = 1_000  # a timer whose outcome could not be written: its cause has not gone away
+RECORDS_BETWEEN_BREAKS: Final = 500  # of loading: some 5 ms, then the loop sees to its clients
 
-COORDINATOR_CODES: Mapping[ErrorCode, ErrorCode] = {
+COORDINATOR_CODES: Final[Mapping[ErrorCode, ErrorCode]] = {
     # what the log says → what a client of the coordinator can make use of
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from odradek.broker.configuration.settings import TimePerPrefix
 from odradek.broker.coordinators.partition_sync import PartitionSync, once_synced
@@ -50,8 +50,8 @@ TransactionShard = Shard[TransactionCore]
 
 # Nobody but the broker writes there. The other internal topics take part in transactions that commit offsets or
 # acknowledge records of share groups; those are added by brokers only, since clients need rights on the topic.
-NOT_TO_BE_ADDED = frozenset({TRANSACTION_STATE})
-SHORTEST_SCAN_MS = 1_000  # of transactional ids, for those that a rule lets expire
+NOT_TO_BE_ADDED: Final = frozenset({TRANSACTION_STATE})
+SHORTEST_SCAN_MS: Final = 1_000  # of transactional ids, for those that a rule lets expire
 
 
 class ProducerIdSource(Protocol):

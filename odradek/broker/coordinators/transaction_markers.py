@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.broker.shares.staging import Ending
 from odradek.broker.transactions.tables import MarkerResult, marker_result
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("odradek.transactions")
 
 OnWritten = Callable[[Sequence[PartitionCodes]], None]
-NOT_HERE = frozenset(  # of the group or share coordinator: as any leader says it
+NOT_HERE: Final = frozenset(  # of the group or share coordinator: as any leader says it
     {
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,

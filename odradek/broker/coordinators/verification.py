@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -55,7 +55,7 @@ def _support(version: int, *, generic_since: int, add_since: int) -> Transaction
 
 
 # What the coordinator answers → what it means for the batch; codes that are not named stay as they are.
-MEANING: Mapping[TransactionSupport, Mapping[ErrorCode, ErrorCode]] = {
+MEANING: Final[Mapping[TransactionSupport, Mapping[ErrorCode, ErrorCode]]] = {
     TransactionSupport.DEFAULT: {
         E.TRANSACTION_ABORTABLE: E.INVALID_TXN_STATE,
         E.PRODUCER_FENCED: E.INVALID_PRODUCER_EPOCH,
@@ -63,7 +63,7 @@ MEANING: Mapping[TransactionSupport, Mapping[ErrorCode, ErrorCode]] = {
     TransactionSupport.GENERIC: {E.PRODUCER_FENCED: E.INVALID_PRODUCER_EPOCH},
     TransactionSupport.ADD: {E.PRODUCER_FENCED: E.INVALID_PRODUCER_EPOCH},
 }
-RETRIED_SOON = E.CONCURRENT_TRANSACTIONS  # the transaction before is about to be complete
+RETRIED_SOON: Final = E.CONCURRENT_TRANSACTIONS  # the transaction before is about to be complete
 
 
 class TransactionalProducer(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.fetch.sessions import FetchPartition
 from odradek.broker.partitions.reading import IsolationLevel, check_leader_epoch
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from odradek.broker.partitions.partition import Partition
     from odradek.storage.log import ReadResult
 
-NO_RECORDS = b""  # a partition without records sends an empty field, not null
-UNKNOWN_OFFSET = -1
+NO_RECORDS: Final = b""  # a partition without records sends an empty field, not null
+UNKNOWN_OFFSET: Final = -1
 
 
 class PartitionAnswer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import refused
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.fetch_request import FetchRequest
     from odradek.storage.log import ReadResult
 
-CURRENT_LEADER_SINCE = 16
+CURRENT_LEADER_SINCE: Final = 16
 
 
 class FetchBroker(BrokerParts, Protocol):

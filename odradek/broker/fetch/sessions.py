@@ -16,16 +16,16 @@ Source: KIP-227; which partitions are sent and which session is evicted, as in K
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
 from odradek.protocol.errors import ErrorCode, KafkaError
 
-NO_SESSION_ID = 0
-INITIAL_EPOCH = 0
-FINAL_EPOCH = -1
-MAX_EPOCH = 2**31 - 1
-MAX_SESSION_ID = 2**31 - 1
-EVICTION_MS = 120_000
+NO_SESSION_ID: Final = 0
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+MAX_EPOCH: Final = 2**31 - 1
+MAX_SESSION_ID: Final = 2**31 - 1
+EVICTION_MS: Final = 120_000
 
 PartitionKey = tuple[str | bytes, int]
 

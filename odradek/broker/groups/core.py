@@ -8,6 +8,7 @@ concern the whole request are raised as `KafkaError`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from odradek.broker.groups.classic.group import ClassicGroup
 from odradek.broker.groups.classic.join import Joiner, refused
@@ -73,7 +74,7 @@ from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest
 from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
 
-GROUP_ID_NOT_FOUND_SINCE = 9  # of OffsetCommit
+GROUP_ID_NOT_FOUND_SINCE: Final = 9  # of OffsetCommit
 
 
 class GroupCore:

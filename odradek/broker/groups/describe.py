@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from odradek.broker.groups.classic.group import ClassicGroup
 from odradek.broker.groups.classic.tables import GroupState
@@ -11,7 +12,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.describe_groups_response import DescribedGroup, DescribedGroupMember
 from odradek.protocol.messages.list_groups_response import ListedGroup
 
-SAYS_NOT_FOUND_SINCE = 6
+SAYS_NOT_FOUND_SINCE: Final = 6
 
 
 def listed_group(group: Group) -> ListedGroup:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from odradek.broker.groups import recorded
 from odradek.broker.groups.classic import lifecycle as classic
@@ -40,7 +41,7 @@ class RebalanceProtocol:
     unload: Callable[[Group, ErrorCode], list[Reply]] = recorded.unload
 
 
-PROTOCOLS: Mapping[GroupType, RebalanceProtocol] = {
+PROTOCOLS: Final[Mapping[GroupType, RebalanceProtocol]] = {
     GroupType.CLASSIC: RebalanceProtocol(
         frozenset({2}), classic.replay, classic.on_loaded, classic.on_timer, classic.unload
     ),
@@ -54,6 +55,6 @@ PROTOCOLS: Mapping[GroupType, RebalanceProtocol] = {
         frozenset({17, 19, 20, 21, 22, 23}), partial(recorded.replay, group_type=GroupType.STREAMS)
     ),
 }
-REPLAYS: Mapping[int, Callable[[GroupRegistry, CoordinatorRecord], None]] = {
+REPLAYS: Final[Mapping[int, Callable[[GroupRegistry, CoordinatorRecord], None]]] = {
     record_type: protocol.replay for protocol in PROTOCOLS.values() for record_type in protocol.record_types
 }

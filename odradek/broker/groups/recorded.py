@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from odradek.broker.groups.effects import CoordinatorRecord, Timer, TimerKey
 from odradek.broker.groups.group import Committer, Group, GroupType
@@ -19,17 +19,17 @@ from odradek.protocol.codec import encode
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.struct import Message
 
-PROTOCOL_TYPE: Mapping[GroupType, str] = {
+PROTOCOL_TYPE: Final[Mapping[GroupType, str]] = {
     GroupType.CONSUMER: "consumer",
     GroupType.SHARE: "share",
     GroupType.STREAMS: "streams",
 }
-GROUP_EPOCH = frozenset({3, 11, 17})  # the record without which there is no such group
-MEMBER_METADATA = frozenset({5, 10, 19})
-ASSIGNMENT_EPOCH = frozenset({6, 12, 20})
-CURRENT_ASSIGNMENT = frozenset({8, 14, 22})
-MEMBER_EPOCHS_SINCE = 9  # of OffsetCommit
-SETTLED = 0  # a member's `state` once it has given up and been given what the target says
+GROUP_EPOCH: Final = frozenset({3, 11, 17})  # the record without which there is no such group
+MEMBER_METADATA: Final = frozenset({5, 10, 19})
+ASSIGNMENT_EPOCH: Final = frozenset({6, 12, 20})
+CURRENT_ASSIGNMENT: Final = frozenset({8, 14, 22})
+MEMBER_EPOCHS_SINCE: Final = 9  # of OffsetCommit
+SETTLED: Final = 0  # a member's `state` once it has given up and been given what the target says
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from importlib import import_module
-from typing import cast
+from typing import Final, cast
 
 from odradek.broker.groups.effects import CoordinatorRecord
 from odradek.protocol.codec import decode, encode
@@ -14,14 +14,14 @@ from odradek.protocol.messages.offset_commit_key import OffsetCommitKey
 from odradek.protocol.messages.offset_commit_value import OffsetCommitValue
 from odradek.protocol.struct import Message
 
-SHORT = struct.Struct(">h")
-VERSION_BYTES = 2
-KEY_VERSION = 0  # of every key: what stands before it is the record's type
-OFFSET_COMMIT_VERSION = 4
-OFFSET_COMMIT_VERSION_WITH_EXPIRY = 1  # the only one with a field for it; it loses leader epoch and topic id
+SHORT: Final = struct.Struct(">h")
+VERSION_BYTES: Final = 2
+KEY_VERSION: Final = 0  # of every key: what stands before it is the record's type
+OFFSET_COMMIT_VERSION: Final = 4
+OFFSET_COMMIT_VERSION_WITH_EXPIRY: Final = 1  # the only one with a field for it; it loses leader epoch and topic id
 
 # By the number before the key. Modules are imported when the first such record is met: most logs hold two kinds.
-TYPES: Mapping[int, tuple[str, str]] = {
+TYPES: Final[Mapping[int, tuple[str, str]]] = {
     0: ("legacy_offset_commit", "LegacyOffsetCommit"),
     1: ("offset_commit", "OffsetCommit"),
     2: ("group_metadata", "GroupMetadata"),

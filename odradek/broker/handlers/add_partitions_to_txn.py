@@ -9,7 +9,7 @@ transaction are added or none: if one cannot be, the others are OPERATION_NOT_AT
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.runtime.gather import gather
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     )
     from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
 
-BATCHED_SINCE = 4
+BATCHED_SINCE: Final = 4
 
 
 def add_partitions_to_txn(

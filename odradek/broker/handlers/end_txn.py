@@ -7,7 +7,7 @@ Answered when the decision and its markers are written, or, if a marker has to b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from odradek.protocol.acls import Operation, ResourceType
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.end_txn_request import EndTxnRequest
     from odradek.protocol.messages.end_txn_response import EndTxnResponse
 
-BUMPS_SINCE = 5
+BUMPS_SINCE: Final = 5
 
 
 def end_txn(

@@ -9,7 +9,7 @@ Source: KIP-227, KIP-320, KIP-516; the rest as Kafka 4.3.1 does it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.fetch.request import PendingFetch, forgotten_partitions, wanted_partitions
 from odradek.broker.fetch.sessions import NamedBy
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.delayed import Deferred
     from odradek.protocol.messages.fetch_request import FetchRequest
 
-TOPIC_IDS_SINCE = 13
+TOPIC_IDS_SINCE: Final = 13
 
 
 def fetch(request: FetchRequest, context: RequestContext, broker: Broker) -> FetchResponse | Deferred[FetchResponse]:

@@ -9,7 +9,7 @@ the client retries after CONCURRENT_TRANSACTIONS.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import Audit, refused
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 
-NONE = -1
+NONE: Final = -1
 
 
 def init_producer_id(

@@ -9,7 +9,7 @@ Answered when all members have joined, or the time for it is over.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.groups.classic.join import Joiner, join_refusal
 from odradek.broker.runtime.delayed import Deferred, NoResponse
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.protocol.messages.join_group_request import JoinGroupRequest
 
-NULL_PROTOCOL_NAME_SINCE = 7
+NULL_PROTOCOL_NAME_SINCE: Final = 7
 
 
 def join_group(

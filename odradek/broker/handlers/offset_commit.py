@@ -8,7 +8,7 @@ Answered when the offsets are recorded.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.runtime.delayed import Deferred
 
-TOPIC_IDS_SINCE = 10
+TOPIC_IDS_SINCE: Final = 10
 
 
 def offset_commit(

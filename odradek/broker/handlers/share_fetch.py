@@ -8,7 +8,7 @@ Source: docs/spec/share-groups.md#s1-11.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.shares.partition.acquisition import AcquireMode
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.protocol.messages.share_fetch_request import ShareFetchRequest
 
-LONGEST_MEMBER_ID = 36
-MODES = {mode.value for mode in AcquireMode}
+LONGEST_MEMBER_ID: Final = 36
+MODES: Final = {mode.value for mode in AcquireMode}
 
 
 def share_fetch(request: ShareFetchRequest, context: RequestContext, broker: Broker) -> Deferred[ShareFetchResponse]:

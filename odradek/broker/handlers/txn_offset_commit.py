@@ -9,7 +9,7 @@ Source: docs/spec/transactions.md#s2-7.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.api.error_replies import code_for
 from odradek.broker.coordinators.shard import COORDINATOR_CODES, RecordsOf
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from odradek.storage.verification import VerificationGuard
 
 # What a verification or the log says → what a client of the group's coordinator can make use of.
-ANSWERS: Mapping[ErrorCode, ErrorCode] = {
+ANSWERS: Final[Mapping[ErrorCode, ErrorCode]] = {
     **COORDINATOR_CODES,
     ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 }

@@ -8,7 +8,7 @@ acknowledgements count, or never did, when the transaction ends. Source: docs/sp
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.shares.acknowledgements import Acknowledgement, check_staged
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.protocol.messages.txn_share_acknowledge_request import TxnShareAcknowledgeRequest
 
-MAX_MEMBER_ID = 36
+MAX_MEMBER_ID: Final = 36
 Named = Mapping[TopicIdPartition, Sequence[Acknowledgement]]
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from odradek.broker.metadata.decision import Decision
 from odradek.broker.metadata.image import DEFAULT_BROKER, MetadataImage
@@ -18,8 +19,8 @@ from odradek.protocol.messages.config_record import ConfigRecord
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.struct import Message
 
-KRAFT_VERSION = "kraft.version"
-MIN_ISR = "min.insync.replicas"
+KRAFT_VERSION: Final = "kraft.version"
+MIN_ISR: Final = "min.insync.replicas"
 
 
 class UpgradeType(Enum):

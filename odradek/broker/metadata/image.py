@@ -7,7 +7,7 @@ Source: the record schemas of Kafka 4.3.1, and what its brokers served from the 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.metadata.supported_features import METADATA_VERSION
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.unregister_broker_record import UnregisterBrokerRecord
     from odradek.protocol.messages.user_scram_credential_record import UserScramCredentialRecord
 
-LEADER_UNCHANGED = -2  # PartitionChangeRecord.leader where the leader stays
-NO_LEADER = -1
+LEADER_UNCHANGED: Final = -2  # PartitionChangeRecord.leader where the leader stays
+NO_LEADER: Final = -1
 
 
 ConfigResource = tuple[ConfigResourceType, str]
-DEFAULT_BROKER: ConfigResource = (ConfigResourceType.BROKER, "")  # the cluster-wide default of broker settings
+DEFAULT_BROKER: Final[ConfigResource] = (ConfigResourceType.BROKER, "")  # the cluster-wide default of broker settings
 
 
 class Node(NamedTuple):
@@ -257,7 +257,7 @@ class MetadataImage:
 
 
 # By name, so that a class is imported only where a record of it is read or written.
-REPLAYS: Mapping[str, Callable[[MetadataImage, Any], None]] = {
+REPLAYS: Final[Mapping[str, Callable[[MetadataImage, Any], None]]] = {
     "TopicRecord": MetadataImage._topic,
     "PartitionRecord": MetadataImage._partition,
     "PartitionChangeRecord": MetadataImage._partition_change,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.configuration.listeners import is_loopback
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.connection")
 
-ROUTES = Path("/proc/net/route")
-MOST_WARNINGS = 20  # client hosts that are warned about; one wrong setting can mislead hundreds
+ROUTES: Final = Path("/proc/net/route")
+MOST_WARNINGS: Final = 20  # client hosts that are warned about; one wrong setting can mislead hundreds
 
 
 class ClientAddresses:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.broker.network.limits import Admission, ConnectionLimits, ConnectionQuota
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
     from odradek.broker.runtime.clock import TimerHandle, Timers
 
-MOST_HELD = 1_000  # connections that came too quickly and are closed a little later; more are closed at once
+MOST_HELD: Final = 1_000  # connections that came too quickly and are closed a little later; more are closed at once
 
 
 class CreationRates(Protocol):

@@ -13,7 +13,7 @@ import logging
 from collections import deque
 from dataclasses import dataclass
 from struct import Struct as Packing
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from odradek.broker.api.context import Addresses, ConnectionInfo
 from odradek.broker.network.held_bytes import HeldBytes
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.connection")
 
-LENGTH = Packing(">i")
-LENGTH_BYTES = LENGTH.size
-API_KEY_BYTES = 2
-IPV4_IN_IPV6 = "::ffff:"  # how a socket for both writes the address of an IPv4 peer
-FIRST_BUFFER_BYTES = 16 * 1024  # the least that a frame longer than what came with it gets
-GROWTH_FACTOR = 2  # its buffer is never longer than this times the bytes that have arrived
-ZEROS = memoryview(bytes(1024 * 1024))
-WRITE_HIGH_WATER_BYTES = 256 * 1024  # with more than this unread by the peer, no further request of it is taken
-MAX_OVERLAPPING_REQUESTS = 32
-MAX_OVERLAPPING_BYTES = 8 * 1024 * 1024
+LENGTH: Final = Packing(">i")
+LENGTH_BYTES: Final = LENGTH.size
+API_KEY_BYTES: Final = 2
+IPV4_IN_IPV6: Final = "::ffff:"  # how a socket for both writes the address of an IPv4 peer
+FIRST_BUFFER_BYTES: Final = 16 * 1024  # the least that a frame longer than what came with it gets
+GROWTH_FACTOR: Final = 2  # its buffer is never longer than this times the bytes that have arrived
+ZEROS: Final = memoryview(bytes(1024 * 1024))
+WRITE_HIGH_WATER_BYTES: Final = 256 * 1024  # with more than this unread by the peer, no further request of it is taken
+MAX_OVERLAPPING_REQUESTS: Final = 32
+MAX_OVERLAPPING_BYTES: Final = 8 * 1024 * 1024
 
 
 class Handshakes(Protocol):

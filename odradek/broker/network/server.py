@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from typing import Any
+from typing import Any, Final
 
 from odradek.broker.api.context import Addresses, ConnectionInfo
 from odradek.broker.network.admission import Admissions
@@ -14,9 +14,9 @@ from odradek.broker.network.limits import Admission, ConnectionLimits, RequestMe
 from odradek.broker.network.requests import Requests
 from odradek.broker.runtime.clock import TimerHandle, Timers
 
-LEAST_BACKLOG = 128  # Kafka's 50 drops connections when many clients start at once; the kernel's queue costs nothing
-RECEIVE_BUFFER_BYTES = 128 * 1024
-SWEEPS_PER_IDLE_TIME = 8  # an idle peer goes between connections.max.idle.ms and 1/8 later
+LEAST_BACKLOG: Final = 128  # Kafka's 50 drops connections when many clients start at once; a queue costs nothing
+RECEIVE_BUFFER_BYTES: Final = 128 * 1024
+SWEEPS_PER_IDLE_TIME: Final = 8  # an idle peer goes between connections.max.idle.ms and 1/8 later
 
 
 def bind(host: str, port: int) -> socket.socket:

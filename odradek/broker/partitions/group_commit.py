@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.broker.runtime.workers import JobResult, Workers
 
 if TYPE_CHECKING:
     from odradek.storage.log import Log, SyncTicket
 
-PARALLEL_SYNCS = 4
-MOST_BITS = 64  # of a time in µs
+PARALLEL_SYNCS: Final = 4
+MOST_BITS: Final = 64  # of a time in µs
 
 
 class ParkedFetch(Protocol):

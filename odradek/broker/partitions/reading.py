@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.partitions.partition import Partition
 
-NO_EPOCH = -1
+NO_EPOCH: Final = -1
 
 
 class IsolationLevel(Enum):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from struct import Struct as Packing
 from struct import error as PackingError
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.api.context import AllowAll, Authorizer, ConnectionInfo
 from odradek.broker.coordinators.verification import TransactionSupport
@@ -38,17 +38,17 @@ OLDEST_VERSION, TOPIC_IDS_SINCE = 9, 13  # the oldest flexible version
 # A request begins, behind the client id, with the header's tags and the size of the transactional id. What follows it:
 # acks, timeout, count of topics, size of the topic's name. Counts and sizes are one more than they count, 0 is null.
 ACKS_TO_NAME, ACKS_TO_ID = Packing(">hiBB"), Packing(">hiBx")
-CLIENT_ID_AT = 10
-TOPIC_AT = 7  # behind the transactional id
+CLIENT_ID_AT: Final = 10
+TOPIC_AT: Final = 7  # behind the transactional id
 NONE, ONE = 0, 2
-MOST_IN_ONE_BYTE = 127
-COUNT_AND_INDEX_BYTES = 1 + 4
-NO_TAGS = bytes(3)  # of partition, topic and request
-CORRELATION_ID_AT = 4  # in an answer, behind its length
-CORRELATION_ID = Packing(">i")
+MOST_IN_ONE_BYTE: Final = 127
+COUNT_AND_INDEX_BYTES: Final = 1 + 4
+NO_TAGS: Final = bytes(3)  # of partition, topic and request
+CORRELATION_ID_AT: Final = 4  # in an answer, behind its length
+CORRELATION_ID: Final = Packing(">i")
 # What differs between the answers for one partition: base offset, log append time, log start offset.
-NUMBERS = Packing(">qqq")
-MOST_KNOWN = 100_000
+NUMBERS: Final = Packing(">qqq")
+MOST_KNOWN: Final = 100_000
 WRITE, TOPIC = Operation.WRITE, ResourceType.TOPIC
 
 

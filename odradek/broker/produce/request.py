@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred
 from odradek.protocol.acls import Operation, ResourceType
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
     TakeRecords = Callable[[Partition, Buffer | None, PartitionProduceResponse], None]
 
-TOPIC_IDS_SINCE = 13
-NO_OFFSET = -1
-ACKS = frozenset({-1, 0, 1})
-ADMIN_CLIENT_ID = "__admin_client"  # the one that Kafka lets write into internal topics
+TOPIC_IDS_SINCE: Final = 13
+NO_OFFSET: Final = -1
+ACKS: Final = frozenset({-1, 0, 1})
+ADMIN_CLIENT_ID: Final = "__admin_client"  # the one that Kafka lets write into internal topics
 # Of the log itself, or met before it was asked: with these Kafka does not tell where the log starts.
-WITHOUT_LOG_START = frozenset(
+WITHOUT_LOG_START: Final = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.MESSAGE_TOO_LARGE,

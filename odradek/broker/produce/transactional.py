@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.coordinators.verification import (
     TransactionalProducer,
@@ -33,10 +33,10 @@ E = ErrorCode
 
 # What the producer is told of a verification that failed: a code that every client tries again without asking for
 # metadata. Only who relies on being added (ADD) knows that CONCURRENT_TRANSACTIONS passes.
-NOT_VERIFIABLE = frozenset(
+NOT_VERIFIABLE: Final = frozenset(
     {E.NETWORK_EXCEPTION, E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR}
 )
-ANSWERS: Mapping[TransactionSupport, Mapping[ErrorCode, ErrorCode]] = {
+ANSWERS: Final[Mapping[TransactionSupport, Mapping[ErrorCode, ErrorCode]]] = {
     TransactionSupport.DEFAULT: dict.fromkeys(NOT_VERIFIABLE | {E.CONCURRENT_TRANSACTIONS}, E.NOT_ENOUGH_REPLICAS),
     TransactionSupport.GENERIC: dict.fromkeys(NOT_VERIFIABLE | {E.CONCURRENT_TRANSACTIONS}, E.NOT_ENOUGH_REPLICAS),
     TransactionSupport.ADD: dict.fromkeys(NOT_VERIFIABLE, E.NOT_ENOUGH_REPLICAS),

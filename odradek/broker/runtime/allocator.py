@@ -5,10 +5,11 @@ by page, zeroed, for the next: a quarter of the CPU time of large Produce and Fe
 """
 
 import ctypes
+from typing import Final
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
-KEPT_BYTES = 16 * 1024 * 1024  # free memory at the end of the heap, above which it goes back to the kernel
-MAPPED_BYTES = 8 * 1024 * 1024  # buffers from this size on come from the kernel directly, and go back there
+KEPT_BYTES: Final = 16 * 1024 * 1024  # free memory at the end of the heap, above which it goes back to the kernel
+MAPPED_BYTES: Final = 8 * 1024 * 1024  # buffers from this size on come from the kernel directly, and go back there
 
 
 def keep_freed_memory() -> bool:

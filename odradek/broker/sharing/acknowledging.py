@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.shares.acknowledgements import Acknowledgement, check
@@ -47,7 +47,7 @@ class Result(NamedTuple):
     leader: PartitionImage | None = None
 
 
-DONE = Result()
+DONE: Final = Result()
 
 
 def acknowledge(

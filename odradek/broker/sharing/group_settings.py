@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from odradek.broker.configuration.group_limits import clamped
 from odradek.broker.configuration.resources import ConfigResourceType
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import MetadataImage
 
 EARLIEST, LATEST = "earliest", "latest"
-BY_DURATION = "by_duration:"
-READ_COMMITTED = "read_committed"
-DURATION = re.compile(
+BY_DURATION: Final = "by_duration:"
+READ_COMMITTED: Final = "read_committed"
+DURATION: Final = re.compile(
     r"(?P<sign>[-+]?)P(?:(?P<days>[-+]?\d+)D)?"
     r"(?:T(?:(?P<hours>[-+]?\d+)H)?(?:(?P<minutes>[-+]?\d+)M)?(?:(?P<seconds>[-+]?\d+)(?:[.,](?P<fraction>\d{0,9}))?S)?)?",
     re.IGNORECASE | re.ASCII,
 )
-NO_SETTINGS: Mapping[str, str] = {}
+NO_SETTINGS: Final[Mapping[str, str]] = {}
 
 
 class _Parsed(NamedTuple):

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence, Set
 from enum import Enum, auto
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.shares.partition.partition import SharePartition
@@ -37,7 +37,7 @@ log = logging.getLogger("odradek.shares")
 
 UNAVAILABLE, NOT_LEADER = ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER
 # What the share coordinator says → what a client is told. Anything else is UNKNOWN_SERVER_ERROR.
-CODES: Mapping[ErrorCode, ErrorCode] = {
+CODES: Final[Mapping[ErrorCode, ErrorCode]] = {
     ErrorCode.NOT_COORDINATOR: UNAVAILABLE,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: UNAVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: UNAVAILABLE,
@@ -49,7 +49,7 @@ CODES: Mapping[ErrorCode, ErrorCode] = {
     ErrorCode.INVALID_TXN_STATE: ErrorCode.INVALID_TXN_STATE,
 }
 # Whoever is told so has lost the right to write.
-FENCING = frozenset(
+FENCING: Final = frozenset(
     {
         ErrorCode.GROUP_ID_NOT_FOUND,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

@@ -5,7 +5,7 @@ Only TxnShareAcknowledge asks: fetches and plain acknowledgements need no member
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.groups.share.heartbeat import share_group
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from odradek.broker.coordinators.group_coordinator import GroupCoordinator
     from odradek.broker.groups.core import GroupCore
 
-UNKNOWN = "The member is not known to the share group."
+UNKNOWN: Final = "The member is not known to the share group."
 
 
 def require_member(groups: GroupCoordinator, group_id: str, member_id: str, member_epoch: int) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.transactions.turn import OverdueFate
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.shares")
 
-RETRY_MS = 500
+RETRY_MS: Final = 500
 
 
 class TransactionEnder(Protocol):

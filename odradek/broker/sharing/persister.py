@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.shares.key import SharePartitionKey
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-FIRST_RETRY_MS = 10
-LONGEST_RETRY_MS = 500
-RETRIABLE = frozenset(
+FIRST_RETRY_MS: Final = 10
+LONGEST_RETRY_MS: Final = 500
+RETRIABLE: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
 

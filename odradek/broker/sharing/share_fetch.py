@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.fetch.wait import FetchWait
 from odradek.broker.runtime.delayed import Deferred
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.share_fetch_request import ShareFetchRequest
     from odradek.storage.log import Log, ReadResult
 
-NO_RECORDS = b""
-READ_AHEAD_FACTOR = 1.25  # bytes are read for so many times the records wanted, by the log's average
-LEAST_READ_BYTES = 32 * 1024
+NO_RECORDS: Final = b""
+READ_AHEAD_FACTOR: Final = 1.25  # bytes are read for so many times the records wanted, by the log's average
+LEAST_READ_BYTES: Final = 32 * 1024
 
 
 class PendingShareFetch:

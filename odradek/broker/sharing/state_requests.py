@@ -6,7 +6,7 @@ Only brokers ask: all need CLUSTER_ACTION on the cluster. Source: docs/spec/shar
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from odradek.broker.runtime.gather import gather
 from odradek.broker.shares.key import SharePartitionKey
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from odradek.broker.sharing.broker_view import ShareBroker
 
 
-MESSAGES = {
+MESSAGES: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "The share coordinator knows no such topic partition.",
     ErrorCode.FENCED_STATE_EPOCH: "The share state was reset or deleted since this state epoch.",
     ErrorCode.FENCED_LEADER_EPOCH: "A later leader of the topic partition has read the share state.",

@@ -12,7 +12,7 @@ Source: docs/spec/share-groups.md#s5-3 rows 10 to 14 and T8, #s5-4, #s5-5.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.gather import gather
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from odradek.broker.sharing.live_partition import PendingStaging
     from odradek.protocol.topic_partition import PartitionCodes, TopicIdPartition
 
-NOT_ATTEMPTED = Result(ErrorCode.OPERATION_NOT_ATTEMPTED, "Nothing was staged: another partition was refused.")
-REGISTRATION_RETRY_MS = 20
-REGISTRATION_PATIENCE_MS = 100  # while the transaction before is being completed
+NOT_ATTEMPTED: Final = Result(ErrorCode.OPERATION_NOT_ATTEMPTED, "Nothing was staged: another partition was refused.")
+REGISTRATION_RETRY_MS: Final = 20
+REGISTRATION_PATIENCE_MS: Final = 100  # while the transaction before is being completed
 
 Results = Mapping["TopicIdPartition", Result]
 

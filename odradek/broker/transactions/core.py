@@ -14,7 +14,7 @@ comes back by `markers_written`, which is a turn of its own. Failed markers are 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableSet
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from odradek.broker.transactions.add_partitions import add_partitions, verify_partitions
 from odradek.broker.transactions.end_txn import end_txn
@@ -45,9 +45,9 @@ from odradek.protocol.messages.init_producer_id_response import InitProducerIdRe
 from odradek.protocol.messages.list_transactions_response import TransactionState as ListedTransaction
 from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
 
-MARKER_RETRY_MS = 100
-NOTHING: frozenset[TopicPartition] = frozenset()
-ONLY_ONGOING = frozenset({TxnState.ONGOING})  # few of many ids: Spark's sinks ask for them with each batch
+MARKER_RETRY_MS: Final = 100
+NOTHING: Final[frozenset[TopicPartition]] = frozenset()
+ONLY_ONGOING: Final = frozenset({TxnState.ONGOING})  # few of many ids: Spark's sinks ask for them with each batch
 
 R = TypeVar("R")
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from odradek.broker.transactions.tables import KEPT, PREPARED, Row, TxnState
 from odradek.protocol.topic_partition import TopicPartition
 
-MAX_EPOCH = 32_767
-LAST_USABLE_EPOCH = MAX_EPOCH - 1  # so that there is always one more, for a marker or to fence with
-NEVER_MS = 2**31 - 1  # the timeout of a transaction that only its coordinator outside ends; ADR 9
-NEVER_EXPIRES_MS = frozenset({NEVER_MS, -1})  # what Kafka writes, and what KIP-939 says
+MAX_EPOCH: Final = 32_767
+LAST_USABLE_EPOCH: Final = MAX_EPOCH - 1  # so that there is always one more, for a marker or to fence with
+NEVER_MS: Final = 2**31 - 1  # the timeout of a transaction that only its coordinator outside ends; ADR 9
+NEVER_EXPIRES_MS: Final = frozenset({NEVER_MS, -1})  # what Kafka writes, and what KIP-939 says
 
 
 @dataclass(slots=True)

@@ -5,6 +5,8 @@ Source: docs/spec/transactions.md#s2-2, #s3-2 to #s3-4.
 
 from __future__ import annotations
 
+from typing import Final
+
 from odradek.broker.transactions.entry import NEVER_MS, Txn, is_exhausted
 from odradek.broker.transactions.tables import INIT_PRODUCER_ID, INIT_PRODUCER_ID_KEEPING, Claim, Verdict
 from odradek.broker.transactions.transitions import initialised, initialised_again, kept
@@ -12,8 +14,8 @@ from odradek.broker.transactions.turn import Moment, ProducerIdNeeded, Transacti
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 
-NONE = -1
-KEEPING_SINCE = 2  # the level of transaction.version from which EndTxn can answer with another pair
+NONE: Final = -1
+KEEPING_SINCE: Final = 2  # the level of transaction.version from which EndTxn can answer with another pair
 
 
 def check_request(request: InitProducerIdRequest, config: TransactionConfig, transaction_version: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from functools import lru_cache
 from itertools import groupby
+from typing import Final
 
 from odradek.broker.transactions.entry import LAST_USABLE_EPOCH, Forgotten, Txn, TxnRecord
 from odradek.broker.transactions.tables import STORED, TxnState
@@ -19,22 +20,22 @@ from odradek.protocol.messages.transaction_log_value import PartitionsSchema, Tr
 from odradek.protocol.records import Headers
 from odradek.protocol.topic_partition import TopicPartition
 
-SHORT = struct.Struct(">h")
-VERSION_BYTES = 2
-KEY_VERSION = 0
-VALUE_WITHOUT_TAGS = 0
-VALUE_WITH_TAGS = 1
-INT = struct.Struct(">i")
+SHORT: Final = struct.Struct(">h")
+VERSION_BYTES: Final = 2
+KEY_VERSION: Final = 0
+VALUE_WITHOUT_TAGS: Final = 0
+VALUE_WITH_TAGS: Final = 1
+INT: Final = struct.Struct(">i")
 # Record headers of ours.
-LAST_PRODUCER_EPOCH = "last-producer-epoch"
-NEXT_TIMEOUT_MS = "next-timeout-ms"
-REMEMBERED = 1024  # keys and sets of partitions: a producer's records have the same ones for a while
-NONE = -1  # what the fields say where there is no id, epoch or time
+LAST_PRODUCER_EPOCH: Final = "last-producer-epoch"
+NEXT_TIMEOUT_MS: Final = "next-timeout-ms"
+REMEMBERED: Final = 1024  # keys and sets of partitions: a producer's records have the same ones for a while
+NONE: Final = -1  # what the fields say where there is no id, epoch or time
 # A value of version 1 as nearly all are, around its partitions: every transaction writes three, and the codec takes
 # three times as long. First the version, producer id and epoch, timeout and state; at the end the times, and of the
 # tags two, the previous producer id (0, 8 bytes) and the client's version (2, 2 bytes).
-USUAL_START = struct.Struct(">hqhib")
-USUAL_END = struct.Struct(">qqBBBqBBh")
+USUAL_START: Final = struct.Struct(">hqhib")
+USUAL_END: Final = struct.Struct(">qqBBBqBBh")
 BYTES_BEFORE_PARTITIONS, BYTES_BEHIND_PARTITIONS = USUAL_START.size - VERSION_BYTES, 8 + 8 + 1
 
 

@@ -7,7 +7,7 @@ KIP-98, KIP-890, KIP-939.
 
 from collections.abc import Mapping
 from enum import Enum, auto
-from typing import Literal
+from typing import Final, Literal
 
 from odradek.protocol.errors import ErrorCode
 
@@ -37,14 +37,14 @@ class TxnState(Enum):
 
 
 S = TxnState
-KAFKA_NAMES: Mapping[TxnState, str] = {state: state.name.title().replace("_", "") for state in TxnState}
-STORED = frozenset(TxnState) - {S.DEAD, S.PREPARE_EPOCH_FENCE}
-PREPARED = frozenset({S.PREPARE_COMMIT, S.PREPARE_ABORT})  # decided, but not all of its markers are written
-COMPLETED: Mapping[TxnState, TxnState] = {
+KAFKA_NAMES: Final[Mapping[TxnState, str]] = {state: state.name.title().replace("_", "") for state in TxnState}
+STORED: Final = frozenset(TxnState) - {S.DEAD, S.PREPARE_EPOCH_FENCE}
+PREPARED: Final = frozenset({S.PREPARE_COMMIT, S.PREPARE_ABORT})  # decided, but not all of its markers are written
+COMPLETED: Final[Mapping[TxnState, TxnState]] = {
     S.PREPARE_COMMIT: S.COMPLETE_COMMIT,
     S.PREPARE_ABORT: S.COMPLETE_ABORT,
 }
-EXPIRABLE = frozenset({S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT})
+EXPIRABLE: Final = frozenset({S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT})
 
 
 class Kept(Enum):
@@ -61,14 +61,14 @@ class Kept(Enum):
         return self.name.title()
 
 
-KEPT: Literal[Kept.KEPT] = Kept.KEPT
+KEPT: Final[Literal[Kept.KEPT]] = Kept.KEPT
 Row = TxnState | Kept
-ROWS: frozenset[Row] = STORED | {KEPT}
+ROWS: Final[frozenset[Row]] = STORED | {KEPT}
 
 # An abort of nothing (KIP-890) is why the states without a transaction lead to PREPARE_ABORT.
-IDLE_EXITS = frozenset({S.EMPTY, S.ONGOING, S.PREPARE_ABORT, S.DEAD})
-DECISIONS = frozenset({S.PREPARE_COMMIT, S.PREPARE_ABORT, S.PREPARE_EPOCH_FENCE})
-NEXT: Mapping[Row, frozenset[Row]] = {
+IDLE_EXITS: Final = frozenset({S.EMPTY, S.ONGOING, S.PREPARE_ABORT, S.DEAD})
+DECISIONS: Final = frozenset({S.PREPARE_COMMIT, S.PREPARE_ABORT, S.PREPARE_EPOCH_FENCE})
+NEXT: Final[Mapping[Row, frozenset[Row]]] = {
     S.EMPTY: IDLE_EXITS,
     S.ONGOING: DECISIONS | {S.ONGOING, KEPT},
     KEPT: DECISIONS | {KEPT},
@@ -126,7 +126,7 @@ def _grid(claims: tuple[Claim, ...], rows: Mapping[Row, tuple[Cell, ...]]) -> Gr
 
 
 # fmt: off
-INIT_PRODUCER_ID = _grid(
+INIT_PRODUCER_ID: Final = _grid(
     # RETRY: the epoch before the last bump. With an open transaction only the id is compared: a producer that has it
     # may end what is open, and is told on its next try whether the producer is its own.
     (Claim.NONE, Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
@@ -141,13 +141,13 @@ INIT_PRODUCER_ID = _grid(
 })
 # With KeepPreparedTxn. It differs where there is something to keep; and since the requester becomes the owner at once,
 # without coming again, an old epoch is told so at once.
-INIT_PRODUCER_ID_KEEPING: Grid = {**INIT_PRODUCER_ID, **_grid(
+INIT_PRODUCER_ID_KEEPING: Final[Grid] = {**INIT_PRODUCER_ID, **_grid(
     (Claim.NONE, Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.ONGOING:         (KEEP,  KEEP,  FENCED, FENCED, FENCED),
     KEPT:              (KEEP,  KEEP,  FENCED, FENCED, FENCED),
 })}
 
-ADD_PARTITIONS = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
+ADD_PARTITIONS: Final = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.EMPTY:           (ADD,  FENCED, UNMAPPED),
     S.ONGOING:         (ADD,  FENCED, UNMAPPED),
     KEPT:              (WRONG, FENCED, UNMAPPED),
@@ -157,7 +157,7 @@ ADD_PARTITIONS = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.COMPLETE_ABORT:  (ADD,  FENCED, UNMAPPED),
 })
 
-VERIFY_PARTITIONS = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
+VERIFY_PARTITIONS: Final = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.EMPTY:           (LOOK, FENCED, UNMAPPED),
     S.ONGOING:         (LOOK, FENCED, UNMAPPED),
     KEPT:              (WRONG, FENCED, UNMAPPED),
@@ -169,7 +169,7 @@ VERIFY_PARTITIONS = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
 
 # EndTxn up to version 4: the epoch stays, so a retry cannot be told from the end of the next transaction. Its answer
 # has no room for the pair that follows a kept transaction.
-END_TXN_COMMIT_0 = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
+END_TXN_COMMIT_0: Final = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.EMPTY:           (WRONG,  FENCED, UNMAPPED),
     S.ONGOING:         (COMMIT, FENCED, UNMAPPED),
     KEPT:              (WRONG,  FENCED, UNMAPPED),
@@ -178,7 +178,7 @@ END_TXN_COMMIT_0 = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.COMPLETE_COMMIT: (AGAIN,  FENCED, UNMAPPED),
     S.COMPLETE_ABORT:  (WRONG,  FENCED, UNMAPPED),
 })
-END_TXN_ABORT_0 = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
+END_TXN_ABORT_0: Final = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.EMPTY:           (WRONG,  FENCED, UNMAPPED),
     S.ONGOING:         (ABORT,  FENCED, UNMAPPED),
     KEPT:              (WRONG,  FENCED, UNMAPPED),
@@ -189,7 +189,7 @@ END_TXN_ABORT_0 = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
 })
 
 # EndTxn from version 5 on: every end bumps the epoch. RETRY: the epoch before that bump.
-END_TXN_COMMIT_2 = _grid((Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
+END_TXN_COMMIT_2: Final = _grid((Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.EMPTY:           (WRONG,  FENCED, FENCED, UNMAPPED),
     S.ONGOING:         (COMMIT, FENCED, FENCED, UNMAPPED),
     KEPT:              (COMMIT, FENCED, FENCED, UNMAPPED),
@@ -200,7 +200,7 @@ END_TXN_COMMIT_2 = _grid((Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.O
     # fatal to clients; later ones say this (KAFKA-20785).
     S.COMPLETE_ABORT:  (WRONG,  FENCED, FENCED, UNMAPPED),
 })
-END_TXN_ABORT_2 = _grid((Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
+END_TXN_ABORT_2: Final = _grid((Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.EMPTY:           (ABORT,  FENCED, FENCED, UNMAPPED),
     S.ONGOING:         (ABORT,  FENCED, FENCED, UNMAPPED),
     KEPT:              (ABORT,  FENCED, FENCED, UNMAPPED),
@@ -212,7 +212,7 @@ END_TXN_ABORT_2 = _grid((Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OT
 # fmt: on
 
 # By what is asked for (committed or not) and the transaction version that the request's own version stands for.
-END_TXN: Mapping[tuple[bool, int], Grid] = {
+END_TXN: Final[Mapping[tuple[bool, int], Grid]] = {
     (True, 0): END_TXN_COMMIT_0,
     (False, 0): END_TXN_ABORT_0,
     (True, 2): END_TXN_COMMIT_2,
@@ -230,7 +230,7 @@ class MarkerResult(Enum):
     )  # tried again too, since forgetting it would leave the partition's readers waiting; but worth saying
 
 
-MARKER_RESULTS: Mapping[ErrorCode, MarkerResult] = {
+MARKER_RESULTS: Final[Mapping[ErrorCode, MarkerResult]] = {
     ErrorCode.NONE: MarkerResult.DONE,
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: MarkerResult.DONE,  # such a log holds nothing transactional
     ErrorCode.UNSUPPORTED_VERSION: MarkerResult.DONE,
