@@ -9,6 +9,9 @@ RUN := $(VENV)/bin/python
 # The checkout by its path alone: the finder that setuptools would install costs every process 25 ms at its start.
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat
 PACKAGES := odradek pyspark_odradek
+# VARIANT=compiled: a suite runs on what `make compile` has built, or fails if that is not of these sources.
+VARIANT ?= pure
+PYTEST := $(if $(filter compiled,$(VARIANT)),.ci/compiled only) $(RUN) -m pytest
 ARGS ?=
 SEED ?=
 SEEDS ?=
@@ -18,7 +21,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo 'make run           start the broker on localhost:9092, data in ./data (more options: ARGS="--port 9093")'
-	@echo 'make test          unit, spec and client tests'
+	@echo 'make compile       compile the hot path with mypyc (minutes; gcc): `make run` then starts that, about twice as fast'
+	@echo 'make test          unit, spec and client tests; VARIANT=compiled: of what make compile built, as in other suites'
 	@echo 'make fuzz          damaged and generated messages to our codec, 10,000 connections; FUZZ=n executions per API and version, 200 if nothing is said'
 	@echo 'make check         ruff, mypy, the import rules, and whether the docs'"'"' links resolve and their prose wraps'
 	@echo 'make sim SEED=n    one simulation again; SEEDS=n tries that many, 200 if nothing is said'
@@ -47,17 +51,20 @@ help:
 
 run: .make/run
 	@$(RUN) -m compileall -q $(PACKAGES)
-	@$(RUN) -m odradek serve --data-dir data $(ARGS)
+	@.ci/compiled run $(RUN) -m odradek serve --data-dir data $(ARGS)
+
+compile: .make/dev
+	@.ci/compiled build $(RUN)
 
 setup: .make/dev
 
 # One process per core, each with whole files: tests of a file share a broker. Files come in the order of `testpaths`,
 # the slow ones first, so that no core is left with one of them at the end. A test that hangs says where.
 test: .make/dev
-	$(RUN) -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --timeout 180 $(ARGS)
+	$(PYTEST) --numprocesses auto --dist loadfile --no-loadscope-reorder --timeout 180 $(ARGS)
 
 fuzz: .make/dev
-	$(RUN) -m pytest --numprocesses auto --timeout 180 tests/fuzz $(ARGS)
+	$(PYTEST) --numprocesses auto --timeout 180 tests/fuzz $(ARGS)
 
 check: .make/dev
 	$(VENV)/bin/ruff check .
@@ -66,13 +73,13 @@ check: .make/dev
 	$(RUN) -m pytest tests/unit/test_import_rules.py tests/unit/test_citations.py tests/unit/test_prose_width.py
 
 sim: .make/dev
-	$(if $(SEED),SEED=$(SEED),SEEDS=$(or $(SEEDS),200)) $(RUN) -m pytest --numprocesses auto tests/simulation $(ARGS)
+	$(if $(SEED),SEED=$(SEED),SEEDS=$(or $(SEEDS),200)) $(PYTEST) --numprocesses auto tests/simulation $(ARGS)
 
 damage: .make/dev
-	DAMAGE=all $(RUN) -m pytest --numprocesses auto --dist worksteal tests/damage $(ARGS)
+	DAMAGE=all $(PYTEST) --numprocesses auto --dist worksteal tests/damage $(ARGS)
 
 soak: .make/dev
-	RECORDS=$${RECORDS:-100000} $(if $(SEED),SEED=$(SEED)) $(RUN) -m pytest -s tests/crash/test_exactly_once_copy.py $(ARGS)
+	RECORDS=$${RECORDS:-100000} $(if $(SEED),SEED=$(SEED)) $(PYTEST) -s tests/crash/test_exactly_once_copy.py $(ARGS)
 
 bench: .make/dev
 	$(RUN) -m tests.bench.run $(ARGS)
@@ -140,10 +147,10 @@ audit: .make/audit/installed
 	@$(RUN) .ci/audit .make/audit/venv/bin/pip-audit
 
 conformance: .make/dev
-	$(RUN) -m pytest tests/conformance $(ARGS)
+	$(PYTEST) tests/conformance $(ARGS)
 
 clean:
-	rm -rf $(VENV) .make .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .make .compiled build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # Done once, and again when the dependencies change.
 
@@ -202,5 +209,5 @@ $(RUN):
 	@test -n '$(PYTHON)' || { echo 'No Python 3.11 or later with venv was found: install one (Debian: apt install python3-venv), or say make PYTHON=/path/to/python3.12' >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-.PHONY: page-test docs help run setup test fuzz check sim damage soak bench bench-kafka bench-guard bench-files example-dual-write example-queue example-graduation example-pipeline test-spark conformance clean
+.PHONY: page-test docs help run setup compile test fuzz check sim damage soak bench bench-kafka bench-guard bench-files example-dual-write example-queue example-graduation example-pipeline test-spark conformance clean
 .PHONY: test-spark-connector test-spark-faults soak-spark bench-spark

@@ -20,7 +20,7 @@ from odradek.broker.metadata.topic_creation import TopicCreation
 from odradek.broker.partitions.discards import Discards
 from odradek.broker.partitions.group_commit import PARALLEL_SYNCS, AppendFlush, LogSyncs
 from odradek.broker.partitions.registry import Partitions
-from odradek.broker.runtime.clock import LoopTimers, SystemClock
+from odradek.broker.runtime.clock import Clock, LoopTimers, SystemClock, Timers
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.runtime.uuids import random_uuid
 from odradek.broker.runtime.workers import ThreadWorkers
@@ -71,8 +71,8 @@ class Broker:
     def __init__(self, config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> None:
         self.config = config
         self.loop = loop
-        self.clock = SystemClock()
-        self.timers = LoopTimers(loop)
+        self.clock: Clock = SystemClock()
+        self.timers: Timers = LoopTimers(loop)
         self.workers = ThreadWorkers(loop, WORKER_THREADS)
         self.housekeeping: Housekeeping | None = None
         self._token_expiry: TokenExpiry | None = None

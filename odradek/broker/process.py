@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.serving import ServingBroker
+from odradek.protocol.variant import variant, variant_for_people
 from odradek.storage.disk import allow_many_open_files
 from odradek.storage.log import LogWriteFailed
 
@@ -111,6 +112,7 @@ def _say_ready(serving: ServingBroker, ready_file: Path | None, start_ms: int) -
             "data_dir": str(broker.config.data_directory.absolute()),
             "pid": os.getpid(),
             "start_ms": start_ms,
+            "variant": variant(),
         }
         ready_file.parent.mkdir(parents=True, exist_ok=True)
         unfinished = ready_file.with_name(f".{ready_file.name}.{os.getpid()}")
@@ -122,6 +124,6 @@ def _say_ready(serving: ServingBroker, ready_file: Path | None, start_ms: int) -
         elsewhere = ", and answers each with the address that it came in by"
     print(
         f"Odradek accepts Kafka clients on {first.host}:{first.port}{elsewhere}"
-        f" (data in {broker.config.data_directory.absolute()}, {start_ms} ms after start)",
+        f" (data in {broker.config.data_directory.absolute()}, {start_ms} ms after start, {variant_for_people()})",
         flush=True,
     )

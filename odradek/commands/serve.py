@@ -18,7 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--ready-file",
         metavar="FILE",
         help="written atomically when connections are accepted: JSON with host, port, listeners, http_port, node_id,"
-        " cluster_id, data_dir, pid, start_ms",
+        " cluster_id, data_dir, pid, start_ms, variant",
     )
     parser.add_argument(
         "--ephemeral", action="store_true", help="use a fresh data directory that is removed with the process"

@@ -6,6 +6,7 @@ import argparse
 
 from odradek import __version__
 from odradek.commands.errors import DONE
+from odradek.protocol.variant import variant_for_people
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -13,5 +14,5 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(_options: argparse.Namespace) -> int:
-    print(f"odradek {__version__}")
+    print(f"odradek {__version__} ({variant_for_people()})")
     return DONE

@@ -5,6 +5,8 @@ Source: the table of error codes in Kafka's protocol guide (kafka.apache.org/pro
 
 from enum import Enum
 
+from mypy_extensions import mypyc_attr
+
 
 class ErrorCode(Enum):
     """What a response says went wrong; the value is the int16 on the wire.
@@ -162,6 +164,7 @@ class KafkaError(Exception):
         self.message = message
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class MalformedMessage(Exception):
     """The bytes are not what they claim to be. The only exception that decoding raises; the peer is disconnected."""
 

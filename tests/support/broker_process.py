@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from odradek.protocol.variant import PURE
 from tests.support.oracle import ORACLE, REPOSITORY
 
 START_TIMEOUT_S = 60.0
@@ -154,6 +155,8 @@ class BrokerProcess(Broker):
             time.sleep(0.005)
         self.ready = json.loads(ready_file.read_text())
         self.host, self.port, self.pid = self.ready["host"], self.ready["port"], self._process.pid
+        asked_for = self._environment.get("ODRADEK_VARIANT", PURE)
+        assert self.ready["variant"] == asked_for, f"it is not the variant that was asked for, {asked_for}"
 
     def _end(self, how: signal.Signals) -> None:
         assert self._process is not None

@@ -118,6 +118,7 @@ LIBRARIES = {
     "prometheus_client",
     "xxhash",
     "cryptography",
+    "mypy_extensions",
 }
 OPTIONAL = {
     "psycopg",

@@ -16,12 +16,14 @@ from prometheus_client.metrics_core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
+    InfoMetricFamily,
     Metric,
     SummaryMetricFamily,
 )
 from prometheus_client.registry import Collector
 
 from odradek.broker.control.measures import Measures
+from odradek.protocol.variant import variant
 
 if TYPE_CHECKING:
     from odradek.broker.network.logins import LoginCounts
@@ -67,6 +69,7 @@ class Collected(Collector):
 
     def collect(self) -> Families:
         yield gauge("kafka_server_kafkaserver_brokerstate", "3: it serves", RUNNING)
+        yield InfoMetricFamily("odradek", "What runs: compiled or pure", {"variant": variant()})
         yield from requests(self._measures)
         yield from connections(self._measures)
         yield from quotas(self._measures)

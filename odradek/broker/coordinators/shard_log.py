@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING
+
+from mypy_extensions import mypyc_attr
 
 from odradek.storage.log import Origin
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from odradek.storage.verification import VerificationGuard
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class PartitionLog:
     def __init__(self, partition: Partition, workers: Workers) -> None:
         self._partition = partition
@@ -46,26 +49,32 @@ class PartitionLog:
     def delete_before(self, offset: int) -> None:
         self._partition.log.delete_records_before(offset)
 
-    async def read(self) -> AsyncIterator[bytes]:
+    def read(self) -> AsyncIterator[bytes]:
         """Portions of about a megabyte, read by a thread; most partitions are empty and take none."""
         log = self._partition.log
         if log.log_start_offset == log.log_end_offset:
-            return
-        portions = log.reader.scan(log.log_start_offset, log.log_end_offset, checked=True)
-        while True:
-            portion = await self._next(portions.__next__)
-            if portion is None:
-                return
-            yield portion
+            return Portions(None, self._workers)
+        return Portions(log.reader.scan(log.log_start_offset, log.log_end_offset, checked=True), self._workers)
 
-    async def _next(self, read: Callable[[], bytes]) -> bytes | None:
+
+class Portions:
+    """What a scan yields, if there is one, read by a thread. A class, since mypyc has no asynchronous generators."""
+
+    def __init__(self, scan: Iterator[bytes] | None, workers: Workers) -> None:
+        self._scan = scan
+        self._workers = workers
+
+    def __aiter__(self) -> Portions:
+        return self
+
+    async def __anext__(self) -> bytes:
+        portion = None if self._scan is None else await self._next(self._scan)
+        if portion is None:
+            raise StopAsyncIteration
+        return portion
+
+    def _next(self, scan: Iterator[bytes]) -> asyncio.Future[bytes | None]:
         ended: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
-
-        def portion() -> bytes | None:
-            try:
-                return read()
-            except StopIteration:  # must not cross a future
-                return None
 
         def done(outcome: JobResult[bytes | None]) -> None:
             if ended.cancelled():
@@ -75,5 +84,5 @@ class PartitionLog:
             except Exception as error:
                 ended.set_exception(error)
 
-        self._workers.run(portion, done)
-        return await ended
+        self._workers.run(lambda: next(scan, None), done)
+        return ended

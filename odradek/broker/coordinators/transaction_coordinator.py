@@ -324,7 +324,7 @@ class TransactionCoordinator:
                 answers.append(shard.submit(lambda core, _: core.forget_topic(topic)))
             except KafkaError as error:
                 logger.error("the deletion of %s is not recorded in its open transactions: %s", topic, error)
-        together = gather(answers, on_failure=lambda *_: 0, make=sum)
+        together = gather(answers, on_failure=lambda _, error: 0, make=sum)
         return together if isinstance(together, Deferred) else None
 
     def abort_timed_out(self) -> None:

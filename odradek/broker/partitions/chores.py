@@ -14,7 +14,6 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from odradek.broker.partitions.cleaning import CleanerServices, LogCleaner
 from odradek.broker.partitions.housekeeping import Chore
@@ -39,7 +38,12 @@ def chores(
     return (
         Chore("retention", lambda: config.log_retention_check_interval_ms, Retention(timers, workers).visit),
         Chore("producer expiry", lambda: config.producer_id_expiration_check_interval_ms, expire_producers),
-        Chore("flush by time", lambda: config.log_flush_scheduler_interval_ms, flushing.visit),
+        Chore(
+            "flush by time",
+            lambda: config.log_flush_scheduler_interval_ms,
+            flushing.visit,
+            flushing.forget_deleted,
+        ),
         Chore("checkpoints", lambda: config.log_flush_offset_checkpoint_interval_ms, at_end=checkpoints.write),
         Chore(
             "compaction",
@@ -97,8 +101,7 @@ class FlushByTime:
     """Remembers since when a log has something unsynced, as far as the visits tell."""
 
     def __init__(self) -> None:
-        # (recovery point then, when); weak, since partitions may be deleted
-        self._unsynced_since_ms: WeakKeyDictionary[Partition, tuple[int, int]] = WeakKeyDictionary()
+        self._unsynced_since_ms: dict[Partition, tuple[int, int]] = {}  # (recovery point then, when)
 
     def visit(self, partition: Partition, now_ms: int) -> None:
         log = partition.log
@@ -110,6 +113,10 @@ class FlushByTime:
             self._unsynced_since_ms[partition] = (log.synced_offset, now_ms)
         elif now_ms - since_ms >= log.config.flush_ms:
             partition.sync()
+
+    def forget_deleted(self, now_ms: int) -> None:
+        for partition in [each for each in self._unsynced_since_ms if each.is_deleted]:
+            del self._unsynced_since_ms[partition]
 
 
 class Checkpoints:

@@ -102,7 +102,8 @@ class Partitions:
             if self._node_id in partition.replicas and (topic.name, partition.partition_id) not in self._by_name:
                 self._open(topic, partition, config)
 
-    partitions_added = topic_created
+    def partitions_added(self, topic: TopicImage) -> None:
+        self.topic_created(topic)
 
     def topic_deleted(self, topic: TopicImage) -> None:
         for image in topic.partitions:

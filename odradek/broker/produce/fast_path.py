@@ -197,8 +197,8 @@ class QuickReply:
         "started_s",
     )
 
-    overlapping_key = ApiKey.PRODUCE.value
-    waits_for_others = False
+    overlapping_key: Final = ApiKey.PRODUCE.value
+    waits_for_others: Final = False
     appended: Appended
     log_start_offset: int
     started_s: float  # as of Exchange

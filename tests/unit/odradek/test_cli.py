@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from odradek.cli import main
+from odradek.protocol.variant import PURE, variant
 from odradek.serve import (
     EPHEMERAL_PREFIX,
     ServeOptions,
@@ -102,7 +103,9 @@ def test_help_names_every_option_that_serve_takes() -> None:
 
 
 def test_version_and_an_unknown_command() -> None:
-    assert odradek("version").stdout.startswith("odradek 0.")
+    version = odradek("version").stdout
+    assert version.startswith("odradek 0.")
+    assert ("(pure Python" in version) is (variant() == PURE)
     unknown = odradek("server")
     assert unknown.returncode == 2
     assert "server" in unknown.stderr
@@ -199,6 +202,7 @@ def test_one_line_says_where_clients_connect_and_the_ready_file_says_the_same(tm
         "data_dir",
         "pid",
         "start_ms",
+        "variant",
     }
     assert ready["listeners"] == {"PLAINTEXT": f"{ready['host']}:{ready['port']}"}
     assert ready["pid"] == broker.process.pid
@@ -207,6 +211,8 @@ def test_one_line_says_where_clients_connect_and_the_ready_file_says_the_same(tm
     assert f"{ready['host']}:{ready['port']}" in broker.line
     assert str(data_dir) in broker.line
     assert f"{ready['start_ms']} ms" in broker.line
+    assert ready["variant"] == variant()
+    assert f", {'pure Python' if variant() == PURE else 'compiled'}" in broker.line
     assert f"cluster.id={ready['cluster_id']}" in (data_dir / "meta.properties").read_text().replace("\\", "")
     assert broker.end() == 0
     assert (data_dir / ".kafka_cleanshutdown").exists()

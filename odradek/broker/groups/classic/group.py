@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 from odradek.broker.groups.classic.member import Member, Protocols
 from odradek.broker.groups.classic.subscription import subscribed_topics
@@ -33,7 +34,7 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 class ClassicGroup:
     """Decisions work on a `copy`; the core puts it in the group's place once the records are written."""
 
-    __slots__ = (
+    FIELDS: ClassVar = (
         "changed_ms",
         "generation",
         "group_id",
@@ -52,6 +53,7 @@ class ClassicGroup:
         "subscribed_topics",
         "supporters",
     )
+    __slots__ = FIELDS
 
     def __init__(
         self,
@@ -91,7 +93,7 @@ class ClassicGroup:
 
     def copy(self) -> ClassicGroup:
         twin = ClassicGroup.__new__(ClassicGroup)
-        for name in ClassicGroup.__slots__:
+        for name in self.FIELDS:
             setattr(twin, name, getattr(self, name))
         twin.members = self.members.copy()
         twin.static_members = self.static_members.copy()

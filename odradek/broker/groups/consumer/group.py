@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from odradek.broker.groups.consumer.member import (
     LEAVE_FOR_A_WHILE_EPOCH,
@@ -58,7 +58,7 @@ class GroupMemory:
 
 
 class ConsumerGroup:
-    __slots__ = (
+    FIELDS: ClassVar = (
         "assignment_epoch",
         "computed_ms",
         "epoch",
@@ -71,6 +71,7 @@ class ConsumerGroup:
         "targets",
         "topic_id_of",
     )
+    __slots__ = FIELDS
 
     def __init__(self, group_id: str, topic_id_of: Callable[[str], bytes | None]) -> None:
         """topic_id_of: of a topic's name, None if there is no such topic."""
@@ -88,7 +89,7 @@ class ConsumerGroup:
 
     def copy(self) -> ConsumerGroup:
         twin = ConsumerGroup.__new__(ConsumerGroup)
-        for name in ConsumerGroup.__slots__:
+        for name in self.FIELDS:
             setattr(twin, name, getattr(self, name))
         twin.members = self.members.copy()
         twin.static_members = self.static_members.copy()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from odradek.broker.groups.effects import CoordinatorRecord, Timer, TimerKey
 from odradek.broker.groups.group import Committer, GroupType
@@ -39,7 +39,7 @@ class ShareMemory:
 
 
 class ShareGroup:
-    __slots__ = (
+    FIELDS: ClassVar = (
         "assignment_epoch",
         "computed_ms",
         "epoch",
@@ -51,6 +51,7 @@ class ShareGroup:
         "state",
         "targets",
     )
+    __slots__ = FIELDS
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -67,7 +68,7 @@ class ShareGroup:
 
     def copy(self) -> ShareGroup:
         twin = ShareGroup.__new__(ShareGroup)
-        for name in ShareGroup.__slots__:
+        for name in self.FIELDS:
             setattr(twin, name, getattr(self, name))
         twin.members = self.members.copy()
         twin.targets = self.targets.copy()

@@ -1,0 +1,22 @@
+"""Which form of the sources runs: compiled by mypyc, or as Python reads them (docs/variants.md).
+
+With ODRADEK_PURE in its environment a process runs pure Python, whatever is installed (`odradek/__init__.py`). A value
+of several words is the reason, which the broker repeats when it starts.
+"""
+
+import os
+
+from odradek.protocol import varint  # one of those that are compiled, if any are
+
+PURE, COMPILED = "pure", "compiled"
+
+
+def variant() -> str:
+    return PURE if varint.__file__.endswith(".py") else COMPILED
+
+
+def variant_for_people() -> str:
+    if variant() == COMPILED:
+        return "compiled"
+    reason = os.environ.get("ODRADEK_PURE", "")
+    return f"pure Python: {reason}" if " " in reason else "pure Python"

@@ -1,0 +1,90 @@
+"""Compiles the modules that compiled.toml names with mypyc, where ODRADEK_COMPILE=1 asks for it.
+
+Without it nothing is compiled, and a wheel fits every Python. With it a module that cannot be compiled fails the build:
+nobody notices from outside that a broker runs half as fast as it could. docs/variants.md says more.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatch
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.modified import newer_group
+
+GROUP = "odradek.native"  # of all compiled modules; their code lies in odradek/native__mypyc.*.so
+CORES = len(os.sched_getaffinity(0))
+# `make check` is where strictness belongs; and what is installed beside a build differs.
+MYPY = ["--config-file=", "--explicit-package-bases", "--ignore-missing-imports", "--no-error-summary"]
+
+
+def modules() -> list[str]:
+    """Paths of what is compiled, relative to this file."""
+    here = Path(__file__).parent
+    wanted = tomllib.loads((here / "compiled.toml").read_text())
+    found = {path.relative_to(here).as_posix() for pattern in wanted["modules"] for path in here.glob(pattern)}
+    unused = [pattern for pattern in wanted["interpreted"] if not any(fnmatch(path, pattern) for path in found)]
+    if unused:
+        raise SystemExit(f"compiled.toml excepts what is not there: {', '.join(unused)}")
+    return sorted(path for path in found if not any(fnmatch(path, pattern) for pattern in wanted["interpreted"]))
+
+
+def extensions() -> list[Extension]:
+    from mypyc.build import mypycify
+
+    print(f"odradek: {len(modules())} modules to C, which takes a minute", file=sys.stderr, flush=True)
+    made = mypycify([*MYPY, *modules()], group_name=GROUP, multi_file=True, opt_level="2", debug_level="0")
+    for extension in made:
+        extension.include_dirs.append(f"build/{GROUP.rpartition('.')[0]}")  # the headers of a group are in its package
+    return made
+
+
+def requirements() -> list[str]:
+    """mypyc comes with mypy: the version that also checks the types."""
+    return re.findall(r'"(mypy==[^"]+)"', Path("pyproject.toml").read_text())
+
+
+class ParallelBuild(build_ext):
+    """Compiles one C file per core at a time, those that have changed, and says how far it is."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.parallel = self.parallel or CORES  # the small files, one for each module
+
+    def build_extension(self, ext: Extension) -> None:
+        if len(ext.sources) > 1:
+            with ThreadPoolExecutor(CORES) as pool:
+                ext.extra_objects = list(pool.map(lambda source: self._compiled(source, ext), ext.sources))
+            ext.sources = []
+        super().build_extension(ext)
+
+    def _compiled(self, source: str, ext: Extension) -> str:
+        (made,) = self.compiler.object_filenames([source], output_dir=self.build_temp)
+        if newer_group([source, *ext.depends], made):
+            print(f"odradek: {Path(source).relative_to('build').with_suffix('')}", file=sys.stderr, flush=True)
+            self.compiler.compile(
+                [source],
+                output_dir=self.build_temp,
+                include_dirs=ext.include_dirs,
+                extra_postargs=ext.extra_compile_args,
+            )
+        return made
+
+
+if __name__ == "__main__":
+    if os.environ.get("ODRADEK_COMPILE", "") in ("", "0"):
+        setup()
+    else:
+        # To learn what a build needs and what it will be called, setuptools runs this without building anything.
+        is_building = not {"build", "build_ext", "bdist_wheel"}.isdisjoint(sys.argv)
+        setup(
+            ext_modules=extensions() if is_building else [Extension(f"{GROUP}__mypyc", [])],
+            setup_requires=[] if is_building else requirements(),
+            cmdclass={"build_ext": ParallelBuild},
+        )

@@ -1,0 +1,71 @@
+"""The compiled variant (docs/variants.md): what belongs to it, that it is what runs where a suite asks for it, and that
+ODRADEK_PURE is stronger than what is installed.
+"""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import odradek
+from odradek.protocol.variant import COMPILED, PURE, variant
+from tests.support.oracle import REPOSITORY
+
+
+def build() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("odradek_setup", REPOSITORY / "setup.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_variant_that_was_asked_for_is_what_runs() -> None:
+    assert variant() == os.environ.get("ODRADEK_VARIANT", PURE)
+
+
+def test_every_module_of_compiled_toml_is_of_the_same_variant() -> None:
+    paths = build().modules()
+    assert "odradek/broker/network/connection.py" in paths
+    assert "odradek/broker/network/__init__.py" not in paths
+    origins = [spec.origin for path in paths if (spec := importlib.util.find_spec(path[:-3].replace("/", ".")))]
+    suffixes = tuple(EXTENSION_SUFFIXES) if variant() == COMPILED else (".py",)
+    assert len(origins) == len(paths)
+    assert [origin for origin in origins if not (origin or "").endswith(suffixes)] == []
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """The sources, with an extension module beside one of them which no Python can load."""
+    source = Path(odradek.__file__).parent
+    ignored = shutil.ignore_patterns("*.so", "__pycache__", "schemas", "messages")
+    shutil.copytree(source, tmp_path / "odradek", ignore=ignored)
+    (tmp_path / "odradek" / "protocol" / f"varint{EXTENSION_SUFFIXES[0]}").write_bytes(b"compiled")
+    return tmp_path
+
+
+def run(installed: Path, pure: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(installed), "PYTHONSAFEPATH": "1", "ODRADEK_PURE": pure}
+    words = [sys.executable, "-m", "odradek", "version"]
+    return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_compiled_modules_come_before_their_sources(installed: Path) -> None:
+    assert "ImportError" in run(installed, "").stderr
+    assert "ImportError" in run(installed, "0").stderr
+
+
+def test_odradek_pure_runs_the_sources(installed: Path) -> None:
+    assert run(installed, "1").stdout == f"odradek {odradek.__version__} (pure Python)\n"
+
+
+def test_a_reason_in_odradek_pure_is_told(installed: Path) -> None:
+    told = run(installed, "the sources have changed").stdout
+    assert told == f"odradek {odradek.__version__} (pure Python: the sources have changed)\n"
