@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 PATIENCE_S = 20.0
+BETWEEN_CALLS_S = 0.01
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
@@ -47,11 +48,12 @@ class TooSlow(AssertionError):
 
 
 def wait_for(what: str, condition: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
-    """Call `condition` (it usually polls) until it is true."""
+    """Call `condition` until it is true, and leave the CPU to those that make it true."""
     deadline = time.monotonic() + patience_s
     while not condition():
         if time.monotonic() > deadline:
             raise TooSlow(what)
+        time.sleep(BETWEEN_CALLS_S)
 
 
 def gather(count: int, poll: Callable[[], list[Received]]) -> list[Received]:
