@@ -15,4 +15,5 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf python3 -m pip install --no-
 RUN useradd --uid 1000 --create-home spark
 USER 1000
 WORKDIR /home/spark
-ENV PYSPARK_PYTHON=python3 PYTHONUNBUFFERED=1
+# A worker's own default is inside the installed package, where this user may not write.
+ENV PYSPARK_PYTHON=python3 PYTHONUNBUFFERED=1 SPARK_WORKER_DIR=/home/spark/work
