@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -145,17 +146,18 @@ def named(path: Path) -> str:
     return path.relative_to(REPOSITORY).as_posix()
 
 
-def imports(path: Path) -> Iterator[tuple[str, int]]:
+@cache
+def imports(path: Path) -> tuple[tuple[str, int], ...]:
     """Full names of imported modules with their lines, wherever in the file they are imported; types included."""
+    found: list[tuple[str, int]] = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.name, node.lineno
+            found += [(alias.name, node.lineno) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{named(path)}:{node.lineno}: relative imports hide where a name comes from"
-            yield node.module or "", node.lineno
-            for alias in node.names:
-                yield f"{node.module}.{alias.name}", node.lineno
+            found.append((node.module or "", node.lineno))
+            found += [(f"{node.module}.{alias.name}", node.lineno) for alias in node.names]
+    return tuple(found)
 
 
 @pytest.mark.parametrize("package", PACKAGES)

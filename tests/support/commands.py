@@ -1,0 +1,32 @@
+"""The commands of `odradek`, run in this process: a new one takes longer to start than most commands to run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import BytesIO, TextIOWrapper
+
+from odradek.commands.tree import run
+
+
+def command(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """As `odradek` on a command line with these words."""
+    output, errors = _stream(), _stream()
+    usual, sys.stdin = sys.stdin, _stream(stdin)
+    try:
+        with redirect_stdout(output), redirect_stderr(errors):
+            status = run(words)
+    finally:
+        sys.stdin = usual
+    return subprocess.CompletedProcess(words, status, _text(output), _text(errors))
+
+
+def _stream(text: str = "") -> TextIOWrapper:
+    return TextIOWrapper(BytesIO(text.encode()), encoding="utf-8", newline="", write_through=True)
+
+
+def _text(stream: TextIOWrapper) -> str:
+    buffer = stream.buffer
+    assert isinstance(buffer, BytesIO)
+    return buffer.getvalue().decode()
