@@ -15,6 +15,7 @@ from tests.clients.admin import create_topic
 from tests.clients.conftest import StartBroker
 from tests.clients.own_producers import TWO_PHASE
 from tests.support.broker_process import IS_KAFKA, Broker
+from tests.support.commands import command
 from tests.support.oracle import REPOSITORY
 from tests.support.spark_queries import PARTITIONS, Query, Stop
 
@@ -27,9 +28,7 @@ def broker(start_broker: StartBroker) -> Broker:
 
 
 def odradek(*words: str, status: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "odradek", *words], cwd=REPOSITORY, capture_output=True, text=True, check=False
-    )
+    done = command(*words)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout + done.stderr
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,8 +15,8 @@ from odradek.protocol.errors import ErrorCode
 from tests.clients.admin import create_topic
 from tests.clients.transactions import READERS
 from tests.support.broker_process import Broker, new_broker
+from tests.support.commands import command
 from tests.support.hanging import leave_hanging
-from tests.support.oracle import REPOSITORY
 from tests.support.two_phase import TwoPhaseClient
 from tests.support.wire import Wire
 
@@ -42,14 +41,7 @@ def bootstrap(broker: Broker) -> str:
 
 
 def transactions(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "odradek", "transactions", *words],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S * 2,
-        check=False,
-    )
+    return command("transactions", *words)
 
 
 def found(*words: str) -> list[dict[str, Any]]:
