@@ -10,6 +10,12 @@ from tests.clients.speakers import SPEAKERS, Speaker
 from tests.support.broker_process import Broker, new_broker
 
 SETTINGS: dict[str, object] = {"group.min.session.timeout.ms": 500, "offsets.topic.num.partitions": 4}
+# Of the broker that all share: members of KIP-848 would learn of a rebalance after five seconds.
+QUICK: dict[str, object] = SETTINGS | {
+    "group.consumer.assignment.interval.ms": 0,
+    "group.consumer.min.heartbeat.interval.ms": 100,
+    "group.consumer.heartbeat.interval.ms": 100,
+}
 StartBroker = Callable[[Mapping[str, object]], Broker]
 
 _RUNNING: list[Broker] = []
@@ -17,7 +23,7 @@ _RUNNING: list[Broker] = []
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with new_broker(tmp_path_factory.mktemp("broker") / "data", SETTINGS) as running:
+    with new_broker(tmp_path_factory.mktemp("broker") / "data", QUICK) as running:
         _RUNNING.append(running)
         yield running
         _RUNNING.remove(running)
