@@ -8,10 +8,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from typing import Any
 
 from odradek.commands.errors import INTERRUPTED, UNREACHABLE, explained
 from odradek.commands.output import complain
 
+COLUMNS = 80  # of what is no terminal
 COMPLETING = "_ARGCOMPLETE"  # set by the script of `odradek completion`
 
 
@@ -177,7 +179,7 @@ DESCRIPTION = "A Kafka broker in one Python process, and commands for any Kafka 
 
 def parser(wanted: str | None = None) -> argparse.ArgumentParser:
     """wanted   the only command whose options are needed; None for all of them"""
-    top = argparse.ArgumentParser("odradek", description=DESCRIPTION, epilog=STATUSES)
+    top = _Parser("odradek", description=DESCRIPTION, epilog=STATUSES)
     commands = top.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     for name, command in COMMANDS.items():
         text = f"{command.summary[0].upper()}{command.summary[1:]}. {command.more}".rstrip()
@@ -187,7 +189,6 @@ def parser(wanted: str | None = None) -> argparse.ArgumentParser:
             help=command.summary,
             description=text,
             epilog=f"examples:\n{examples}" if examples else None,
-            formatter_class=_Help,
         )
         if wanted in (None, name):
             import_module(f"odradek.commands.{name.replace('-', '_').replace(' ', '_')}").configure(one)
@@ -197,10 +198,27 @@ def parser(wanted: str | None = None) -> argparse.ArgumentParser:
 class _Help(argparse.HelpFormatter):
     """Wraps prose, and leaves the lines of examples as they are."""
 
+    def __init__(self, prog: str) -> None:
+        # argparse makes one for each option that is added, and would import shutil, with all that compresses, for this.
+        super().__init__(prog, width=_columns() - 2)
+
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if "\n" in text:
             return text
         return super()._fill_text(text, width, indent)
+
+
+class _Parser(argparse.ArgumentParser):
+    def __init__(self, prog: str | None = None, **settings: Any) -> None:
+        super().__init__(prog, **{"formatter_class": _Help} | settings)
+
+
+def _columns() -> int:
+    """As `shutil.get_terminal_size` has it."""
+    try:
+        return int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size(1).columns or COLUMNS
+    except (ValueError, OSError):
+        return COLUMNS
 
 
 def run(words: Sequence[str]) -> int:

@@ -22,9 +22,9 @@ _WINDOW: Final = 8192  # offset deltas with the same third varint byte
 _FLIP: Final = bytes(byte ^ 0x80 for byte in range(256))  # turns "has more bytes" into ASCII, which Python tests fast
 # What the varints of the offset deltas 0, 1, 2 … have at each byte:
 _ONLY_BYTES: Final = bytes(2 * delta for delta in range(64))
-_FIRST_BYTES: Final = bytes(2 * delta & 0x7F | 0x80 for delta in range(_WINDOW))
-_SECOND_BYTES: Final = bytes(delta >> 6 for delta in range(_WINDOW))
-_SECOND_OF_THREE_BYTES: Final = bytes(delta >> 6 | 0x80 for delta in range(_WINDOW))
+_FIRST_BYTES: Final = bytes(2 * delta | 0x80 for delta in range(64)) * (_WINDOW // 64)
+_SECOND_BYTES: Final = b"".join(bytes([delta >> 6]) * 64 for delta in range(0, _WINDOW, 64))
+_SECOND_OF_THREE_BYTES: Final = b"".join(bytes([delta >> 6 | 0x80]) * 64 for delta in range(0, _WINDOW, 64))
 
 
 @dataclass(slots=True)

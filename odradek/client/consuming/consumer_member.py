@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 
 from odradek.client.consuming.consumer_membership import Assigned, ConsumerMembership, Interest
@@ -32,12 +31,14 @@ class ConsumerMember:
         """progress   see GroupMember
         news       called when `keep_up` has something to do
         """
+        from uuid import uuid4  # slow to import, and few commands have groups
+
         self._cluster = cluster
         self._settings = settings
         self._news = news
         self._membership = ConsumerMembership(
             group_id=settings.group_id,
-            member_id=str(uuid.uuid4()),
+            member_id=str(uuid4()),
             interest=interest,
             rebalance_timeout_ms=settings.max_poll_interval_ms,
             instance_id=settings.group_instance_id,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping
 
 from odradek.client.consuming.heartbeats import Heartbeats
@@ -29,9 +28,11 @@ class ShareMember:
         """progress   see Heartbeats
         news       called when `assigned` has changed, or `keep_up` raises
         """
+        from uuid import uuid4  # slow to import, and few commands have groups
+
         self._cluster = cluster
         self._news = news
-        self._membership = ShareMembership(group_id, str(uuid.uuid4()), frozenset(), rack_id)
+        self._membership = ShareMembership(group_id, str(uuid4()), frozenset(), rack_id)
         self._heartbeats = Heartbeats(
             cluster,
             self._membership,
