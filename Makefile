@@ -22,7 +22,9 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo 'make run           start the broker on localhost:9092, data in ./data (more options: ARGS="--port 9093")'
 	@echo 'make compile       compile the hot path with mypyc (minutes; gcc): `make run` then starts that, about twice as fast'
-	@echo 'make test          unit, spec and client tests; VARIANT=compiled: of what make compile built, as in other suites'
+	@echo 'make test          unit, spec and client tests, without those of the next line; VARIANT=compiled: of what'
+	@echo '                   make compile built, as in other suites'
+	@echo 'make test-slow     client tests that wait: for kills, restarts, time-outs, throttling'
 	@echo 'make fuzz          damaged and generated messages to our codec, 10,000 connections; FUZZ=n executions per API and version, 200 if nothing is said'
 	@echo 'make check         ruff, mypy, the import rules, and whether the docs'"'"' links resolve and their prose wraps'
 	@echo 'make sim SEED=n    one simulation again; SEEDS=n tries that many, 200 if nothing is said'
@@ -61,7 +63,11 @@ setup: .make/dev
 # One process per core, each with whole files: tests of a file share a broker. Files come in the order of `testpaths`,
 # the slow ones first, so that no core is left with one of them at the end. A test that hangs says where.
 test: .make/dev
-	$(PYTEST) --numprocesses auto --dist loadfile --no-loadscope-reorder --timeout 180 $(ARGS)
+	$(PYTEST) --numprocesses auto --dist loadfile --no-loadscope-reorder --timeout 180 -m 'not slow' $(ARGS)
+
+# They wait more than they work, so there may be more of them than cores.
+test-slow: .make/dev
+	$(PYTEST) --numprocesses 3 --dist loadfile --timeout 300 -m slow tests/clients $(ARGS)
 
 fuzz: .make/dev
 	$(PYTEST) --numprocesses auto --timeout 180 tests/fuzz $(ARGS)
@@ -209,5 +215,5 @@ $(RUN):
 	@test -n '$(PYTHON)' || { echo 'No Python 3.11 or later with venv was found: install one (Debian: apt install python3-venv), or say make PYTHON=/path/to/python3.12' >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-.PHONY: page-test docs help run setup compile test fuzz check sim damage soak bench bench-kafka bench-guard bench-files example-dual-write example-queue example-graduation example-pipeline test-spark conformance clean
+.PHONY: page-test docs help run setup compile test test-slow fuzz check sim damage soak bench bench-kafka bench-guard bench-files example-dual-write example-queue example-graduation example-pipeline test-spark conformance clean
 .PHONY: test-spark-connector test-spark-faults soak-spark bench-spark

@@ -13,6 +13,8 @@ from tests.clients.transactions import READERS
 from tests.support.broker_process import IS_KAFKA
 from tests.support.oracle import REPOSITORY
 
+pytestmark = pytest.mark.slow  # make test-slow
+
 TIMEOUT_S = 120
 
 

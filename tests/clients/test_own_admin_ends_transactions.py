@@ -16,7 +16,10 @@ from tests.clients.own_producers import TWO_PHASE, a_producer, a_transactional, 
 from tests.support.broker_process import IS_KAFKA, Broker
 from tests.support.flaky_proxy import FlakyProxy
 
-pytestmark = pytest.mark.skipif(IS_KAFKA, reason="no released Kafka advertises InitProducerId v6")
+pytestmark = [
+    pytest.mark.skipif(IS_KAFKA, reason="no released Kafka advertises InitProducerId v6"),
+    pytest.mark.slow,  # make test-slow
+]
 
 
 @pytest.fixture

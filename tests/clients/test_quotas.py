@@ -20,6 +20,8 @@ from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
 from tests.clients.conftest import StartBroker
 from tests.support.wire import ClosedByBroker, Wire
 
+pytestmark = pytest.mark.slow  # make test-slow
+
 LIMIT = 40_000  # bytes per second, of which ten seconds' worth are free at the start
 RECORD_BYTES = 30_000
 RECORDS = 14

@@ -33,6 +33,8 @@ from tests.clients.speakers import wait_for
 from tests.support.broker_process import Broker, new_broker
 from tests.support.wire import Wire
 
+pytestmark = pytest.mark.slow  # make test-slow
+
 E = ErrorCode
 ROUNDS = int(os.environ.get("ROUNDS") or 6)
 SEED = int(os.environ.get("SEED") or time.time_ns() % 1_000_000)

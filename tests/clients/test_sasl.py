@@ -233,6 +233,7 @@ def metric(http_port: int, name: str) -> float:
     )
 
 
+@pytest.mark.slow  # make test-slow
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "OAUTHBEARER"])
 def test_confluents_client_renews_its_session_while_it_produces(tmp_path: Path, mechanism: str) -> None:
     """Until its connection has been authenticated again twice, however long that takes; nothing is lost meanwhile."""
