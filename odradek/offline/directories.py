@@ -12,6 +12,7 @@ from pathlib import Path
 
 _PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)")
 _SEGMENT = re.compile(r"\d{20}\.log(\.swap)?")
+_METADATA = "partition.metadata"  # a new partition has no segment before its first record
 _LOCAL = "file:"
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://")
 LOG_STARTS = "log-start-offset-checkpoint"
@@ -67,9 +68,9 @@ def partitions_at(*paths: str | Path) -> list[PartitionLog]:
 
 
 def partition_of(directory: Path) -> tuple[str, int] | None:
-    """Topic and partition, if the directory has such a name and holds a log."""
+    """Topic and partition, if the directory has such a name and holds a log, which may be empty."""
     match = _PARTITION.fullmatch(directory.name)
-    if match is None or not any(_SEGMENT.fullmatch(name) for name in os.listdir(directory)):
+    if match is None or not any(_SEGMENT.fullmatch(name) or name == _METADATA for name in os.listdir(directory)):
         return None
     return match["topic"], int(match["partition"])
 

@@ -65,7 +65,7 @@ def survey(
     for _ in range(_TRIES):
         segments = segments_of(log.directory)
         try:
-            if by_index and not timestamps:
+            if by_index and segments and not timestamps:
                 try:
                     return _by_index(log, segments, cut_bytes, on_damage)
                 except (BadIndex, FileNotFoundError):

@@ -101,15 +101,20 @@ def one_topic(source: Input) -> Input:
 
 def topics_in(path: Path) -> list[str]:
     """By the names of the directories; `path` may be that of a single partition."""
-    if any(path.glob("*.log")) and (match := _OF_A_PARTITION.fullmatch(path.resolve().name)):
+    if _holds_a_log(path) and (match := _OF_A_PARTITION.fullmatch(path.resolve().name)):
         return [match["topic"]]
     return sorted(
         {
             match["topic"]
             for each in path.iterdir()
-            if (match := _OF_A_PARTITION.fullmatch(each.name)) and any(each.glob("*.log"))
+            if (match := _OF_A_PARTITION.fullmatch(each.name)) and _holds_a_log(each)
         }
     )
+
+
+def _holds_a_log(directory: Path) -> bool:
+    """It has no segment before the first record is written."""
+    return (directory / "partition.metadata").exists() or any(directory.glob("*.log"))
 
 
 def _of_a_cluster(text: str, wanted: tuple[str, ...]) -> Input:

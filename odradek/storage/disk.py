@@ -227,7 +227,10 @@ class RealDisk:
         return os.listdir(path)
 
     def make_directory(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        try:
+            os.mkdir(path)
+        except (FileExistsError, FileNotFoundError):  # makedirs looks first whether the directory above is there
+            os.makedirs(path, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
         os.rename(source, target)

@@ -4,11 +4,10 @@ Owned by the loop thread. Appending has two steps, so that all appends of a loop
 
     append (checks, offsets, producer state: memory only) … append … → write_staged (one pwritev) → readable
 
-There is one replica, so what is written is committed, and readable: the high watermark is the end of what is written;
-where `flush.messages` asks for a sync, the end of what is synced. A power failure may take everything above
-`recovery_point`. The parts: log_producers.py (idempotence and transactions), staging.py
-(batches that wait for the write), log_reader.py (reading), log_sync.py (fdatasync), recovery.py (opening), retention.py
-(which segments may be deleted).
+There is one replica, so what is written is committed: the high watermark is the end of what is written, or of what is
+synced where `flush.messages` asks for it. A power failure may take everything above `recovery_point`. The parts:
+log_producers.py (idempotence and transactions), staging.py (batches that wait for the write), log_reader.py (reading),
+log_sync.py (fdatasync), recovery.py (opening), retention.py (which segments may be deleted).
 """
 
 from __future__ import annotations
@@ -220,8 +219,6 @@ class Log:
             return
         try:
             for run in runs:
-                if run.is_new:
-                    run.segment.create_file()
                 run.segment.file.write_at(run.buffers, run.position)
         except OSError as error:
             self._take_back(runs)
@@ -240,6 +237,8 @@ class Log:
             segment = run.segment
             if run.is_new:
                 self._rolled_to(segment, run.snapshot)
+            if not run.position:
+                self._unsynced.names_changed = True  # the file may be new
             self._tail.add(run.position, run.batches)
             segment.note_batches(run.position, run.batches, interval)
             for aborted in run.aborted:
@@ -284,10 +283,11 @@ class Log:
         self._producers.take_back()
         try:
             for run in reversed(runs):
-                if not run.is_new:
-                    run.segment.file.truncate(run.position)
-                elif self._disk.exists(run.segment.path()):
+                exists = run.position or self._disk.exists(run.segment.path())
+                if exists and run.is_new:
                     self._disk.unlink(run.segment.path())
+                elif exists:
+                    run.segment.file.truncate(run.position)
         except OSError as error:
             self.go_offline(f"{self}: what could not be written could not be taken back either: {error}")
 

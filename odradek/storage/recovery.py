@@ -61,10 +61,22 @@ class Checkpointed:
 
 
 def new_log_state(disk: Disk, directory: str, *, now_ms: int, start_offset: int = 0) -> LogState:
-    """An empty log; its one segment's file is there when this returns."""
+    """An empty log. The file of its one segment appears with the first write; but where the log does not begin at 0
+    nothing else would tell the next start, so that it is there when this returns."""
     segment = Segment.new(disk, directory, start_offset, now_ms=now_ms)
-    segment.create_file()
-    return LogState([segment], start_offset, start_offset, start_offset, ProducerStates(), LeaderEpochs(), is_new=True)
+    if start_offset:
+        segment.create_file()
+    return LogState(
+        [segment],
+        start_offset,
+        start_offset,
+        start_offset,
+        ProducerStates(),
+        LeaderEpochs(),
+        last_snapshot_offset=-1 if start_offset else 0,  # there are no producers before the first record
+        is_new=True,
+        active_is_saved=not start_offset,  # without a file it has no index files either
+    )
 
 
 def load_log(disk: Disk, directory: str, checkpointed: Checkpointed, config: LogConfig, *, now_ms: int) -> LogState:
@@ -95,9 +107,7 @@ class _Loader:
         self._segments = self._find_segments()
         self._snapshots = sorted(self._offsets(SNAPSHOT))
         if not self._segments:
-            return new_log_state(
-                self._disk, self._directory, now_ms=self._now_ms, start_offset=self._checkpointed.log_start_offset
-            )
+            return self._new_log_state(self._checkpointed.log_start_offset)
         self._epochs = self._read_epochs()
         state = self._take_at_their_word() if self._checkpointed.is_clean else None
         if state is None:
@@ -105,6 +115,15 @@ class _Loader:
         self._epochs.truncate_from_end(state.end_offset)
         self._epochs.truncate_from_start(state.log_start_offset)
         self._remove_stray_snapshots(state)
+        return state
+
+    def _new_log_state(self, start_offset: int) -> LogState:
+        state = new_log_state(self._disk, self._directory, now_ms=self._now_ms, start_offset=start_offset)
+        if self._checkpointed.is_clean and not start_offset:  # nothing was written to it before the stop, either
+            self._segments = state.segments
+            state.leader_epochs = self._read_epochs()
+            state.is_new = False
+            state.noted = self._left
         return state
 
     # --- what is there
@@ -263,7 +282,7 @@ class _Loader:
         log_start_offset = max(self._checkpointed.log_start_offset, kept[0].base_offset)
         if log_start_offset > end_offset:  # records were deleted that had never been synced
             self._drop(kept)
-            return new_log_state(self._disk, self._directory, now_ms=self._now_ms, start_offset=log_start_offset)
+            return self._new_log_state(log_start_offset)
         if end_offset > last_snapshot_offset:
             snapshots.append(self._snapshot(end_offset))
             last_snapshot_offset = end_offset

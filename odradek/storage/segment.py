@@ -93,7 +93,7 @@ class Segment:
         roll_jitter_ms: int = 0,
         file_suffix: str = "",
     ) -> "Segment":
-        """An empty one, whose file appears with the first write."""
+        """An empty one, whose file appears with `create_file` or, when it is first used, by itself."""
         segment = cls(
             disk,
             directory,
@@ -117,7 +117,7 @@ class Segment:
     def file(self) -> DiskFile:
         file = self._file
         if file is None:
-            file = self._file = self._disk.open(self.path())
+            file = self._file = self._disk.open(self.path(), create=self.size_bytes == 0)
         return file
 
     def create_file(self) -> None:

@@ -50,10 +50,44 @@ def test_what_is_staged_cannot_be_read_until_it_is_written() -> None:
 def test_all_that_is_staged_shares_one_write() -> None:
     given = LogOnDisk()
     given.disk.log.clear()
-    for _ in range(10):
-        given.stage()
+    for _ in range(2):
+        for _ in range(10):
+            given.stage()
+        given.log.write_staged()
+    path = "/data/t-0/00000000000000000000.log"
+    assert given.disk.log == [f"create {path}", f"write {path}", f"write {path}"]
+
+
+@pytest.mark.parametrize("call", [1, 2], ids=["create", "write"])
+def test_a_log_whose_first_write_fails_goes_on_and_its_file_is_durable_with_the_next_sync(call: int) -> None:
+    given = LogOnDisk()
+    given.stage()
+    given.disk.fail(call, Fault.ENOSPC)
+    with pytest.raises(LogWriteFailed):
+        given.log.write_staged()
+    assert given.log.offline_reason is None
+    given.stage()
     given.log.write_staged()
-    assert given.disk.log == ["write /data/t-0/00000000000000000000.log"]
+    ticket = given.log.start_sync()
+    ticket.run()
+    given.log.finish_sync(ticket)
+    for state in given.disk.after_power_failure(call):
+        assert state.disk.size("/data/t-0/00000000000000000000.log") == BATCH_BYTES, state.name
+
+
+def test_the_file_of_a_log_that_was_synced_while_it_was_empty_is_durable_with_its_first_record() -> None:
+    given = LogOnDisk()
+    for _ in range(2):
+        ticket = given.log.start_sync()
+        ticket.run()
+        given.log.finish_sync(ticket)
+    given.stage()
+    given.log.write_staged()
+    ticket = given.log.start_sync()
+    ticket.run()
+    given.log.finish_sync(ticket)
+    for state in given.disk.after_power_failure(1):
+        assert state.disk.size("/data/t-0/00000000000000000000.log") == BATCH_BYTES, state.name
 
 
 def test_writing_nothing_is_nothing() -> None:
