@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.configuration.listeners import advertise
@@ -21,6 +21,7 @@ from odradek.broker.partitions.discards import Discards
 from odradek.broker.partitions.group_commit import PARALLEL_SYNCS, AppendFlush, LogSyncs
 from odradek.broker.partitions.registry import Partitions
 from odradek.broker.runtime.clock import Clock, LoopTimers, SystemClock, Timers
+from odradek.broker.runtime.loop_watch import LoopWatch, WatchedTimers
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.runtime.uuids import random_uuid
 from odradek.broker.runtime.workers import ThreadWorkers
@@ -73,14 +74,15 @@ class Broker:
         self.loop = loop
         self.clock: Clock = SystemClock()
         self.timers: Timers = LoopTimers(loop)
-        self.workers = ThreadWorkers(loop, WORKER_THREADS)
+        self.watch = LoopWatch(self.timers)
+        self.workers = ThreadWorkers(loop, WORKER_THREADS, watched=partial(self.watch.timed, "what threads ended"))
         self.housekeeping: Housekeeping | None = None
         self._token_expiry: TokenExpiry | None = None
         self.certificates: ListenerCertificates | None = None  # where a listener has TLS
         self.sasl_listeners: SaslListeners | None = None
         self._disk = RealDisk()
-        self._flush = AppendFlush(loop.call_soon)
-        self._sync_threads = ThreadWorkers(loop, PARALLEL_SYNCS, "sync")
+        self._flush = AppendFlush(loop.call_soon, partial(self.watch.timed, "writes"))
+        self._sync_threads = ThreadWorkers(loop, PARALLEL_SYNCS, "sync", partial(self.watch.timed, "acknowledgements"))
         self.syncs = LogSyncs(self._sync_threads)
         self.limits_changed: Callable[[], None] = lambda: None  # called when settings or client quotas have changed
         self.host_addresses: dict[str, tuple[str, ...]] = {}  # of hosts that quotas name, and were looked up
@@ -121,6 +123,7 @@ class Broker:
         if self._token_expiry is not None:
             self._token_expiry.stop()
         self._housekeeping_timer.cancel()
+        self.watch.stop()
         if self.housekeeping is not None:
             self.housekeeping.stop()
 
@@ -318,7 +321,7 @@ class Broker:
             chores(self.config, self.log_directory, self.clock, self.timers, self.workers),
             lambda: self.partitions,
             self.clock,
-            self.timers,
+            WatchedTimers(self.timers, self.watch, "housekeeping"),
         )
         self.housekeeping.start(self.config.log_initial_task_delay_ms)
         keep_freed_memory()

@@ -77,6 +77,9 @@ class ServingBroker:
             self._servers.append(server)
             await server.listen(sockets[listener.name])
         self.control = listen(broker, Traffic(dispatcher, self._servers, broker.clock.now_ms(), limits))
+        watch = broker.watch
+        dispatcher.took_long = lambda api_key, time_s: watch.took(api_key.kafka_name, time_s)
+        watch.start(lambda: sum(route.requests for route in dispatcher.routes))
         broker.begin()
 
     def _sasl_listeners(self) -> SaslListeners | None:

@@ -102,3 +102,8 @@ class ApiKey(Enum):
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
     TXN_SHARE_ACKNOWLEDGE = kip_1289.API_KEY
+
+    @property
+    def kafka_name(self) -> str:
+        """As Kafka's metrics and documentation have it, e.g. CreateTopics."""
+        return self.name.title().replace("_", "")

@@ -23,6 +23,7 @@ from odradek.broker.api.context import AllowAll, Authorizer, ConnectionInfo, Req
 from odradek.broker.api.served import SERVED, Served
 from odradek.broker.runtime.clock import Clock
 from odradek.broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred, NoResponse, Parked
+from odradek.broker.runtime.loop_watch import LONG_S
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import reader
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
@@ -238,6 +239,7 @@ class Dispatcher(Generic[B]):
         self.authorizer = authorizer if authorizer is not None else AllowAll()
         self.now_ms = clock.now_ms
         self.throttling: Throttling | None = None  # None while no quota of clients is configured
+        self.took_long: Callable[[ApiKey, float], None] = lambda api_key, time_s: None  # told of requests over LONG_S
         self.errors: dict[tuple[ApiKey, ErrorCode], int] = {}  # how often a whole request was refused, and why
         # Of those whose handlers go on using the bytes of a frame, so that these must not be overwritten.
         self.keeping_keys = frozenset(key.value for key, one in served.items() if one.keeps_frame)
@@ -277,7 +279,10 @@ class Dispatcher(Generic[B]):
                 route.answered_in[int((ended_s - started_s) * 1e6).bit_length()] += 1
         route.requests += 1
         route.request_bytes += size_bytes
-        route.local_s += ended_s - started_s
+        took_s = ended_s - started_s
+        route.local_s += took_s
+        if took_s >= LONG_S:
+            self.took_long(route.api_key, took_s)
         return reply
 
     logins = None  # nobody logs in without SASL

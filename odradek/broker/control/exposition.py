@@ -76,6 +76,7 @@ class Collected(Collector):
         yield from partitions(self._measures)
         yield from topics(self._measures)
         yield from disk(self._measures)
+        yield from loop(self._measures)
         yield from groups(self._measures)
         yield from transactions(self._measures)
         yield from shares(self._measures)
@@ -232,6 +233,19 @@ def disk(measures: Measures) -> Families:
     prefix = "odradek_log_directory"
     yield gauge(f"{prefix}_total_bytes", "Size of the file system that holds the data directory", found.total_bytes)
     yield gauge(f"{prefix}_usable_bytes", "What is left of it", found.usable_bytes)
+
+
+def loop(measures: Measures) -> Families:
+    found = measures.loop
+    prefix = "odradek_loop"
+    late = HistogramMetricFamily(f"{prefix}_latems", "How late the loop came to its ticks, ms")
+    late.add_metric((), buckets(found.late_by), found.late_ms)
+    blocking = SummaryMetricFamily(f"{prefix}_blockingms", "What kept the loop for more than 5 ms, ms", labels=("by",))
+    longest = GaugeMetricFamily(f"{prefix}_blockingms_max", "The longest time of it, ms", labels=("by",))
+    for name, times, total_ms, max_ms in found.blocking:
+        blocking.add_metric((name,), times, total_ms)
+        longest.add_metric((name,), max_ms)
+    yield from (late, blocking, longest)
 
 
 def transactions(measures: Measures) -> Families:

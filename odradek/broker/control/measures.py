@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from odradek.broker.network.logins import LoginCounts
     from odradek.broker.network.server import Server
     from odradek.broker.partitions.partition import Partition
+    from odradek.broker.runtime.loop_watch import LoopWatch
     from odradek.broker.security.quotas.metering import Metering
 
 CLASSIC = "classic"  # a type of groups
@@ -54,7 +55,7 @@ class RequestMeasure(NamedTuple):
 
     @classmethod
     def of(cls, route: Route[Broker]) -> RequestMeasure:
-        api = route.api_key.name.title().replace("_", "")
+        api = route.api_key.kafka_name
         local_ms, remote_ms = route.local_s * 1000, route.remote_s * 1000
         answered_in, throttle_ms = tuple(route.answered_in), route.throttled_ms
         return cls(
@@ -148,6 +149,23 @@ class DiskMeasure(NamedTuple):
     usable_bytes: int
 
 
+class BlockingMeasure(NamedTuple):
+    """One kind of work, the times that it kept the loop for longer than `loop_watch.LONG_S`, and for how long."""
+
+    name: str
+    times: int
+    total_ms: float
+    max_ms: float
+
+
+class LoopMeasure(NamedTuple):
+    """By how much the ticks of the loop came late, in ms in all, and how many came so late (see `LoopWatch`)."""
+
+    late_ms: float
+    late_by: Sequence[int]
+    blocking: Sequence[BlockingMeasure] = ()
+
+
 class VerificationMeasure(NamedTuple):
     answered: int
     answered_ms: int
@@ -168,6 +186,7 @@ class Measures:
     verification: VerificationMeasure
     shares: ShareMeasure
     disk: DiskMeasure
+    loop: LoopMeasure
 
 
 def measure(broker: Broker, traffic: Traffic) -> Measures:
@@ -179,7 +198,7 @@ def measure(broker: Broker, traffic: Traffic) -> Measures:
     dispatcher = traffic.dispatcher
     return Measures(
         requests=[RequestMeasure.of(route) for route in dispatcher.routes],
-        errors={(key.name.title().replace("_", ""), code.name): n for (key, code), n in dispatcher.errors.items()},
+        errors={(key.kafka_name, code.name): n for (key, code), n in dispatcher.errors.items()},
         listeners=[listener_measure(server, traffic.limits.admissions) for server in traffic.servers],
         quotas=quota_measures(traffic.limits.metering, now_ms),
         partitions=[partition_measure(partition, late_before_ms) for partition in broker.partitions],
@@ -191,10 +210,18 @@ def measure(broker: Broker, traffic: Traffic) -> Measures:
         if verifier is None
         else VerificationMeasure(verifier.answered, verifier.answered_ms, verifier.failed),
         disk=DiskMeasure(broker.syncs.time_s * 1000, tuple(broker.syncs.took), *broker.log_directory.space_bytes()),
+        loop=loop_measure(broker.watch),
         shares=ShareMeasure(broker.shares.pending_record_count, broker.shares.lock_expired_count)
         if broker.has_started("shares")
         else ShareMeasure(0, 0),
     )
+
+
+def loop_measure(watch: LoopWatch) -> LoopMeasure:
+    blocking = [
+        BlockingMeasure(name, of.times, of.total_s * 1000, of.max_s * 1000) for name, of in watch.blocking.items()
+    ]
+    return LoopMeasure(watch.late_s * 1000, tuple(watch.late), blocking)
 
 
 def listener_measure(server: Server, admissions: Admissions) -> ListenerMeasure:

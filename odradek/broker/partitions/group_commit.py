@@ -55,15 +55,23 @@ class Unsynced(Protocol):
 class AppendFlush:
     """Writes, at the end of the loop tick, every partition that was appended to during it."""
 
-    def __init__(self, soon: Callable[[Callable[[], None]], object]) -> None:
-        """`soon` runs an action after those that the loop has already queued: `loop.call_soon`."""
+    def __init__(
+        self,
+        soon: Callable[[Callable[[], None]], object],
+        timed: Callable[[Callable[[], None]], Callable[[], None]] = lambda flush: flush,
+    ) -> None:
+        """
+        soon   runs an action after those that the loop has already queued: `loop.call_soon`
+        timed  makes of the writes of a tick something that is timed
+        """
         self._soon = soon
+        self._flush = timed(self.flush)
         self._dirty: list[Dirty] = []
 
     def add(self, partition: Dirty) -> None:
         """Once per partition and tick: the partition knows whether it is in the list."""
         if not self._dirty:
-            self._soon(self.flush)
+            self._soon(self._flush)
         self._dirty.append(partition)
 
     def flush(self) -> None:
@@ -75,7 +83,7 @@ class AppendFlush:
         finally:
             if dirty:  # one of them raised, which is a bug; the others must not be forgotten over it
                 self._dirty += dirty
-                self._soon(self.flush)
+                self._soon(self._flush)
         # After all writes, so that a fetch of several partitions is answered once, with all of them.
         for wait in woken:
             wait.wake()

@@ -47,8 +47,16 @@ class ThreadWorkers:
     `close` waits for the jobs that were given before; later ones run in the thread that asks.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, threads: int, name: str = "worker") -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        threads: int,
+        name: str = "worker",
+        watched: Callable[[Callable[[], None]], Callable[[], None]] = lambda settle: settle,
+    ) -> None:
+        """watched: makes of what the loop does about ended jobs something that is timed"""
         self._loop = loop
+        self._settle_timed = watched(self._settle)
         self._name = name
         self._most = threads
         self._threads: list[Thread] = []
@@ -87,7 +95,7 @@ class ThreadWorkers:
             work()
             if not self._is_woken:
                 self._is_woken = True
-                self._loop.call_soon_threadsafe(self._settle)
+                self._loop.call_soon_threadsafe(self._settle_timed)
 
     def _settle(self) -> None:
         self._is_woken = False  # first: what a thread adds from here on is seen below, or wakes the loop again

@@ -13,9 +13,11 @@ from odradek.broker.api.dispatch import MOST_BITS
 from odradek.broker.broker import Broker
 from odradek.broker.control.exposition import exposition
 from odradek.broker.control.measures import (
+    BlockingMeasure,
     DiskMeasure,
     GroupMeasure,
     ListenerMeasure,
+    LoopMeasure,
     Measures,
     PartitionMeasure,
     QuotaMeasure,
@@ -73,6 +75,7 @@ MEASURES = Measures(
     verification=VerificationMeasure(5, 20, 2),
     shares=ShareMeasure(12, 3),
     disk=DiskMeasure(120.5, answered_in(*[900] * 7, 114_000), 1_000_000, 250_000),
+    loop=LoopMeasure(70.0, answered_in(100, 69_900), [BlockingMeasure("CreateTopics", 2, 90.0, 60.0)]),
 )
 
 
@@ -142,6 +145,15 @@ def test_syncs_are_timed_and_the_file_system_is_measured() -> None:
     assert found["kafka_log_logflushstats_logflushrateandtimems_bucket", "1.024"] == 7
     assert found["odradek_log_directory_total_bytes",] == 1_000_000
     assert found["odradek_log_directory_usable_bytes",] == 250_000
+
+
+def test_what_kept_the_loop_is_named() -> None:
+    found = samples(MEASURES)
+    assert (found["odradek_loop_latems_count",], found["odradek_loop_latems_sum",]) == (2, 70.0)
+    assert found["odradek_loop_latems_bucket", "4.096"] == 1
+    assert found["odradek_loop_blockingms_count", "CreateTopics"] == 2
+    assert found["odradek_loop_blockingms_sum", "CreateTopics"] == 90.0
+    assert found["odradek_loop_blockingms_max", "CreateTopics"] == 60.0
 
 
 def test_groups_are_counted_by_state_with_their_offsets() -> None:

@@ -1,0 +1,132 @@
+"""A watchdog of the event loop: how late it comes to what is due, and what kept it.
+
+Every client waits while one thing runs on the loop. Two measurements, neither of which costs a request anything:
+
+- a tick that is armed again and again tells how long a request that came just then would have waited;
+- what is timed anyway (requests) or runs seldom (writes of a tick, chores, garbage collection) says so when it took
+  longer than LONG_S.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+
+from odradek.broker.runtime.clock import TimerHandle, Timers
+
+logger = logging.getLogger("odradek.loop")
+
+LONG_S = 0.005
+WARN_S = 1.0
+BUSY_TICK_MS = 50
+IDLE_TICK_MS = 1000  # while no requests come
+MOST_BITS = 64  # of a time in µs
+GARBAGE_COLLECTION = "garbage collection"
+
+
+@dataclass(slots=True)
+class Blocking:
+    """What one kind of work did that took longer than LONG_S each time."""
+
+    times: int = 0
+    total_s: float = 0.0
+    max_s: float = 0.0
+
+
+class LoopWatch:
+    """Counts since the start: `late[n]` ticks came less than 2 to the power of n µs late, and not less than half of
+    that, `late_s` all of them together; `blocking` says by name what took long."""
+
+    def __init__(self, timers: Timers, monotonic_s: Callable[[], float] = perf_counter) -> None:
+        self.late = [0] * MOST_BITS
+        self.late_s = 0.0
+        self.blocking: dict[str, Blocking] = {}
+        self._timers = timers
+        self._monotonic_s = monotonic_s
+        self._requests: Callable[[], int] = lambda: 0
+        self._requests_before = 0
+        self._slowest: tuple[float, str] | None = None  # since the last tick
+        self._collection_began_s = 0.0
+        self._tick: TimerHandle | None = None
+
+    def start(self, requests: Callable[[], int]) -> None:
+        """requests: how many there have been; without new ones the ticks are few, so that an idle broker stays idle."""
+        self._requests = requests
+        gc.callbacks.append(self._collecting)
+        self._arm(BUSY_TICK_MS)
+
+    def stop(self) -> None:
+        if self._tick is not None:
+            self._tick.cancel()
+            gc.callbacks.remove(self._collecting)
+            self._tick = None
+
+    def took(self, name: str, time_s: float) -> None:
+        """Something of this name ran on the loop; for callers that have measured it."""
+        if time_s < LONG_S:
+            return
+        of = self.blocking.get(name)
+        if of is None:
+            of = self.blocking[name] = Blocking()
+        of.times += 1
+        of.total_s += time_s
+        of.max_s = max(of.max_s, time_s)
+        if self._slowest is None or time_s > self._slowest[0]:
+            self._slowest = time_s, name
+        if time_s >= WARN_S:
+            logger.warning("no client was served for %.1f s, because of: %s", time_s, name)
+        else:
+            logger.debug("the loop was kept for %.1f ms by: %s", time_s * 1000, name)
+
+    def timed(self, name: str, action: Callable[[], None]) -> Callable[[], None]:
+        return partial(self._run, name, action)
+
+    def _run(self, name: str, action: Callable[[], None]) -> None:
+        began_s = self._monotonic_s()
+        try:
+            action()
+        finally:
+            took_s = self._monotonic_s() - began_s
+            if took_s >= LONG_S:
+                self.took(name, took_s)
+
+    def _arm(self, delay_ms: int) -> None:
+        self._tick = self._timers.after(delay_ms, partial(self._ticked, self._monotonic_s() + delay_ms / 1000))
+
+    def _ticked(self, due_s: float) -> None:
+        late_s = max(0.0, self._monotonic_s() - due_s)
+        self.late_s += late_s
+        self.late[int(late_s * 1e6).bit_length()] += 1
+        slowest, self._slowest = self._slowest, None
+        if late_s >= LONG_S and slowest is None:
+            logger.debug(
+                "a tick of the loop came %.1f ms late, and nothing that is timed took long: many small requests,"
+                " or other processes",
+                late_s * 1000,
+            )
+        requests = self._requests()
+        is_idle, self._requests_before = requests == self._requests_before, requests
+        self._arm(IDLE_TICK_MS if is_idle else BUSY_TICK_MS)
+
+    def _collecting(self, phase: str, info: dict[str, int]) -> None:
+        """A callback of `gc`, which calls it in the thread that made the last object."""
+        if phase == "start":
+            self._collection_began_s = self._monotonic_s()
+        else:
+            self.took(GARBAGE_COLLECTION, self._monotonic_s() - self._collection_began_s)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedTimers:
+    """Timers whose actions are timed, as of one kind of work."""
+
+    timers: Timers
+    watch: LoopWatch
+    name: str
+
+    def after(self, delay_ms: float, action: Callable[[], None]) -> TimerHandle:
+        return self.timers.after(delay_ms, self.watch.timed(self.name, action))
