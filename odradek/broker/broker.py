@@ -138,6 +138,7 @@ class Broker:
             self.share_coordinator.tell()
             self.share_coordinator.stop()
         if self.has_started("transactions"):
+            self.transactions.record_completions()
             self.transactions.stop()
         if self.has_started("groups"):
             self.groups.stop()

@@ -65,6 +65,7 @@ __all__ = [
 # Header keys are text; bytes that are not UTF-8 survive a round trip.
 _NOT_UTF8: Final = "surrogateescape"
 BEFORE_THE_KEY_OF_ONE: Final = bytes(3)  # attributes, and no distance in time and offset from the batch
+NO_DISTANCE_IN_TIME: Final = bytes(2)  # attributes, and that of the batch
 NO_HEADERS: Final = bytes(1)
 NULL: Final = b"\x01"  # -1, in place of a size
 
@@ -230,6 +231,24 @@ def batch_of_one(
     batch += record
     nobody = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
     seal_batch(batch, 0, NO_LEADER_EPOCH, 0, 0, timestamp, timestamp, *nobody, base_sequence, 1)
+    return batch
+
+
+def plain_batch(
+    records: Iterable[tuple[bytes, bytes | None, Headers]], timestamp: int, base_sequence: int = NO_SEQUENCE
+) -> bytearray:
+    """The same for several records of one timestamp; at least one."""
+    batch = bytearray(HEADER_BYTES)
+    count = 0
+    for key, value, headers in records:
+        stored_value = NULL if value is None else size_varint(len(value)) + value
+        stored_headers = _stored_headers(headers) if headers else NO_HEADERS
+        record = NO_DISTANCE_IN_TIME + size_varint(count) + size_varint(len(key)) + key + stored_value + stored_headers
+        batch += size_varint(len(record))
+        batch += record
+        count += 1
+    nobody = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+    seal_batch(batch, 0, NO_LEADER_EPOCH, 0, count - 1, timestamp, timestamp, *nobody, base_sequence, count)
     return batch
 
 

@@ -12,6 +12,7 @@ from enum import Enum
 
 import pytest
 
+from odradek.broker.coordinators.transaction_coordinator import COMPLETION_DELAY_MS
 from odradek.broker.transactions.entry import LAST_USABLE_EPOCH, Txn
 from odradek.broker.transactions.records import encode_record
 from odradek.protocol.errors import ErrorCode
@@ -114,7 +115,10 @@ def expire(stage: Stage) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """`record`: the how-manieth of `__transaction_state` in this step it is. `readable`: afterwards, if it happened."""
+    """`record`: the how-manieth of `__transaction_state` in this step it is. `readable`: afterwards, if it happened.
+
+    waits: the last record of a transaction does, for another of its id, or for some time
+    """
 
     name: str
     given: Callable[[Stage], None]
@@ -123,6 +127,11 @@ class Transition:
     has_markers: bool = False
     is_commit: bool = False
     before: tuple[str, ...] = ()
+    waits: bool = False
+
+    def wait(self, stage: Stage) -> None:
+        if self.waits:
+            stage.wait(2 * COMPLETION_DELAY_MS)
 
 
 AB = ("a", "b")
@@ -135,11 +144,11 @@ TRANSITIONS = [
     Transition("Ongoing → Ongoing", open_in_one, add_another, 1),
     Transition("Ongoing → Ongoing, offsets", open_in_one, add_offsets, 1),
     Transition("Ongoing → PrepareCommit", open_everywhere, commit, 1, True, True),
-    Transition("PrepareCommit → CompleteCommit", open_everywhere, commit, 2, True, True),
+    Transition("PrepareCommit → CompleteCommit", open_everywhere, commit, 2, True, True, waits=True),
     Transition("Ongoing → PrepareCommit, last epoch", open_at_the_last_epoch, commit, 1, True, True),
-    Transition("PrepareCommit → CompleteCommit, last epoch", open_at_the_last_epoch, commit, 2, True, True),
+    Transition("PrepareCommit → CompleteCommit, last epoch", open_at_the_last_epoch, commit, 2, True, True, waits=True),
     Transition("Ongoing → PrepareAbort", open_everywhere, abort, 1, True),
-    Transition("PrepareAbort → CompleteAbort", open_everywhere, abort, 2, True),
+    Transition("PrepareAbort → CompleteAbort", open_everywhere, abort, 2, True, waits=True),
     Transition("Ongoing → PrepareAbort, by another producer", open_everywhere, fence, 1, True),
     Transition("Ongoing → PrepareAbort, by time", open_everywhere, time_out, 1, True),
     Transition("PrepareAbort → CompleteAbort, by time", open_everywhere, time_out, 2, True),
@@ -164,6 +173,7 @@ def call_of(transition: Transition, point: Point) -> int | None:
     transition.given(stage)
     start = len(stage.disk.log)
     assert transition.step(stage)
+    transition.wait(stage)
     calls = stage.disk.log[start:]
     stage.broker.kill()
     append = calls_among(calls, "write", TRANSACTION_STATE)[transition.record - 1]
@@ -199,6 +209,7 @@ def test_a_crash_loses_nothing_that_was_answered_and_tears_nothing(transition: T
     is_answered = False
     try:
         is_answered = transition.step(stage)
+        transition.wait(stage)
         assert call is None, "it did not crash where it should"
     except Crashed:
         pass

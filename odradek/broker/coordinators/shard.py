@@ -25,7 +25,7 @@ from odradek.protocol.batch_header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Bat
 from odradek.protocol.compression import Compression
 from odradek.protocol.control_records import read_marker
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from odradek.protocol.records import Headers, NewRecord, batch_of_one, build_batch, records_of
+from odradek.protocol.records import Headers, NewRecord, batch_of_one, build_batch, plain_batch, records_of
 
 if TYPE_CHECKING:
     from odradek.storage.verification import VerificationGuard
@@ -350,9 +350,12 @@ class Shard(Generic[C]):
 
     def _batch(self, records: Sequence[Any], now_ms: int, producer: RecordsOf | None) -> bytearray:
         form = self._format
-        if len(records) == 1 and producer is None and form.compression is Compression.NONE:  # nearly every turn
-            (record,) = records
-            return batch_of_one(*form.encode(record), now_ms, form.base_sequence, form.headers(record))
+        if producer is None and form.compression is Compression.NONE:  # nearly every turn
+            if len(records) == 1:
+                (record,) = records
+                return batch_of_one(*form.encode(record), now_ms, form.base_sequence, form.headers(record))
+            encoded = [(*form.encode(record), form.headers(record)) for record in records]
+            return plain_batch(encoded, now_ms, form.base_sequence)
         return build_batch(
             [NewRecord(*form.encode(record), now_ms, form.headers(record)) for record in records],
             base_sequence=form.base_sequence,

@@ -51,6 +51,8 @@ TransactionShard = Shard[TransactionCore]
 # Nobody but the broker writes there. The other internal topics take part in transactions that commit offsets or
 # acknowledge records of share groups; those are added by brokers only, since clients need rights on the topic.
 NOT_TO_BE_ADDED: Final = frozenset({TRANSACTION_STATE})
+# Busy producers begin their next transaction sooner; its record takes that of the end along.
+COMPLETION_DELAY_MS: Final = 50
 SHORTEST_SCAN_MS: Final = 1_000  # of transactional ids, for those that a rule lets expire
 
 
@@ -76,6 +78,7 @@ class TransactionSettings:
                 transactional_id_expiration_ms=config.transactional_id_expiration_ms,
                 transactional_id_expiration_rules=tuple(rules),
                 transaction_two_phase_commit_enable=config.transaction_two_phase_commit_enable,
+                completion_delay_ms=COMPLETION_DELAY_MS,
             ),
             partition_count=config.transaction_state_log_num_partitions,
             abort_timed_out_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
@@ -361,6 +364,11 @@ class TransactionCoordinator:
             self.shard_for(transactional_id),
             lambda core, moment: core.abort_overdue(transactional_id, producer_id, producer_epoch, moment),
         )
+
+    def record_completions(self) -> None:
+        """Before a clean stop, and before `transaction.version` is lowered: logs at rest say what is complete."""
+        for shard in self.shards:
+            shard.tidy(lambda core, _: core.record_completions())
 
     def expire(self) -> None:
         for shard in self.shards:

@@ -2,7 +2,8 @@
 
 v1: upgrade types instead of a flag (which Kafka does not heed: version 0 cannot downgrade), validation only. v2: no
 results by feature. Needs ALTER on the cluster. All updates are made or none; answered when they are durable. Before
-share.version goes below the level of markers in its log, what they said is recorded for readers that do not know them.
+share.version goes below the level of markers in its log, what they said is recorded for readers that do not know them;
+before transaction.version is lowered, which transactions are complete.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ from typing import TYPE_CHECKING
 from odradek.broker.metadata.decision import Decision
 from odradek.broker.metadata.features import FeatureUpdate
 from odradek.broker.metadata.features import update_features as decide
-from odradek.broker.metadata.supported_features import SHARE_VERSION, SHARE_VERSION_TRANSACTIONS
+from odradek.broker.metadata.supported_features import (
+    SHARE_VERSION,
+    SHARE_VERSION_TRANSACTIONS,
+    TRANSACTION_VERSION,
+)
 from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import KafkaError
@@ -76,6 +81,8 @@ def update_features(
             return
         broker.metadata.submit(decision).when_done(recorded)
 
+    if broker.has_started("transactions") and lowers(TRANSACTION_VERSION, updates, broker):
+        broker.transactions.record_completions()
     tell_markers(updates, broker, validate_only=request.validate_only).when_done(told)
     return reply
 
@@ -84,13 +91,9 @@ def tell_markers(updates: list[FeatureUpdate], broker: Broker, *, validate_only:
     """Where these updates end staging, and will not be refused since something is staged: nothing more is from now on,
     and what markers have ended is recorded for readers that do not know them."""
     done: Deferred[bool] = Deferred()
-    current = broker.metadata.image.features.get(SHARE_VERSION, 0)
-    lowers = any(
-        each.feature == SHARE_VERSION and each.level < SHARE_VERSION_TRANSACTIONS <= current for each in updates
-    )
     if (
         validate_only
-        or not lowers
+        or not lowers(SHARE_VERSION, updates, broker)
         or SHARE_GROUP_STATE not in broker.metadata.image.topics
         or staged_count(broker) != 0
     ):
@@ -106,6 +109,11 @@ def tell_markers(updates: list[FeatureUpdate], broker: Broker, *, validate_only:
         return answer
     done.resolve(True)
     return done
+
+
+def lowers(feature: str, updates: list[FeatureUpdate], broker: Broker) -> bool:
+    current = broker.metadata.image.features.get(feature, 0)
+    return any(each.feature == feature and each.level < current for each in updates)
 
 
 def ends_staging(record: Message) -> bool:

@@ -3,12 +3,15 @@
     EMPTY, COMPLETE_* → ONGOING → PREPARE_COMMIT or PREPARE_ABORT → markers in every partition → COMPLETE_*
 
 A core changes in two ways, and in no other: `replay` applies a record that is in the log, and `settle` applies what
-memory alone holds of a decision whose records are in the log: which markers are still owed, who waits for the end, and
-the producer id of a transactional id that has no record yet. (`unload` ends it.) A request method only decides: its
-caller appends `Outcome.records`, replays them and settles. A refusal of the whole request is raised as `KafkaError`.
+memory alone holds of a decision whose records are in the log: which markers are still owed, who waits for the end, what
+is complete and not recorded so, and the producer id of an id that has no record yet. (`unload` ends it.) A request
+method only decides: its caller appends `Outcome.records`, replays them and settles. A refusal of the whole request is
+raised as `KafkaError`.
 
 A decided transaction owes its markers until every partition has its own. `Outcome.markers` are to be sent; the result
-comes back by `markers_written`, which is a turn of its own. Failed markers are retried by a timer, without limit.
+comes back by `markers_written`, which is a turn of its own. Failed markers are retried by a timer, without limit. After
+the last one the transaction is complete. The record that says so waits for the next one of its id, a moment at most,
+and is appended with it (ADR 23): a start that misses it sends the markers again.
 """
 
 from __future__ import annotations
@@ -46,6 +49,7 @@ from odradek.protocol.messages.list_transactions_response import TransactionStat
 from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
 
 MARKER_RETRY_MS: Final = 100
+COMPLETIONS: Final = ""  # the key of the timer that has them recorded; no transactional id
 NOTHING: Final[frozenset[TopicPartition]] = frozenset()
 ONLY_ONGOING: Final = frozenset({TxnState.ONGOING})  # few of many ids: Spark's sinks ask for them with each batch
 
@@ -75,6 +79,8 @@ class TransactionCore:
         self._ongoing: dict[str, None] = {}
         self._remaining: dict[str, frozenset[TopicPartition]] = {}  # of those that are decided
         self._awaited: dict[str, Reply] = {}
+        self._completed: dict[str, Txn] = {}  # as they will be recorded
+        self._records_completions_soon = False  # the timer is armed
 
     # State.
 
@@ -83,6 +89,7 @@ class TransactionCore:
         transactional_id = record.transactional_id
         self._remaining.pop(transactional_id, None)
         self._ongoing.pop(transactional_id, None)
+        self._completed.pop(transactional_id, None)
         before = self._txns.get(transactional_id)
         if before is not None and before.is_two_phase:
             self._two_phase.discard(before.producer_id)
@@ -106,6 +113,12 @@ class TransactionCore:
             self._txns[outcome.reserved.transactional_id] = outcome.reserved
         if outcome.remaining is not None:
             self._remaining.update(outcome.remaining)
+        if outcome.completed is not None:
+            self._remaining.pop(outcome.completed.transactional_id, None)
+            self._completed[outcome.completed.transactional_id] = outcome.completed
+        for timer in outcome.timers:
+            if timer.key == COMPLETIONS:
+                self._records_completions_soon = timer.delay_ms is not None
         if outcome.awaited is not None:
             for transactional_id, reply in outcome.awaited.items():
                 if reply is None:
@@ -124,7 +137,9 @@ class TransactionCore:
         return Outcome(records=forgotten, markers=markers, may_split=True, must_sync=must_sync)
 
     def on_timer(self, key: str, now_ms: int) -> Outcome[None]:
-        """Markers that failed are sent again."""
+        """Markers that failed are sent again; or what was completed meanwhile is recorded."""
+        if key == COMPLETIONS:
+            return self.record_completions()
         if key not in self._remaining:
             return Outcome()
         txn = self._txns[key]
@@ -142,7 +157,7 @@ class TransactionCore:
     def init_producer_id(self, request: InitProducerIdRequest, moment: Moment) -> Outcome[InitProducerIdResponse]:
         """A request that `check_request` has passed. An id that is not known needs a producer id: see `reserve`."""
         assert request.transactional_id is not None
-        txn = self._txns.get(request.transactional_id)
+        txn = self.txn(request.transactional_id)
         if txn is None:
             return Outcome(needs_producer_id=True)
         owned = init_producer_id(txn, request, moment)
@@ -155,7 +170,8 @@ class TransactionCore:
             return self._decided(self._fenced(txn, moment), refusal)
         # Records from before the owner asked for Enable2Pc, or from before a crash, may be in the page cache only.
         to_sync = owned.partitions if owned.is_kept and owned.is_two_phase else NOTHING
-        return Outcome(initialised_response(owned), records=(owned,), must_sync=owned.is_two_phase, to_sync=to_sync)
+        records = self._with_completion(owned)
+        return Outcome(initialised_response(owned), records=records, must_sync=owned.is_two_phase, to_sync=to_sync)
 
     def reserve(self, request: InitProducerIdRequest, producer_id: int, now_ms: int) -> Outcome[None]:
         """A producer id for an id that is not known, to be recorded by `init_producer_id`. The first one stays."""
@@ -179,7 +195,8 @@ class TransactionCore:
         txn = self._require(transactional_id)
         grown = add_partitions(txn, producer_id, producer_epoch, partitions, asked_version, moment)
         codes = dict.fromkeys(partitions, ErrorCode.NONE)
-        return Outcome(codes, records=() if grown is None else (grown,), must_sync=txn.is_two_phase)
+        records = () if grown is None else self._with_completion(grown)
+        return Outcome(codes, records=records, must_sync=txn.is_two_phase)
 
     def verify_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]
@@ -208,7 +225,7 @@ class TransactionCore:
         returns   how many are still owed
         """
         transactional_id = owed.transactional_id
-        txn = self._txns.get(transactional_id)
+        txn = self.txn(transactional_id)
         if (
             txn is None
             or not txn.is_prepared
@@ -222,11 +239,17 @@ class TransactionCore:
             later.response = len(remaining)
             later.remaining = {transactional_id: remaining}
             return later
+        complete = completed(txn, now_ms=moment.now_ms, transaction_version=moment.transaction_version)
+        delay_ms = self._config.completion_delay_ms
+        timers = [Timer(transactional_id, None)]
+        if delay_ms > 0 and not self._records_completions_soon:
+            timers.append(Timer(COMPLETIONS, delay_ms))
         return Outcome(
             0,
-            records=(completed(txn, now_ms=moment.now_ms, transaction_version=moment.transaction_version),),
+            records=() if delay_ms > 0 else (complete,),
+            completed=complete if delay_ms > 0 else None,
             replies=self._awaiting(transactional_id),
-            timers=(Timer(transactional_id, None),),
+            timers=timers,
             awaited={transactional_id: None},
         )
 
@@ -259,7 +282,7 @@ class TransactionCore:
 
         producer_epoch  that of its records
         """
-        txn = self._txns.get(transactional_id)
+        txn = self.txn(transactional_id)
         if txn is None or txn.producer_id != producer_id:
             return Outcome(OverdueFate.OVER)
         if txn.is_prepared and txn.producer_epoch in (producer_epoch, bumped(producer_epoch)):
@@ -283,20 +306,25 @@ class TransactionCore:
     def forget_topic(self, topic: str) -> Outcome[int]:
         """It was deleted: no marker for whatever gets its name next, not even after a power failure. Returns how many
         transactions it took part in."""
-        records = self._without(lambda each: each == topic)
-        return Outcome(len(records), records=records, may_split=True, must_sync=bool(records))
+        left = self._without(lambda each: each == topic)
+        records = [*self._completed.values(), *left]
+        return Outcome(len(left), records=records, may_split=True, must_sync=bool(records))
+
+    def record_completions(self) -> Outcome[None]:
+        """Of all transactions that are complete."""
+        return Outcome(records=list(self._completed.values()), timers=(Timer(COMPLETIONS, None),), may_split=True)
 
     # Administration.
 
     def describe(self, transactional_id: str) -> TransactionState:
-        txn = self._txns.get(transactional_id)
+        txn = self.txn(transactional_id)
         if txn is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return described(txn, self._remaining.get(transactional_id, txn.partitions))
 
     def list_transactions(self, wanted: Filter, now_ms: int) -> list[ListedTransaction]:
-        names = self._ongoing if wanted.states == ONLY_ONGOING else self._txns
-        return [listed(txn) for name in names if wanted.selects(txn := self._txns[name], now_ms)]
+        txns = [self._txns[name] for name in self._ongoing] if wanted.states == ONLY_ONGOING else self.entries()
+        return [listed(txn) for txn in txns if wanted.selects(txn, now_ms)]
 
     @property
     def kept_count(self) -> int:
@@ -311,8 +339,8 @@ class TransactionCore:
 
     @property
     def open_count(self) -> int:
-        """How many transactions are open, or decided and not complete."""
-        return len(self._ongoing) + len(self._remaining)
+        """How many transactions are open, or decided and not recorded as complete."""
+        return len(self._ongoing) + len(self._remaining) + len(self._completed)
 
     @property
     def open_partition_count(self) -> int:
@@ -321,7 +349,7 @@ class TransactionCore:
 
     def entries(self) -> list[Txn]:
         """Of all transactional ids."""
-        return list(self._txns.values())
+        return list((self._txns | self._completed).values() if self._completed else self._txns.values())
 
     def open_entries(self) -> list[Txn]:
         """Of those whose transaction is open, or decided and not complete."""
@@ -332,7 +360,8 @@ class TransactionCore:
         return len(self._txns)
 
     def txn(self, transactional_id: str) -> Txn | None:
-        return self._txns.get(transactional_id)
+        """As it is, recorded or not."""
+        return self._completed.get(transactional_id) or self._txns.get(transactional_id)
 
     # Within.
 
@@ -350,10 +379,15 @@ class TransactionCore:
     def _require(self, transactional_id: str) -> Txn:
         if transactional_id == "":
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        txn = self._txns.get(transactional_id)
+        txn = self.txn(transactional_id)
         if txn is None:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return txn
+
+    def _with_completion(self, record: Txn) -> tuple[Txn, ...]:
+        """Behind the record of the end before, if that is still to be written."""
+        complete = self._completed.get(record.transactional_id)
+        return (record,) if complete is None else (complete, record)
 
     def _fenced(self, txn: Txn, moment: Moment) -> Txn | ProducerIdNeeded:
         return fenced(
@@ -372,7 +406,8 @@ class TransactionCore:
         if decided is PRODUCER_ID_NEEDED:
             return Outcome(needs_producer_id=True)
         markers = (self._owed(decided, decided.partitions),)
-        return Outcome(response, records=(decided,), markers=markers, awaited=awaited, must_sync=decided.is_two_phase)
+        records = self._with_completion(decided)
+        return Outcome(response, records=records, markers=markers, awaited=awaited, must_sync=decided.is_two_phase)
 
     def _owed(self, txn: Txn, partitions: frozenset[TopicPartition]) -> MarkersOwed:
         assert txn.producer_epoch is not None

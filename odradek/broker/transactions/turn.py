@@ -27,6 +27,7 @@ class TransactionConfig:
     transactional_id_expiration_ms: int = 7 * 24 * 60 * 60 * 1000
     transactional_id_expiration_rules: tuple[tuple[str, int], ...] = ()  # prefix, and milliseconds in place of those
     transaction_two_phase_commit_enable: bool = False
+    completion_delay_ms: int = 0  # ours: how long the record of a complete transaction waits for another of its id
 
     def expiration_ms(self, transactional_id: str) -> int:
         """How long it is remembered unused. Of several rules that fit, the one with the longest prefix says so."""
@@ -105,6 +106,7 @@ class Outcome(Generic[R_co]):
     records    to append all or none, unless `may_split`; then to replay in order
     markers    to send once the records are durable; what became of them comes back by `markers_written`
     needs_producer_id  nothing is decided, and the rest is empty: decide again with `Moment.new_producer_id`
+    completed  a transaction whose last marker is written, as it will be recorded
     reserved   a transactional id that has got a producer id and no record yet
     awaited    transactional id → who is told of its end, and what; None: nobody any more
     remaining  transactional id → the partitions that still owe their marker
@@ -126,3 +128,4 @@ class Outcome(Generic[R_co]):
     markers: Sequence[MarkersOwed] = ()
     needs_producer_id: bool = False
     reserved: Txn | None = None
+    completed: Txn | None = None

@@ -12,7 +12,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPytho
 from odradek.protocol.batch_header import HEADER_BYTES, crc_ok, read_batch_header
 from odradek.protocol.compression import Compression
 from odradek.protocol.errors import MalformedMessage
-from odradek.protocol.records import NewRecord, Record, batch_of_one, build_batch, records_of
+from odradek.protocol.records import Headers, NewRecord, Record, batch_of_one, build_batch, plain_batch, records_of
 from tests.support.batches import NOW_MS, batch_of, changed, good_batch, record, record_of
 
 CODECS = list(Compression)
@@ -83,6 +83,18 @@ def test_a_batch_of_one_is_built_alike(size: int) -> None:
     for key, value in ((b"k", b"v" * size), (b"k" * size, b"v"), (b"k" * size, None)):
         built = build_batch([NewRecord(key, value, NOW_MS)], base_sequence=7)
         assert batch_of_one(key, value, NOW_MS, base_sequence=7) == built
+
+
+@pytest.mark.parametrize("size", [0, 64, 8192])
+def test_a_plain_batch_is_built_alike(size: int) -> None:
+    headers: Headers = (("a", b"b" * size), ("c", None))
+    records: list[tuple[bytes, bytes | None, Headers]] = [
+        (b"k", b"v" * size, ()),
+        (b"k" * size, None, headers),
+        *[(b"", b"", ())] * 64,
+    ]
+    built = build_batch([NewRecord(key, value, NOW_MS, own) for key, value, own in records], base_sequence=7)
+    assert plain_batch(records, NOW_MS, 7) == built
 
 
 def test_a_header_key_that_is_not_utf_8_survives() -> None:

@@ -1,0 +1,178 @@
+"""The record of a complete transaction waits for the next one of its id, and is appended with it: ADR 23.
+
+Whoever asks meanwhile finds the transaction complete; a crash meanwhile finds it decided, and completes it again.
+"""
+
+from random import Random
+
+import pytest
+
+from odradek.broker.transactions.core import COMPLETIONS
+from odradek.broker.transactions.entry import Txn
+from odradek.broker.transactions.turn import TransactionConfig
+from odradek.protocol.errors import KafkaError
+from tests.support.transaction_scene import ID, NOW_MS, P0, P1, PID, E, S, Scene, given, txn
+
+DELAY_MS = 50
+LATER = TransactionConfig(completion_delay_ms=DELAY_MS)
+
+
+def completed(pair: tuple[int, int] = (PID, 0)) -> Scene:
+    """A transaction of P0 that committed, and whose end is not recorded. Its producer goes on with the next epoch."""
+    scene = given(txn(S.ONGOING, pair), config=LATER)
+    asked = scene.commit5(pair)
+    scene.write_markers()
+    assert asked.pair == (pair[0], pair[1] + 1)
+    return scene
+
+
+def states(scene: Scene) -> list[str]:
+    """Of the records since the scene began."""
+    return [each.state.name for each in scene.written if isinstance(each, Txn)]
+
+
+def test_the_client_is_answered_and_everybody_finds_it_complete() -> None:
+    scene = completed()
+    assert states(scene) == ["PREPARE_COMMIT"]
+    assert scene.state == (S.COMPLETE_COMMIT, PID, 1)
+    assert scene.describe().transaction_state == "CompleteCommit"
+    assert scene.describe().topics == []
+    assert [each.state for each in scene.core.entries()] == [S.COMPLETE_COMMIT]
+    assert scene.core.open_entries() == []
+
+
+def test_the_next_transaction_is_recorded_with_it() -> None:
+    scene = completed()
+    assert scene.add5((PID, 1), P1) == {P1: E.NONE}
+    assert states(scene) == ["PREPARE_COMMIT", "COMPLETE_COMMIT", "ONGOING"]
+    assert scene.txn.partitions == {P1}
+    scene.advance(DELAY_MS)
+    assert states(scene)[3:] == []
+
+
+def test_without_a_next_one_it_is_recorded_in_a_moment() -> None:
+    scene = completed()
+    scene.advance(DELAY_MS - 1)
+    assert states(scene) == ["PREPARE_COMMIT"]
+    scene.advance(1)
+    assert states(scene) == ["PREPARE_COMMIT", "COMPLETE_COMMIT"]
+    assert COMPLETIONS not in scene.due, "nothing is left to be done"
+    assert scene.core.open_count == 0
+
+
+def test_one_timer_is_enough_for_all_ids() -> None:
+    others = [txn(S.ONGOING, (PID + number, 0), transactional_id=f"id-{number}") for number in range(3)]
+    scene = given(*others, config=LATER)
+    for number in range(3):
+        scene.end((PID + number, 0), committed=True, version=5, transactional_id=f"id-{number}")
+        scene.write_markers()
+        assert scene.due == {COMPLETIONS: NOW_MS + DELAY_MS}
+        scene.now_ms += 1
+    scene.advance(DELAY_MS - 3)
+    assert states(scene)[3:] == ["COMPLETE_COMMIT"] * 3
+
+
+def test_a_repeated_end_is_answered_as_before() -> None:
+    scene = completed()
+    assert scene.commit5((PID, 0)).pair == (PID, 1)
+    assert states(scene) == ["PREPARE_COMMIT"]
+
+
+def test_a_new_owner_is_recorded_with_it() -> None:
+    scene = completed()
+    assert scene.init() == (PID, 2)
+    assert states(scene) == ["PREPARE_COMMIT", "COMPLETE_COMMIT", "EMPTY"]
+
+
+def test_the_end_of_an_empty_transaction_is_recorded_with_it() -> None:
+    scene = completed()
+    assert scene.abort5((PID, 1)).is_parked
+    assert states(scene) == ["PREPARE_COMMIT", "COMPLETE_COMMIT", "PREPARE_ABORT"]
+
+
+def test_what_cannot_be_written_leaves_it_complete() -> None:
+    scene = completed()
+    scene.refuse_appends = E.NOT_COORDINATOR
+    with pytest.raises(KafkaError):
+        scene.add5((PID, 1), P1)
+    assert scene.state == (S.COMPLETE_COMMIT, PID, 1)
+    scene.refuse_appends = None
+    assert scene.add5((PID, 1), P1) == {P1: E.NONE}
+    assert states(scene) == ["PREPARE_COMMIT", "COMPLETE_COMMIT", "ONGOING"]
+
+
+def test_after_a_crash_the_markers_are_written_again() -> None:
+    scene = completed().restarted()
+    assert [each.partitions for each in scene.owed] == [{P0}]
+    scene.write_markers()
+    assert scene.state == (S.COMPLETE_COMMIT, PID, 1)
+    assert scene.commit5((PID, 0)).pair == (PID, 1)
+    assert scene.add5((PID, 1), P1) == {P1: E.NONE}
+
+
+def test_markers_that_are_answered_twice_change_nothing() -> None:
+    scene = given(txn(S.ONGOING, (PID, 0)), config=LATER)
+    scene.commit5((PID, 0))
+    (owed,) = scene.write_markers()
+    scene.markers_answered(owed, owed.partitions)
+    scene.add5((PID, 1), P1)
+    scene.markers_answered(owed, owed.partitions)
+    assert states(scene) == ["PREPARE_COMMIT", "COMPLETE_COMMIT", "ONGOING"]
+
+
+def test_it_is_recorded_before_a_topic_of_that_name_can_come_again() -> None:
+    scene = completed()
+    scene.delete_topic("orders")
+    assert states(scene) == ["PREPARE_COMMIT", "COMPLETE_COMMIT"]
+    assert scene.restarted().owed == []
+
+
+def test_a_locks_transaction_that_is_complete_is_over() -> None:
+    scene = completed()
+    fate = scene.core.abort_overdue(ID, PID, 0, moment=None)  # type: ignore[arg-type]  # it decides nothing
+    assert fate.response is not None
+    assert fate.response.name == "OVER"
+    assert fate.records == ()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_answers_and_records_are_the_same_as_without_waiting(seed: int) -> None:
+    """Whatever producers do; of one id also in the same order."""
+    one, other = (play(given(config=config), Random(seed)) for config in (TransactionConfig(), LATER))
+    assert one == other
+
+
+def play(scene: Scene, random: Random) -> list[object]:
+    told: list[object] = []
+    pair = (-1, -1)
+    for _ in range(80):
+        told.append((scene.state, scene.txn.partitions) if scene.core.txn(ID) else None)
+        try:
+            match random.choice(["init", "add", "add", "end", "end", "write", "write", "refuse", "wait", "delete"]):
+                case "init":
+                    pair = scene.init()
+                case "add":
+                    told.append(scene.add5(pair, random.choice([P0, P1])))
+                case "end":
+                    asked = scene.end(pair, committed=random.random() < 0.7, version=random.choice([4, 5, 5]))
+                    if not asked.is_parked:
+                        told.append(asked.pair)
+                        pair = asked.pair if asked.pair != (-1, -1) else pair
+                    elif scene.txn.client_version == 2:
+                        pair = (scene.txn.producer_id, scene.txn.producer_epoch or 0)
+                case "write":
+                    told.append(len(scene.write_markers()))
+                case "refuse":
+                    told.append(len(scene.write_markers(only=[P0])))
+                case "wait":
+                    scene.advance(random.choice([1, DELAY_MS, 200]))
+                case "delete":
+                    scene.delete_topic("orders")
+        except KafkaError as error:
+            told.append(error.code)
+    scene.write_markers()
+    scene.advance(1_000)
+    return [
+        *told,
+        [(each.state, each.producer_epoch, each.partitions) for each in scene.written if isinstance(each, Txn)],
+    ]
