@@ -31,7 +31,7 @@ def test_what_the_applications_decide_happens_and_nothing_else(seed: int) -> Non
     [
         pytest.param(
             lambda: Parts(coordinator=partial(TransactionCoordinator, new_core=NotBumpedAgain)),
-            "never to be committed|lost",
+            "never to be committed|lost|went back",
             id="the-owners-pair-is-not-bumped-again",
         ),
         pytest.param(

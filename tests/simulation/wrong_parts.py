@@ -145,7 +145,7 @@ class NotBumpedAgain(TransactionCore):
         if txn is None or not txn.is_kept or not outcome.records:
             return outcome
         producer_id, producer_epoch = txn.client_pair
-        (decided,) = outcome.records
+        (decided,) = outcome.records  # it was open: the end before is recorded
         assert isinstance(decided, Txn)
         assert producer_epoch is not None
         unbumped = replace(decided, next_producer_id=producer_id, next_producer_epoch=producer_epoch)
@@ -160,6 +160,8 @@ class TimeoutPassedOn(TransactionCore):
         before = self.txn(request.transactional_id or "")
         outcome = super().init_producer_id(request, moment)
         if before is None or not request.keep_prepared_txn or before.state is not TxnState.ONGOING:
+            return outcome
+        if outcome.needs_producer_id:
             return outcome
         (kept,) = outcome.records
         assert isinstance(kept, Txn)
