@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from mypy_extensions import mypyc_attr
+
 from odradek.broker.groups.consumer.config import ConsumerConfig
 from odradek.broker.groups.effects import CoordinatorRecord, Timer
 from odradek.broker.groups.share.config import ShareConfig
@@ -48,6 +50,7 @@ class Reply:
     message: JoinGroupResponse | SyncGroupResponse
 
 
+@mypyc_attr(native_class=False)  # mypyc 2.4 makes generic dataclasses that cannot be imported
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[R_co]):
     """A decision.

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Generic, TypeVar
 
+from mypy_extensions import mypyc_attr
+
 from odradek.broker.transactions.entry import Txn, TxnRecord
 from odradek.protocol.topic_partition import TopicPartition
 
@@ -98,6 +100,7 @@ class Timer:
     delay_ms: int | None
 
 
+@mypyc_attr(native_class=False)  # mypyc 2.4 makes generic dataclasses that cannot be imported
 @dataclass(slots=True)
 class Outcome(Generic[R_co]):
     """A decision.
