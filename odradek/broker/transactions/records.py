@@ -30,6 +30,7 @@ INT: Final = struct.Struct(">i")
 LAST_PRODUCER_EPOCH: Final = "last-producer-epoch"
 NEXT_TIMEOUT_MS: Final = "next-timeout-ms"
 REMEMBERED: Final = 1024  # keys and sets of partitions: a producer's records have the same ones for a while
+NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()  # one for all: an empty one takes 216 bytes
 NONE: Final = -1  # what the fields say where there is no id, epoch or time
 # A value of version 1 as nearly all are, around its partitions: every transaction writes three, and the codec takes
 # three times as long. First the version, producer id and epoch, timeout and state; at the end the times, and of the
@@ -107,7 +108,7 @@ def record_headers(record: TxnRecord) -> Headers:
 
 def revive(record: TxnRecord, headers: Headers) -> TxnRecord:
     """Raises MalformedMessage."""
-    if isinstance(record, Forgotten):
+    if isinstance(record, Forgotten) or not headers:
         return record
     revived = record.copy()
     for name, value in headers:
@@ -204,9 +205,7 @@ def _txn(transactional_id: str, value: TransactionLogValue) -> Txn:
         producer_epoch=value.producer_epoch,
         timeout_ms=value.transaction_timeout_ms,
         state=state,
-        partitions=frozenset(
-            (each.topic, partition) for each in value.transaction_partitions or () for partition in each.partition_ids
-        ),
+        partitions=_partitions_in(value.transaction_partitions) if value.transaction_partitions else NO_PARTITIONS,
         started_ms=_unless_none(value.transaction_start_timestamp_ms),
         updated_ms=value.transaction_last_update_timestamp_ms,
         previous_producer_id=previous_producer_id,
@@ -217,6 +216,10 @@ def _txn(transactional_id: str, value: TransactionLogValue) -> Txn:
         ),
         client_version=value.client_transaction_version,
     )
+
+
+def _partitions_in(topics: list[PartitionsSchema]) -> frozenset[TopicPartition]:
+    return frozenset((each.topic, partition) for each in topics for partition in each.partition_ids)
 
 
 def _last_producer_epoch(
