@@ -1,10 +1,12 @@
 """The broker's budget, row by row: goal, figure, and the comparison with this machine at this moment.
 
-    python -m tests.bench.run [--kafka] [--rows start,clients_1k] [--quick] [--json FILE]
+    python -m tests.bench.run [--kafka] [--rows start,clients_1k] [--only pure,kfake] [--quick] [--json FILE]
 
---kafka measures Apache Kafka 4.3.1 in the same run, the two taking turns; figures are medians of the rounds. The last
-columns divide by a trivial program that does the same work (tests/bench/baselines.py), so that figures of different
-machines can be compared. Names of rows are those in tests/bench/rows.py.
+Measures the sources as they are (pure), what `make compile` has built of them (compiled), kfake where Go is installed,
+and with --kafka Apache Kafka 4.3.1, all in one run and in turns; figures are medians of the rounds. What is not there
+is named and left out; goals are judged by the compiled variant where it is there. The last columns divide by a trivial
+program that does the same work (tests/bench/baselines.py), so that figures of different machines can be compared. Names
+of rows are those in tests/bench/rows.py.
 """
 
 import argparse
@@ -12,16 +14,18 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Collection, Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from tests.bench.native import NoCompiler, compiled
 from tests.bench.raw import RawLoad
 from tests.bench.rows import MEASUREMENTS, Measurement
-from tests.bench.subjects import Subject, new_kafka, new_odradek
-from tests.bench.table import BASELINE, KAFKA, OURS, Results, lines, machine, markdown, write_json
+from tests.bench.subjects import COMPILED, KAFKA, KFAKE, OURS, PURE, Subject, maker
+from tests.bench.table import BASELINE, Results, lines, machine, markdown, write_json
+from tests.bench.variants import NotThere
 
+DEFAULT = frozenset({PURE, COMPILED, KFAKE})
 QUICK_SHARE = 0.25
 WARM_UP_SHARE = 0.5
 WARM_UP_OF_A_BROKER = 6.0  # before its first load: what is compiled while it runs is to be compiled
@@ -35,9 +39,7 @@ def main() -> int:
     about = machine()
     print(f"{about['cpus']} CPUs, {about['model']}, Python {about['python']}, load {about['load_average'][0]:.1f}\n")
     with tempfile.TemporaryDirectory(prefix="odradek-bench-") as work:
-        subjects = [Subject(OURS, new_odradek, Path(work))]
-        if options.kafka:
-            subjects.append(Subject(KAFKA, new_kafka, Path(work)))
+        subjects = found_subjects(options.only or DEFAULT | ({KAFKA} if options.kafka else set()), Path(work))
         try:
             for number, measurement in enumerate(chosen, 1):
                 print(f"[{number}/{len(chosen)}] {measurement.name}:", end="", flush=True)
@@ -54,9 +56,26 @@ def main() -> int:
     return 1 if results.failures else 0
 
 
+def found_subjects(wanted: Collection[str], work: Path) -> list[Subject]:
+    """In the order of the columns, without those that are not there."""
+    found = []
+    for name in (PURE, COMPILED, KAFKA, KFAKE):
+        if name in wanted:
+            try:
+                found.append(Subject(name, maker(name), work))
+            except NotThere as reason:
+                print(f"{name} is left out: {reason}")
+    return found
+
+
+def rounds(measurement: Measurement, who: str) -> int:
+    return {KAFKA: measurement.kafka_rounds, KFAKE: measurement.kfake_rounds}.get(who, measurement.rounds)
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kafka", action="store_true", help="measure Apache Kafka too (needs Java and the oracle kit)")
+    parser.add_argument("--only", type=subject_names, metavar="A,B", help="of pure, compiled, kafka, kfake")
     parser.add_argument("--rows", type=row_names, metavar="A,B", help="only these")
     parser.add_argument(
         "--quick", action="store_true", help="one short round each: whether it runs, not how fast it is"
@@ -70,6 +89,13 @@ def row_names(text: str) -> frozenset[str]:
     known = [measurement.name for measurement in MEASUREMENTS]
     if unknown := names - set(known):
         raise argparse.ArgumentTypeError(f"no such rows: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    return names
+
+
+def subject_names(text: str) -> frozenset[str]:
+    names = frozenset(text.split(","))
+    if unknown := names - {PURE, COMPILED, KAFKA, KFAKE}:
+        raise argparse.ArgumentTypeError(f"no such brokers: {', '.join(sorted(unknown))}")
     return names
 
 
@@ -90,18 +116,20 @@ def measure(measurement: Measurement, subjects: Sequence[Subject], results: Resu
             compiled("load")
         if measurement.warms_up and not is_quick:
             for subject in subjects:
-                if subject.name == KAFKA and not measurement.kafka_rounds:
+                if not rounds(measurement, subject.name):
                     continue
                 say(f"{subject.name} warms up")
-                warm_up(subject, measurement)
-        for turn in range(1 if is_quick else max(measurement.rounds, measurement.kafka_rounds)):
+                with nullcontext() if subject.name in OURS else suppress(RuntimeError):  # its turns will say so
+                    warm_up(subject, measurement)
+        most = max(rounds(measurement, subject.name) for subject in subjects)
+        for turn in range(min(1, most) if is_quick else most):
             for subject in subjects:
-                if turn < (measurement.kafka_rounds if subject.name == KAFKA else measurement.rounds):
+                if turn < rounds(measurement, subject.name):
                     say(subject.name)
                     try:
                         results.add(measurement, subject.name, measurement.measure(subject, share))
                     except RuntimeError as error:
-                        if subject.name != KAFKA:
+                        if subject.name in OURS:
                             raise
                         say(f"failed ({error})")  # our own figures are still worth having
             if measurement.baseline is not None and turn < measurement.rounds:

@@ -1,30 +1,52 @@
-"""The brokers that are measured: Odradek, and Kafka with the same settings."""
+"""The brokers that are measured: both variants of Odradek, Kafka with the same settings, and kfake."""
 
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeAlias
 
+from tests.bench.kfake import KfakeProcess, built
 from tests.bench.process_usage import cpu_seconds, rss_bytes
-from tests.support.broker_process import Broker, BrokerProcess, KafkaProcess
+from tests.bench.variants import PURE_ENVIRONMENT, NotThere, VariantProcess, compiled_environment
+from tests.support.broker_process import Broker, KafkaProcess
+from tests.support.oracle import HAS_JAVA, IS_THERE, ORACLE
 
 # Deleted topics leave the page cache soon, so that one row's data is not written back during the next row.
 SETTINGS: Mapping[str, object] = {"log.segment.delete.delay.ms": 1000, "auto.create.topics.enable": "false"}
 KAFKA_HEAP = "-Xmx1G -Xms1G"  # as Kafka's own start script
 
 
-def new_odradek(data_dir: Path, port: int) -> Broker:
-    # Modules are compiled once and kept, as `make run` does, whatever the environment says.
-    return BrokerProcess(data_dir, SETTINGS, port=port, environment={"PYTHONDONTWRITEBYTECODE": ""})
+PURE, COMPILED, KAFKA, KFAKE = "pure", "compiled", "kafka", "kfake"
+OURS = (PURE, COMPILED)
+Make: TypeAlias = Callable[[Path, int], Broker]  # from a data directory and a port
 
 
-def new_kafka(data_dir: Path, port: int) -> Broker:
-    return KafkaProcess(data_dir, SETTINGS, port=port, heap=KAFKA_HEAP)
+def maker(name: str) -> Make:
+    """Of brokers of this kind. Raises NotThere."""
+    match name:
+        case "pure":
+            return _variant(PURE, PURE_ENVIRONMENT)
+        case "compiled":
+            return _variant(COMPILED, compiled_environment())
+        case "kafka":
+            if not (IS_THERE and HAS_JAVA):
+                raise NotThere(f"needs Java and the oracle kit (looked at {ORACLE}; ODRADEK_ORACLE moves it)")
+            return lambda data_dir, port: KafkaProcess(data_dir, SETTINGS, port=port, heap=KAFKA_HEAP)
+        case "kfake":
+            built()
+            return lambda data_dir, port: KfakeProcess(data_dir, port=port)
+        case _:
+            raise ValueError(name)
+
+
+def _variant(name: str, environment: Mapping[str, str]) -> Make:
+    return lambda data_dir, port: VariantProcess(data_dir, SETTINGS, port=port, variant=name, environment=environment)
 
 
 class Subject:
     """One kind of broker: a process that most rows share, and fresh ones for those that start and stop."""
 
-    def __init__(self, name: str, make: Callable[[Path, int], Broker], work: Path) -> None:
+    def __init__(self, name: str, make: Make, work: Path) -> None:
         self.name = name
         self.is_warm = False  # whether the shared process has had load
         self.client_settings: Mapping[str, str] = {}  # of librdkafka, where they are not those of any client

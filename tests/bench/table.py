@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.bench.rows import MEASUREMENTS, Measurement, Row
+from tests.bench.rows import MEASUREMENTS, Against, Measurement, Row
+from tests.bench.subjects import COMPILED, KAFKA, KFAKE, PURE
 
-HEADINGS = ("row", "goal", "Odradek", "Kafka", "ratio", "met", "baseline", "of baseline")
-OURS, KAFKA, BASELINE = "odradek", "kafka", "baseline"
+HEADINGS = ("row", "goal", "pure", "compiled", "Kafka", "kfake", "ratio", "met", "baseline", "of baseline")
+BASELINE = "baseline"
 
 
 @dataclass(slots=True)
@@ -37,13 +38,22 @@ class Line:
     """One row of the table; None where nothing was measured, or nothing is to be compared."""
 
     row: Row
-    ours: float | None
+    pure: float | None
+    compiled: float | None
     kafka: float | None
+    kfake: float | None
     baseline: float | None
 
     @property
+    def ours(self) -> float | None:
+        """The variant that the goals are for: the compiled one, where it was measured."""
+        return self.pure if self.compiled is None else self.compiled
+
+    @property
     def ratio(self) -> float | None:
-        return _ratio(self.ours, self.kafka)
+        """To the broker that the goal names, or else to Kafka."""
+        goal = self.row.goal
+        return _ratio(self.ours, self.kfake if goal is not None and goal.against is Against.KFAKE else self.kafka)
 
     @property
     def of_baseline(self) -> float | None:
@@ -54,7 +64,7 @@ class Line:
         goal = self.row.goal
         if goal is None:
             return None
-        value = self.ours if goal.is_absolute else self.ratio
+        value = self.ours if goal.against is Against.ITSELF else self.ratio
         return None if value is None else goal.is_met(value)
 
     def cells(self) -> tuple[str, ...]:
@@ -62,8 +72,10 @@ class Line:
         return (
             self.row.title,
             str(self.row.goal) if self.row.goal is not None else "",
-            f"{_shown(self.ours)} {self.row.unit}",
+            f"{_shown(self.pure)} {self.row.unit}" if self.pure is not None else "",
+            f"{_shown(self.compiled)}{f' {self.row.unit}' if self.pure is None else ''}" if self.compiled else "",
             _shown(self.kafka),
+            _shown(self.kfake),
             _shown(self.ratio, "×"),
             met,
             _shown(self.baseline),
@@ -73,7 +85,7 @@ class Line:
 
 def lines(results: Results, measurement: Measurement) -> list[Line]:
     return [
-        Line(row, *(results.median(measurement, who, row.figure) for who in (OURS, KAFKA, BASELINE)))
+        Line(row, *(results.median(measurement, who, row.figure) for who in (PURE, COMPILED, KAFKA, KFAKE, BASELINE)))
         for row in measurement.rows
     ]
 
@@ -82,7 +94,7 @@ def markdown(results: Results) -> str:
     rows: list[Sequence[str]] = [HEADINGS]
     for measurement in MEASUREMENTS:
         if measurement.name in results.failures:
-            rows.append((measurement.rows[0].title, results.failures[measurement.name], *[""] * 6))
+            rows.append((measurement.rows[0].title, results.failures[measurement.name], *[""] * (len(HEADINGS) - 2)))
         elif measurement.name in results.samples:
             rows += [line.cells() for line in lines(results, measurement)]
     widths = [max(len(row[at]) for row in rows) for at in range(len(HEADINGS))]

@@ -1,0 +1,59 @@
+"""Both variants of this broker as the bench starts them: the sources as they are, and what `make compile` has built."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.support.broker_process import BrokerProcess
+from tests.support.oracle import REPOSITORY
+
+# Bytecode is kept, as `make run` does, whatever the environment says.
+PURE_ENVIRONMENT = {"ODRADEK_PURE": "1", "PYTHONDONTWRITEBYTECODE": ""}
+# Runs a command with the compiled variant, and fails if that is not of exactly these sources (docs/variants.md).
+WITH_COMPILED = (str(REPOSITORY / ".ci" / "compiled"), "only")
+PRINT_ENVIRONMENT = "import json, os; print(json.dumps(dict(os.environ)))"
+
+
+class NotThere(Exception):
+    """What was to be measured beside the sources is not here; the message says why."""
+
+
+def compiled_environment() -> Mapping[str, str]:
+    """Raises NotThere. Asked once: to compare the sources takes longer than to start a broker."""
+    words = [*WITH_COMPILED, sys.executable, "-c", PRINT_ENVIRONMENT]
+    environment = {**os.environ, "ODRADEK_PURE": ""}
+    try:
+        done = subprocess.run(words, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise NotThere(f"there is no {WITH_COMPILED[0]}") from None
+    if done.returncode != 0:
+        raise NotThere(done.stderr.strip())
+    found: dict[str, str] = json.loads(done.stdout)
+    return {**found, "PYTHONDONTWRITEBYTECODE": ""}
+
+
+class VariantProcess(BrokerProcess):
+    """Whose ready file has to name the variant that was asked for."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        overrides: Mapping[str, object],
+        *,
+        port: int,
+        variant: str,
+        environment: Mapping[str, str],
+    ) -> None:
+        super().__init__(data_dir, overrides, port=port, environment=environment)
+        self._variant = variant
+
+    def _start(self) -> None:
+        super()._start()
+        if (told := self.ready.get("variant", self._variant)) != self._variant:
+            self.kill9()
+            raise RuntimeError(f"the {told} variant was started, not the {self._variant} one")
