@@ -28,8 +28,10 @@ help:
 	@echo 'make fuzz          damaged and generated messages to our codec, 10,000 connections; FUZZ=n executions per API and version, 200 if nothing is said'
 	@echo 'make check         ruff, mypy, the import rules, and whether the docs'"'"' links resolve and their prose wraps'
 	@echo 'make sim SEED=n    one simulation again; SEEDS=n tries that many, 200 if nothing is said'
-	@echo 'make bench         measure this broker; make bench-kafka measures Apache Kafka beside it'
+	@echo 'make bench         measure this broker, also as make compile built it, and kfake beside it (Go, if there)'
+	@echo 'make bench-kafka   the same with Apache Kafka; ARGS=--help'
 	@echo 'make bench-guard   CPU per operation beside the commit before; BASE=main compares with where the branch left main'
+	@echo 'make bench-scale   how cost grows with connections, partitions, producers, the size of a log, groups; ARGS=--help'
 	@echo 'make bench-files   odradek inspect check and reading records from files: 5 GB in a temporary directory; ARGS=--spark'
 	@echo 'make damage        flip each byte and cut at each length of every file of stopped data directories'
 	@echo 'make soak          copy 100,000 records in transactions while brokers and copiers are killed'
@@ -95,6 +97,10 @@ bench-kafka: .make/dev
 
 bench-guard: .make/dev
 	$(if $(BASE),BASE=$(BASE)) $(RUN) -m tests.bench.guard $(ARGS)
+
+.PHONY: bench-scale
+bench-scale: .make/dev
+	$(RUN) -m tests.bench.scale $(ARGS)
 
 bench-files: .make/dev
 	$(RUN) -m tests.bench.files $(ARGS)

@@ -1,0 +1,107 @@
+"""What was measured at each size, where the knee is, and the table. No clock, no broker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+KNEE = 2.0  # times the cost at the smallest size
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One size. `cpu_us`: CPU of the broker per request; the restarts: its CPU until every partition answers."""
+
+    size: int
+    cpu_us: float
+    p99_us: float
+    rss_mib: float
+    clean_s: float  # after SIGTERM
+    killed_s: float  # after SIGKILL
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """`fields`: of a point, each with its name in the legend."""
+
+    title: str
+    unit: str
+    fields: tuple[tuple[str, str], ...]
+
+
+METRICS = (
+    Metric("CPU per request", "µs", (("cpu_us", ""),)),
+    Metric("p99", "µs", (("p99_us", ""),)),
+    Metric("RSS", "MiB", (("rss_mib", ""),)),
+    Metric("CPU of a restart", "s", (("clean_s", "stopped"), ("killed_s", "killed"))),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Points in the order of their sizes, of one axis. `request` says what was measured."""
+
+    name: str
+    title: str
+    request: str
+    points: tuple[Point, ...]
+
+    def values(self, field: str) -> list[float]:
+        found = [asdict(point)[field] for point in self.points]
+        return [float(value) for value in found]
+
+
+def knee(sizes: Sequence[int], values: Sequence[float]) -> int | None:
+    """The smallest size from which on the cost stays at twice that of the smallest size or more; None: nowhere."""
+    found = None
+    for size, value in zip(sizes, values, strict=True):
+        if value < KNEE * values[0]:
+            found = None
+        elif found is None:
+            found = size
+    return found
+
+
+def knees(curve: Curve) -> list[str]:
+    """A sentence part for each metric."""
+    sizes = [point.size for point in curve.points]
+    told = []
+    for metric in METRICS:
+        for field, label in metric.fields:
+            name = f"{metric.title}, {label}" if label else metric.title
+            values = curve.values(field)
+            at = knee(sizes, values)
+            told.append(f"{name}: {'no knee' if at is None else f'doubled at {shown_size(curve, at)}'}")
+    return told
+
+
+def shown_size(curve: Curve, size: int) -> str:
+    if curve.name != "log":
+        return f"{size:,}"
+    return f"{size // 1000:,} GB" if size >= 1000 else f"{size} MB"
+
+
+def shown(value: float) -> str:
+    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    return f"{value:,.{digits}f}"
+
+
+def table(curves: Sequence[Curve]) -> str:
+    """Markdown."""
+    lines = [
+        "| | size | CPU per request | p99 | RSS | restart, stopped | restart, killed |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for curve in curves:
+        for number, point in enumerate(curve.points):
+            cells = (
+                curve.title if number == 0 else "",
+                shown_size(curve, point.size),
+                f"{shown(point.cpu_us)} µs",
+                f"{shown(point.p99_us)} µs",
+                f"{shown(point.rss_mib)} MiB",
+                f"{shown(point.clean_s)} s",
+                f"{shown(point.killed_s)} s",
+            )
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)

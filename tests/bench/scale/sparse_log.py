@@ -1,0 +1,35 @@
+"""A log of many gigabytes that takes little of the disk: the value of each record is a hole, which reads as zeros.
+
+The batches are valid, with their CRC, and of one size; only heads and ends are written.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from odradek.protocol.records import NewRecord, assign, build_batch
+
+VALUE_BYTES = 1_000_000
+SEGMENT_BYTES = 1_000_000_000
+HEAD_BYTES, END_BYTES = 128, 16  # of a batch; the zeros of its value are between them
+
+
+def write_sparse_log(directory: Path, size_mb: int) -> int:
+    """Segments below a partition's empty directory; returns the log end offset."""
+    batch = bytearray(build_batch([NewRecord(None, bytes(VALUE_BYTES), time.time_ns() // 1_000_000)]))
+    if any(batch[HEAD_BYTES:-END_BYTES]):
+        raise RuntimeError("the batch is not as it should be: more of it than its ends is not zero")
+    end = bytes(batch[-END_BYTES:])
+    per_segment = SEGMENT_BYTES // len(batch)
+    count = max(1, size_mb * 1_000_000 // len(batch))
+    for base_offset in range(0, count, per_segment):
+        with open(directory / f"{base_offset:020d}.log", "wb") as file:
+            for offset in range(base_offset, min(count, base_offset + per_segment)):
+                assign(batch, offset, 0)
+                start = (offset - base_offset) * len(batch)
+                file.seek(start)
+                file.write(batch[:HEAD_BYTES])
+                file.seek(start + len(batch) - END_BYTES)
+                file.write(end)
+    return count
