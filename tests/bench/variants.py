@@ -13,7 +13,7 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.oracle import REPOSITORY
 
 # Bytecode is kept, as `make run` does, whatever the environment says.
-PURE_ENVIRONMENT = {"ODRADEK_PURE": "1", "PYTHONDONTWRITEBYTECODE": ""}
+PURE_ENVIRONMENT = {"ODRADEK_PURE": "1", "PYTHONDONTWRITEBYTECODE": "", "PYTHONSAFEPATH": "", "PYTHONPATH": ""}
 # Runs a command with the compiled variant, and fails if that is not of exactly these sources (docs/variants.md).
 WITH_COMPILED = (str(REPOSITORY / ".ci" / "compiled"), "only")
 PRINT_ENVIRONMENT = "import json, os; print(json.dumps(dict(os.environ)))"

@@ -32,7 +32,7 @@ from tests.support.oracle import REPOSITORY
 
 TURNS, FIRST_TURNS = 100, 5  # of each broker and operation; the first ones warm up and do not count
 # The sources as they are, compiled or not; bytecode is kept, as `make run` keeps it.
-ENVIRONMENT = {"ODRADEK_PURE": "1", "PYTHONDONTWRITEBYTECODE": ""}
+ENVIRONMENT = {"ODRADEK_PURE": "1", "PYTHONDONTWRITEBYTECODE": "", "PYTHONSAFEPATH": "", "PYTHONPATH": ""}
 WHERE = "import odradek; print(odradek.__file__)"
 
 
