@@ -18,7 +18,8 @@ AT_THE_ROOT = {"README.md": "start.md", "CONTRIBUTING.md": "contributing.md", "C
 # A link to a file above docs/, from there or from a page at the root: what is left of its path once the steps upwards
 # are taken off.
 UPWARDS = re.compile(
-    r"\[([^\]]*)\]\(((?:\.\./)+[A-Z]+\.md[^)\s]*|(?:\.\./)*(?:odradek|tests|examples|docker)(?:/[^)\s]*)?)\)"
+    r"\[([^\]]*)\]\(((?:\.\./)+[A-Z]+\.md[^)\s]*|(?:\.\./)+\w+\.(?:toml|py)"
+    r"|(?:\.\./)*(?:odradek|tests|examples|docker)(?:/[^)\s]*)?)\)"
 )
 INTO_DOCS = re.compile(r"(\]\(|src(?:set)?=\")docs/")
 
