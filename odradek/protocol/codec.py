@@ -16,7 +16,7 @@ from odradek.protocol.writer_source import writer_source
 
 M = TypeVar("M", bound=Message)
 Read: TypeAlias = Callable[[Buffer, int], tuple[Any, int]]
-Write: TypeAlias = Callable[[Any, bytearray, list[Buffer]], None]
+Write: TypeAlias = Callable[[Any, bytearray, list[Any]], None]  # Chunks of an answer
 
 _readers: dict[tuple[type[Message], int], Read] = {}
 _writers: dict[tuple[type[Message], int], Write] = {}

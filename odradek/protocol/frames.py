@@ -15,6 +15,7 @@ from typing import Final
 
 from odradek.protocol.codec import Write, is_flexible, writer
 from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.file_slice import Chunk, in_memory
 from odradek.protocol.messages import request_class
 from odradek.protocol.primitives import skip_tags
 from odradek.protocol.struct import Buffer, Message
@@ -95,16 +96,16 @@ def response_has_tags(api_key: int, message_class: type[Message], version: int) 
 
 def response_chunks(api_key: int, version: int, correlation_id: int, message: Message) -> list[Buffer]:
     """A whole response frame, length included, as parts to be written one after the other."""
-    return response_writer(api_key, type(message), version)(correlation_id, message)
+    return in_memory(response_writer(api_key, type(message), version)(correlation_id, message))
 
 
-def response_writer(api_key: int, message_class: type[Message], version: int) -> Callable[[int, Message], list[Buffer]]:
-    """`response_chunks` of one kind of answer: takes the correlation id and the message."""
+def response_writer(api_key: int, message_class: type[Message], version: int) -> Callable[[int, Message], list[Chunk]]:
+    """`response_chunks` of one kind of answer: takes the correlation id and the message. Records may be in files."""
     has_tags = response_has_tags(api_key, message_class, version)
     pack_start = (RESPONSE_START_WITH_TAGS if has_tags else RESPONSE_START).pack
     write = writer(message_class, version)
 
-    def chunks(correlation_id: int, message: Message) -> list[Buffer]:
+    def chunks(correlation_id: int, message: Message) -> list[Chunk]:
         return _frame(message, write, bytearray(pack_start(0, correlation_id)))
 
     return chunks
@@ -119,12 +120,12 @@ def request_bytes(message: Message, version: int, correlation_id: int, client_id
     head += client_id_bytes
     if is_flexible(type(message), version):
         head.append(0)
-    return b"".join(_frame(message, writer(type(message), version), head))
+    return b"".join(in_memory(_frame(message, writer(type(message), version), head)))
 
 
-def _frame(message: Message, write: Write, head: bytearray) -> list[Buffer]:
+def _frame(message: Message, write: Write, head: bytearray) -> list[Chunk]:
     """Write the message behind `head`, whose first four bytes are kept for the length."""
-    chunks: list[Buffer] = []
+    chunks: list[Chunk] = []
     write(message, head, chunks)
     size_bytes = len(head) if len(chunks) == 1 else sum(map(len, chunks))
     LENGTH.pack_into(head, 0, size_bytes - LENGTH_BYTES)

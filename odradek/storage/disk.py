@@ -18,6 +18,8 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 MAX_WRITE_BYTES: Final = 128 * 1024  # of more at once the kernel takes larger pages, up to 4 times as long per byte
 MAX_WRITE_BUFFERS: Final = 512  # IOV_MAX is 1024
+SAMPLE_EVERY_BYTES: Final = 128 * 1024  # what Linux reads ahead at once
+NOT_SENDABLE: Final = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)  # of file systems that cannot do sendfile
 REPLACE_SUFFIX: Final = ".tmp"
 
 
@@ -43,6 +45,16 @@ class DiskFile(Protocol):
 
     def read_cached_at(self, size_bytes: int, position: int) -> Buffer:
         """As `read_at`, but raises WouldBlock rather than wait."""
+        ...
+
+    def is_cached_at(self, size_bytes: int, position: int) -> bool:
+        """Whether these bytes are there and in the page cache, as far as samples show; False where nobody can tell."""
+        ...
+
+    def send_to(self, descriptor: int, size_bytes: int, position: int) -> int:
+        """Up to `size_bytes` into a socket that does not block, without a copy of ours. Returns how many; 0 only at the
+        end of the file. Waits for the disk where they are not cached. Raises BlockingIOError when the socket is full.
+        """
         ...
 
     def sync(self) -> None:
@@ -164,6 +176,28 @@ class RealFile:
                 raise WouldBlock  # only the first pages were there
             del data[size_read:]
         return data
+
+    def is_cached_at(self, size_bytes: int, position: int) -> bool:
+        fd, sample = self._fd, bytearray(1)
+        last = position + size_bytes - 1
+        try:
+            for at in range(position, last, SAMPLE_EVERY_BYTES):
+                os.preadv(fd, [sample], at, os.RWF_NOWAIT)
+            return os.preadv(fd, [sample], last, os.RWF_NOWAIT) == 1
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            return False
+
+    def send_to(self, descriptor: int, size_bytes: int, position: int) -> int:
+        try:
+            return os.sendfile(descriptor, self._fd, position, size_bytes)
+        except OSError as error:
+            if error.errno not in NOT_SENDABLE:
+                raise
+        return os.write(descriptor, self.read_at(min(size_bytes, MAX_WRITE_BYTES), position))
 
     def sync(self) -> None:
         os.fdatasync(self._fd)

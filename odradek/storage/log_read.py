@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.file_slice import FileSlice
 from odradek.protocol.records import BatchHeader, Record, batches, crc_ok, records_of
 from odradek.storage.disk import Buffer
 from odradek.storage.segment import CorruptSegment, Segment
@@ -24,11 +25,13 @@ class ReadResult:
     size_bytes  of all chunks
     end_offset  no record in `chunks` lies at or beyond it. Rounded up, as Kafka does: it bounds what
                 `aborted_transactions` has to list
+    in_file     where the bytes are, for those who asked to send them from there; then there are no `chunks`
     """
 
     chunks: list[Buffer]
     size_bytes: int
     end_offset: int
+    in_file: FileSlice | None = None
 
 
 class TimestampOffset(NamedTuple):
@@ -46,11 +49,13 @@ def read_files(
     min_one_batch: bool,
     log_end_offset: int,
     cached: bool,
+    is_sent: bool = False,
 ) -> ReadResult:
     """From the batch that holds `start_offset` on, within one segment.
 
     end_offset  exclusive; a batch boundary (high watermark, last stable offset)
     cached      raise WouldBlock rather than wait for the disk
+    is_sent     rather a FileSlice than bytes, where that pays
     """
     for at in range(row.at_or_below(start_offset), len(row.segments)):
         segment = row.segments[at]
@@ -70,7 +75,10 @@ def read_files(
         wanted = max(max_bytes, batch_bytes) if min_one_batch else max_bytes
         if wanted < batch_bytes:
             break  # Kafka sends nothing rather than a first batch cut off
-        data = segment.read(min(wanted, size_bytes - position), position, cached=cached)
+        size_bytes = min(wanted, size_bytes - position)
+        if is_sent and (in_file := segment.slice(size_bytes, position)) is not None:
+            return ReadResult([], size_bytes, upper_bound(row, at, position + size_bytes, log_end_offset), in_file)
+        data = segment.read(size_bytes, position, cached=cached)
         return ReadResult([data], len(data), upper_bound(row, at, position + len(data), log_end_offset))
     return ReadResult([], 0, start_offset)
 

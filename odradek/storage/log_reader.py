@@ -7,7 +7,7 @@ immutable `SegmentRow` and determine their bounds before they start.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Final, Protocol
 
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.log_read import (
@@ -24,6 +24,8 @@ from odradek.storage.segment import CorruptSegment
 from odradek.storage.segments import Segments
 from odradek.storage.tail_cache import LogTail
 from odradek.storage.txn_index import AbortedTxn
+
+LEAST_SENT_BYTES: Final = 512 * 1024  # from the file, though memory has them: the kernel's copy costs less from here on
 
 
 class Bounds(Protocol):
@@ -51,13 +53,20 @@ class LogReader:
         self._tail = tail
 
     def read(
-        self, start_offset: int, *, max_bytes: int, end_offset: int | None = None, min_one_batch: bool = True
+        self,
+        start_offset: int,
+        *,
+        max_bytes: int,
+        end_offset: int | None = None,
+        min_one_batch: bool = True,
+        is_sent: bool = False,
     ) -> ReadResult:
         """From the batch that holds `start_offset` on.
 
         max_bytes       cuts off within a batch, as Kafka does
         end_offset      exclusive, and a batch boundary: the high watermark (default) or the last stable offset
         min_one_batch   the first batch comes whole even if it is larger; without, nothing comes then
+        is_sent         to a socket that takes bytes from files: what pays is left there, see `ReadResult.in_file`
         raises          KafkaError OFFSET_OUT_OF_RANGE; WouldBlock when the disk would have to be waited for
         """
         log_end_offset = self._log.log_end_offset
@@ -66,12 +75,15 @@ class LogReader:
             return ReadResult([], 0, start_offset)
         held = self._tail.read(start_offset, None if limit == log_end_offset else limit, max_bytes)
         if held is None:
-            return self._read_files(start_offset, limit, max_bytes, min_one_batch, cached=True)
+            return self._read_files(start_offset, limit, max_bytes, min_one_batch, cached=True, is_sent=is_sent)
         chunks, size_bytes, position = held
         if size_bytes > max_bytes and not min_one_batch:
             return ReadResult([], 0, start_offset)
         row = self._segments.all
         end = upper_bound(row, len(row.segments) - 1, position + size_bytes, log_end_offset)
+        is_sent = is_sent and size_bytes >= LEAST_SENT_BYTES
+        if is_sent and (in_file := row.segments[-1].slice(size_bytes, position)) is not None:
+            return ReadResult([], size_bytes, end, in_file)
         return ReadResult(chunks, size_bytes, end)
 
     def read_cold(
@@ -93,7 +105,14 @@ class LogReader:
         return high_watermark if end_offset is None or end_offset > high_watermark else end_offset
 
     def _read_files(
-        self, start_offset: int, end_offset: int, max_bytes: int, min_one_batch: bool, *, cached: bool
+        self,
+        start_offset: int,
+        end_offset: int,
+        max_bytes: int,
+        min_one_batch: bool,
+        *,
+        cached: bool,
+        is_sent: bool = False,
     ) -> ReadResult:
         try:
             return read_files(
@@ -104,6 +123,7 @@ class LogReader:
                 min_one_batch=min_one_batch,
                 log_end_offset=self._log.log_end_offset,
                 cached=cached,
+                is_sent=is_sent,
             )
         except (OSError, CorruptSegment) as error:
             if start_offset < self._log.log_start_offset:  # retention came in between

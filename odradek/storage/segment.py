@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.file_slice import FileSlice
 from odradek.protocol.records import HEADER_BYTES, BatchHeader, read_batch_header
 from odradek.storage.disk import Buffer, Disk, DiskFile
 from odradek.storage.file_facts import NOTHING_NOTED, FactsByName, is_as_left, is_last_entry_as_left
@@ -21,6 +22,7 @@ from odradek.storage.txn_index import TxnIndex
 logger = logging.getLogger(__name__)
 
 NO_TIMESTAMP: Final = -1
+LEAST_SLICE_BYTES: Final = 256 * 1024  # sending less from the file costs more calls than the copy is worth
 _INDEX_INTERVAL_BYTES: Final = 4096  # for an index that is missing; any distance will do
 _WALK_BYTES: Final = 4096  # read at once while looking for a batch: about one index interval
 
@@ -281,6 +283,13 @@ class Segment:
     def read(self, size_bytes: int, position: int, *, cached: bool) -> Buffer:
         """Raises WouldBlock if `cached` and the bytes are not in the page cache."""
         return self.file.read_cached_at(size_bytes, position) if cached else self.file.read_at(size_bytes, position)
+
+    def slice(self, size_bytes: int, position: int) -> FileSlice | None:
+        """For sending from the file; None where a buffer costs less, or the bytes are not in the page cache."""
+        if size_bytes < LEAST_SLICE_BYTES:
+            return None
+        file = self.file
+        return FileSlice(file, position, size_bytes) if file.is_cached_at(size_bytes, position) else None
 
     def headers(self, position: int, end_position: int, *, cached: bool = False) -> Iterator[tuple[int, BatchHeader]]:
         """The batch headers from a batch boundary on, each with its position, for batches that begin before

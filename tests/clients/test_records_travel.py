@@ -64,6 +64,13 @@ def test_a_message_of_900_kilobytes_travels(bootstrap: str, topic: str, speaker:
         assert [r.value for r in reader.read(bootstrap, topic, 3)] == [b"small", value, b"small"], reader.name
 
 
+def test_megabytes_in_one_answer_arrive_as_they_were_sent(bootstrap: str, topic: str) -> None:
+    values = [bytes([n]) * 100_000 for n in range(30)]
+    SPEAKERS["confluent-kafka"].produce(bootstrap, topic, [Message(value) for value in values])
+    for reader in SPEAKERS.values():
+        assert [r.value for r in reader.read(bootstrap, topic, len(values))] == values, reader.name
+
+
 def test_a_message_above_message_max_bytes_is_refused_and_the_next_one_is_not(
     bootstrap: str, topic: str, speaker: Speaker
 ) -> None:

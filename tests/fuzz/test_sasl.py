@@ -31,6 +31,7 @@ from odradek.broker.security.sasl.scram import ScramExchange, UsersOfImage
 from odradek.broker.security.sasl.tables import State
 from odradek.broker.security.sasl.tokens_signed import SignedValidator, read_key_set
 from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.file_slice import in_memory
 from odradek.protocol.frames import request_bytes
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.metadata_request import MetadataRequest
@@ -141,7 +142,7 @@ def say(authentication: Authentication, frame: bytes, answers: list[bytes]) -> N
     reaction = authentication.receive(memoryview(frame), NOW_MS)
     match reaction:
         case Answer(chunks) | Failure(_, chunks):
-            answers.append(b"".join(chunks))
+            answers.append(b"".join(in_memory(chunks)))
             assert len(answers[-1]) <= len(frame) + MOST_BYTES_MORE
         case Pass.SERVE:
             authentication.served(bytes(14))

@@ -45,6 +45,7 @@ from odradek.broker.partitions.registry import Partitions
 from odradek.broker.sharing.markers import ShareMarkers
 from odradek.broker.sharing.on_demand import make_shares
 from odradek.broker.sharing.shares import Shares
+from odradek.protocol.file_slice import in_memory
 from odradek.protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_directory import Identity, LogDirectory
@@ -239,10 +240,10 @@ class SimulatedBroker:
             connection = self._connections[client] = ConnectionInfo(number, "127.0.0.1", 50_000 + number)
         reply = self.dispatcher.start(memoryview(bytearray(frame))[LENGTH_BYTES:], connection)
         if isinstance(reply, list):
-            answered(b"".join(reply))
+            answered(b"".join(in_memory(reply)))
         else:
             parked = reply
-            parked.when_done(lambda _: answered(b"".join(parked.chunks())))
+            parked.when_done(lambda _: answered(b"".join(in_memory(parked.chunks()))))
 
     def disconnect(self, client: str) -> None:
         connection = self._connections.pop(client, None)

@@ -17,6 +17,7 @@ from odradek.broker.runtime.delayed import CloseConnection
 from odradek.broker.security.authorization import authorizer_of
 from odradek.protocol.codec import decode
 from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.file_slice import in_memory
 from odradek.protocol.frames import request_bytes, response_has_tags
 from odradek.protocol.messages import response_class
 from odradek.protocol.struct import Message
@@ -94,7 +95,7 @@ class AskedBroker:
                 reply = reply.chunks()
         except (CloseConnection, MalformedMessage) as error:
             raise Closed(str(error)) from error
-        data = b"".join(bytes(each) for each in reply)
+        data = b"".join(in_memory(reply))
         message_class = response_class(request.API_KEY)
         skipped = LENGTH_AND_CORRELATION_ID + response_has_tags(request.API_KEY, message_class, version)
         return decode(message_class, version, data, skipped)

@@ -13,6 +13,7 @@ sync that failed has made nothing durable, and later ones do not make up for it.
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -296,6 +297,12 @@ class FakeFile:
         if self._file.is_cold:
             raise WouldBlock
         return self.read_at(size_bytes, position)
+
+    def is_cached_at(self, size_bytes: int, position: int) -> bool:
+        return not self._file.is_cold and position + size_bytes <= self.size()
+
+    def send_to(self, descriptor: int, size_bytes: int, position: int) -> int:
+        return os.write(descriptor, self.read_at(size_bytes, position))
 
     def sync(self) -> None:
         try:

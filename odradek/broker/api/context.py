@@ -145,6 +145,7 @@ class ConnectionInfo:
     is_authenticated: bool = True  # False until a SASL exchange has ended well; the server closes those that take long
     is_token_authenticated: bool = False  # by a delegation token
     max_request_bytes: int = 0  # of a frame of this connection, at present
+    sends_files: bool = False  # answers may hold a FileSlice
     # Told by ApiVersions v3+; Kafka's word for a client that never said.
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"

@@ -27,6 +27,7 @@ from odradek.broker.runtime.loop_watch import LONG_S
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import reader
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from odradek.protocol.file_slice import Chunk
 from odradek.protocol.frames import read_client_id, request_header_version, response_writer
 from odradek.protocol.messages import request_class, response_class
 from odradek.protocol.struct import Buffer, Message
@@ -175,7 +176,7 @@ class Exchange(RequestContext, Generic[B]):
     def abandon(self) -> None:
         self.deferred.abandon()
 
-    def chunks(self) -> list[Buffer]:
+    def chunks(self) -> list[Chunk]:
         """The answer in bytes, once `deferred` is done; empty where there is none. Raises CloseConnection."""
         route, now_s = self._route, perf_counter()
         route.remote_s += now_s - self.parked_s
@@ -186,7 +187,7 @@ class Exchange(RequestContext, Generic[B]):
             answer = self._dispatcher.error_answer(error, self._request, self)
         return self._encoded(answer)
 
-    def begin(self, frame: Buffer, position: int) -> list[Buffer] | Exchange[B]:
+    def begin(self, frame: Buffer, position: int) -> list[Chunk] | Exchange[B]:
         """The answer, or this, when it is parked. Raises MalformedMessage, CloseConnection."""
         route, dispatcher = self._route, self._dispatcher
         self._request = request = route.read(frame, position)[0]
@@ -202,12 +203,12 @@ class Exchange(RequestContext, Generic[B]):
         self.deferred = dispatcher.run(answer)
         return self
 
-    def refuse(self, frame: Buffer, position: int, error: KafkaError) -> list[Buffer]:
+    def refuse(self, frame: Buffer, position: int, error: KafkaError) -> list[Chunk]:
         """The answer to a request that is not handled. Raises MalformedMessage."""
         self._request = self._route.read(frame, position)[0]
         return self._encoded(self._dispatcher.error_answer(error, self._request, self))
 
-    def _encoded(self, answer: Message | NoResponse) -> list[Buffer]:
+    def _encoded(self, answer: Message | NoResponse) -> list[Chunk]:
         if answer is NO_RESPONSE:
             return []
         encode = self._route.encode
@@ -249,7 +250,7 @@ class Dispatcher(Generic[B]):
         self._routes: dict[int, Route[B]] = {}  # by API key and version, as they begin a request together
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def start(self, frame: Buffer, connection: ConnectionInfo) -> list[Buffer] | Parked:
+    def start(self, frame: Buffer, connection: ConnectionInfo) -> list[Chunk] | Parked:
         """Handle one request. Raises MalformedMessage or CloseConnection where Kafka hangs up."""
         started_s = perf_counter()
         size_bytes = len(frame)
@@ -257,7 +258,7 @@ class Dispatcher(Generic[B]):
             raise MalformedMessage(f"a request of {size_bytes} bytes")
         kind, correlation_id, client_id_size = REQUEST_START.unpack_from(frame)
         route = self._routes.get(kind) or self.find_route(frame, kind)
-        reply: list[Buffer] | Parked
+        reply: list[Chunk] | Parked
         fast_path = route.fast_path
         make: MakeExchange = Exchange
         if self.throttling is not None:
@@ -293,7 +294,7 @@ class Dispatcher(Generic[B]):
     def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
         return None
 
-    def refusal(self, frame: Buffer, connection: ConnectionInfo, code: ErrorCode) -> list[Buffer]:
+    def refusal(self, frame: Buffer, connection: ConnectionInfo, code: ErrorCode) -> list[Chunk]:
         """The answer that says `code` for a whole request, which is not handled. Raises MalformedMessage."""
         if len(frame) < REQUEST_START.size:
             raise MalformedMessage(f"a request of {len(frame)} bytes")

@@ -15,6 +15,7 @@ from odradek.broker.api.dispatch import Dispatcher, Exchange, MakeExchange, Rout
 from odradek.broker.runtime.delayed import NO_RESPONSE, NoResponse
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.file_slice import Chunk
 from odradek.protocol.frames import REQUEST_START
 from odradek.protocol.struct import Buffer, Message
 
@@ -98,14 +99,14 @@ class MeteredExchange(Exchange[B]):
     def meter(self) -> MeteredExchange[B]:
         return self
 
-    def begin(self, frame: Buffer, position: int) -> list[Buffer] | Exchange[B]:
+    def begin(self, frame: Buffer, position: int) -> list[Chunk] | Exchange[B]:
         self._running_since_s = perf_counter()
         reply = super().begin(frame, position)
         self._spent_s = self._time_s()
         self._running_since_s = None
         return reply
 
-    def chunks(self) -> list[Buffer]:
+    def chunks(self) -> list[Chunk]:
         self._running_since_s = perf_counter()
         return super().chunks()
 
@@ -143,7 +144,7 @@ class MeteredExchange(Exchange[B]):
 
     # The answer.
 
-    def _encoded(self, answer: Message | NoResponse) -> list[Buffer]:
+    def _encoded(self, answer: Message | NoResponse) -> list[Chunk]:
         throttle_ms = self._throttle_ms(answer)
         if throttle_ms:
             if isinstance(answer, Message) and "throttle_time_ms" in type(answer).__slots__:

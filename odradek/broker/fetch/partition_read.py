@@ -11,6 +11,8 @@ from odradek.protocol.messages.fetch_response import AbortedTransaction, EpochEn
 
 if TYPE_CHECKING:
     from odradek.broker.partitions.partition import Partition
+    from odradek.protocol.file_slice import FileSlice
+    from odradek.protocol.struct import Buffer
     from odradek.storage.log import ReadResult
 
 NO_RECORDS: Final = b""  # a partition without records sends an empty field, not null
@@ -90,7 +92,16 @@ def has_nothing_new(partition: Partition, wanted: FetchPartition) -> bool:
 class PartitionRead:
     """One read, split where a thread may have to come in: `check`, then `read` (or `read_cold`), then `answer`."""
 
-    __slots__ = ("_end_offset", "_isolation", "_max_bytes", "_min_one_batch", "_partition", "_segments", "_wanted")
+    __slots__ = (
+        "_end_offset",
+        "_is_sent",
+        "_isolation",
+        "_max_bytes",
+        "_min_one_batch",
+        "_partition",
+        "_segments",
+        "_wanted",
+    )
 
     def __init__(
         self,
@@ -100,13 +111,18 @@ class PartitionRead:
         isolation: IsolationLevel,
         max_bytes: int,
         min_one_batch: bool,
+        is_sent: bool = False,
     ) -> None:
-        """`min_one_batch`: the first batch comes whole, even if it is larger than `max_bytes`."""
+        """
+        min_one_batch  the first batch comes whole, even if it is larger than `max_bytes`
+        is_sent        from files where that pays: the connection can do it
+        """
         self._partition = partition
         self._wanted = wanted
         self._isolation = isolation
         self._max_bytes = max_bytes
         self._min_one_batch = min_one_batch
+        self._is_sent = is_sent
         log = partition.log
         committed = isolation is IsolationLevel.READ_COMMITTED
         self._end_offset = log.last_stable_offset if committed else log.high_watermark
@@ -137,6 +153,7 @@ class PartitionRead:
             max_bytes=self._max_bytes,
             end_offset=self._end_offset,
             min_one_batch=self._min_one_batch,
+            is_sent=self._is_sent,
         )
         return self.answer(result)
 
@@ -157,7 +174,8 @@ class PartitionRead:
         return self._isolation is IsolationLevel.READ_COMMITTED and self._segments is not self._partition.log.segments
 
     def answer(self, result: ReadResult) -> PartitionAnswer:
-        return self._answer(result.chunks, result.size_bytes, result.end_offset)
+        chunks: list[Buffer] | list[FileSlice] = result.chunks if result.in_file is None else [result.in_file]
+        return self._answer(chunks, result.size_bytes, result.end_offset)
 
     def _divergence(self, last_fetched_epoch: int) -> EpochEndOffset | None:
         """Where the reader's history parted from ours (KIP-320, KIP-595), or None if it did not."""

@@ -150,6 +150,7 @@ class PendingFetch:
                 isolation=self._isolation,
                 max_bytes=min(wanted.max_bytes, self._left_bytes),
                 min_one_batch=self._size_bytes == 0,
+                is_sent=self._context.connection.sends_files,
             )
             try:
                 answer = read.check() or read.read()

@@ -13,18 +13,21 @@ import logging
 from collections import deque
 from dataclasses import dataclass
 from struct import Struct as Packing
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from odradek.broker.api.context import Addresses, ConnectionInfo
+from odradek.broker.api.context import ConnectionInfo
+from odradek.broker.network.connection_host import ConnectionHost
+from odradek.broker.network.file_sender import SENDS_FILES, FileSender
 from odradek.broker.network.held_bytes import HeldBytes
-from odradek.broker.network.limits import Admission, ConnectionLimits, RequestMemory
-from odradek.broker.runtime.clock import TimerHandle, Timers
+from odradek.broker.network.limits import Admission
+from odradek.broker.runtime.clock import TimerHandle
 from odradek.broker.runtime.delayed import CloseConnection, Parked
 from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.file_slice import Chunk, FileSlice, in_memory
 from odradek.protocol.struct import Buffer
 
 if TYPE_CHECKING:
-    from odradek.broker.network.requests import Handshake, Requests
+    from odradek.broker.network.requests import Handshake
 
 log = logging.getLogger("odradek.connection")
 
@@ -40,53 +43,9 @@ MAX_OVERLAPPING_REQUESTS: Final = 32
 MAX_OVERLAPPING_BYTES: Final = 8 * 1024 * 1024
 
 
-class Handshakes(Protocol):
-    def accepted(self, connection: Connection) -> Handshake: ...
-
-
-class ConnectionHost(Protocol):
-    """What a connection needs of its server."""
-
-    @property
-    def requests(self) -> Requests: ...
-    @property
-    def handshakes(self) -> Handshakes | None:
-        """None where frames come in the clear."""
-
-    @property
-    def limits(self) -> ConnectionLimits: ...
-    @property
-    def memory(self) -> RequestMemory | None:
-        """Taken by requests; None where there is no limit."""
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop: ...
-    @property
-    def timers(self) -> Timers: ...
-    @property
-    def listener_name(self) -> str: ...
-    @property
-    def addresses(self) -> Addresses | None:
-        """None: clients are told what is registered."""
-
-    @property
-    def receive_buffer(self) -> memoryview:
-        """Shared by all connections."""
-
-    @property
-    def sweep_count(self) -> int:
-        """Of idle connections, so far."""
-
-    def next_connection_id(self) -> int: ...
-    def admit(self, connection: Connection) -> Admission: ...
-    def forget(self, connection: Connection, admission: Admission, owed_bytes: int) -> None: ...
-    def give_back(self, size_bytes: int) -> None:
-        """Memory of requests that are done with."""
-
-
 @dataclass(slots=True)
 class Answered:
-    answer: list[Buffer]
+    answer: list[Chunk]
     size_bytes: int
 
 
@@ -97,6 +56,7 @@ class Connection(asyncio.BufferedProtocol):
         "_admission",
         "_backlog",
         "_closing",
+        "_file_sender",
         "_filled",
         "_handshake",
         "_held",
@@ -119,11 +79,12 @@ class Connection(asyncio.BufferedProtocol):
 
     info: ConnectionInfo
 
-    def __init__(self, server: ConnectionHost) -> None:
+    def __init__(self, server: ConnectionHost[Connection]) -> None:
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._handshake: Handshake | None = None
         self._held: HeldBytes | None = None  # what came before it could be taken
+        self._file_sender: FileSender | None = None  # once it was needed
         self._admission = Admission.ACCEPTED
         # A frame, with its length, that is longer than what has come: how much is there, how much there will be.
         self._partial: bytearray | None = None
@@ -167,6 +128,7 @@ class Connection(asyncio.BufferedProtocol):
             self._stop_reading()
             return
         self.info.max_request_bytes = server.limits.max_request_bytes
+        self.info.sends_files = SENDS_FILES and server.handshakes is None
         server.requests.connected(self.info)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
         if server.handshakes is None and self._admission is Admission.ACCEPTED:
@@ -237,6 +199,8 @@ class Connection(asyncio.BufferedProtocol):
         for exchange in in_flight or ():
             if not isinstance(exchange, Answered):
                 exchange.abandon()
+        if self._file_sender is not None:
+            self._file_sender.close()
         if self._admission is not Admission.REFUSED:
             self._server.forget(self, self._admission, owed_bytes)
         self.info.closed()
@@ -439,13 +403,38 @@ class Connection(asyncio.BufferedProtocol):
         elif self._backlog is not None:
             self._server.loop.call_soon(self._go_on)
 
-    def _write(self, chunks: list[Buffer]) -> None:
-        if chunks and self._transport is not None:
-            if len(chunks) == 1:
-                self._transport.write(chunks[0])
-            else:
-                self._transport.writelines(chunks)
-            self.active_at_sweep = self._server.sweep_count
+    def _write(self, chunks: list[Chunk]) -> None:
+        transport = self._transport
+        if not chunks or transport is None:
+            return
+        self.active_at_sweep = self._server.sweep_count
+        if len(chunks) == 1:
+            transport.write(cast(Buffer, chunks[0]))
+        elif FileSlice in map(type, chunks):
+            self._send_from_files(transport, chunks)
+        else:
+            transport.writelines(cast("list[Buffer]", chunks))
+
+    def _send_from_files(self, transport: asyncio.Transport, chunks: list[Chunk]) -> None:
+        """What does not leave at once goes on leaving as the first of those in flight: all others wait for it."""
+        sender = self._file_sender
+        if sender is None:
+            try:
+                sender = self._file_sender = FileSender(transport, self._server.loop, self)
+            except OSError:  # no descriptor left
+                self.info.sends_files = False
+                transport.writelines(in_memory(chunks))
+                return
+        sender.send(chunks)
+        if not sender.is_done:
+            if self._in_flight is None:
+                self._in_flight = deque()
+            self._in_flight.appendleft(sender)
+            self._overlapping_key = None
+            sender.when_done(self._on_answer)
+
+    def still_sending(self) -> None:
+        self.active_at_sweep = self._server.sweep_count
 
     def _give_back(self, size: int) -> None:
         if self._server.memory is not None:

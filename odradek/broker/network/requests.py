@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from odradek.broker.network.held_bytes import HeldBytes
     from odradek.broker.network.logins import LoginCounts
     from odradek.broker.runtime.delayed import Parked
+    from odradek.protocol.file_slice import Chunk
     from odradek.protocol.struct import Buffer
 
 
@@ -28,7 +29,7 @@ class Requests(Protocol):
     def connected(self, connection: ConnectionInfo) -> None:
         """Before its first frame; not called for connections that are refused."""
 
-    def start(self, frame: Buffer, connection: ConnectionInfo) -> list[Buffer] | Parked:
+    def start(self, frame: Buffer, connection: ConnectionInfo) -> list[Chunk] | Parked:
         """Raises MalformedMessage, CloseConnection."""
 
     def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from odradek.broker.api.context import Addresses, ConnectionInfo
 from odradek.broker.network.admission import Admissions
-from odradek.broker.network.connection import Connection, Handshakes
+from odradek.broker.network.connection import Connection
+from odradek.broker.network.connection_host import Handshakes
 from odradek.broker.network.limits import Admission, ConnectionLimits, RequestMemory
 from odradek.broker.network.requests import Requests
 from odradek.broker.runtime.clock import TimerHandle, Timers
@@ -62,7 +63,7 @@ class Server:
         *,
         listener_name: str = "PLAINTEXT",
         addresses: Addresses | None = None,
-        handshakes: Handshakes | None = None,
+        handshakes: Handshakes[Connection] | None = None,
         authentication_timeout_ms: int | None = None,
         admissions: Admissions | None = None,
     ) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from odradek.broker.api.dispatch import Route
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.produce.request import ProduceBroker
+    from odradek.protocol.file_slice import Chunk
     from odradek.protocol.struct import Buffer
     from odradek.storage.log import Appended
 
@@ -229,7 +230,7 @@ class QuickReply:
     def abandon(self) -> None:
         self._on_done = None
 
-    def chunks(self) -> list[Buffer]:
+    def chunks(self) -> list[Chunk]:
         """The answer, as the codec would encode it."""
         route = self._fast_path.route
         now_s = perf_counter()
@@ -240,7 +241,9 @@ class QuickReply:
             refused = PartitionProduceResponse(
                 index=known.partition.index, error_code=self._error.code.value, base_offset=NO_OFFSET
             )
-            return response_chunks(route.key, route.version, self._correlation_id, response(known.partition, refused))
+            return [
+                *response_chunks(route.key, route.version, self._correlation_id, response(known.partition, refused))
+            ]
         time_ms = appended.log_append_time_ms
         answer = bytearray(known.answer)
         CORRELATION_ID.pack_into(answer, CORRELATION_ID_AT, self._correlation_id)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Generic, Protocol, TypeVar
 
-from odradek.protocol.struct import Buffer
+from odradek.protocol.file_slice import Chunk
 
 M = TypeVar("M")
 N = TypeVar("N")
@@ -27,7 +27,7 @@ class CloseConnection(Exception):
     last_answer: written before the connection closes
     """
 
-    def __init__(self, reason: str, last_answer: list[Buffer] | None = None) -> None:
+    def __init__(self, reason: str, last_answer: list[Chunk] | None = None) -> None:
         super().__init__(reason)
         self.last_answer = last_answer or []
 
@@ -56,7 +56,7 @@ class Parked(Protocol):
     def abandon(self) -> None:
         """The client is gone."""
 
-    def chunks(self) -> list[Buffer]:
+    def chunks(self) -> list[Chunk]:
         """The answer in bytes, once it is done; empty where there is none. Raises CloseConnection."""
 
 

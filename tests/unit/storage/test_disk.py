@@ -4,11 +4,19 @@ import errno
 import os
 import resource
 import signal
+import socket
 from pathlib import Path
 
 import pytest
 
-from odradek.storage.disk import MAX_WRITE_BUFFERS, MAX_WRITE_BYTES, Buffer, DirectoryInUse, RealDisk
+from odradek.storage.disk import (
+    MAX_WRITE_BUFFERS,
+    MAX_WRITE_BYTES,
+    SAMPLE_EVERY_BYTES,
+    Buffer,
+    DirectoryInUse,
+    RealDisk,
+)
 
 
 @pytest.mark.parametrize(
@@ -104,3 +112,53 @@ def test_directories_are_listed_renamed_and_removed(tmp_path: Path) -> None:
     disk.unlink(f"{tmp_path}/b/file")
     disk.remove_directory(f"{tmp_path}/b")
     assert disk.list_directory(str(tmp_path)) == []
+
+
+def test_a_part_of_a_file_is_sent_up_to_what_the_socket_takes(tmp_path: Path) -> None:
+    file = RealDisk().open(f"{tmp_path}/file", create=True)
+    content = bytes(range(256)) * 4096
+    file.write_at([content], 0)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        position, received = 1000, b""
+        while position < len(content):
+            try:
+                position += file.send_to(ours.fileno(), len(content) - position, position)
+            except BlockingIOError:
+                received += theirs.recv(1 << 20)
+        ours.close()
+        while data := theirs.recv(1 << 20):
+            received += data
+    assert received == content[1000:]
+
+
+def test_nothing_is_sent_from_behind_the_end_of_a_file(tmp_path: Path) -> None:
+    file = RealDisk().open(f"{tmp_path}/file", create=True)
+    file.write_at([b"content"], 0)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert file.send_to(ours.fileno(), 100, 7) == 0
+
+
+def test_a_file_that_cannot_be_sent_by_the_kernel_is_read_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: int) -> int:
+        raise OSError(errno.EINVAL, "no sendfile here")
+
+    monkeypatch.setattr(os, "sendfile", refuse)
+    file = RealDisk().open(f"{tmp_path}/file", create=True)
+    file.write_at([b"content"], 0)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert file.send_to(ours.fileno(), 100, 3) == 4
+        assert theirs.recv(100) == b"tent"
+
+
+def test_what_was_just_written_is_cached_and_what_is_not_there_is_not(tmp_path: Path) -> None:
+    file = RealDisk().open(f"{tmp_path}/file", create=True)
+    file.write_at([bytes(3 * SAMPLE_EVERY_BYTES)], 0)
+    assert file.is_cached_at(3 * SAMPLE_EVERY_BYTES, 0)
+    assert file.is_cached_at(1, 5)
+    assert not file.is_cached_at(3 * SAMPLE_EVERY_BYTES, 1)

@@ -13,6 +13,7 @@ from odradek.broker.api.context import ConnectionInfo
 from odradek.broker.api.served import SERVED
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode
+from odradek.protocol.file_slice import in_memory
 from odradek.protocol.frames import LENGTH_BYTES, RESPONSE_START, request_bytes, response_has_tags
 from odradek.protocol.struct import Message
 
@@ -52,7 +53,7 @@ class InProcessClient:
             reply.when_done(lambda _: answered.set())
             await answered.wait()
             reply = reply.chunks()
-        return decode(response_class, version, b"".join(reply), body_position(response_class, version))
+        return decode(response_class, version, b"".join(in_memory(reply)), body_position(response_class, version))
 
     def close(self) -> None:
         self._connection.closed()

@@ -23,6 +23,7 @@ from odradek.protocol.messages.sasl_handshake_request import SaslHandshakeReques
 from odradek.protocol.messages.sasl_handshake_response import SaslHandshakeResponse
 
 if TYPE_CHECKING:
+    from odradek.protocol.file_slice import Chunk
     from odradek.protocol.struct import Buffer
 
 API_VERSIONS_KEY = 18
@@ -47,7 +48,7 @@ class Pass(Enum):
 class Answer:
     """At once."""
 
-    chunks: list[Buffer] = field(repr=False)
+    chunks: list[Chunk] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Failure:
     """`chunks`, which may be none, after the delay; then close. Until then nothing is read."""
 
     reason: str
-    chunks: list[Buffer] = field(repr=False)
+    chunks: list[Chunk] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,5 +244,5 @@ class Authentication:
         self.state = state
 
 
-def _chunks(header: RequestHeader, response: SaslHandshakeResponse | SaslAuthenticateResponse) -> list[Buffer]:
-    return response_chunks(header.api_key, header.api_version, header.correlation_id, response)
+def _chunks(header: RequestHeader, response: SaslHandshakeResponse | SaslAuthenticateResponse) -> list[Chunk]:
+    return [*response_chunks(header.api_key, header.api_version, header.correlation_id, response)]

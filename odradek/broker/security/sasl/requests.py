@@ -15,11 +15,13 @@ from odradek.broker.runtime.delayed import CloseConnection, Parked
 from odradek.broker.security.sasl.authentication import Answer, Authentication, Failure, HangUp, Pass
 from odradek.broker.security.sasl.tables import State
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.file_slice import in_memory
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
     from odradek.broker.runtime.clock import Clock, TimerHandle, Timers
     from odradek.broker.security.sasl.mechanism import Offers
+    from odradek.protocol.file_slice import Chunk
     from odradek.protocol.struct import Buffer
 
 SERVED_BY_KEY = {api_key.value: served for api_key, served in SERVED.items()}
@@ -31,9 +33,9 @@ class Requests(Protocol):
     @property
     def keeping_keys(self) -> frozenset[int]: ...
 
-    def start(self, frame: Buffer, connection: ConnectionInfo) -> list[Buffer] | Parked: ...
+    def start(self, frame: Buffer, connection: ConnectionInfo) -> list[Chunk] | Parked: ...
 
-    def refusal(self, frame: Buffer, connection: ConnectionInfo, code: ErrorCode) -> list[Buffer]:
+    def refusal(self, frame: Buffer, connection: ConnectionInfo, code: ErrorCode) -> list[Chunk]:
         """The answer that says `code` for a whole request. Raises MalformedMessage."""
 
 
@@ -60,7 +62,7 @@ class HeldFailure:
         self._on_done = None
         self._timer.cancel()
 
-    def chunks(self) -> list[Buffer]:
+    def chunks(self) -> list[Chunk]:
         raise CloseConnection(f"authentication failed ({self._failure.reason})", self._failure.chunks)
 
     def _release(self) -> None:
@@ -113,7 +115,7 @@ class SaslRequests:
         self.logins.failed += 1
         return self._hold(Failure(reason, []), 0)
 
-    def start(self, frame: Buffer, connection: ConnectionInfo) -> list[Buffer] | Parked:
+    def start(self, frame: Buffer, connection: ConnectionInfo) -> list[Chunk] | Parked:
         """Raises MalformedMessage, CloseConnection."""
         authentication = self._authentications[connection.connection_id]
         is_repeated = authentication.is_repeated
@@ -123,7 +125,7 @@ class SaslRequests:
             case Pass.SERVE:
                 reply = self._requests.start(frame, connection)
                 assert isinstance(reply, list)  # ApiVersions does not park
-                authentication.served(b"".join(reply))
+                authentication.served(b"".join(in_memory(reply)))
                 return reply
             case Pass.REFUSE:
                 self.logins.failed += 1
