@@ -12,7 +12,8 @@ Source: docs/spec/share-groups.md#s5-3 rows 10 to 14 and T8, #s5-4, #s5-5.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.gather import gather
@@ -37,7 +38,8 @@ REGISTRATION_PATIENCE_MS: Final = 100  # while the transaction before is being c
 Results = Mapping["TopicIdPartition", Result]
 
 
-class Stager(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Stager:
     """Who stages. `transaction.transactional_id` is given."""
 
     group_id: str
