@@ -18,6 +18,7 @@ from odradek.broker.coordinators.verification import (
 )
 from odradek.broker.produce.request import NotVerified, PendingProduce
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.produce_response import PartitionProduceResponse
 from odradek.storage.validation import RefusedRecords, only_batch
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from odradek.broker.partitions.partition import Partition
     from odradek.protocol.batch_header import BatchHeader
     from odradek.protocol.messages.produce_request import ProduceRequest
-    from odradek.protocol.messages.produce_response import PartitionProduceResponse
     from odradek.protocol.struct import Buffer
 
 E = ErrorCode

@@ -20,6 +20,9 @@ R_co = TypeVar("R_co", covariant=True)
 Token = object
 """Stands for a request that is answered later; the core only keeps it and hands it back. The shell knows what it is."""
 
+Response = object
+"""What a decision is answered with: a type of its own for each request."""
+
 
 @dataclass(frozen=True, slots=True)
 class TransactionConfig:
@@ -89,7 +92,7 @@ class Reply:
     """A message to the request that the token stands for, once what it rests on is recorded."""
 
     token: Token
-    message: object
+    message: Response
 
 
 @dataclass(slots=True)
