@@ -8,6 +8,12 @@ from contextlib import AbstractContextManager
 
 import pytest
 
+from odradek.protocol.variant import COMPILED, variant
+from tests.support.variants import REPLACES_FUNCTIONS
+
+if variant() == COMPILED:
+    pytest.skip(REPLACES_FUNCTIONS, allow_module_level=True)
+
 from tests.simulation import test_share_crashes as crashing
 from tests.simulation import test_share_two_phase_crashes as two_phase
 from tests.simulation import wrong_shares as wrong

@@ -32,6 +32,7 @@ from tests.simulation.seeds import seeds
 from tests.support.share_broker import STATE_PARTITIONS
 from tests.support.share_member import Batches, Member
 from tests.support.txn_share_broker import ACCEPT, Producer, TxnShareBroker
+from tests.support.variants import pure_only
 
 INPUTS = 12
 ACKNOWLEDGED, ARCHIVED = 2, 4
@@ -278,6 +279,7 @@ def forgetting() -> Iterator[None]:
         yield
 
 
+@pure_only
 @pytest.mark.parametrize(
     "bug",
     [lambda: matching(equal_epochs), lambda: matching(any_later_epoch), forgetting],

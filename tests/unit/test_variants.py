@@ -2,11 +2,13 @@
 ODRADEK_PURE is stronger than what is installed.
 """
 
+import ast
 import importlib.util
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import ModuleType
@@ -39,6 +41,30 @@ def test_every_module_of_compiled_toml_is_of_the_same_variant() -> None:
     suffixes = tuple(EXTENSION_SUFFIXES) if variant() == COMPILED else (".py",)
     assert len(origins) == len(paths)
     assert [origin for origin in origins if not (origin or "").endswith(suffixes)] == []
+
+
+def test_types_of_the_fields_of_compiled_classes_are_there_at_run_time() -> None:
+    """mypyc looks them up where the class is made, also if only for an annotation; and `object` it does not find."""
+    assert [found for path in build().modules() for found in unknown_types(path)] == []
+
+
+def unknown_types(path: str) -> Iterator[str]:
+    tree = ast.parse((REPOSITORY / path).read_text())
+    unknown = {"object"}
+    for statement in tree.body:
+        if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
+            imports = [each for each in statement.body if isinstance(each, ast.ImportFrom)]
+            unknown.update(alias.asname or alias.name for each in imports for alias in each.names)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and is_of_fields(node):
+            for field in node.body:
+                if isinstance(field, ast.AnnAssign) and ast.unparse(field.annotation).partition("[")[0] in unknown:
+                    yield f"{path}: {node.name}.{ast.unparse(field)}"
+
+
+def is_of_fields(node: ast.ClassDef) -> bool:
+    made_by = [ast.unparse(each) for each in (*node.decorator_list, *node.bases)]
+    return any(each.startswith(("dataclass", "NamedTuple")) for each in made_by)
 
 
 @pytest.fixture

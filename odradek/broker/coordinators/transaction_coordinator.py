@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from mypy_extensions import mypyc_attr
+
 from odradek.broker.configuration.settings import TimePerPrefix
 from odradek.broker.coordinators.partition_sync import PartitionSync, once_synced
 from odradek.broker.coordinators.shard import RecordFormat, Shard, ShardLog
@@ -87,6 +89,7 @@ class TransactionSettings:
         )
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class TransactionCoordinator:
     def __init__(
         self,

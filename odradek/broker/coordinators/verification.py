@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from odradek.broker.partitions.partition import Partition
 from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
@@ -21,7 +22,6 @@ from odradek.storage.verification import NO_GUARD, VerificationGuard
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from odradek.broker.partitions.partition import Partition
     from odradek.broker.runtime.clock import Clock, Timers
     from odradek.protocol.batch_header import BatchHeader
 

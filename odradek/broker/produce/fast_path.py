@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.api.context import AllowAll, Authorizer, ConnectionInfo
 from odradek.broker.coordinators.verification import TransactionSupport
+from odradek.broker.partitions.partition import Partition
 from odradek.broker.produce.request import NO_OFFSET
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
@@ -29,7 +30,6 @@ from odradek.storage.validation import ALWAYS_CHEAP_BYTES, accept_usual
 
 if TYPE_CHECKING:
     from odradek.broker.api.dispatch import Route
-    from odradek.broker.partitions.partition import Partition
     from odradek.broker.produce.request import ProduceBroker
     from odradek.protocol.file_slice import Chunk
     from odradek.protocol.struct import Buffer

@@ -16,6 +16,7 @@ from odradek.broker.coordinators.verification import (
     Unverified,
     VerificationResults,
 )
+from odradek.broker.partitions.partition import Partition
 from odradek.broker.produce.request import NotVerified, PendingProduce
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.produce_response import PartitionProduceResponse
@@ -24,7 +25,6 @@ from odradek.storage.validation import RefusedRecords, only_batch
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.coordinators.verification import Verifier
-    from odradek.broker.partitions.partition import Partition
     from odradek.protocol.batch_header import BatchHeader
     from odradek.protocol.messages.produce_request import ProduceRequest
     from odradek.protocol.struct import Buffer

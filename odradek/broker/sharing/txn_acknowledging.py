@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.gather import gather
 from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.staging import StagedTransaction
 from odradek.broker.sharing.acknowledging import DONE, Result
 from odradek.broker.sharing.live_partition import CODES, Phase
 from odradek.broker.sharing.membership import require_member
@@ -26,7 +27,6 @@ from odradek.protocol.internal_topics import SHARE_GROUP_STATE
 
 if TYPE_CHECKING:
     from odradek.broker.shares.acknowledgements import Acknowledgement
-    from odradek.broker.shares.staging import StagedTransaction
     from odradek.broker.sharing.broker_view import ShareBroker
     from odradek.broker.sharing.live_partition import PendingStaging
     from odradek.protocol.topic_partition import PartitionCodes, TopicIdPartition
@@ -66,8 +66,8 @@ class Staging:
 
     def begin(self) -> None:
         """Raises KafkaError where the member is not who it says it is."""
-        group_id, member_id, member_epoch, _ = self._stager
-        require_member(self._broker.groups, group_id, member_id, member_epoch)
+        stager = self._stager
+        require_member(self._broker.groups, stager.group_id, stager.member_id, stager.member_epoch)
         self._load()
 
     # Loading.

@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, MutableSet
 from typing import Final, TypeVar
 
+from mypy_extensions import mypyc_attr
+
 from odradek.broker.transactions.add_partitions import add_partitions, verify_partitions
 from odradek.broker.transactions.end_txn import end_txn
 from odradek.broker.transactions.entry import Forgotten, Txn, TxnRecord
@@ -56,6 +58,7 @@ ONLY_ONGOING: Final = frozenset({TxnState.ONGOING})  # few of many ids: Spark's 
 R = TypeVar("R")
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class TransactionCore:
     def __init__(
         self,
