@@ -88,17 +88,15 @@ async def test_a_bug_after_one_job_does_not_keep_the_others_from_their_end() -> 
 
 async def test_threads_are_started_as_they_are_needed() -> None:
     workers = ThreadWorkers(asyncio.get_running_loop(), 3, "of this test")
-    go_on = threading.Event()
+    together = threading.Barrier(2, timeout=60)  # else one thread may do both
     names: list[str] = []
 
     def job() -> None:
+        together.wait()
         names.append(threading.current_thread().name)
-        go_on.wait()
 
     workers.run(job, lambda outcome: None)
     workers.run(job, lambda outcome: None)
-    assert sum(each.name.startswith("of this test") for each in threading.enumerate()) == 2
-    go_on.set()
     workers.close()
     assert sorted(names) == ["of this test-0", "of this test-1"]
 
