@@ -55,10 +55,12 @@ def unknown_types(path: str) -> Iterator[str]:
         if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
             imports = [each for each in statement.body if isinstance(each, ast.ImportFrom)]
             unknown.update(alias.asname or alias.name for each in imports for alias in each.names)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef) and is_of_fields(node):
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    for index, node in enumerate(classes):
+        if is_of_fields(node):
+            unknown_yet = unknown | {each.name for each in classes[index + 1 :]}
             for field in node.body:
-                if isinstance(field, ast.AnnAssign) and ast.unparse(field.annotation).partition("[")[0] in unknown:
+                if isinstance(field, ast.AnnAssign) and ast.unparse(field.annotation).partition("[")[0] in unknown_yet:
                     yield f"{path}: {node.name}.{ast.unparse(field)}"
 
 

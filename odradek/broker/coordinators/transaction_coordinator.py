@@ -164,7 +164,7 @@ class TransactionCoordinator:
             name,
             self._marker_writer,
             self._partition_exists,
-            written=lambda owed, done: shard.follow_up(lambda: self._markers_written(shard, owed, done)),
+            written=lambda owed, done: shard.follow_up(partial(self._markers_written, shard, owed, done)),
             lost=lambda error: self._lost(shard, name, error),
         )
         missed = self._deleted_while_loading[index] = set()

@@ -69,17 +69,6 @@ class Waiter(Protocol):
     def wake(self) -> None: ...
 
 
-class PendingStaging(NamedTuple):
-    """Acknowledgements of one request in one share partition on their way to being staged.
-
-    write, stored  None where all of it was staged before
-    """
-
-    live: LiveSharePartition
-    write: StateWrite | None
-    stored: Deferred[bool] | None
-
-
 class LiveSharePartition:
     """
     failure     why it could not be loaded; None for one that was active, or is
@@ -464,3 +453,14 @@ def _pass_on(answer: Deferred[bool], told: Deferred[bool]) -> None:
         answer.resolve(told.outcome())
     except KafkaError as error:
         answer.fail(error)
+
+
+class PendingStaging(NamedTuple):
+    """Acknowledgements of one request in one share partition on their way to being staged.
+
+    write, stored  None where all of it was staged before
+    """
+
+    live: LiveSharePartition
+    write: StateWrite | None
+    stored: Deferred[bool] | None
