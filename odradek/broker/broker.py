@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from odradek.broker.configuration.listeners import Listener
     from odradek.broker.coordinators.group_coordinator import GroupCoordinator
     from odradek.broker.coordinators.share_coordinator import ShareCoordinator
-    from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
+    from odradek.broker.coordinators.transaction_coordinator import ProducerIdSource, TransactionCoordinator
     from odradek.broker.coordinators.transaction_markers import LocalMarkerWriter
     from odradek.broker.coordinators.verification import Verifier
     from odradek.broker.fetch.sessions import FetchSessions
@@ -66,7 +66,7 @@ class Broker:
     log_directory: LogDirectory
     metadata: ClusterMetadata
     partitions: Partitions
-    producer_ids: ProducerIds
+    producer_ids: ProducerIdSource
     two_phase: TwoPhaseProducers
 
     def __init__(self, config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from odradek.broker.api.context import ConnectionInfo, RequestContext
 from odradek.broker.api.error_replies import code_for, error_reply
+from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from odradek.broker.handlers.txn_share_acknowledge import txn_share_acknowledge
 from odradek.broker.handlers.update_features import staged_count
 from odradek.broker.metadata.features import FeatureUpdate, update_features
@@ -142,10 +143,10 @@ class TxnShareBroker(ShareBroker):
         return ErrorCode.NONE
 
 
-class HeldRegistrations:
-    """A transaction coordinator whose answers to registrations take their time. All else is the real one's."""
+class HeldRegistrations(TransactionCoordinator):
+    """A transaction coordinator whose answers to registrations take their time. It is asked nothing else meanwhile."""
 
-    def __init__(self, coordinator: Any) -> None:
+    def __init__(self, coordinator: TransactionCoordinator) -> None:
         self._coordinator = coordinator
         self._held: list[tuple[Deferred[Any], Any]] = []
 

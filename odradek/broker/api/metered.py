@@ -147,8 +147,8 @@ class MeteredExchange(Exchange[B]):
     def _encoded(self, answer: Message | NoResponse) -> list[Chunk]:
         throttle_ms = self._throttle_ms(answer)
         if throttle_ms:
-            if isinstance(answer, Message) and "throttle_time_ms" in type(answer).__slots__:
-                answer.throttle_time_ms = throttle_ms  # type: ignore[attr-defined]
+            if hasattr(answer, "throttle_time_ms"):
+                answer.throttle_time_ms = throttle_ms
             self._route.throttled_ms += throttle_ms
             self.connection.mute(throttle_ms)
         return super()._encoded(answer)

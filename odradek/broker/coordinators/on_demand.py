@@ -12,7 +12,11 @@ from odradek.broker.coordinators.group_coordinator import CoordinatorSettings, G
 from odradek.broker.coordinators.partition_sync import LocalPartitionSync
 from odradek.broker.coordinators.shard_log import PartitionLog
 from odradek.broker.coordinators.share_coordinator import ShareCoordinator, ShareCoordinatorSettings
-from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator, TransactionSettings
+from odradek.broker.coordinators.transaction_coordinator import (
+    ProducerIdSource,
+    TransactionCoordinator,
+    TransactionSettings,
+)
 from odradek.broker.coordinators.transaction_markers import LocalMarkerWriter, ShareGroupMarkers
 from odradek.broker.coordinators.verification import Verifier
 from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
@@ -23,7 +27,6 @@ from odradek.protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE, T
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from odradek.broker.coordinators.producer_ids import ProducerIds
     from odradek.broker.coordinators.two_phase import TwoPhaseProducers
 
 
@@ -31,7 +34,7 @@ class CoordinatedBroker(BrokerParts, Protocol):
     """What coordinators need of the broker."""
 
     @property
-    def producer_ids(self) -> ProducerIds: ...
+    def producer_ids(self) -> ProducerIdSource: ...
     @property
     def two_phase(self) -> TwoPhaseProducers: ...
     @property

@@ -85,18 +85,18 @@ class GroupCore:
 
     def replay(self, record: CoordinatorRecord, record_offset: int, producer_id: int = NO_PRODUCER_ID) -> None:
         """The only way in which what is recorded changes: at the restart as in live traffic."""
-        match record:
-            case CoordinatorRecord(OffsetCommitKey() as key, OffsetCommitValue() | None as value):
-                self._replay_offset(key.group, (key.topic, key.partition), value, record_offset, producer_id)
-            case CoordinatorRecord(LegacyOffsetCommitKey() as key, LegacyOffsetCommitValue() | None as value):
-                current = None
-                if value is not None:
-                    current = OffsetCommitValue(
-                        offset=value.offset, metadata=value.metadata, commit_timestamp=value.commit_timestamp
-                    )
-                self._replay_offset(key.group, (key.topic, key.partition), current, record_offset, producer_id)
-            case _:
-                REPLAYS[record.key.API_KEY](self.registry, record)
+        key, value = record.key, record.value
+        if isinstance(key, OffsetCommitKey) and (value is None or isinstance(value, OffsetCommitValue)):
+            self._replay_offset(key.group, (key.topic, key.partition), value, record_offset, producer_id)
+        elif isinstance(key, LegacyOffsetCommitKey) and (value is None or isinstance(value, LegacyOffsetCommitValue)):
+            current = None
+            if value is not None:
+                current = OffsetCommitValue(
+                    offset=value.offset, metadata=value.metadata, commit_timestamp=value.commit_timestamp
+                )
+            self._replay_offset(key.group, (key.topic, key.partition), current, record_offset, producer_id)
+        else:
+            REPLAYS[key.API_KEY](self.registry, record)
 
     def replay_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
         self.registry.offsets.replay_marker(producer_id, committed=committed)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.api.context import ConnectionInfo
+from odradek.broker.api.context import ConnectionInfo, RequestContext
 from odradek.broker.handlers.create_delegation_token import create_delegation_token
 from odradek.broker.handlers.describe_delegation_token import describe_delegation_token
 from odradek.broker.handlers.expire_delegation_token import expire_delegation_token
@@ -21,6 +21,7 @@ from odradek.broker.security.sasl.scram import ScramExchange, UsersOfImage
 from odradek.broker.security.sasl.token_logins import TokenLogins
 from odradek.broker.security.tokens.permission import token_rules
 from odradek.protocol.acls import Operation, ResourceType
+from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.create_delegation_token_request import CreatableRenewers, CreateDelegationTokenRequest
@@ -71,14 +72,8 @@ class Scene:
         version = version or request.MAX_VERSION
         connection = ConnectionInfo(1, "host", 1, principal=principal)
         connection.is_token_authenticated = by_token
-        context: Any = SimpleNamespace(
-            principal=principal,
-            connection=connection,
-            now_ms=self.now_ms,
-            api_version=version,
-            require=self._require,
-            authorizer=SimpleNamespace(allows=lambda _context, *right, **_: self._allows(right)),
-        )
+        authorizer: Any = SimpleNamespace(allows=lambda _context, *right, **_: self._allows(right))
+        context = RequestContext(ApiKey(request.API_KEY), version, 1, None, self.now_ms, connection, authorizer)
         broker: Any = SimpleNamespace(config=self.config, metadata=self.running.metadata)
         try:
             answer = call(request, context, broker)
@@ -149,10 +144,6 @@ class Scene:
 
     def _allows(self, right: Any) -> bool:
         return self.rights is None or tuple(right[:3]) in self.rights
-
-    def _require(self, *right: Any) -> None:
-        if not self._allows(right):
-            raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
 
 
 @pytest.fixture

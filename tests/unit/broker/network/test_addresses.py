@@ -68,7 +68,8 @@ def test_a_client_is_told_the_same_for_as_long_as_it_is_connected() -> None:
     routes = [ROUTES, ""]
     by_arrival = ClientAddresses({}, is_by_arrival=True, networks=lambda: Networks.of_routes(routes.pop(0)))
     connection = client("172.18.0.3")
-    assert by_arrival.told(LOCALHOST, connection) is by_arrival.told(LOCALHOST, connection)
+    assert by_arrival.told(LOCALHOST, connection) == by_arrival.told(LOCALHOST, connection)
+    assert routes == [""]  # it was decided once
 
 
 def test_the_routes_of_this_host_can_be_read() -> None:
