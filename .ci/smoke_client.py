@@ -12,7 +12,7 @@ from kafka import KafkaConsumer, KafkaProducer
 RECORDS = [b"record %d" % number for number in range(1000)]
 
 
-def main(odradek: str) -> None:
+def main(odradek: str, variant: str) -> None:
     directory = Path(tempfile.mkdtemp())
     ready_file = directory / "ready.json"
     words = [odradek, "serve", "--port", "0", "--ready-file", str(ready_file), "--data-dir", str(directory / "data")]
@@ -22,6 +22,7 @@ def main(odradek: str) -> None:
             assert broker.poll() is None, f"the broker ended with status {broker.returncode}"
             time.sleep(0.01)
         ready = json.loads(ready_file.read_text())
+        assert ready["variant"] == variant, f"it runs {ready['variant']}"
         address = f"127.0.0.1:{ready['port']}"
         producer = KafkaProducer(bootstrap_servers=address, acks="all")
         for record in RECORDS:
@@ -45,7 +46,7 @@ def main(odradek: str) -> None:
     finally:
         broker.terminate()
     assert broker.wait(30) == 0, "SIGTERM ended the broker badly"
-    print(f"Python {sys.version.split()[0]}: {len(RECORDS)} records there and back, ready in {ready['start_ms']} ms")
+    print(f"Python {sys.version.split()[0]}, {variant}: {len(RECORDS)} records there and back, ready in {ready['start_ms']} ms")
 
 
-main(sys.argv[1])
+main(*sys.argv[1:])

@@ -1,5 +1,7 @@
 """Known bugs, put back: collaborators of the coordinator that are wrong on purpose."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
