@@ -46,7 +46,8 @@ def main(odradek: str, variant: str) -> None:
     finally:
         broker.terminate()
     assert broker.wait(30) == 0, "SIGTERM ended the broker badly"
-    print(f"Python {sys.version.split()[0]}, {variant}: {len(RECORDS)} records there and back, ready in {ready['start_ms']} ms")
+    python = sys.version.split()[0]
+    print(f"Python {python}, {variant}: {len(RECORDS)} records there and back, ready in {ready['start_ms']} ms")
 
 
 main(*sys.argv[1:])
