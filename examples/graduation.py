@@ -21,6 +21,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 from odradek.client import ClientError, NewTopic, OffsetAndMetadata, RetriableError, TopicPartition
 from odradek.client.sync import Admin, Consumer, Producer
@@ -33,6 +34,8 @@ TRANSACTION_TIMEOUT_MS = 600_000  # longer than any change of brokers takes
 START_TIMEOUT_S = 120
 PATIENCE_S = 60
 BEGAN = time.monotonic()
+
+Seen = TypeVar("Seen")
 
 
 # --- The application. It does not know which broker it talks to.
@@ -117,6 +120,17 @@ def until_done(step: Callable[[], object]) -> None:
             time.sleep(0.1)
 
 
+def seen(look: Callable[[], Seen], expected: Seen) -> Seen:
+    """The last look, which is the expected one if it comes in time.
+
+    A commit is answered before its markers are written, and Kafka lists transactions before it has loaded them all.
+    """
+    ends_at = time.monotonic() + PATIENCE_S
+    while (found := look()) != expected and time.monotonic() < ends_at:
+        time.sleep(0.1)
+    return found
+
+
 # --- The show.
 
 
@@ -189,17 +203,16 @@ class Ledger:
     def check(self, broker: str) -> None:
         """After a change of brokers: everything is as it was."""
         self._compare()
-        ongoing, offsets = self._state()
-        assert ongoing == 1, ongoing
-        assert offsets == self._offsets, offsets
+        state = (1, self._offsets)
+        assert seen(self._state, state) == state, "the open transaction or the group's offsets differ"
         say(f"{broker}: {len(self._committed):,} payments, the group's offsets and 1 open transaction are there.")
 
     def close(self, broker: str) -> None:
         self._book(len(self._committed) - len(self._booked))
         self._compare()
         assert Counter(self._booked) == Counter(b"payment %d" % number for number in self._committed)
-        ongoing, _ = self._state()
-        assert ongoing == 0, ongoing
+        state = (0, self._offsets)
+        assert seen(self._state, state) == state, "a transaction is open, or the group's offsets differ"
         say(f"{broker}: the group has read all {len(self._booked):,} payments, each once; no transaction is open.")
 
     def _take(self, count: int, into: list[int]) -> range:
@@ -219,8 +232,8 @@ class Ledger:
 
     def _compare(self) -> None:
         """Whether a new reader finds each committed payment once, and nothing else."""
-        found = Counter(committed_values(self._address))
-        assert found == Counter(b"payment %d" % number for number in self._committed), "the payments differ"
+        committed: Counter[bytes | None] = Counter(b"payment %d" % number for number in self._committed)
+        assert seen(lambda: Counter(committed_values(self._address)), committed) == committed, "the payments differ"
 
 
 def committed_values(bootstrap: str) -> list[bytes | None]:
