@@ -63,7 +63,12 @@ class Throttling:
         self._metering = metering
 
     def metered(self, frame: Buffer, client_id_size: int, connection: ConnectionInfo) -> MakeExchange | None:
-        """What makes the exchange of a client that some quota applies to; None for the others."""
+        """What makes the exchange of a client that some quota applies to; None for the others.
+
+        An ApiVersions before a login is a part of the authentication, and exempt like the rest of it.
+        """
+        if not connection.is_authenticated:
+            return None
         client_id = ""  # as Kafka, which knows no difference between the empty one and none
         if client_id_size > 0:
             at = REQUEST_START.size

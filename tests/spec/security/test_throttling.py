@@ -221,6 +221,15 @@ async def test_scenario_146_without_acks_a_request_is_exempt() -> None:
     assert not scene.peer.transport.is_paused
 
 
+async def test_scenario_146_before_a_login_nothing_counts() -> None:
+    scene = Scene(request_percentage=1e-9)
+    (connection,) = scene.server.connections()
+    connection.is_authenticated = False
+    scene.peer.ask(ApiVersionsRequest(), 1)
+    assert scene.peer.answer(ApiKey.API_VERSIONS, 1).throttle_time_ms == 0
+    assert not scene.peer.transport.is_paused
+
+
 async def test_scenario_146_the_larger_of_two_throttle_times_is_told() -> None:
     scene = Scene(request_percentage=1e-9, producer_byte_rate=10_000)
     assert scene.produce(10).throttle_time_ms == 1_000
