@@ -101,6 +101,7 @@ class Broker:
         self._open_metadata()
         self._open_partitions()
         self.auto_creation = TopicCreation(self.metadata, config, random_uuid)
+        self.metadata.prepare = self.partitions.prepare
         self.metadata.add_listener(self)
 
     def begin(self) -> None:
@@ -290,6 +291,7 @@ class Broker:
                 self.workers,
                 endpoints=self.advertised,
                 new_uuid=random_uuid,
+                later=self.loop.call_soon,
             )
         except (CorruptMetadata, KafkaError) as error:
             raise CannotStart(f"the cluster metadata in {self.log_directory.path} cannot be read: {error}") from error

@@ -10,7 +10,7 @@ Layout: docs/formats/data-directory.md.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -95,6 +95,7 @@ class LogDirectory:
         self._checkpoints = CheckpointFiles(disk, path, left=left.get(".", {}), was_clean=self.was_clean)
         self._found: dict[TopicPartition, None] = {}  # those that have a directory
         self._topic_ids: dict[TopicPartition, bytes] = {}  # as their directories say
+        self._prepared: NewDirectories | None = None
         self._not_renamed: dict[TopicPartition, str] = {}  # deleted ones in the way of a new one, and their new path
 
     @classmethod
@@ -212,6 +213,20 @@ class LogDirectory:
         self._left.pop(partition_directory(topic, partition), None)  # from now on the log knows
         return log
 
+    def prepare(self, partitions: Iterable[tuple[str, int, bytes]]) -> NewDirectories:
+        """Directories that `create_log` is going to need, for a thread to make. Left out are those whose name a deleted
+        partition may still have on the disk.
+
+        partitions   topic, partition, topic id
+        """
+        wanted: dict[TopicPartition, tuple[str, bytes]] = {}
+        for topic, partition, topic_id in partitions:
+            key = (topic, partition)
+            if key not in self._found and key not in self._not_renamed and not self._checkpoints.may_name(key):
+                wanted[key] = (self._path_of(topic, partition), topic_id)
+        self._prepared = NewDirectories(self._disk, wanted)
+        return self._prepared
+
     def create_log(self, topic: str, partition: int, topic_id: bytes | None, config: LogConfig, *, now_ms: int) -> Log:
         """Makes the directory of a new partition. It survives a power failure from the log's first sync on.
 
@@ -224,9 +239,8 @@ class LogDirectory:
                 self._rename_deleted(key)
             if self._checkpoints.may_name(key):
                 self.write_checkpoints()  # a new log must not be measured by a deleted one of its name
-            self._disk.make_directory(path)
-            if topic_id is not None:
-                self._disk.write_bytes(f"{path}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
+            if self._prepared is None or not self._prepared.take(key):
+                _make_partition_directory(self._disk, path, topic_id)
             state = new_log_state(self._disk, path, now_ms=now_ms)
         except OSError as error:
             self.failed[key] = str(error)
@@ -347,6 +361,39 @@ class LogDirectory:
         for log in self.logs.values():
             maker.add_log(log.directory, log.segments, log.noted)
         self._disk.replace(f"{self.path}/{MANIFEST}", encode_manifest(broker_epoch, maker.directories))
+
+
+class NewDirectories:
+    """Directories of new partitions, made by a thread before the loop asks for them: a thousand take most of a second.
+
+    A crash in between leaves what one between `create_log` and the first record leaves: an empty log.
+    """
+
+    def __init__(self, disk: Disk, wanted: Mapping[TopicPartition, tuple[str, bytes]]) -> None:
+        """wanted: path and topic id of each"""
+        self._disk = disk
+        self._wanted = wanted
+        self._made: set[TopicPartition] = set()
+
+    def make(self) -> None:
+        """For a thread. What fails is left to `create_log`, which tries it again and says why not."""
+        for key, (path, topic_id) in self._wanted.items():
+            with suppress(OSError):
+                _make_partition_directory(self._disk, path, topic_id)
+                self._made.add(key)
+
+    def take(self, key: TopicPartition) -> bool:
+        """Whether it was made. Once `make` has returned; each counts once."""
+        if key not in self._made:
+            return False
+        self._made.discard(key)
+        return True
+
+
+def _make_partition_directory(disk: Disk, path: str, topic_id: bytes | None) -> None:
+    disk.make_directory(path)
+    if topic_id is not None:
+        disk.write_bytes(f"{path}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
 
 
 def remove_directory_tree(disk: Disk, path: str) -> None:

@@ -132,7 +132,14 @@ class SimulatedBroker:
         endpoints = (Listener("PLAINTEXT", "localhost", 9092),)
         self.advertised = self.bound = endpoints
         self.metadata = ClusterMetadata.open(
-            disk, self.log_directory, config, time, self.workers, endpoints=endpoints, new_uuid=self.new_uuid
+            disk,
+            self.log_directory,
+            config,
+            time,
+            self.workers,
+            endpoints=endpoints,
+            new_uuid=self.new_uuid,
+            later=self.timers.soon,
         )
         image = self.metadata.image
         self.two_phase = TwoPhaseProducers(are_all_known=TRANSACTION_STATE not in image.topics)
@@ -154,6 +161,7 @@ class SimulatedBroker:
         self.auto_creation = TopicCreation(self.metadata, config, self.new_uuid)
         session_ids = count(1)
         self.fetch_sessions = FetchSessions(100, lambda: next(session_ids))
+        self.metadata.prepare = self.partitions.prepare
         self.metadata.add_listener(self)
         self.groups = GroupCoordinator(
             CoordinatorSettings.of(config),

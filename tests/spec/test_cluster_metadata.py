@@ -1,7 +1,7 @@
 """The metadata log of a broker: its first records, restarts, turns, listeners, and disk errors."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ from odradek.broker.metadata.config_changes import ResourceChanges, alter_config
 from odradek.broker.metadata.decision import Decision
 from odradek.broker.metadata.image import DEFAULT_BROKER, MetadataImage, TopicImage
 from odradek.broker.metadata.loading import CorruptMetadata
+from odradek.broker.metadata.publishing import SLICE_RECORDS
 from odradek.broker.metadata.snapshots import bootstrap_snapshot
 from odradek.broker.metadata.strays import strays
 from odradek.broker.metadata.topics import MorePartitions, NewTopic, create_partitions, delete_topics
@@ -22,6 +23,7 @@ from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
 from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.messages.topic_record import TopicRecord
+from odradek.protocol.struct import Message
 from odradek.storage.disk import Disk
 from tests.support.fake_disk import FakeDisk, Fault
 from tests.support.metadata import DATA, DIRECTORY_ID, FEATURES, NODE, Running, create, image_with, topic_records
@@ -337,6 +339,81 @@ def test_the_answer_comes_after_the_listeners() -> None:
     answer = running.metadata.commit(topic_records("t"))
     answer.when_done(lambda _: heard_before_answer.append(list(listener.heard)))
     assert heard_before_answer == [["created t with 1"]]
+
+
+# Many topics at once
+
+
+class ManyTopics:
+    """A creation whose records are durable, between two of the slices in which it is published."""
+
+    def __init__(self, count: int = SLICE_RECORDS) -> None:  # a topic has two records
+        self.turns: list[Callable[[], None]] = []
+        self.running = Running(FakeDisk(), later=self.turns.append)
+        self.listener = Listening()
+        self.running.metadata.add_listener(self.listener)
+        self.names = [f"t{number}" for number in range(count)]
+        topics = [NewTopic(name, 1, 1) for name in self.names]
+        self.answer = self.running.metadata.submit(lambda image: create(image, topics))
+
+    @property
+    def topics(self) -> list[str]:
+        return list(self.running.metadata.image.topics)
+
+    def go_on(self) -> None:
+        while self.turns:
+            self.turns.pop(0)()
+
+
+def test_many_topics_appear_in_slices_each_with_its_partitions_and_the_answer_comes_last() -> None:
+    many = ManyTopics()
+    assert many.topics == many.names[: SLICE_RECORDS // 2]
+    assert many.listener.heard == [f"created {name} with 1" for name in many.topics]
+    assert not many.answer.is_done
+    many.go_on()
+    assert many.topics == many.names
+    assert many.listener.heard == [f"created {name} with 1" for name in many.names]
+    assert many.answer.is_done
+
+
+def test_the_next_decision_waits_until_all_topics_of_the_last_one_are_there() -> None:
+    many = ManyTopics()
+    seen: list[int] = []
+
+    def count_topics(image: MetadataImage) -> Decision[None]:
+        seen.append(len(image.topics))
+        return Decision(None)
+
+    many.running.metadata.submit(count_topics)
+    assert seen == []
+    many.go_on()
+    assert seen == [len(many.names)]
+
+
+def test_a_broker_that_stops_publishes_the_rest_first() -> None:
+    many = ManyTopics()
+    many.running.stop()
+    assert many.answer.is_done
+    assert many.topics == many.names
+    many.go_on()  # a turn that was asked for before has nothing left to do
+    assert len(many.listener.heard) == len(many.names)
+
+
+def test_what_a_thread_can_do_for_new_records_is_done_once_they_are_durable_and_before_they_are_published() -> None:
+    disk = FakeDisk()
+    running = Running(disk)
+    prepared: list[tuple[int, list[str]]] = []
+
+    def prepare(records: Sequence[Message]) -> Callable[[], None]:
+        return lambda: prepared.append((len(records), list(running.metadata.image.topics)))
+
+    running.metadata.prepare = prepare
+    running.create("t")
+    assert prepared == [(2, [])]
+    disk.fail(2, Fault.EIO)  # the sync
+    with pytest.raises(KafkaError):
+        running.metadata.commit(topic_records("lost")).outcome()
+    assert len(prepared) == 1
 
 
 @pytest.mark.parametrize("how", ["done", "failed"])

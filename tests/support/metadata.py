@@ -6,7 +6,7 @@ from typing import Any
 
 from odradek.broker.configuration.config import BrokerConfig, configure
 from odradek.broker.configuration.listeners import Listener
-from odradek.broker.metadata.cluster_metadata import ClusterMetadata
+from odradek.broker.metadata.cluster_metadata import ClusterMetadata, at_once
 from odradek.broker.metadata.decision import Decision
 from odradek.broker.metadata.image import MetadataImage, Node
 from odradek.broker.metadata.topics import NewTopic, TopicDefaults, TopicResult, create_topics
@@ -68,6 +68,7 @@ class Running:
         now_ms: int = 1_000_000,
         config: BrokerConfig | None = None,
         workers: Workers | None = None,
+        later: Callable[[Callable[[], None]], object] = at_once,
     ) -> None:
         self.disk = disk
         self.clock = ManualClock(now_ms)
@@ -82,6 +83,7 @@ class Running:
             workers or WorkersHere(),
             endpoints=[Listener("PLAINTEXT", "localhost", 9092)],
             new_uuid=ids(),
+            later=later,
         )
 
     def create(self, *names: str) -> list[TopicResult]:

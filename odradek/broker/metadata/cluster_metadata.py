@@ -1,9 +1,9 @@
 """The shell around the metadata decisions: a queue of turns, the log `__cluster_metadata-0`, the image, the listeners.
 
-    submit(decide) → decide(image) → append → fdatasync → replay → listeners → answer
+    submit(decide) → decide(image) → append → fdatasync, `prepare` → replay → listeners → answer
 
-One turn runs at a time; decisions that arrive during a sync are taken after it. Nothing becomes visible, to this broker
-or to clients, that a power failure could still take.
+One turn runs at a time; decisions that arrive during one are taken after it. Nothing becomes visible, to this broker
+or to clients, that a power failure could still take. Many records become visible in slices (publishing.py).
 """
 
 import logging
@@ -11,13 +11,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.configuration.listeners import Listener
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.metadata.decision import MAX_RECORDS, Decision
-from odradek.broker.metadata.image import DEFAULT_BROKER, MetadataImage, Node, TopicImage
+from odradek.broker.metadata.image import DEFAULT_BROKER, MetadataImage, Node
 from odradek.broker.metadata.loading import CorruptMetadata, Loader
 from odradek.broker.metadata.lowered_levels import (
     SnapshotToWrite,
@@ -26,6 +26,7 @@ from odradek.broker.metadata.lowered_levels import (
     snapshot_without_left_levels,
 )
 from odradek.broker.metadata.producer_id_blocks import allocate_producer_ids
+from odradek.broker.metadata.publishing import BROKER_CONFIG, MetadataListener, replay, slices
 from odradek.broker.metadata.quorum_state import FILE as QUORUM_STATE
 from odradek.broker.metadata.quorum_state import QuorumState, decode_leader_epoch, encode_quorum_state
 from odradek.broker.metadata.records import record_batch
@@ -59,30 +60,33 @@ R = TypeVar("R")
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 
 
-class MetadataListener(Protocol):
-    """Told after a commit, in the order of the records, what it changed. On return the change has taken effect."""
-
-    def topic_created(self, topic: TopicImage) -> None: ...
-
-    def partitions_added(self, topic: TopicImage) -> None: ...
-
-    def topic_deleted(self, topic: TopicImage) -> None: ...
-
-    def topic_config_changed(self, topic: str) -> None: ...
-
-    def broker_config_changed(self) -> None: ...
-
-    def features_changed(self) -> None: ...
-
-    def client_quotas_changed(self) -> None: ...
-
-
 @dataclass(slots=True)
 class QueuedDecision:
     """A decision that waits for its turn, and the answer to be given once it is durable."""
 
     decide: Callable[[MetadataImage], Decision[Any]]
     answer: Deferred[Any]
+
+
+@dataclass(slots=True)
+class Publication:
+    """A decision that is durable, and what of it is not visible yet; the answer comes last."""
+
+    answer: Deferred[Any]
+    response: object
+    slices: deque[Sequence[Message]]
+
+
+def nothing_to_prepare(records: Sequence[Message]) -> Callable[[], None]:
+    return nothing
+
+
+def nothing() -> None:
+    pass
+
+
+def at_once(action: Callable[[], None]) -> None:
+    action()
 
 
 class ClusterMetadata:
@@ -99,7 +103,10 @@ class ClusterMetadata:
         *,
         node: Node,
         leader_epoch: int,
+        later: Callable[[Callable[[], None]], object],
     ) -> None:
+        """prepare: gets records that are about to be committed; what it returns is run by the thread that has synced
+        them, before they are published."""
         self.image = image
         self.node = node
         self.leader_epoch = leader_epoch  # of the metadata log
@@ -110,8 +117,11 @@ class ClusterMetadata:
         self._clock = clock
         self._workers = workers
         self._listeners: list[MetadataListener] = []
+        self.prepare: Callable[[Sequence[Message]], Callable[[], None]] = nothing_to_prepare
+        self._later = later
         self._queue: deque[QueuedDecision] = deque()
-        self._is_syncing = False
+        self._is_committing = False
+        self._publication: Publication | None = None
         self._holds = 0
 
     @classmethod
@@ -125,11 +135,13 @@ class ClusterMetadata:
         *,
         endpoints: Iterable[Listener],
         new_uuid: Callable[[], bytes],
+        later: Callable[[Callable[[], None]], object] = at_once,
     ) -> "ClusterMetadata":
         """Read the metadata log, or begin one in a new directory; then register this process and lead its partitions.
 
         Waits for the disk. Afterwards `image` is complete and `config` has its dynamic values.
 
+        later   runs an action in another turn of the loop
         raises  CorruptMetadata, KafkaError (KAFKA_STORAGE_ERROR), OSError: the broker cannot start on this directory
         """
         now_ms = clock.now_ms()
@@ -147,7 +159,9 @@ class ClusterMetadata:
         stored_epoch = decode_leader_epoch(disk.read_bytes(path)) if disk.exists(path) else 0
         leader_epoch = max(stored_epoch, metadata_log.leader_epoch) + 1
         disk.replace(path, encode_quorum_state(QuorumState(node.node_id, leader_epoch, (node.node_id,))))
-        metadata = cls(image, metadata_log, disk, config, clock, workers, node=node, leader_epoch=leader_epoch)
+        metadata = cls(
+            image, metadata_log, disk, config, clock, workers, node=node, leader_epoch=leader_epoch, later=later
+        )
         metadata_log.assign_leader_epoch(leader_epoch)
         metadata._stage_control(now_ms)
         if loader.is_in_transaction:
@@ -214,11 +228,13 @@ class ClusterMetadata:
 
         raises  LogWriteFailed
         """
+        while self._publication is not None:
+            self._publish_slice()
         if self._log.offline_reason is None:
             self._commit_here(fencing_records(self.node, self.broker_epoch))
 
     def _run_turns(self) -> None:
-        while self._queue and not self._is_syncing and not self._holds:
+        while self._queue and not self._is_committing and not self._holds:
             queued = self._queue.popleft()
             try:
                 decision = queued.decide(self.image)
@@ -231,7 +247,7 @@ class ClusterMetadata:
             if not decision.records:
                 queued.answer.resolve(decision.response)
                 continue
-            self._is_syncing = True
+            self._is_committing = True
             self._sync(queued, decision)
 
     def _sync(self, queued: QueuedDecision, decision: Decision[Any]) -> None:
@@ -239,14 +255,18 @@ class ClusterMetadata:
         levels = self.image.features
         snapshot = self._snapshot() if is_left(levels, levels_after(levels, decision.records)) else None
 
+        prepare = self.prepare(decision.records)
+
         def sync() -> None:
             ticket.run()
-            if snapshot is not None and ticket.error is None:
+            if ticket.error is not None:
+                return
+            if snapshot is not None:
                 self._write(snapshot)
+            prepare()
 
         def done(outcome: JobResult[None]) -> None:
             self._synced(queued, decision, ticket)
-            self._run_turns()
 
         self._workers.run(sync, done)
 
@@ -267,27 +287,34 @@ class ClusterMetadata:
         try:
             self._log.finish_sync(ticket)
         except LogWriteFailed as error:
-            self._is_syncing = False
             log.critical("the metadata log failed; no topic or setting can be changed any more: %s", error)
             queued.answer.fail(error)
+            self._committed()
             return
-        self._apply(decision.records)
-        self._is_syncing = False
-        queued.answer.resolve(decision.response)
+        self._publication = Publication(queued.answer, decision.response, deque(slices(decision.records)))
+        self._publish_slice()
+
+    def _publish_slice(self) -> None:
+        publication = self._publication
+        if publication is None:  # `close` did not wait for its turn
+            return
+        self._apply(publication.slices.popleft())
+        if publication.slices:
+            self._later(self._publish_slice)
+            return
+        self._publication = None
+        publication.answer.resolve(publication.response)
+        self._committed()
+
+    def _committed(self) -> None:
+        self._is_committing = False
+        self._run_turns()
 
     def _apply(self, records: Sequence[Message]) -> None:
         """Replay, then tell the listeners."""
-        image = self.image
-        news: dict[tuple[str, object], Callable[[MetadataListener], None]] = {}
-        for record in records:
-            removed = _removed_topic(image, record)
-            image.replay(record)
-            if removed is not None:
-                news["deleted", removed.topic_id] = _deleted(removed)
-            else:
-                _note(news, image, record)
-        image.next_offset = self._log.high_watermark
-        if ("broker config", "") in news:
+        news = replay(self.image, records)
+        self.image.next_offset = self._log.high_watermark
+        if BROKER_CONFIG in news:
             self._adopt_broker_configs()
         for tell in news.values():
             for listener in self._listeners:
@@ -402,56 +429,3 @@ def _check_features(image: MetadataImage) -> None:
         raise CorruptMetadata(f"metadata.version {level} is older than any that can be read ({least} to {most})")
     if level is not None and level > most:
         log.warning("metadata.version %d is newer than the newest known (%d); going on with what is known", level, most)
-
-
-def _removed_topic(image: MetadataImage, record: Message) -> TopicImage | None:
-    if type(record).__name__ != "RemoveTopicRecord":
-        return None
-    return image.topics_by_id[record.topic_id]  # type: ignore[attr-defined]
-
-
-def _note(news: dict[tuple[str, object], Any], image: MetadataImage, record: Any) -> None:
-    """Which piece of news `record` belongs to; several records may make one."""
-    match type(record).__name__:
-        case "TopicRecord":
-            news["created", record.topic_id] = _created(image.topics_by_id[record.topic_id])
-        case "PartitionRecord" if ("created", record.topic_id) not in news:
-            news["grown", record.topic_id] = _grown(image.topics_by_id[record.topic_id])
-        case "ConfigRecord" if record.resource_type == ConfigResourceType.TOPIC.value:
-            topic = image.topics.get(record.resource_name)
-            if topic is not None and ("created", topic.topic_id) not in news:
-                news["topic config", record.resource_name] = _config_changed(record.resource_name)
-        case "ConfigRecord" if record.resource_type == ConfigResourceType.BROKER.value:
-            news["broker config", ""] = _broker_config_changed
-        case "FeatureLevelRecord":
-            news["features", ""] = _features_changed
-        case "ClientQuotaRecord":
-            news["client quotas", ""] = _client_quotas_changed
-
-
-def _created(topic: TopicImage) -> Callable[[MetadataListener], None]:
-    return lambda listener: listener.topic_created(topic)
-
-
-def _grown(topic: TopicImage) -> Callable[[MetadataListener], None]:
-    return lambda listener: listener.partitions_added(topic)
-
-
-def _deleted(topic: TopicImage) -> Callable[[MetadataListener], None]:
-    return lambda listener: listener.topic_deleted(topic)
-
-
-def _config_changed(topic: str) -> Callable[[MetadataListener], None]:
-    return lambda listener: listener.topic_config_changed(topic)
-
-
-def _broker_config_changed(listener: MetadataListener) -> None:
-    listener.broker_config_changed()
-
-
-def _features_changed(listener: MetadataListener) -> None:
-    listener.features_changed()
-
-
-def _client_quotas_changed(listener: MetadataListener) -> None:
-    listener.client_quotas_changed()

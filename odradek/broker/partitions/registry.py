@@ -7,9 +7,10 @@ siblings are called after a commit), never because of a request.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from odradek.broker.metadata.new_partitions import new_partitions
 from odradek.broker.partitions.group_commit import AppendFlush, LogSyncs
 from odradek.broker.partitions.partition import Partition
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -18,6 +19,7 @@ from odradek.protocol.internal_topics import INTERNAL_TOPICS
 if TYPE_CHECKING:
     from odradek.broker.metadata.image import MetadataImage, PartitionImage, TopicImage
     from odradek.broker.runtime.clock import Clock
+    from odradek.protocol.struct import Message
     from odradek.storage.log import Log
     from odradek.storage.log_config import LogConfig
     from odradek.storage.log_directory import LogDirectory
@@ -94,6 +96,10 @@ class Partitions:
         """Open the logs of all partitions that metadata places here."""
         for topic in self._image.topics.values():
             self.topic_created(topic)
+
+    def prepare(self, records: Sequence[Message]) -> Callable[[], None]:
+        """Returns what a thread can do for the partitions that these records bring; metadata has neither yet."""
+        return self._log_directory.prepare(new_partitions(self._image, self._node_id, records)).make
 
     def topic_created(self, topic: TopicImage) -> None:
         """The topic can be written to on return. Also for a topic that has grown."""

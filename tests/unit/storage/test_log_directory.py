@@ -173,6 +173,46 @@ def test_names_that_no_checkpoint_holds_cost_no_write_when_they_are_used_again()
     assert not [call for call in given.disk.log if "checkpoint" in call]
 
 
+def test_directories_that_a_thread_has_made_are_used_and_others_made_when_they_are_needed() -> None:
+    disk = FakeDisk()
+    directory = LogDirectory.open(disk, "/data", NODE)
+    directory.prepare([("t", 0, TOPIC_ID)]).make()
+    calls = disk.calls
+    directory.create_log("t", 0, TOPIC_ID, LogConfig(), now_ms=NOW_MS)
+    assert disk.calls == calls
+    directory.create_log("t", 1, TOPIC_ID, LogConfig(), now_ms=NOW_MS)
+    directory.close()
+    again = LogDirectory.open(disk, "/data", NODE)
+    assert [again.topic_id_of("t", partition) for partition in (0, 1)] == [TOPIC_ID, TOPIC_ID]
+
+
+def test_a_directory_that_a_thread_could_not_make_is_tried_again_and_then_refused() -> None:
+    disk = FakeDisk()
+    directory = LogDirectory.open(disk, "/data", NODE)
+    new = directory.prepare([("t", 0, TOPIC_ID), ("t", 1, TOPIC_ID), ("t", 2, TOPIC_ID)])
+    disk.fail(2, Fault.ENOSPC)  # the metadata of the first
+    new.make()
+    directory.create_log("t", 0, TOPIC_ID, LogConfig(), now_ms=NOW_MS)
+    assert directory.topic_id_of("t", 0) == TOPIC_ID
+    new = directory.prepare([("u", 0, TOPIC_ID)])
+    disk.fail_from(1, Fault.ENOSPC)
+    new.make()
+    with refused(ErrorCode.KAFKA_STORAGE_ERROR):
+        directory.create_log("u", 0, TOPIC_ID, LogConfig(), now_ms=NOW_MS)
+    assert ("u", 0) in directory.failed
+
+
+def test_a_thread_makes_no_directory_whose_name_a_deleted_partition_may_still_have() -> None:
+    given = LogOnDisk()
+    given.append()
+    given.directory.write_checkpoints()
+    given.directory.delete_log("t", 0, UNIQUE)
+    given.directory.prepare([("t", 0, TOPIC_ID)]).make()  # the checkpoint still has the old one's recovery point
+    assert not given.disk.exists("/data/t-0")
+    log = given.directory.create_log("t", 0, TOPIC_ID, LogConfig(), now_ms=NOW_MS)
+    assert log.log_end_offset == 0
+
+
 def test_what_threads_still_meant_to_do_is_not_done_to_a_new_partition_of_the_name() -> None:
     given = LogOnDisk(config=LogConfig(segment_bytes=200, retention_ms=0))
     for _ in range(5):
