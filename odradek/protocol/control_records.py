@@ -77,8 +77,19 @@ def marker_batch(
     batch = bytearray(MARKER_BYTES)
     kind = _COMMIT if is_commit else _ABORT
     _MARKER_RECORD.pack_into(batch, HEADER_BYTES, _BEFORE_KEY, 0, kind, _VALUE_SIZE, 0, coordinator_epoch, 0)
-    producer = (producer_id, producer_epoch, NO_SEQUENCE)
-    seal_batch(batch, base_offset, leader_epoch, _MARKER_ATTRIBUTES, 0, timestamp_ms, timestamp_ms, *producer, 1)
+    seal_batch(
+        batch,
+        base_offset,
+        leader_epoch,
+        _MARKER_ATTRIBUTES,
+        0,
+        timestamp_ms,
+        timestamp_ms,
+        producer_id,
+        producer_epoch,
+        NO_SEQUENCE,
+        1,
+    )
     return batch
 
 

@@ -229,8 +229,9 @@ def batch_of_one(
     batch = bytearray(HEADER_BYTES)
     batch += size_varint(len(record))
     batch += record
-    nobody = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
-    seal_batch(batch, 0, NO_LEADER_EPOCH, 0, 0, timestamp, timestamp, *nobody, base_sequence, 1)
+    seal_batch(
+        batch, 0, NO_LEADER_EPOCH, 0, 0, timestamp, timestamp, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, base_sequence, 1
+    )
     return batch
 
 
@@ -247,8 +248,8 @@ def plain_batch(
         batch += size_varint(len(record))
         batch += record
         count += 1
-    nobody = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
-    seal_batch(batch, 0, NO_LEADER_EPOCH, 0, count - 1, timestamp, timestamp, *nobody, base_sequence, count)
+    last, nobody, no_epoch = count - 1, NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+    seal_batch(batch, 0, NO_LEADER_EPOCH, 0, last, timestamp, timestamp, nobody, no_epoch, base_sequence, count)
     return batch
 
 
@@ -283,8 +284,9 @@ def append_record(
 def _stored_headers(headers: Headers) -> bytearray:
     out = bytearray(size_varint(len(headers)))
     for name, content in headers:
-        _append_bytes(out, name.encode("utf-8", _NOT_UTF8))
-        _append_bytes(out, content)
+        key = name.encode("utf-8", _NOT_UTF8)
+        out += size_varint(len(key)) + key
+        out += NULL if content is None else size_varint(len(content)) + content
     return out
 
 

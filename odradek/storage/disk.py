@@ -137,6 +137,11 @@ class RealFile:
 
     def write_at(self, buffers: Sequence[Buffer], position: int) -> None:
         fd = self._fd
+        if len(buffers) == 1 and len(buffers[0]) <= MAX_WRITE_BYTES:  # what a single request brings
+            written = os.pwrite(fd, buffers[0], position)
+            if written != len(buffers[0]):
+                _write_rest(fd, bytes(buffers[0])[written:], position + written)
+            return
         size_bytes = sum(map(len, buffers))
         if size_bytes <= MAX_WRITE_BYTES and len(buffers) <= MAX_WRITE_BUFFERS:  # as nearly always
             groups: Iterable[tuple[Sequence[Buffer], int]] = ((buffers, size_bytes),)

@@ -352,9 +352,13 @@ class Shard(Generic[C]):
         form = self._format
         if producer is None and form.compression is Compression.NONE:  # nearly every turn
             if len(records) == 1:
-                (record,) = records
-                return batch_of_one(*form.encode(record), now_ms, form.base_sequence, form.headers(record))
-            encoded = [(*form.encode(record), form.headers(record)) for record in records]
+                record = records[0]
+                key, value = form.encode(record)
+                return batch_of_one(key, value, now_ms, form.base_sequence, form.headers(record))
+            encoded = []
+            for record in records:
+                key, value = form.encode(record)
+                encoded.append((key, value, form.headers(record)))
             return plain_batch(encoded, now_ms, form.base_sequence)
         return build_batch(
             [NewRecord(*form.encode(record), now_ms, form.headers(record)) for record in records],

@@ -138,7 +138,12 @@ class Verifier:
         return support.adds or self.settings.transaction_partition_verification_enable
 
     def verified_at_once(
-        self, transactional_id: str, header: BatchHeader, partition: Partition, support: TransactionSupport
+        self,
+        transactional_id: str,
+        header: BatchHeader,
+        partition: Partition,
+        support: TransactionSupport,
+        now_ms: int,
     ) -> VerificationGuard | None:
         """What to append a batch with. Raises KafkaError, for whatever reason there is no yes now: `verify` tells it,
         and loses nothing by asking again."""
@@ -146,16 +151,22 @@ class Verifier:
         is_enabled = self.settings.transaction_partition_verification_enable
         if not adds and not is_enabled:
             return None
-        pair = header.producer_id, header.producer_epoch
-        now_ms = self.clock.now_ms()
-        guard = partition.log.begin_verification(*pair, header.base_sequence, supports_epoch_bump=adds, now_ms=now_ms)
+        producer_id, producer_epoch = header.producer_id, header.producer_epoch
+        guard = partition.log.begin_verification(
+            producer_id, producer_epoch, header.base_sequence, supports_epoch_bump=adds, now_ms=now_ms
+        )
         if guard is not NO_GUARD:
             coordinator = self.coordinator()
             if coordinator is None:
                 raise KafkaError(E.COORDINATOR_NOT_AVAILABLE)
             key = partition.topic, partition.index
             codes = coordinator.add_partitions(
-                transactional_id, *pair, (key,), verify_only=not adds, asked_version=2 if adds else 0
+                transactional_id,
+                producer_id,
+                producer_epoch,
+                (key,),
+                verify_only=not adds,
+                asked_version=2 if adds else 0,
             )
             if isinstance(codes, Deferred):
                 raise KafkaError(RETRIED_SOON)

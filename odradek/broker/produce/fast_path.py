@@ -143,7 +143,9 @@ class ProduceFastPath:
             guard = None
             if id_size:
                 transactional_id = str(frame[id_at:at], "utf-8")
-                guard = self._broker.verifier.verified_at_once(transactional_id, header, partition, self._support)
+                guard = self._broker.verifier.verified_at_once(
+                    transactional_id, header, partition, self._support, now_ms
+                )
             staged.appended = partition.append(
                 records, origin=Origin.CLIENT, now_ms=now_ms, on_done=staged.written, header=header, guard=guard
             )

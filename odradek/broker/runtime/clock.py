@@ -1,8 +1,8 @@
 """The clock and the timers, passed in from outside: nothing below the shell reads a clock or arms its own timer."""
 
 import asyncio
-import time
 from collections.abc import Callable
+from time import time_ns
 from typing import Protocol
 
 
@@ -24,7 +24,7 @@ class Timers(Protocol):
 
 class SystemClock:
     def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+        return time_ns() // 1_000_000
 
 
 class LoopTimers:

@@ -36,7 +36,10 @@ NONE: Final = -1  # what the fields say where there is no id, epoch or time
 # three times as long. First the version, producer id and epoch, timeout and state; at the end the times, and of the
 # tags two, the previous producer id (0, 8 bytes) and the client's version (2, 2 bytes).
 USUAL_START: Final = struct.Struct(">hqhib")
-USUAL_END: Final = struct.Struct(">qqBBBqBBh")
+USUAL_END: Final = struct.Struct(">qq3sq2sh")
+PREVIOUS_ID_TAG: Final = bytes((2, 0, 8))  # behind how many tags there are
+CLIENT_VERSION_TAG: Final = bytes((2, 2))
+STATUS: Final = {state: state.value for state in STORED}
 BYTES_BEFORE_PARTITIONS, BYTES_BEHIND_PARTITIONS = USUAL_START.size - VERSION_BYTES, 8 + 8 + 1
 
 
@@ -158,13 +161,14 @@ def has_usual_tags(txn: Txn) -> bool:
 def usual_value(txn: Txn) -> bytes:
     """The same bytes as the codec's, version included."""
     state, started_ms = txn.state, txn.started_ms
-    assert state in STORED
-    start = USUAL_START.pack(VALUE_WITH_TAGS, txn.producer_id, txn.producer_epoch, txn.timeout_ms, state.value)
+    start = USUAL_START.pack(VALUE_WITH_TAGS, txn.producer_id, txn.producer_epoch, txn.timeout_ms, STATUS[state])
     end = USUAL_END.pack(
         txn.updated_ms,
         NONE if started_ms is None else started_ms,
-        *(2, 0, 8, txn.previous_producer_id),
-        *(2, 2, txn.client_version),
+        PREVIOUS_ID_TAG,
+        txn.previous_producer_id,
+        CLIENT_VERSION_TAG,
+        txn.client_version,
     )
     return start + _partitions(None if state is TxnState.EMPTY else txn.partitions) + end
 
