@@ -1,5 +1,7 @@
 """Runs each test that takes `scene` on SQLite and on PostgreSQL."""
 
+import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,6 +9,9 @@ import pytest
 
 from tests.support.dual_write_scene import AnyScene, PostgresqlScene, SqliteScene
 from tests.support.postgresql import PostgresqlProcess, why_not
+
+# Synced commits take no time there. Processes are killed in these tests, never the power, so a disk proves no more.
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 @pytest.fixture(scope="session")
@@ -19,10 +24,11 @@ def postgresql() -> Iterator[PostgresqlProcess]:
 
 
 @pytest.fixture
-def sqlite_scene(tmp_path: Path) -> Iterator[SqliteScene]:
-    made = SqliteScene(tmp_path)
-    yield made
-    made.kill()
+def sqlite_scene() -> Iterator[SqliteScene]:
+    with tempfile.TemporaryDirectory(prefix="dual-write-", dir=MEMORY) as folder:
+        made = SqliteScene(Path(folder))
+        yield made
+        made.kill()
 
 
 @pytest.fixture
