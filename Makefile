@@ -33,7 +33,8 @@ help:
 	@echo 'make bench-guard   CPU per operation beside the commit before; BASE=main compares with where the branch left main'
 	@echo 'make bench-scale   how cost grows with connections, partitions, producers, the size of a log, groups; ARGS=--help'
 	@echo 'make bench-files   odradek inspect check and reading records from files: 5 GB in a temporary directory; ARGS=--spark'
-	@echo 'make damage        flip each byte and cut at each length of every file of stopped data directories'
+	@echo 'make damage        flip each byte and cut at each length of every file of stopped data directories; DAMAGE=n: n of each'
+	@echo 'make crash         applications and brokers under kill -9; ROUNDS=n of each test, else as many as it says itself'
 	@echo 'make soak          copy 100,000 records in transactions while brokers and copiers are killed'
 	@echo 'make example-dual-write   a database and Kafka that agree, although processes are killed'
 	@echo 'make example-queue a queue whose jobs each give one result, although workers and the broker are killed'
@@ -51,6 +52,7 @@ help:
 	@echo 'make lock          write the hashes of what the image installs'
 	@echo 'make test-spark-connector   Spark'"'"'s own Kafka source and sink against this broker (Java 17, Maven)'
 	@echo 'make conformance   Kafka'"'"'s own tools, clients and message definitions against this broker (Java, Maven; Go if there)'
+	@echo 'make conformance-answers   of that, the same requests to both brokers, and every difference'
 	@echo 'make setup         make .venv with all that the above need; they do it themselves'
 
 run: .make/run
@@ -62,10 +64,12 @@ compile: .make/dev
 
 setup: .make/dev
 
-# One process per core, each with whole files: tests of a file share a broker. Files come in the order of `testpaths`,
-# the slow ones first, so that no core is left with one of them at the end. A test that hangs says where.
+# One process more than there are cores, since tests of clients wait. Each takes whole files: tests of a file share a
+# broker. Files come in the order of `testpaths`, the slow ones first, so that no core is left with one of them at the
+# end. A test that hangs says where.
+PROCESSES = $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 test: .make/dev
-	$(PYTEST) --numprocesses auto --dist loadfile --no-loadscope-reorder --timeout 180 -m 'not slow' $(ARGS)
+	$(PYTEST) --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder --timeout 180 -m 'not slow' $(ARGS)
 
 # They wait more than they work, so there may be more of them than cores.
 test-slow: .make/dev
@@ -84,7 +88,13 @@ sim: .make/dev
 	$(if $(SEED),SEED=$(SEED),SEEDS=$(or $(SEEDS),200)) $(PYTEST) --numprocesses auto tests/simulation $(ARGS)
 
 damage: .make/dev
-	DAMAGE=all $(PYTEST) --numprocesses auto --dist worksteal tests/damage $(ARGS)
+	DAMAGE=$(or $(DAMAGE),all) $(PYTEST) --numprocesses auto --dist worksteal tests/damage $(ARGS)
+
+# Their processes wait for one another. The three long ones first, so that none of them is left at the end.
+CRASHES := $(addprefix tests/crash/,test_dual_write.py test_exactly_once_queue.py test_kill_9.py)
+crash: .make/dev
+	$(if $(ROUNDS),ROUNDS=$(ROUNDS)) $(PYTEST) --numprocesses 2 --dist loadfile --no-loadscope-reorder \
+		$(CRASHES) $(filter-out $(CRASHES),$(wildcard tests/crash/test_*.py)) $(ARGS)
 
 soak: .make/dev
 	RECORDS=$${RECORDS:-100000} $(if $(SEED),SEED=$(SEED)) $(PYTEST) -s tests/crash/test_exactly_once_copy.py $(ARGS)
@@ -158,8 +168,15 @@ lock: .make/dev
 audit: .make/audit/installed
 	@$(RUN) .ci/audit .make/audit/venv/bin/pip-audit
 
+# Most of the time one of them waits for a JVM. The long files first; DIFFERENTIAL is what compares answers one by one.
+DIFFERENTIAL := $(addprefix tests/conformance/,test_same_answers_as_kafka.py test_same_transactions_as_kafka.py \
+	test_share_groups.py)
 conformance: .make/dev
-	$(PYTEST) tests/conformance $(ARGS)
+	$(PYTEST) --numprocesses 2 --dist loadfile --no-loadscope-reorder \
+		$(DIFFERENTIAL) $(filter-out $(DIFFERENTIAL),$(wildcard tests/conformance/test_*.py)) $(ARGS)
+
+conformance-answers: .make/dev
+	$(PYTEST) --numprocesses 2 --dist loadfile --no-loadscope-reorder $(DIFFERENTIAL) $(ARGS)
 
 clean:
 	rm -rf $(VENV) .make .compiled build .mypy_cache .ruff_cache .pytest_cache .hypothesis
@@ -221,5 +238,5 @@ $(RUN):
 	@test -n '$(PYTHON)' || { echo 'No Python 3.11 or later with venv was found: install one (Debian: apt install python3-venv), or say make PYTHON=/path/to/python3.12' >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-.PHONY: page-test docs help run setup compile test test-slow fuzz check sim damage soak bench bench-kafka bench-guard bench-files example-dual-write example-queue example-graduation example-pipeline test-spark conformance clean
+.PHONY: page-test docs help run setup compile test test-slow fuzz check sim damage soak bench bench-kafka bench-guard bench-files example-dual-write example-queue example-graduation example-pipeline test-spark conformance conformance-answers crash clean
 .PHONY: test-spark-connector test-spark-faults soak-spark bench-spark

@@ -1,6 +1,6 @@
 """Every job of a queue gives exactly one result, whichever workers are killed, and the broker with them.
 
-ROUNDS rounds (20 by default) of examples/exactly_once_queue.py, and a tenth as many with workers that are slower than
+ROUNDS rounds (200 by default) of examples/exactly_once_queue.py, and a tenth as many with workers that are slower than
 their locks. In each one some jobs are added, and at a random moment a worker, all workers, the broker, or a worker and
 the broker are killed with SIGKILL, and started again. At the end, and once more after a restart: each job has one
 result, none is delivered again, the queue is empty, no transaction is open, no acknowledgement staged. SEED repeats a
@@ -28,7 +28,7 @@ from tests.crash.queue_worker import LOCK_S
 from tests.crash.queueing import Workers, history_of, left
 from tests.support.broker_process import Broker, BrokerProcess
 
-ROUNDS = int(os.environ.get("ROUNDS") or 20)
+ROUNDS = int(os.environ.get("ROUNDS") or 200)
 SEED = int(os.environ.get("SEED") or time.time_ns() % 1_000_000)
 JOBS_PER_ROUND = 24
 QUIET_ROUNDS = 4  # without kills, after the others: a slow worker among three comes to the end of its locks
