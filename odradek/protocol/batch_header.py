@@ -32,6 +32,8 @@ NO_TIMESTAMP: Final = -1
 INT32_MAX: Final = 2**31 - 1
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_TO_CRC: Final = struct.Struct(">qiibI")
+_FROM_ATTRIBUTES: Final = struct.Struct(">hiqqqhii")  # the rest of the header, which the CRC covers
 _LENGTH: Final = struct.Struct(">i")
 _PLACE: Final = struct.Struct(">qii")  # base offset, length, leader epoch
 _CRC: Final = struct.Struct(">I")
@@ -221,6 +223,35 @@ def seal_batch(
         record_count,
     )
     _seal(batch, 0)
+
+
+def small_batch(
+    records: bytes | bytearray,
+    base_offset: int,
+    leader_epoch: int,
+    attributes: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    record_count: int,
+) -> bytearray:
+    """A batch of these records, which are copied: up to some KiB that is quicker than `seal_batch`."""
+    rest_of_header: bytes = _FROM_ATTRIBUTES.pack(
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    )
+    covered = rest_of_header + records
+    length = CRC_START - LOG_OVERHEAD + len(covered)
+    return bytearray(_TO_CRC.pack(base_offset, length, leader_epoch, MAGIC, crc32c(covered)) + covered)
 
 
 def assign(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:

@@ -19,7 +19,7 @@ from odradek.protocol.batch_header import (
     TRANSACTIONAL,
     BatchHeader,
     read_batch_header,
-    seal_batch,
+    small_batch,
 )
 from odradek.protocol.compression import Bytes
 from odradek.protocol.errors import MalformedMessage
@@ -74,11 +74,9 @@ def marker_batch(
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytearray:
     """The 78 bytes that end a transaction."""
-    batch = bytearray(MARKER_BYTES)
     kind = _COMMIT if is_commit else _ABORT
-    _MARKER_RECORD.pack_into(batch, HEADER_BYTES, _BEFORE_KEY, 0, kind, _VALUE_SIZE, 0, coordinator_epoch, 0)
-    seal_batch(
-        batch,
+    return small_batch(
+        _MARKER_RECORD.pack(_BEFORE_KEY, 0, kind, _VALUE_SIZE, 0, coordinator_epoch, 0),
         base_offset,
         leader_epoch,
         _MARKER_ATTRIBUTES,
@@ -90,7 +88,6 @@ def marker_batch(
         NO_SEQUENCE,
         1,
     )
-    return batch
 
 
 def control_type(key: bytes | None) -> ControlType | None:

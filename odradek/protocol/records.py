@@ -31,6 +31,7 @@ from odradek.protocol.batch_header import (
     seal_batch,
     set_log_append_time,
     set_max_timestamp,
+    small_batch,
 )
 from odradek.protocol.compression import DECOMPRESSED_LIMIT_BYTES, Bytes, Compression, compress, decompress
 from odradek.protocol.errors import MalformedMessage
@@ -226,31 +227,27 @@ def batch_of_one(
     stored_value = NULL if value is None else size_varint(len(value)) + value
     stored_headers = _stored_headers(headers) if headers else NO_HEADERS
     record = BEFORE_THE_KEY_OF_ONE + size_varint(len(key)) + key + stored_value + stored_headers
-    batch = bytearray(HEADER_BYTES)
-    batch += size_varint(len(record))
-    batch += record
-    seal_batch(
-        batch, 0, NO_LEADER_EPOCH, 0, 0, timestamp, timestamp, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, base_sequence, 1
-    )
-    return batch
+    records = size_varint(len(record)) + record
+    nobody, no_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+    return small_batch(records, 0, NO_LEADER_EPOCH, 0, 0, timestamp, timestamp, nobody, no_epoch, base_sequence, 1)
 
 
 def plain_batch(
     records: Iterable[tuple[bytes, bytes | None, Headers]], timestamp: int, base_sequence: int = NO_SEQUENCE
 ) -> bytearray:
     """The same for several records of one timestamp; at least one."""
-    batch = bytearray(HEADER_BYTES)
+    stored = bytearray()
     count = 0
     for key, value, headers in records:
         stored_value = NULL if value is None else size_varint(len(value)) + value
         stored_headers = _stored_headers(headers) if headers else NO_HEADERS
         record = NO_DISTANCE_IN_TIME + size_varint(count) + size_varint(len(key)) + key + stored_value + stored_headers
-        batch += size_varint(len(record))
-        batch += record
+        stored += size_varint(len(record)) + record
         count += 1
     last, nobody, no_epoch = count - 1, NO_PRODUCER_ID, NO_PRODUCER_EPOCH
-    seal_batch(batch, 0, NO_LEADER_EPOCH, 0, last, timestamp, timestamp, nobody, no_epoch, base_sequence, count)
-    return batch
+    return small_batch(
+        stored, 0, NO_LEADER_EPOCH, 0, last, timestamp, timestamp, nobody, no_epoch, base_sequence, count
+    )
 
 
 @lru_cache(1024)
@@ -281,8 +278,8 @@ def append_record(
     out += record
 
 
-def _stored_headers(headers: Headers) -> bytearray:
-    out = bytearray(size_varint(len(headers)))
+def _stored_headers(headers: Headers) -> bytes:
+    out = size_varint(len(headers))
     for name, content in headers:
         key = name.encode("utf-8", _NOT_UTF8)
         out += size_varint(len(key)) + key
