@@ -27,7 +27,7 @@ help:
 	@echo 'make test-slow     client tests that wait: for kills, restarts, time-outs, throttling'
 	@echo 'make fuzz          damaged and generated messages to our codec, 10,000 connections; FUZZ=n executions per API and version, 200 if nothing is said'
 	@echo 'make check         ruff, mypy, the import rules, and whether the docs'"'"' links resolve and their prose wraps'
-	@echo 'make sim SEED=n    one simulation again; SEEDS=n tries that many, 200 if nothing is said'
+	@echo 'make sim SEED=n    one simulation again; SEEDS=n tries that many, else each as many as it says'
 	@echo 'make bench         measure this broker, also as make compile built it, and kfake beside it (Go, if there)'
 	@echo 'make bench-kafka   the same with Apache Kafka; ARGS=--help'
 	@echo 'make bench-guard   CPU per operation beside the commit before; BASE=main compares with where the branch left main'
@@ -64,10 +64,10 @@ compile: .make/dev
 
 setup: .make/dev
 
-# One process more than there are cores, since tests of clients wait. Each takes whole files: tests of a file share a
+# Two processes for each core, since tests of clients wait. Each takes whole files: tests of a file share a
 # broker. Files come in the order of `testpaths`, the slow ones first, so that no core is left with one of them at the
 # end. A test that hangs says where.
-PROCESSES = $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+PROCESSES = $(shell expr $$(getconf _NPROCESSORS_ONLN) '*' 2)
 test: .make/dev
 	$(PYTEST) --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder --timeout 180 -m 'not slow' $(ARGS)
 
@@ -85,7 +85,7 @@ check: .make/dev
 	$(RUN) -m pytest tests/unit/test_import_rules.py tests/unit/test_citations.py tests/unit/test_prose_width.py
 
 sim: .make/dev
-	$(if $(SEED),SEED=$(SEED),SEEDS=$(or $(SEEDS),200)) $(PYTEST) --numprocesses auto tests/simulation $(ARGS)
+	$(if $(SEED),SEED=$(SEED),$(if $(SEEDS),SEEDS=$(SEEDS))) $(PYTEST) --numprocesses auto tests/simulation $(ARGS)
 
 damage: .make/dev
 	DAMAGE=$(or $(DAMAGE),all) $(PYTEST) --numprocesses auto --dist worksteal tests/damage $(ARGS)

@@ -5,7 +5,7 @@ import pytest
 from tests.simulation.seeds import seeds
 from tests.simulation.share_world import ShareWorld
 
-SEEDS = seeds(20)
+SEEDS = seeds(60)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

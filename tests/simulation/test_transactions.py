@@ -13,7 +13,7 @@ from tests.simulation.simulated_broker import Parts
 from tests.simulation.transaction_world import World, failure_of
 from tests.simulation.wrong_parts import ForgetfulLog, TrustingCoordinator, markers_of_version_0, markers_once
 
-SEEDS = seeds(20)
+SEEDS = seeds(200)
 PATIENCE = 40  # seeds
 PRINT_TRACE = "import sys; from tests.simulation.transaction_world import World; w = World(int(sys.argv[1])); w.run()"
 

@@ -17,7 +17,7 @@ from tests.simulation.transaction_world import failure_of
 from tests.simulation.two_phase_world import TwoPhaseWorld
 from tests.simulation.wrong_parts import NotBumpedAgain, TimeoutPassedOn, unsynced_log
 
-SEEDS = seeds(20)
+SEEDS = seeds(100)
 PATIENCE = 40  # seeds
 
 
