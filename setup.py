@@ -11,12 +11,17 @@ import re
 import sys
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import chdir
 from fnmatch import fnmatch
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))  # a build front end does not
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.modified import newer_group
+
+from native.constructors import with_constructors
 
 GROUP = "odradek.native"  # of all compiled modules; their code lies in odradek/native__mypyc.*.so
 CORES = len(os.sched_getaffinity(0))
@@ -35,13 +40,32 @@ def modules() -> list[str]:
     return sorted(path for path in found if not any(fnmatch(path, pattern) for pattern in wanted["interpreted"]))
 
 
+def copies(compiled: list[str]) -> Path:
+    """Where the sources lie as mypyc is given them."""
+    root = Path("build", "sources")
+    for path in Path("odradek").rglob("*.py"):
+        text, copy = path.read_text(), root / path
+        if path.as_posix() in compiled:
+            text = with_constructors(text)
+        if not copy.exists() or copy.read_text() != text:
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_text(text)
+    return root
+
+
 def extensions() -> list[Extension]:
     from mypyc.build import mypycify
 
-    print(f"odradek: {len(modules())} modules to C, which takes a minute", file=sys.stderr, flush=True)
-    made = mypycify([*MYPY, *modules()], group_name=GROUP, multi_file=True, opt_level="2", debug_level="0")
+    compiled = modules()
+    print(f"odradek: {len(compiled)} modules to C, which takes a minute", file=sys.stderr, flush=True)
+    made_in = Path("build").absolute()
+    with chdir(copies(compiled)):  # so that the paths in tracebacks are those of the sources
+        options = {"group_name": GROUP, "multi_file": True, "opt_level": "2", "debug_level": "0"}
+        made = mypycify([*MYPY, *compiled], target_dir=str(made_in), **options)
     for extension in made:
-        extension.include_dirs.append(f"build/{GROUP.rpartition('.')[0]}")  # the headers of a group are in its package
+        extension.include_dirs.append(str(made_in / GROUP.rpartition(".")[0]))  # the headers of a group are there
+        for paths in (extension.sources, extension.depends):
+            paths[:] = map(os.path.relpath, paths)
     return made
 
 
