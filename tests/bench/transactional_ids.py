@@ -46,9 +46,8 @@ def records_of(count: int) -> dict[int, list[tuple[bytes, bytes]]]:
     now_ms = time.time_ns() // 1_000_000
     for number in range(count):
         name = sink.task_id("0c9a4f1e", number // TASKS, number % TASKS, 0, f"{number:016x}")
-        txn = Txn(
-            name, FIRST_PRODUCER_ID + number, 1, -1, TxnState.COMPLETE_COMMIT, updated_ms=now_ms, client_version=2
-        )
+        txn = Txn(name, FIRST_PRODUCER_ID + number, 1, -1, TxnState.COMPLETE_COMMIT, updated_ms=now_ms)
+        txn.previous_producer_id, txn.started_ms, txn.client_version = txn.producer_id, now_ms, 2
         key, value = encode_record(txn, 2)
         assert value is not None
         found[java_hash(name) % PARTITIONS].append((key, value))

@@ -40,6 +40,9 @@ USUAL_END: Final = struct.Struct(">qq3sq2sh")
 PREVIOUS_ID_TAG: Final = bytes((2, 0, 8))  # behind how many tags there are
 CLIENT_VERSION_TAG: Final = bytes((2, 2))
 STATUS: Final = {state: state.value for state in STORED}
+STATES: Final = {state.value: state for state in STORED}
+USUAL_BYTES: Final = USUAL_START.size + 1 + USUAL_END.size  # without partitions: of transactions that have ended
+NULL_OR_EMPTY: Final = (0, 1)
 BYTES_BEFORE_PARTITIONS, BYTES_BEHIND_PARTITIONS = USUAL_START.size - VERSION_BYTES, 8 + 8 + 1
 
 
@@ -78,6 +81,11 @@ def decode_record(key: bytes | None, value: bytes | None) -> TxnRecord | None:
     transactional_id = decode(TransactionLogKey, KEY_VERSION, key, VERSION_BYTES).transactional_id
     if value is None:
         return Forgotten(transactional_id)
+    return usual_txn(transactional_id, value) or coded_txn(transactional_id, value)
+
+
+def coded_txn(transactional_id: str, value: bytes) -> Txn:
+    """From a value of any form. Raises MalformedMessage."""
     if len(value) < VERSION_BYTES:
         raise MalformedMessage(f"the value of {transactional_id!r} in __transaction_state has no version")
     version = SHORT.unpack_from(value)[0]
@@ -219,6 +227,41 @@ def _txn(transactional_id: str, value: TransactionLogValue) -> Txn:
             state, value.client_transaction_version, value.producer_id, value.producer_epoch, previous_producer_id
         ),
         client_version=value.client_transaction_version,
+    )
+
+
+def usual_txn(transactional_id: str, value: bytes) -> Txn | None:
+    """As `coded_txn`, in a third of the time, from a value without partitions and with the usual tags; else None."""
+    if len(value) != USUAL_BYTES:
+        return None
+    version, producer_id, producer_epoch, timeout_ms, status = USUAL_START.unpack_from(value)
+    updated_ms, started_ms, previous_tag, previous_producer_id, version_tag, client_version = USUAL_END.unpack_from(
+        value, USUAL_START.size + 1
+    )
+    state = STATES.get(status)
+    if (
+        version != VALUE_WITH_TAGS
+        or state is None
+        or value[USUAL_START.size] not in NULL_OR_EMPTY
+        or previous_tag != PREVIOUS_ID_TAG
+        or version_tag != CLIENT_VERSION_TAG
+    ):
+        return None
+    if previous_producer_id == producer_id:
+        previous_producer_id = producer_id  # the same object: there may be a million of these
+    previous = None if previous_producer_id == NONE else previous_producer_id
+    return Txn(
+        transactional_id,
+        producer_id,
+        producer_epoch,
+        timeout_ms,
+        state,
+        NO_PARTITIONS,
+        None if started_ms == NONE else started_ms,
+        updated_ms,
+        previous,
+        last_producer_epoch=_last_producer_epoch(state, client_version, producer_id, producer_epoch, previous),
+        client_version=client_version,
     )
 
 

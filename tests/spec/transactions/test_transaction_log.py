@@ -7,10 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from odradek.broker.transactions.core import TransactionCore
 from odradek.broker.transactions.entry import NEVER_MS, Forgotten, Txn, TxnRecord
-from odradek.broker.transactions.records import decode_record, encode_record, record_headers, revive
+from odradek.broker.transactions.records import (
+    coded_txn,
+    decode_record,
+    encode_record,
+    record_headers,
+    revive,
+    usual_txn,
+)
 from odradek.broker.transactions.tables import TxnState
 from odradek.broker.transactions.turn import TransactionConfig
 from odradek.protocol.errors import MalformedMessage
@@ -57,6 +66,23 @@ def test_a_record_has_kafkas_bytes_and_is_read_back(value: str, record: Txn) -> 
     is_decided = record.state in (S.PREPARE_COMMIT, S.COMPLETE_COMMIT)
     known = replace(record, last_producer_epoch=0) if is_decided else record
     assert decode_record(KEY, bytes.fromhex(value)) == known
+
+
+@given(data=st.data())
+def test_the_quick_way_of_reading_a_value_says_what_the_codec_says(data: st.DataObject) -> None:
+    ended = txn(S.COMPLETE_COMMIT, (1044, 1), [], transactional_id="tx1", started_ms=ADDED_MS, updated_ms=ENDED_MS)
+    _, encoded = encode_record(ended, 2)
+    assert encoded is not None
+    value = bytearray(encoded)
+    for _ in range(data.draw(st.integers(0, 3))):
+        value[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.sampled_from([0, 1, 2, 3, 8, 0x7F, 0xFF]))
+    usual = usual_txn("tx1", bytes(value))
+    assert usual is None or usual == coded_txn("tx1", bytes(value))
+
+
+def test_a_value_of_a_transaction_that_has_ended_is_read_the_quick_way() -> None:
+    value = bytes.fromhex(list(OBSERVED)[-1])
+    assert usual_txn("tx1", value) == coded_txn("tx1", value) == decode_record(KEY, value)
 
 
 def test_partitions_stand_by_topic_and_in_order() -> None:
