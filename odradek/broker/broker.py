@@ -7,6 +7,7 @@ close: housekeeping → coordinators → write, sync → mark of a clean shutdow
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Coroutine, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -329,12 +330,17 @@ class Broker:
         self.housekeeping.start(self.config.log_initial_task_delay_ms)
         keep_freed_memory()
 
-    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def load(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """As `spawn`. What it has loaded is here to stay, and the collector need not walk over it again."""
+        self.spawn(coroutine).add_done_callback(lambda _: gc.freeze())
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Runs beside what the loop is doing."""
         # Kept, since the loop alone would let a running task be collected.
         task = self.loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 def random_below(limit: int) -> int:

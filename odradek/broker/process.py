@@ -25,7 +25,10 @@ __all__ = ["CannotStart", "serve"]
 
 log = logging.getLogger("odradek")
 
-COLLECT_AFTER = (100_000, 50, 100)  # objects; collections of the younger generations
+# Objects; collections of the younger generations. A collection goes over what was made since the last one and is still
+# there, 0.1 to 0.2 µs for each object: 5,000 of them, every sixth time 30,000. All objects would come after 30 million
+# new ones.
+COLLECT_AFTER = (5_000, 5, 1_000)
 IN_FLIGHT_TIMEOUT_S = 5.0  # how long a stopping broker waits for answers it owes
 
 

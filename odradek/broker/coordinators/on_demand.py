@@ -45,7 +45,7 @@ class CoordinatedBroker(BrokerParts, Protocol):
     def markers(self) -> LocalMarkerWriter: ...
     @property
     def share_markers(self) -> ShareGroupMarkers: ...
-    def spawn(self, coroutine: Coroutine[None, None, None]) -> None:
+    def load(self, coroutine: Coroutine[None, None, None]) -> None:
         """Runs beside what the loop is doing."""
 
 
@@ -55,7 +55,7 @@ def start_groups(broker: CoordinatedBroker) -> GroupCoordinator:
         broker.clock,
         broker.timers,
         open_log=lambda index: _log(broker, GROUP_OFFSETS, index),
-        spawn=broker.spawn,
+        spawn=broker.load,
         new_uuid=random_uuid,
         cluster=ImageView(broker.metadata.image, broker.config.current_text),
     )
@@ -80,7 +80,7 @@ def start_transactions(broker: CoordinatedBroker) -> TransactionCoordinator:
         producer_ids=broker.producer_ids,
         transaction_version=lambda: image.features.get(TRANSACTION_VERSION, 0),
         partition_exists=image.has_partition,
-        spawn=broker.spawn,
+        spawn=broker.load,
         two_phase=broker.two_phase,
     )
     transactions.start(_partition_count(broker, TRANSACTION_STATE))
@@ -94,7 +94,7 @@ def start_share_coordinator(broker: CoordinatedBroker) -> ShareCoordinator:
         broker.clock,
         broker.timers,
         open_log=lambda index: _log(broker, SHARE_GROUP_STATE, index),
-        spawn=broker.spawn,
+        spawn=broker.load,
         topic_exists=image.topics_by_id.__contains__,
         partition_exists=image.has_partition_of_id,
     )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SLICE_MS = 10
+SLICE_MS = 3
 NEVER_MS = 10 * 365 * 24 * 60 * 60 * 1000  # Kafka's way of saying "off" is an interval longer than this
 
 
