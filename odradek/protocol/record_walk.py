@@ -34,14 +34,14 @@ class Survey:
     has_null_key: bool
 
 
-def survey_records(data: Opened, count: int) -> Survey:
-    """Walks `count` opened records that must fill `data`, offset deltas counting up from 0.
+def survey_records(data: Opened, count: int, at: int = 0) -> Survey:
+    """Walks `count` opened records that must fill `data` from the position `at` on, offset deltas counting up from 0.
 
     Raises MalformedMessage when a length, a count or a varint is wrong, a record's parts do not fill it, the records
     do not fill `data`, or an offset delta is not the next one.
     """
     end = len(data)
-    at = index = next_try = last_size = 0
+    index = next_try = last_size = 0
     last_timestamp = -1  # as it stands in the record, in zigzag
     lowest, highest = 2**63, -(2**63)
     has_null_key = False

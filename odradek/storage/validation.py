@@ -150,7 +150,7 @@ def check_produced(records: Bytes, rules: BatchRules, now_ms: int, version: int)
     raises    RefusedRecords; also KafkaError where the whole request is wrong
     """
     batch = memoryview(records)
-    usual = accept_usual(batch, rules, now_ms)
+    usual = None if batch.readonly else accept_usual(batch, rules, now_ms)
     if usual is not None:
         return Accepted(batch, usual, None)
     header = only_batch(batch, version)
@@ -206,12 +206,11 @@ def accept_usual(records: memoryview, rules: BatchRules, now_ms: int) -> BatchHe
         or size > rules.segment_bytes
     ):
         return None
-    if records.readonly or crc32c(records[CRC_START:]) != header.crc:
+    if crc32c(records[CRC_START:]) != header.crc:
         return None
-    opened = records[HEADER_BYTES:]
     try:
         is_copied = size <= FASTER_AS_BYTES and size <= count * SMALL_RECORD_BYTES
-        survey = survey_records(bytes(opened) if is_copied else opened, count)
+        survey = survey_records(bytes(records) if is_copied else records, count, HEADER_BYTES)
     except MalformedMessage:
         return None
     highest = base_timestamp + survey.max_timestamp_delta

@@ -63,7 +63,7 @@ class Producing:
         self._connection = asked.connection(ALICE)
 
     async def once(self) -> None:
-        reply = self._asked.dispatcher.start(bytearray(self._frame), self._connection)
+        reply = self._asked.dispatcher.start(memoryview(self._frame), self._connection)
         assert not isinstance(reply, list), "it did not take the fast path"
         while not reply.is_done:
             await asyncio.sleep(0)

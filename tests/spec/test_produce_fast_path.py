@@ -17,7 +17,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.frames import request_bytes
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.produce_response import ProduceResponse
-from odradek.protocol.records import Compression, NewRecord, build_batch
+from odradek.protocol.records import Compression, NewRecord, batches, build_batch, records_of
 from tests.support.broker_scene import NOW_MS, BrokerScene
 from tests.support.fake_disk import FakeDisk, Fault
 from tests.support.peer import Peer
@@ -80,12 +80,12 @@ class Scene(BrokerScene):
         return response
 
     def takes_the_fast_path(self, request: ProduceRequest, version: int = 9) -> bool:
-        frame = bytearray(request_bytes(request, version, 1, "c"))[4:]
+        frame = memoryview(bytearray(request_bytes(request, version, 1, "c")))[4:]
         return self.fast_path(frame).begin(frame, 1, 1, PEER) is not None
 
-    def fast_path(self, frame: bytearray) -> ProduceFastPath:
+    def fast_path(self, frame: memoryview) -> ProduceFastPath:
         """Of the version that the frame is in."""
-        route = self.dispatcher.find_route(memoryview(frame), int.from_bytes(frame[:4]))
+        route = self.dispatcher.find_route(frame, int.from_bytes(frame[:4]))
         return ProduceFastPath(route, self.broker, self.clock.now_ms, None)
 
 
@@ -249,11 +249,24 @@ async def test_every_prefix_of_a_request_is_left_to_the_general_way() -> None:
     batches: list[tuple[bytearray, str | None]] = [(records(), None), (transactional(0), "tx")]
     for version, (batch, transactional_id) in product((9, 13), batches):
         request = scene.request((0, batch), version=version, transactional_id=transactional_id)
-        frame = bytearray(request_bytes(request, version, 1, "c"))[4:]
+        frame = memoryview(bytearray(request_bytes(request, version, 1, "c")))[4:]
         fast_path = scene.fast_path(frame)
         assert all(fast_path.begin(frame[:size], 1, 1, PEER) is None for size in range(10, len(frame)))
-        assert fast_path.begin(frame + b"surplus", 1, 1, PEER) is None
-        assert fast_path.begin(frame.replace(b"tx", b"\xff\xff"), 1, 1, PEER) is None or transactional_id is None
+        assert fast_path.begin(memoryview(frame.tobytes() + b"surplus"), 1, 1, PEER) is None
+        misnamed = memoryview(frame.tobytes().replace(b"tx", b"\xff\xff"))
+        assert fast_path.begin(misnamed, 1, 1, PEER) is None or transactional_id is None
+
+
+@pytest.mark.parametrize("is_short", [True, False])
+async def test_the_next_request_overwrites_nothing_that_is_not_written_yet(is_short: bool) -> None:
+    scene = Scene(is_short=is_short)
+    for fill in (b"1", b"2", b"3"):  # all arrive in the one receive buffer, and are written at the end of the tick
+        scene.peer.ask(scene.request((0, build_batch([NewRecord(b"k", fill * 900, NOW_MS)]))), 9)
+    assert not scene.peer.frames()
+    scene.settle()
+    stored = b"".join(scene.partition(SHORT, 0).log.reader.read(0, max_bytes=10_000).chunks)
+    values = [record.value for position, _ in batches(stored) for record in records_of(stored, position)]
+    assert values == [b"1" * 900, b"2" * 900, b"3" * 900]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

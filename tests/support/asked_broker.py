@@ -85,7 +85,7 @@ class AskedBroker:
         self.loop.run_until_complete(asyncio.sleep(TURN_S))
 
     async def _ask(self, connection: ConnectionInfo, request: Message, version: int) -> Message:
-        frame = bytearray(request_bytes(request, version, 1, CLIENT_ID))[4:]
+        frame = memoryview(bytearray(request_bytes(request, version, 1, CLIENT_ID)))[4:]
         try:
             reply = self.requests.start(frame, connection)
             if not isinstance(reply, list):

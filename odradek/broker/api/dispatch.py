@@ -54,7 +54,7 @@ class FastPath(Protocol):
     """A quicker way for the ordinary requests of one version of an API; it refuses nothing (docs/adr/0012)."""
 
     def begin(
-        self, frame: Buffer, correlation_id: int, client_id_size: int, connection: ConnectionInfo
+        self, frame: memoryview, correlation_id: int, client_id_size: int, connection: ConnectionInfo
     ) -> TimedReply | None:
         """None where the general way has to be taken; then nothing has happened yet that it would not do again."""
 
@@ -96,6 +96,7 @@ class Route(Generic[B]):
         "encode",
         "fast_path",
         "has_tags",
+        "keeps_frame",
         "key",
         "local_s",
         "read",
@@ -112,6 +113,7 @@ class Route(Generic[B]):
         self.key = api_key.value
         self.version = version
         self.call = call
+        self.keeps_frame = served.keeps_frame
         self.waits_for_others = served.waits_for_others
         self.has_tags = request_header_version(self.key, version) == 2
         self.requests = self.request_bytes = 0
@@ -242,16 +244,15 @@ class Dispatcher(Generic[B]):
         self.throttling: Throttling | None = None  # None while no quota of clients is configured
         self.took_long: Callable[[ApiKey, float], None] = lambda api_key, time_s: None  # told of requests over LONG_S
         self.errors: dict[tuple[ApiKey, ErrorCode], int] = {}  # how often a whole request was refused, and why
-        # Of those whose handlers go on using the bytes of a frame, so that these must not be overwritten.
-        self.keeping_keys = frozenset(key.value for key, one in served.items() if one.keeps_frame)
         self._handler_of = handler_of
         self._fast_path_of = fast_path_of
         self._served = {key.value: (key, one) for key, one in served.items()}
         self._routes: dict[int, Route[B]] = {}  # by API key and version, as they begin a request together
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def start(self, frame: Buffer, connection: ConnectionInfo) -> list[Chunk] | Parked:
-        """Handle one request. Raises MalformedMessage or CloseConnection where Kafka hangs up."""
+    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
+        """Handle one request. A read-only frame may be overwritten when this has returned; another one belongs to the
+        request. Raises MalformedMessage or CloseConnection where Kafka hangs up."""
         started_s = perf_counter()
         size_bytes = len(frame)
         if size_bytes < REQUEST_START.size:
@@ -271,6 +272,8 @@ class Dispatcher(Generic[B]):
             quick.parked_s = ended_s = perf_counter()
             reply = quick
         else:
+            if route.keeps_frame and frame.readonly:
+                frame = memoryview(bytearray(frame))
             client_id, position = read_client_id(frame, client_id_size, route.has_tags)
             exchange = make(self, route, correlation_id, client_id, self.now_ms(), connection, size_bytes)
             reply = exchange.begin(frame, position)

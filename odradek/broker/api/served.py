@@ -15,7 +15,7 @@ class Served:
     """The versions of one API that ApiVersions shows, which are those of Kafka 4.3.1.
 
     `served_from`: older ones are shown but disconnected (Kafka lists Produce 0-2 only for the sake of librdkafka).
-    `keeps_frame`: the handler holds on to `records` views after it returned, so the frame's bytes must be its own.
+    `keeps_frame`: the handler writes into the frame, or uses its bytes after it returned: they must be its own.
     `waits_for_others`: its answer may wait for time or other clients, and a broker that stops does not wait with it.
     """
 

@@ -24,7 +24,6 @@ from odradek.broker.runtime.clock import TimerHandle
 from odradek.broker.runtime.delayed import CloseConnection, Parked
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.file_slice import Chunk, FileSlice, in_memory
-from odradek.protocol.struct import Buffer
 
 if TYPE_CHECKING:
     from odradek.broker.network.requests import Handshake
@@ -164,13 +163,13 @@ class Connection(asyncio.BufferedProtocol):
             return
         partial = self._partial
         if partial is None:
-            self._take(self._server.receive_buffer[:nbytes], is_shared=True)
+            self._take(self._server.received[:nbytes])
             return
         self._filled += nbytes
         if self._filled < self._wanted:
             return
         self._partial = None
-        self._take(memoryview(partial), is_shared=False)
+        self._take(memoryview(partial))
 
     def eof_received(self) -> bool:
         """As Kafka, which does not look before it has answered: a peer may stop sending and still read the answers."""
@@ -265,10 +264,10 @@ class Connection(asyncio.BufferedProtocol):
 
     # Bytes to frames.
 
-    def _take(self, data: memoryview, *, is_shared: bool) -> None:
+    def _take(self, data: memoryview) -> None:
         """Handle the frames in `data`; keep what has to wait, and the beginning of a frame at the end.
 
-        `is_shared`: the bytes are overwritten when this has returned.
+        Of read-only data, which lies in the shared buffer, the bytes are overwritten when this has returned.
         """
         server, info = self._server, self.info
         position, end = 0, len(data)
@@ -280,10 +279,10 @@ class Connection(asyncio.BufferedProtocol):
                 return
             if server.memory is not None and not self._is_paid:
                 if self._mute_timer is not None:
-                    self._wait_with(data[position:], is_shared)
+                    self._wait_with(data[position:])
                     return
                 if not server.memory.take(size):
-                    self._wait_with(data[position:], is_shared)
+                    self._wait_with(data[position:])
                     server.memory.wait(self._go_on)
                     return
                 self._is_paid = True
@@ -291,17 +290,13 @@ class Connection(asyncio.BufferedProtocol):
                 self._wanted = LENGTH_BYTES + size
                 self._keep_partial(data[position:])
                 return
-            api_key = data[start] << 8 | data[start + 1] if size >= API_KEY_BYTES else None
-            if (self._in_flight or not self._takes_requests) and self._must_wait(api_key):
+            if (self._in_flight or not self._takes_requests) and self._must_wait(data, start, size):
                 self._wanted = LENGTH_BYTES + size
-                self._wait_with(data[position:], is_shared)
+                self._wait_with(data[position:])
                 return
             position = start + size
-            frame: Buffer = data[start:position]
-            if is_shared and api_key in server.requests.keeping_keys:
-                frame = bytearray(frame)
             self._is_paid = False
-            self._handle(frame)
+            self._handle(data[start:position])
             if self._closing:
                 return
         if position < end:
@@ -314,20 +309,21 @@ class Connection(asyncio.BufferedProtocol):
         self._partial = bytearray(capacity)
         self._partial[: self._filled] = received
 
-    def _must_wait(self, api_key: int | None) -> bool:
-        """Whether a request of this API has to wait for answers to leave."""
+    def _must_wait(self, data: memoryview, start: int, size: int) -> bool:
+        """Whether the request that is there in `data` has to wait for answers to leave."""
         if not self._takes_requests:
             return True
         if not self._in_flight:
             return False
+        api_key = data[start] << 8 | data[start + 1] if size >= API_KEY_BYTES else None
         return (
             api_key != self._overlapping_key
             or len(self._in_flight) >= MAX_OVERLAPPING_REQUESTS
             or self._in_flight_bytes >= MAX_OVERLAPPING_BYTES
         )
 
-    def _wait_with(self, data: memoryview, is_shared: bool) -> None:
-        self._backlog = memoryview(bytearray(data)) if is_shared else data
+    def _wait_with(self, data: memoryview) -> None:
+        self._backlog = memoryview(bytearray(data)) if data.readonly else data
         self._stop_reading()
 
     def _go_on(self) -> None:
@@ -338,7 +334,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         backlog, self._backlog = self._backlog, None
         if backlog is not None:
-            self._take(backlog, is_shared=False)
+            self._take(backlog)
         if self._backlog is None and not self._is_reading and not self._closing:
             self._is_reading = True
             self._transport.resume_reading()
@@ -350,7 +346,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # Requests to answers.
 
-    def _handle(self, frame: Buffer) -> None:
+    def _handle(self, frame: memoryview) -> None:
         try:
             reply = self._server.requests.start(frame, self.info)
         except (MalformedMessage, CloseConnection) as error:

@@ -48,6 +48,10 @@ class ConnectionHost(Protocol[C]):
         """Shared by all connections."""
 
     @property
+    def received(self) -> memoryview:
+        """The same, read-only: frames in it belong to nobody, and are overwritten by the next ones."""
+
+    @property
     def sweep_count(self) -> int:
         """Of idle connections, so far."""
 

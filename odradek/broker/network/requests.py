@@ -12,15 +12,10 @@ if TYPE_CHECKING:
     from odradek.broker.network.logins import LoginCounts
     from odradek.broker.runtime.delayed import Parked
     from odradek.protocol.file_slice import Chunk
-    from odradek.protocol.struct import Buffer
 
 
 class Requests(Protocol):
     """What answers frames: `odradek.broker.api.dispatch.Dispatcher`, alone or behind authentication."""
-
-    @property
-    def keeping_keys(self) -> frozenset[int]:
-        """API keys whose handlers go on using the bytes of a frame."""
 
     @property
     def logins(self) -> LoginCounts | None:
@@ -29,8 +24,8 @@ class Requests(Protocol):
     def connected(self, connection: ConnectionInfo) -> None:
         """Before its first frame; not called for connections that are refused."""
 
-    def start(self, frame: Buffer, connection: ConnectionInfo) -> list[Chunk] | Parked:
-        """Raises MalformedMessage, CloseConnection."""
+    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
+        """A read-only frame may be overwritten when this has returned. Raises MalformedMessage, CloseConnection."""
 
     def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
         """A frame is not read because of its size. The connection closes at once, or with this answer."""

@@ -78,6 +78,7 @@ class Server:
         self.listener_name = listener_name
         self.addresses = addresses
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self.received = self.receive_buffer.toreadonly()
         queued_bytes = limits.queued_max_request_bytes
         self.memory = RequestMemory(queued_bytes) if queued_bytes is not None else None
         self.sweep_count = 0  # a connection notes at which it was last busy

@@ -40,11 +40,14 @@ OLDEST_VERSION, TOPIC_IDS_SINCE = 9, 13  # the oldest flexible version
 # acks, timeout, count of topics, size of the topic's name. Counts and sizes are one more than they count, 0 is null.
 ACKS_TO_NAME, ACKS_TO_ID = Packing(">hiBB"), Packing(">hiBx")
 CLIENT_ID_AT: Final = 10
+ID_AT: Final = 2  # behind the client id
 TOPIC_AT: Final = 7  # behind the transactional id
 NONE, ONE = 0, 2
 MOST_IN_ONE_BYTE: Final = 127
 COUNT_AND_INDEX_BYTES: Final = 1 + 4
-NO_TAGS: Final = bytes(3)  # of partition, topic and request
+# What may stand between client id and records: the transactional id and the topic's name have 126 bytes at most.
+HEAD_BYTES: Final = ID_AT + 126 + TOPIC_AT + 126 + COUNT_AND_INDEX_BYTES + 4
+TAGS: Final = 3  # of partition, topic and request; a byte each, where there are none
 CORRELATION_ID_AT: Final = 4  # in an answer, behind its length
 CORRELATION_ID: Final = Packing(">i")
 # What differs between the answers for one partition: base offset, log append time, log start offset.
@@ -85,31 +88,32 @@ class ProduceFastPath:
         self._known: dict[bytes, KnownPartition] = {}  # by the bytes from the topic to the partition index
 
     def begin(
-        self, frame: Buffer, correlation_id: int, client_id_size: int, connection: ConnectionInfo
+        self, frame: memoryview, correlation_id: int, client_id_size: int, connection: ConnectionInfo
     ) -> QuickReply | None:
         """None where anything is unusual or wrong; then nothing has happened, but that the coordinator was asked."""
-        at = CLIENT_ID_AT + client_id_size if client_id_size > 0 else CLIENT_ID_AT
+        head_at = CLIENT_ID_AT + client_id_size if client_id_size > 0 else CLIENT_ID_AT
+        head = bytes(frame[head_at : head_at + HEAD_BYTES])  # a byte of a view costs three times as much
         try:
-            tags, id_size = frame[at], frame[at + 1]
-            id_at = at + 2
-            at = id_at + id_size - 1 if id_size else id_at
+            tags, id_size = head[0], head[1]
+            at = 1 + id_size if id_size else 2
             if self._has_ids:
-                acks, _, topics = self._acks_to_topic.unpack_from(frame, at)
+                acks, _, topics = self._acks_to_topic.unpack_from(head, at)
                 topic_size = 16
             else:
-                acks, _, topics, topic_size = self._acks_to_topic.unpack_from(frame, at)
+                acks, _, topics, topic_size = self._acks_to_topic.unpack_from(head, at)
             start = at + TOPIC_AT
             end = start + topic_size + COUNT_AND_INDEX_BYTES
-            records_size = frame[end]
-            records_at = end + 1
+            records_size = head[end]
+            size_end = end + 1
             if records_size > MOST_IN_ONE_BYTE:
-                records_size += (frame[records_at] - 1) * 128
-                records_at += 1
-                if frame[records_at - 1] > MOST_IN_ONE_BYTE:
-                    records_size += (frame[records_at] - 1) * 16384
-                    records_at += 1
+                records_size += (head[size_end] - 1) * 128
+                size_end += 1
+                if head[size_end - 1] > MOST_IN_ONE_BYTE:
+                    records_size += (head[size_end] - 1) * 16384
+                    size_end += 1
         except (PackingError, IndexError):
             return None
+        records_at = head_at + size_end
         records_end = records_at + records_size - 1
         if (
             tags
@@ -118,10 +122,13 @@ class ProduceFastPath:
             or topic_size > MOST_IN_ONE_BYTE
             or (acks != -1 and acks != 1)
             or not 0 < records_size <= ALWAYS_CHEAP_BYTES
-            or frame[records_end:] != NO_TAGS
+            or len(frame) != records_end + TAGS
+            or frame[records_end]
+            or frame[records_end + 1]
+            or frame[records_end + 2]
         ):
             return None
-        key = bytes(frame[start:end])
+        key = head[start:end]
         known = self._known.get(key)
         if known is None or known.partition.is_deleted:
             known = self._find(key)
@@ -129,11 +136,11 @@ class ProduceFastPath:
                 return None
         authorizer = self._authorizer
         if authorizer is not None:
-            if id_size and not may_write_as(authorizer, connection, frame[id_at:at]):
+            if id_size and not may_write_as(authorizer, connection, head[ID_AT:at]):
                 return None
             if not authorizer.passes(connection, WRITE, TOPIC, known.partition.topic):
                 return None
-        records = memoryview(frame)[records_at:records_end]
+        records = frame[records_at:records_end]
         partition, now_ms = known.partition, self._now_ms()
         header = accept_usual(records, partition.rules, now_ms)
         if header is None or (header.attributes & TRANSACTIONAL == 0) is not (id_size == NONE):
@@ -142,12 +149,13 @@ class ProduceFastPath:
         try:
             guard = None
             if id_size:
-                transactional_id = str(frame[id_at:at], "utf-8")
+                transactional_id = str(head[ID_AT:at], "utf-8")
                 guard = self._broker.verifier.verified_at_once(
                     transactional_id, header, partition, self._support, now_ms
                 )
+            batch = bytearray(records) if records.readonly else records
             staged.appended = partition.append(
-                records, origin=Origin.CLIENT, now_ms=now_ms, on_done=staged.written, header=header, guard=guard
+                batch, origin=Origin.CLIENT, now_ms=now_ms, on_done=staged.written, header=header, guard=guard
             )
         except (KafkaError, UnicodeDecodeError):
             return None

@@ -59,8 +59,8 @@ class Producing:
         self, topic: str = "t", principal: str = ALICE, transactional_id: str | None = None
     ) -> bool:
         """Whether it could: what is transactional is refused later, by the coordinator."""
-        frame = bytearray(request_bytes(request(topic, transactional_id), VERSION, 1, "c"))[4:]
-        fast_path = self.asked.dispatcher.find_route(memoryview(frame), int.from_bytes(frame[:4])).fast_path
+        frame = memoryview(bytearray(request_bytes(request(topic, transactional_id), VERSION, 1, "c")))[4:]
+        fast_path = self.asked.dispatcher.find_route(frame, int.from_bytes(frame[:4])).fast_path
         assert fast_path is not None
         connection = ConnectionInfo(1, "127.0.0.1", 40_000, principal=principal)
         return fast_path.begin(frame, 1, 1, connection) is not None

@@ -30,10 +30,7 @@ SERVED_BY_KEY = {api_key.value: served for api_key, served in SERVED.items()}
 class Requests(Protocol):
     """What answers the requests of those who are authenticated: `odradek.broker.api.dispatch.Dispatcher`."""
 
-    @property
-    def keeping_keys(self) -> frozenset[int]: ...
-
-    def start(self, frame: Buffer, connection: ConnectionInfo) -> list[Chunk] | Parked: ...
+    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked: ...
 
     def refusal(self, frame: Buffer, connection: ConnectionInfo, code: ErrorCode) -> list[Chunk]:
         """The answer that says `code` for a whole request. Raises MalformedMessage."""
@@ -91,7 +88,6 @@ class SaslRequests:
         max_receive_bytes: int,
         max_request_bytes: int,
     ) -> None:
-        self.keeping_keys = requests.keeping_keys
         self.logins = LoginCounts()
         self._requests = requests
         self._offers = offers
@@ -115,7 +111,7 @@ class SaslRequests:
         self.logins.failed += 1
         return self._hold(Failure(reason, []), 0)
 
-    def start(self, frame: Buffer, connection: ConnectionInfo) -> list[Chunk] | Parked:
+    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
         """Raises MalformedMessage, CloseConnection."""
         authentication = self._authentications[connection.connection_id]
         is_repeated = authentication.is_repeated
