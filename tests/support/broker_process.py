@@ -16,6 +16,7 @@ from typing import Any
 
 from odradek.protocol.variant import PURE
 from tests.support.oracle import ORACLE, REPOSITORY
+from tests.support.reserved_port import ReservedPort
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
@@ -96,6 +97,7 @@ class BrokerProcess(Broker):
         self.ready: dict[str, Any] = {}
         self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None
+        self._reserved: ReservedPort | None = None
         self._stderr = data_dir.with_name(f"{data_dir.name}.stderr")
 
     def command(self, ready_file: Path) -> list[str]:
@@ -124,6 +126,9 @@ class BrokerProcess(Broker):
         ready_file.unlink(missing_ok=True)
 
     def _launch(self) -> Path:
+        if self.port == 0 and "listeners" not in self.overrides:
+            self._reserved = ReservedPort()
+            self.port = self._reserved.number
         ready_file = self.data_dir.with_name(f"{self.data_dir.name}.ready.json")
         ready_file.unlink(missing_ok=True)
         ready_file.parent.mkdir(parents=True, exist_ok=True)
