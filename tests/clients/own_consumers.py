@@ -13,7 +13,7 @@ QUICK = {
     "retry_backoff_max_ms": 100,
     "fetch_max_wait_ms": 100,
 }
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def produce(bootstrap: str, topic: str, *values: bytes, partition: int = 0) -> None:

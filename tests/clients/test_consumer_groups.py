@@ -34,7 +34,7 @@ from tests.support.broker_process import Broker
 from tests.support.wire import ClosedByBroker, Wire
 
 PARTITIONS = 6
-PATIENCE_S = 40.0
+PATIENCE_S = 60.0
 AT_ONCE = {"group.consumer.assignment.interval.ms": 0, "group.consumer.min.heartbeat.interval.ms": 100,
            "group.consumer.heartbeat.interval.ms": 100}  # fmt: skip
 GROUP_RESOURCE, SET = 32, 0

@@ -19,7 +19,7 @@ QUICK = {
     "group.share.assignment.interval.ms": 0,
     "group.share.min.record.lock.duration.ms": 1000,
 }
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 @pytest.fixture

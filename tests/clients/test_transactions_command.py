@@ -26,7 +26,7 @@ SETTINGS: dict[str, object] = {
     "transaction.two.phase.commit.enable": "true",
     "unstable.api.versions.enable": "true",  # of Kafka, which takes two-phase commits only then
 }
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ LOADING = {
     ErrorCode.NOT_COORDINATOR.value,
     ErrorCode.COORDINATOR_NOT_AVAILABLE.value,
 }
-PATIENCE_S = 40
+PATIENCE_S = 60
 
 
 def beat(wire: Wire, group: str, member: str, epoch: int, **fields: Any) -> Any:

@@ -34,7 +34,7 @@ SETTINGS = {"transaction.two.phase.commit.enable": "true", "transaction.state.lo
 ID, TOPIC = "payments", "orders"
 NO_PAIR = (-1, -1)
 KEEPING, PRODUCING, ENDING, FINDING = 6, 12, 5, 4  # versions
-PATIENCE_S = 30
+PATIENCE_S = 60
 RETRIED = frozenset(
     {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
 )

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 BETWEEN_CALLS_S = 0.01
 Headers = tuple[tuple[str, bytes | None], ...]
 

@@ -27,7 +27,7 @@ from tests.conformance.differential.conversation import Talk
 from tests.conformance.differential.groups_script import wait_for_coordinator
 
 OFFSETS_PARTITIONS = 4  # of __consumer_offsets, at both brokers
-PATIENCE_S = 20
+PATIENCE_S = 60
 Partitions = dict[bytes, list[int]]
 
 

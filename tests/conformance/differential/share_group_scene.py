@@ -39,7 +39,7 @@ from tests.conformance.differential.conversation import Talk
 from tests.conformance.differential.groups_script import Member, wait_for_coordinator
 
 GROUP_RESOURCE = 32
-PATIENCE_S = 20
+PATIENCE_S = 60
 Offsets = dict[int, int]  # start offset by partition
 Batch = tuple[int, int, list[int]]  # first and last offset, types
 B = TypeVar("B", AcknowledgementBatch, BatchOfFetch)

@@ -20,7 +20,7 @@ from tests.conformance.differential.groups_script import wait_for_coordinator
 SHARE = 2  # key type of FindCoordinator
 LATEST = {83: 0, 84: 0, 85: 1, 86: 0, 87: 1}
 OF_COLONS = ":a:b:"
-PATIENCE_S = 20
+PATIENCE_S = 60
 Batch = tuple[int, int, int, int]  # first and last offset, delivery state and count
 
 

@@ -18,7 +18,7 @@ from tests.conformance.differential.conversation import Talk
 from tests.conformance.differential.records_script import batch
 
 INIT, ADD, END, PRODUCE = 4, 3, 4, 11  # the versions of what only prepares: the protocol before KIP-890's second part
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 NOT_YET = {14, 15, 16, 51}  # the coordinator loads, is not there yet, or is busy with this id
 GROUP, TRANSACTION = 0, 1
 
