@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -28,7 +29,7 @@ from odradek.spark.source import BatchReader, OdradekSource, StreamReader
 from odradek.spark.task import TaskStep
 
 FORMAT = "odradek-faulty"
-PATIENCE_S = 300.0
+PATIENCE_S = 600.0
 POLL_S = 0.01
 
 # How it fails: an exception; the end of the process; or it stands still until the test lets it go on.
@@ -86,9 +87,12 @@ class Plan:
             time.sleep(POLL_S)
 
     def _is_next(self) -> bool:
+        """A mark appears with what it says, since the test may read it at once."""
+        mark = Path(self.marks, f"process-{os.getpid()}-{uuid.uuid4().hex}")
+        mark.write_text(str(os.getpid()), encoding="ascii")
         for number in range(self.times):
-            with suppress(FileExistsError), open(Path(self.marks, f"fault-{number}"), "x", encoding="ascii") as mark:
-                mark.write(str(os.getpid()))
+            with suppress(FileExistsError):
+                os.link(mark, Path(self.marks, f"fault-{number}"))
                 return True
         return False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -36,13 +37,15 @@ def output(broker: Broker, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def query(broker: Broker, output: str, tmp_path: Path, environment: Mapping[str, str]) -> Iterator[Query]:
-    made = Query(broker, output, tmp_path, environment)
-    yield made
-    made.close()
+    with closing(Query(broker, output, tmp_path, environment)) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory, environment: Mapping[str, str]) -> Iterator[Cluster]:
     made = Cluster(tmp_path_factory.mktemp("cluster"), environment)
-    yield made
-    made.close()
+    try:
+        made.start()
+        yield made
+    finally:
+        made.close()

@@ -74,6 +74,7 @@ def main() -> int:
         "error": None,
         "retried_stages": 0,
     }
+    written(job.report, report)  # a fault may happen before start() returns, and the driver be killed
     writer = (
         rows_of(spark, job)
         .writeStream.format(FORMAT)

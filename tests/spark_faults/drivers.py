@@ -26,6 +26,7 @@ WORKERS = ("127.0.0.2", "127.0.0.3")  # two hosts, as Spark sees it
 WORKER_MEMORY = "700M"
 DAEMON_MEMORY = "128m"
 LATE_STARTS = 10
+APPLICATION = "--app-id"  # in the command of an executor; ids have the time first
 
 
 class Driver:
@@ -157,24 +158,29 @@ class Cluster:
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
         self.master = f"spark://127.0.0.1:{port}"
-        self._start("master.Master", "master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")
+
+    def start(self) -> None:
+        port = self.master.rpartition(":")[2]
+        self._start("master.Master", "master", "--host", "127.0.0.1", "--port", port, "--webui-port", "0")
         # A worker that finds no master tries again ten seconds later.
         wait_for("the master", lambda: self._has_logged("master", b"New state: ALIVE"), PATIENCE_S)
         for host in WORKERS:
             words = ["--host", host, "-c", "1", "-m", WORKER_MEMORY, "--webui-port", "0"]
-            self._start("worker.Worker", host, *words, "-d", str(folder / host), self.master)
+            self._start("worker.Worker", host, *words, "-d", str(self._folder / host), self.master)
         for host in WORKERS:
             wait_for(f"the worker on {host}", lambda host=host: self._is_up(host), PATIENCE_S)  # type: ignore[misc]
 
     def executors(self) -> list[int]:
-        """Their process ids."""
+        """Process ids of those of the newest application: a killed driver's live on for a moment."""
         workers = {process.pid for process in self._processes[1:]}
-        found = []
+        found: dict[str, list[int]] = {}
         for folder in Path("/proc").iterdir():
             with suppress(OSError):
                 if folder.name.isdecimal() and parent(int(folder.name)) in workers:
-                    found.append(int(folder.name))
-        return found
+                    words = (folder / "cmdline").read_text(encoding="utf-8").split("\0")
+                    if APPLICATION in words:
+                        found.setdefault(words[words.index(APPLICATION) + 1], []).append(int(folder.name))
+        return found[max(found)] if found else []
 
     def close(self) -> None:
         for process in reversed(self._processes):

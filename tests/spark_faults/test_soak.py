@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from itertools import cycle, islice
 from pathlib import Path
@@ -39,7 +39,7 @@ from tests.support.oracle import REPOSITORY
 RECORDS = int(os.environ.get("RECORDS") or 2_000)
 KILLS = int(os.environ.get("KILLS") or 3)
 SEED = int(os.environ.get("SEED") or time.time_ns() % 1_000_000)
-BATCHES = max(8, 3 * KILLS)
+BATCHES = 4 * KILLS
 VICTIMS = ("driver", "executor", "broker")
 PER_TRANSACTION = 100
 ABORTED = 5  # one transaction of so many
@@ -57,17 +57,14 @@ class Copy:
         told = self.driver.report()
         return "over" in told and told["error"] is None
 
-    def reaches(self, batch: int) -> bool:
-        """False where it is over before that."""
+    def runs_until(self, what: str, condition: Callable[[], object]) -> None:
+        """Or until it is over."""
         deadline = time.monotonic() + PATIENCE_S
-        while self.query.last_done() < batch:
-            if self.is_over():
-                return False
+        while not (condition() or self.is_over()):
             if not self.driver.is_running():
                 self.driver = self.query.start()
-            assert time.monotonic() < deadline, f"batch {batch} is not done: {self.driver.log_text()}"
+            assert time.monotonic() < deadline, f"{what} does not come: {self.driver.log_text()}"
             time.sleep(0.02)
-        return True
 
     def restart(self) -> None:
         self.driver.kill9()
@@ -88,10 +85,11 @@ def test_each_record_is_written_once_whatever_is_killed(
     with closing(Query(broker, output, tmp_path, environment, **more)) as query:
         copy = Copy(query)
         for number, victim in enumerate(victims):
-            copy.reaches(BATCHES * number // KILLS)
+            batch = BATCHES * number // KILLS
+            copy.runs_until(f"batch {batch}", lambda batch=batch: query.last_done() >= batch)  # type: ignore[misc]
             time.sleep(rng.uniform(0.0, 1.0))  # anywhere in a batch
             killed[victim] += kill(victim, copy, cluster, broker, rng)
-        copy.reaches(sys.maxsize)
+        copy.runs_until("the end", lambda: False)
         sink = Sink("spark", query.id())
         starts = len(query.drivers)
     left = asyncio.run(left_open(broker.bootstrap, sink))
@@ -102,6 +100,7 @@ def test_each_record_is_written_once_whatever_is_killed(
         f"SEED={SEED}: {expected.total():,} in, {found.total():,} out, {lost} lost, {twice} twice, {len(left)} left"
         f" open; killed: {dict(killed)}; {starts} starts of the driver"
     )
+    assert killed.total() == KILLS, "the query was over too soon"
     assert expected.total() == RECORDS
     assert (lost, twice, left) == (0, 0, [])
     told = compared(broker.bootstrap, source, output, environment)
@@ -127,17 +126,16 @@ def filled(bootstrap: str, topic: str) -> None:
 
 
 def kill(victim: str, copy: Copy, cluster: Cluster, broker: Broker, rng: random.Random) -> bool:
-    """False where there was nothing to kill any more."""
+    """False where the query was over before."""
+    copy.runs_until("an executor", cluster.executors)
     if copy.is_over():
         return False
     match victim:
         case "driver":
             copy.restart()
         case "executor":
-            if not (executors := cluster.executors()):
-                return False
-            with suppress(ProcessLookupError):
-                os.kill(rng.choice(executors), signal.SIGKILL)
+            with suppress(ProcessLookupError, IndexError):  # it has ended meanwhile
+                os.kill(rng.choice(cluster.executors()), signal.SIGKILL)
         case "broker":
             broker.kill9()
             time.sleep(rng.uniform(0.0, 1.0))
