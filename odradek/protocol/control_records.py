@@ -63,7 +63,7 @@ class Marker:
     timestamp: int  # ms
 
 
-def marker_batch(
+def sealed_marker(
     *,
     producer_id: int,
     producer_epoch: int,
@@ -72,8 +72,8 @@ def marker_batch(
     timestamp_ms: int,
     base_offset: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
-) -> bytearray:
-    """The 78 bytes that end a transaction."""
+) -> tuple[bytearray, BatchHeader]:
+    """The 78 bytes that end a transaction, and their header."""
     kind = _COMMIT if is_commit else _ABORT
     return small_batch(
         _MARKER_RECORD.pack(_BEFORE_KEY, 0, kind, _VALUE_SIZE, 0, coordinator_epoch, 0),
@@ -88,6 +88,28 @@ def marker_batch(
         NO_SEQUENCE,
         1,
     )
+
+
+def marker_batch(
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    is_commit: bool,
+    coordinator_epoch: int,
+    timestamp_ms: int,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+) -> bytearray:
+    """`sealed_marker` without the header."""
+    return sealed_marker(
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        is_commit=is_commit,
+        coordinator_epoch=coordinator_epoch,
+        timestamp_ms=timestamp_ms,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+    )[0]
 
 
 def control_type(key: bytes | None) -> ControlType | None:

@@ -151,6 +151,8 @@ class ErrorCode(Enum):
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
 
+    __hash__ = object.__hash__  # Enum's own hashes the name, in Python; what a code means is looked up in tables
+
 
 class KafkaError(Exception):
     """A refusal that a client sees: raised anywhere below a handler, translated once, at the border.

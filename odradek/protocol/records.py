@@ -222,8 +222,9 @@ def build_batch(
 
 def batch_of_one(
     key: bytes, value: bytes | None, timestamp: int, base_sequence: int = NO_SEQUENCE, headers: Headers = ()
-) -> bytearray:
-    """`build_batch` of one record without a producer, in half the time: most of what coordinators write is this."""
+) -> tuple[bytearray, BatchHeader]:
+    """`build_batch` of one record without a producer, in half the time, and its header: most of what coordinators write
+    is this."""
     stored_value = NULL if value is None else size_varint(len(value)) + value
     stored_headers = _stored_headers(headers) if headers else NO_HEADERS
     record = BEFORE_THE_KEY_OF_ONE + size_varint(len(key)) + key + stored_value + stored_headers
@@ -234,7 +235,7 @@ def batch_of_one(
 
 def plain_batch(
     records: Iterable[tuple[bytes, bytes | None, Headers]], timestamp: int, base_sequence: int = NO_SEQUENCE
-) -> bytearray:
+) -> tuple[bytearray, BatchHeader]:
     """The same for several records of one timestamp; at least one."""
     stored = bytearray()
     count = 0

@@ -20,7 +20,7 @@ from odradek.protocol.messages.end_txn_request import EndTxnRequest
 from odradek.protocol.messages.end_txn_response import EndTxnResponse
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
-from odradek.protocol.records import batches, records_of
+from odradek.protocol.records import BatchHeader, batches, records_of
 from odradek.storage.verification import VerificationGuard
 from tests.checker.history import TopicPartition
 from tests.simulation.far_markers import FarMarkers
@@ -117,13 +117,19 @@ class ForgetfulLog:
     def max_batch_bytes(self) -> int:
         return self._log.max_batch_bytes
 
-    def append(self, batch: bytearray, now_ms: int, verification: VerificationGuard | None = None) -> int:
+    def append(
+        self,
+        batch: bytearray,
+        now_ms: int,
+        guard: VerificationGuard | None = None,
+        header: BatchHeader | None = None,
+    ) -> int:
         for position, _ in batches(batch):
             for stored in records_of(batch, position):
                 record = decode_record(stored.key, stored.value)
                 if getattr(record, "state", None) is TxnState.ONGOING:
                     return self._next_offset
-        return self._log.append(batch, now_ms, verification)
+        return self._log.append(batch, now_ms, guard, header)
 
     def is_durable(self, *, must_sync: bool) -> bool:
         return self._log.is_durable(must_sync=must_sync)
@@ -180,8 +186,14 @@ class UnsyncedLog:
     def max_batch_bytes(self) -> int:
         return self._log.max_batch_bytes
 
-    def append(self, batch: bytearray, now_ms: int, guard: VerificationGuard | None = None) -> int:
-        return self._log.append(batch, now_ms, guard)
+    def append(
+        self,
+        batch: bytearray,
+        now_ms: int,
+        guard: VerificationGuard | None = None,
+        header: BatchHeader | None = None,
+    ) -> int:
+        return self._log.append(batch, now_ms, guard, header)
 
     def is_durable(self, *, must_sync: bool) -> bool:
         return self._log.is_durable(must_sync=False)

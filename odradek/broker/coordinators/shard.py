@@ -58,8 +58,17 @@ class ShardLog(Protocol):
     @property
     def max_batch_bytes(self) -> int: ...
 
-    def append(self, batch: bytearray, now_ms: int, guard: VerificationGuard | None = None) -> int:
-        """The base offset; the batch is written when this returns. Raises KafkaError, then nothing of it stays."""
+    def append(
+        self,
+        batch: bytearray,
+        now_ms: int,
+        guard: VerificationGuard | None = None,
+        header: BatchHeader | None = None,
+    ) -> int:
+        """The base offset; the batch is written when this returns. Raises KafkaError, then nothing of it stays.
+
+        header: that of `batch`, where the caller has it
+        """
 
     def is_durable(self, *, must_sync: bool) -> bool:
         """Whether `when_durable` would run its action at once, without an error."""
@@ -327,7 +336,7 @@ class Shard(Generic[C]):
     def _append_and_replay(
         self, core: C, records: Sequence[Any], now_ms: int, producer: RecordsOf | None, *, may_split: bool
     ) -> None:
-        batch = self._batch(records, now_ms, producer)
+        batch, header = self._batch(records, now_ms, producer)
         if len(batch) > self._log.max_batch_bytes:
             if not may_split or len(records) == 1:
                 raise KafkaError(COORDINATOR_CODES[ErrorCode.RECORD_LIST_TOO_LARGE])
@@ -336,7 +345,7 @@ class Shard(Generic[C]):
             self._append_and_replay(core, records[middle:], now_ms, producer, may_split=True)
             return
         try:
-            base_offset = self._log.append(batch, now_ms, None if producer is None else producer.guard)
+            base_offset = self._log.append(batch, now_ms, None if producer is None else producer.guard, header)
         except KafkaError as error:
             raise KafkaError(COORDINATOR_CODES.get(error.code, error.code), error.message) from error
         try:
@@ -348,7 +357,10 @@ class Shard(Generic[C]):
             self.unload()
             raise
 
-    def _batch(self, records: Sequence[Any], now_ms: int, producer: RecordsOf | None) -> bytearray:
+    def _batch(
+        self, records: Sequence[Any], now_ms: int, producer: RecordsOf | None
+    ) -> tuple[bytearray, BatchHeader | None]:
+        """And its header, where that is known without reading it."""
         form = self._format
         if producer is None and form.compression is Compression.NONE:  # nearly every turn
             if len(records) == 1:
@@ -360,7 +372,7 @@ class Shard(Generic[C]):
                 key, value = form.encode(record)
                 encoded.append((key, value, form.headers(record)))
             return plain_batch(encoded, now_ms, form.base_sequence)
-        return build_batch(
+        batch = build_batch(
             [NewRecord(*form.encode(record), now_ms, form.headers(record)) for record in records],
             base_sequence=form.base_sequence,
             compression=form.compression,
@@ -368,6 +380,7 @@ class Shard(Generic[C]):
             producer_epoch=NO_PRODUCER_EPOCH if producer is None else producer.producer_epoch,
             is_transactional=producer is not None,
         )
+        return batch, None
 
     def _release(self, outcome: OutcomeLike[object]) -> None:
         """Give the replies once they are true for good."""

@@ -13,6 +13,7 @@ from odradek.storage.log import Origin
 if TYPE_CHECKING:
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.runtime.workers import JobResult, Workers
+    from odradek.protocol.batch_header import BatchHeader
     from odradek.protocol.errors import KafkaError
     from odradek.storage.verification import VerificationGuard
 
@@ -27,8 +28,16 @@ class PartitionLog:
     def max_batch_bytes(self) -> int:
         return self._partition.log.config.max_message_bytes
 
-    def append(self, batch: bytearray, now_ms: int, guard: VerificationGuard | None = None) -> int:
-        appended = self._partition.append_now(batch, origin=Origin.COORDINATOR, now_ms=now_ms, guard=guard)
+    def append(
+        self,
+        batch: bytearray,
+        now_ms: int,
+        guard: VerificationGuard | None = None,
+        header: BatchHeader | None = None,
+    ) -> int:
+        appended = self._partition.append_now(
+            batch, origin=Origin.COORDINATOR, now_ms=now_ms, header=header, guard=guard
+        )
         return appended.base_offset
 
     def is_durable(self, *, must_sync: bool) -> bool:

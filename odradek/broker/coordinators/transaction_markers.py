@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.broker.shares.staging import Ending
 from odradek.broker.transactions.tables import MarkerResult, marker_result
-from odradek.protocol.control_records import marker_batch
+from odradek.protocol.control_records import sealed_marker
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE
 from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
@@ -117,7 +117,7 @@ class LocalMarkerWriter:
         elif topic == SHARE_GROUP_STATE:
             self._require_coordinator(self._share_groups.require_loaded, index)
         now_ms = self._clock.now_ms()
-        batch = marker_batch(
+        batch, header = sealed_marker(
             producer_id=marker.producer_id,
             producer_epoch=marker.producer_epoch,
             is_commit=marker.is_commit,
@@ -125,7 +125,11 @@ class LocalMarkerWriter:
             timestamp_ms=now_ms,
         )
         partition.append_now(
-            batch, origin=Origin.COORDINATOR, now_ms=now_ms, transaction_version=marker.transaction_version
+            batch,
+            origin=Origin.COORDINATOR,
+            now_ms=now_ms,
+            header=header,
+            transaction_version=marker.transaction_version,
         )
         if topic == GROUP_OFFSETS:
             self._groups.complete_transaction(
@@ -150,7 +154,9 @@ class Writing:
 
     def __init__(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
         self._results: list[dict[TopicPartition, ErrorCode]] = [{} for _ in markers]
-        self._missing = sum(len(marker.partitions) for marker in markers) + 1  # the last one: all are begun
+        self._missing = 1  # the last one: all are begun
+        for marker in markers:
+            self._missing += len(marker.partitions)
         self._then = then
 
     def done(self, number: int, topic_partition: TopicPartition, failure: KafkaError | None) -> None:

@@ -108,15 +108,17 @@ class Partition:
         *,
         origin: Origin,
         now_ms: int,
+        header: BatchHeader | None = None,
         transaction_version: int = 0,
         guard: VerificationGuard | None = None,
     ) -> Appended:
         """Append and write at once, behind what is staged; readable on return, made durable by `when_durable`.
 
+        header   that of `batch`, where the caller has it
         raises  KafkaError, and then nothing of it stays
         """
         appended = self.log.append(
-            batch, origin=origin, now_ms=now_ms, transaction_version=transaction_version, guard=guard
+            batch, origin=origin, now_ms=now_ms, header=header, transaction_version=transaction_version, guard=guard
         )
         if self._parked:  # they are woken at the end of the tick
             self._will_write(len(batch))

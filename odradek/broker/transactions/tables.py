@@ -107,6 +107,8 @@ class Claim(Enum):
     OTHER_EPOCH = auto()  # P, at an epoch that is neither
     OTHER_ID = auto()
 
+    __hash__ = object.__hash__  # as TxnState
+
 
 Cell = Verdict | ErrorCode
 BUMP, FENCE, KEEP, ADD, LOOK = Verdict.BUMP, Verdict.FENCE, Verdict.KEEP, Verdict.ADD, Verdict.LOOK

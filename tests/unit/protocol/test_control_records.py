@@ -10,6 +10,7 @@ from odradek.protocol.control_records import (
     leader_change_batch,
     marker_batch,
     read_marker,
+    sealed_marker,
 )
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.records import NewRecord, build_batch
@@ -18,12 +19,12 @@ from tests.support.batches import NOW_MS, changed, good_batch
 
 @pytest.mark.parametrize("is_commit", [True, False])
 def test_a_marker_takes_78_bytes_and_is_read_again(is_commit: bool) -> None:
-    batch = marker_batch(
+    batch, header = sealed_marker(
         producer_id=4, producer_epoch=9, is_commit=is_commit, coordinator_epoch=3, timestamp_ms=NOW_MS, base_offset=50
     )
     assert len(batch) == 78
     assert crc_ok(batch, 0, 78)
-    header = read_batch_header(batch)
+    assert header == read_batch_header(batch)
     assert (header.is_control, header.is_transactional, header.base_sequence) == (True, True, -1)
     assert read_marker(batch) == Marker(50, 4, 9, is_commit, 3, NOW_MS)
 

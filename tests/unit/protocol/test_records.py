@@ -82,7 +82,7 @@ def test_we_read_what_client_libraries_build(new: list[NewRecord], codec: Compre
 def test_a_batch_of_one_is_built_alike(size: int) -> None:
     for key, value in ((b"k", b"v" * size), (b"k" * size, b"v"), (b"k" * size, None)):
         built = build_batch([NewRecord(key, value, NOW_MS)], base_sequence=7)
-        assert batch_of_one(key, value, NOW_MS, base_sequence=7) == built
+        assert batch_of_one(key, value, NOW_MS, base_sequence=7) == (built, read_batch_header(built))
 
 
 @pytest.mark.parametrize("size", [0, 64, 8192])
@@ -94,7 +94,7 @@ def test_a_plain_batch_is_built_alike(size: int) -> None:
         *[(b"", b"", ())] * 64,
     ]
     built = build_batch([NewRecord(key, value, NOW_MS, own) for key, value, own in records], base_sequence=7)
-    assert plain_batch(records, NOW_MS, 7) == built
+    assert plain_batch(records, NOW_MS, 7) == (built, read_batch_header(built))
 
 
 def test_a_header_key_that_is_not_utf_8_survives() -> None:

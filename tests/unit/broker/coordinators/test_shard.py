@@ -15,7 +15,7 @@ from odradek.broker.coordinators.shard import RETRY_TIMER_MS, RecordFormat, Shar
 from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.control_records import marker_batch
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from odradek.protocol.records import NewRecord, build_batch, read_batch_header, records_of
+from odradek.protocol.records import BatchHeader, NewRecord, build_batch, read_batch_header, records_of
 from odradek.storage.verification import VerificationGuard
 from tests.support.clock import ManualClock, ManualTimers
 
@@ -33,7 +33,13 @@ class Log:
         self.waits_for_sync = False
         self._waiting: list[Callable[[KafkaError | None], None]] = []
 
-    def append(self, batch: bytearray, now_ms: int, guard: VerificationGuard | None = None) -> int:
+    def append(
+        self,
+        batch: bytearray,
+        now_ms: int,
+        guard: VerificationGuard | None = None,
+        header: BatchHeader | None = None,
+    ) -> int:
         if self.failure is not None:
             raise self.failure
         base_offset = self.end_offset
