@@ -88,6 +88,7 @@ class Broker:
         self.limits_changed: Callable[[], None] = lambda: None  # called when settings or client quotas have changed
         self.host_addresses: dict[str, tuple[str, ...]] = {}  # of hosts that quotas name, and were looked up
         self._tasks: set[asyncio.Task[None]] = set()
+        self._loading = 0  # coordinators
 
     def open(self, ports: Mapping[str, int]) -> None:
         """ports: by the name of each listener, the one that it is bound to.
@@ -331,8 +332,16 @@ class Broker:
         keep_freed_memory()
 
     def load(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """As `spawn`. What it has loaded is here to stay, and the collector need not walk over it again."""
-        self.spawn(coroutine).add_done_callback(lambda _: gc.freeze())
+        """As `spawn`. What it loads is here to stay: the collector walks over it neither meanwhile nor later."""
+        gc.disable()
+        self._loading += 1
+        self.spawn(coroutine).add_done_callback(self._loaded)
+
+    def _loaded(self, _: asyncio.Task[None]) -> None:
+        self._loading -= 1
+        if self._loading == 0:
+            gc.freeze()
+            gc.enable()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Runs beside what the loop is doing."""
