@@ -258,10 +258,13 @@ class Shard(Generic[C]):
         """Run a turn when the one under way has ended; at once if there is none."""
         self._follow_ups.add(turn)
 
-    def tidy(self, decide: Callable[[C, int], OutcomeLike[object]]) -> None:
-        """A turn that nobody asked for. If it cannot be made or written now, its occasion comes again."""
+    def tidy(self, decide: Callable[[C, int], OutcomeLike[object]]) -> bool:
+        """A turn that nobody asked for. If it cannot be made or written now, its occasion comes again.
+
+        returns  whether it was made, and its records are in the log
+        """
         if self._core is None:
-            return
+            return False
         now_ms = self._clock.now_ms()
         outcome = decide(self._core, now_ms)
         with self._follow_ups:
@@ -269,8 +272,9 @@ class Shard(Generic[C]):
                 self._apply(self._core, outcome, now_ms)
             except KafkaError as error:
                 logger.warning("%s could not be tidied up: %s", self._name, error)
-                return
+                return False
             self._release(outcome)
+        return True
 
     def look(self, read: Callable[[C], R]) -> R:
         """For answers that may say what is not durable yet: lists and descriptions for people."""

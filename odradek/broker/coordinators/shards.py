@@ -34,7 +34,7 @@ class Shards(Generic[C, L]):
         open_log: Callable[[int], L],
         new_shard: Callable[[int, str, L], Shard[C]],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
-        loaded: Callable[[Shard[C]], None],
+        loaded: Callable[[Shard[C]], object],
     ) -> None:
         """
         keys                   what has its coordinator there, for the broker's log

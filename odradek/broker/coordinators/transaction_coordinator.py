@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from mypy_extensions import mypyc_attr
 
 from odradek.broker.configuration.settings import TimePerPrefix
+from odradek.broker.coordinators.id_expiry import IdExpiry
 from odradek.broker.coordinators.partition_sync import PartitionSync, once_synced
 from odradek.broker.coordinators.shard import RecordFormat, Shard, ShardLog
 from odradek.broker.coordinators.shards import Scans, Shards
@@ -148,7 +149,7 @@ class TransactionCoordinator:
     def start(self, partition_count: int | None) -> None:
         """Begin to load, if the topic is there. A partition that is not loaded says COORDINATOR_LOAD_IN_PROGRESS."""
         self._scans.every(self.settings.abort_timed_out_interval_ms, self.abort_timed_out)
-        self._scans.every(self.settings.remove_expired_interval_ms, self.expire)
+        self._scans.every(self.settings.remove_expired_interval_ms, IdExpiry(self.shards, self._timers).begin)
         if partition_count is not None:
             self.state_topic_created(partition_count)
 
@@ -372,10 +373,6 @@ class TransactionCoordinator:
         """Before a clean stop, and before `transaction.version` is lowered: logs at rest say what is complete."""
         for shard in self.shards:
             shard.tidy(lambda core, _: core.record_completions())
-
-    def expire(self) -> None:
-        for shard in self.shards:
-            shard.tidy(lambda core, now_ms: core.expire(now_ms))
 
     # Within.
 

@@ -296,14 +296,15 @@ class TransactionCore:
             return Outcome(OverdueFate.PENDING)
         return self._decided(self._fenced(txn, moment), OverdueFate.ENDING)
 
-    def expire(self, now_ms: int) -> Outcome[None]:
+    def expire(self, now_ms: int, at_most: int | None = None) -> Outcome[None]:
         """Forget the ids that were unused for `transactional.id.expiration.ms`, or for as long as their rule says."""
         expiration_ms = self._config.expiration_ms
-        expired = [
-            Forgotten(txn.transactional_id)
-            for txn in self._txns.values()
-            if txn.state in EXPIRABLE and txn.updated_ms <= now_ms - expiration_ms(txn.transactional_id)
-        ]
+        expired: list[Forgotten] = []
+        for txn in self._txns.values():
+            if txn.state in EXPIRABLE and txn.updated_ms <= now_ms - expiration_ms(txn.transactional_id):
+                expired.append(Forgotten(txn.transactional_id))
+                if len(expired) == at_most:
+                    break
         return Outcome(records=expired, may_split=True)
 
     def forget_topic(self, topic: str) -> Outcome[int]:

@@ -1,0 +1,52 @@
+"""Many transactional ids that expire at the same time are forgotten in slices; other turns come in between."""
+
+from __future__ import annotations
+
+from odradek.broker.coordinators.id_expiry import FORGOTTEN_AT_ONCE
+from odradek.broker.transactions.turn import TransactionConfig
+from odradek.protocol.batch_header import batches
+from odradek.protocol.internal_topics import TRANSACTION_STATE
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.protocol.records import records_of
+from tests.support.fake_disk import Fault
+from tests.support.transaction_broker import TransactionBroker
+
+EXPIRATION_MS, SCAN_MS = 60_000, 3_600_000
+IDS = 2 * FORGOTTEN_AT_ONCE + 1
+
+
+class Scene(TransactionBroker):
+    """One partition of `__transaction_state`, and more ids than are forgotten in one turn."""
+
+    def __init__(self) -> None:
+        super().__init__(decisions=TransactionConfig(transactional_id_expiration_ms=EXPIRATION_MS))
+        self.topic(TRANSACTION_STATE, 1)
+        for number in range(IDS):
+            request = InitProducerIdRequest(transactional_id=f"task-{number}", transaction_timeout_ms=1_000)
+            assert not self.answer(request, 4, InitProducerIdResponse).error_code
+
+    @property
+    def tombstones(self) -> list[int]:
+        """How many there are in each batch that has some."""
+        log = self.partition(TRANSACTION_STATE, 0).log
+        counts = []
+        for data in log.reader.scan(0, log.log_end_offset):
+            for position, _ in batches(data):
+                counts.append(sum(record.value is None for record in records_of(data, position)))
+        return [count for count in counts if count]
+
+
+def test_ids_that_expire_together_are_forgotten_in_slices() -> None:
+    scene = Scene()
+    scene.timers.advance(SCAN_MS)
+    assert scene.tombstones == [FORGOTTEN_AT_ONCE, FORGOTTEN_AT_ONCE, 1]
+
+
+def test_a_disk_that_refuses_ends_the_run_and_the_next_one_goes_on() -> None:
+    scene = Scene()
+    scene.disk.fail(1, Fault.ENOSPC)
+    scene.timers.advance(SCAN_MS)
+    assert scene.tombstones == []
+    scene.timers.advance(SCAN_MS)
+    assert sum(scene.tombstones) == IDS
