@@ -34,7 +34,7 @@ def main(odradek: str, variant: str) -> None:
             bootstrap_servers=address,
             group_id="smoke",
             auto_offset_reset="earliest",
-            consumer_timeout_ms=10_000,
+            consumer_timeout_ms=60_000,
         )
         read = []
         for record in consumer:

@@ -16,7 +16,7 @@ from tests.support.wire import Wire
 BEFORE_IMPLICIT_ADDS = 11  # the last version of Produce that relies on AddPartitionsToTxn
 FIND_COORDINATOR, INIT_PRODUCER_ID = 3, 4
 TRANSACTION = 1
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 def leave_hanging(bootstrap: str, transactional_id: str, topic: str, *, age_ms: int = 5_000) -> int:
