@@ -307,7 +307,7 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = len(received)
         capacity = min(self._wanted, max(FIRST_BUFFER_BYTES, GROWTH_FACTOR * self._filled))
         self._partial = bytearray(capacity)
-        self._partial[: self._filled] = received
+        memoryview(self._partial)[: self._filled] = received  # a bytearray would copy it twice
 
     def _must_wait(self, data: memoryview, start: int, size: int) -> bool:
         """Whether the request that is there in `data` has to wait for answers to leave."""
