@@ -22,6 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo 'make run           start the broker on localhost:9092, data in ./data (more options: ARGS="--port 9093")'
 	@echo 'make compile       compile the hot path with mypyc (minutes; gcc): `make run` then starts that, about twice as fast'
+	@echo 'make wheels        what a release uploads, in dist/: compiled wheels for each Python that is here, and the pure one'
 	@echo 'make test          unit, spec and client tests, without those of the next line; VARIANT=compiled: of what'
 	@echo '                   make compile built, as in other suites'
 	@echo 'make test-slow     client tests that wait: for kills, restarts, time-outs, throttling'
@@ -61,6 +62,10 @@ run: .make/run
 
 compile: .make/dev
 	@.ci/compiled build $(RUN)
+
+wheels: compile
+	.ci/wheel $(RUN)
+	.ci/wheels $(filter-out $(firstword $(shell .ci/pythons)),$(shell .ci/pythons))
 
 setup: .make/dev
 
@@ -238,5 +243,5 @@ $(RUN):
 	@test -n '$(PYTHON)' || { echo 'No Python 3.11 or later with venv was found: install one (Debian: apt install python3-venv), or say make PYTHON=/path/to/python3.12' >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-.PHONY: page-test docs help run setup compile test test-slow fuzz check sim damage soak bench bench-kafka bench-guard bench-files example-dual-write example-queue example-graduation example-pipeline test-spark conformance conformance-answers crash clean
+.PHONY: page-test docs help run setup compile wheels test test-slow fuzz check sim damage soak bench bench-kafka bench-guard bench-files example-dual-write example-queue example-graduation example-pipeline test-spark conformance conformance-answers crash clean
 .PHONY: test-spark-connector test-spark-faults soak-spark bench-spark
