@@ -80,7 +80,7 @@ def report(name: str, found: dict[str, Any], rows: int) -> str:
     if (batch := found.get("batch_ms")) is not None:
         lines.append(
             f"{name:<8} batch  {batch['triggerExecution']:.0f} ms for a micro-batch of 100 rows, of which the sink"
-            f" {batch['addBatch']:.0f} ms (medians)"
+            f" {batch['addBatch']:.0f} ms (medians); {batch['cpu']:.0f} ms of CPU"
         )
     return "\n".join(lines)
 

@@ -22,7 +22,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 TINY_ROWS = 100
-TINY_BATCHES = 20
+TINY_BATCHES = 40
+WARM_BATCHES = 10  # before anything is counted
 LOOK_EVERY_S = 0.25
 
 
@@ -88,7 +89,17 @@ def timed(work: Callable[[], None], rounds: int, job: dict[str, Any]) -> list[di
 
 
 def micro_batches(spark: Any, job: dict[str, Any], servers: dict[str, str]) -> dict[str, float]:
-    """The median of whole batches of TINY_ROWS rows, in ms, and of the sink's part of it."""
+    """The median of whole batches of TINY_ROWS rows, in ms, and of the sink's part of it; and the CPU of a batch, of
+    Spark and the broker, in ms."""
+    commits = Path(job["checkpoint"], "commits")
+    session = Session()
+
+    def cpu_at(batch: int) -> tuple[float, int]:
+        while query.isActive and not (commits / str(batch)).exists():
+            time.sleep(0.05)
+        seconds = sum(session.cpu_s()) + cpu_s(Path("/proc", str(job["broker_pid"])))
+        return seconds, max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
+
     query = (
         spark.readStream.format("rate-micro-batch")
         .options(rowsPerBatch=str(TINY_ROWS), numPartitions="2")
@@ -98,11 +109,13 @@ def micro_batches(spark: Any, job: dict[str, Any], servers: dict[str, str]) -> d
         .options(**servers, topic=job["tiny"], checkpointLocation=job["checkpoint"])
         .start()
     )
-    while query.isActive and not Path(job["checkpoint"], "commits", str(TINY_BATCHES)).exists():
-        time.sleep(0.05)
+    begun_s, begun = cpu_at(WARM_BATCHES)
+    ended_s, ended = cpu_at(TINY_BATCHES)
     query.stop()
-    told = [progress["durationMs"] for progress in query.recentProgress][2:]
-    return {name: statistics.median(each[name] for each in told) for name in ("triggerExecution", "addBatch")}
+    session.close()
+    told = [progress["durationMs"] for progress in query.recentProgress][WARM_BATCHES:]
+    medians = {name: statistics.median(each[name] for each in told) for name in ("triggerExecution", "addBatch")}
+    return medians | {"cpu": 1000 * (ended_s - begun_s) / (ended - begun)}
 
 
 class Session:
