@@ -24,6 +24,7 @@ from setuptools.modified import newer_group
 from native.constructors import with_constructors
 
 GROUP = "odradek.native"  # of all compiled modules; their code lies in odradek/native__mypyc.*.so
+MESSAGES = Path("odradek", "protocol", "messages")
 CORES = len(os.sched_getaffinity(0))
 # `make check` is where strictness belongs; and what is installed beside a build differs.
 MYPY = ["--config-file=", "--explicit-package-bases", "--ignore-missing-imports", "--no-error-summary"]
@@ -33,7 +34,8 @@ def modules() -> list[str]:
     """Paths of what is compiled, relative to this file."""
     here = Path(__file__).parent
     wanted = tomllib.loads((here / "compiled.toml").read_text())
-    found = {path.relative_to(here).as_posix() for pattern in wanted["modules"] for path in here.glob(pattern)}
+    patterns = [*wanted["modules"], *(f"{MESSAGES}/{message}.py" for message in wanted["codecs"])]
+    found = {path.relative_to(here).as_posix() for pattern in patterns for path in here.glob(pattern)}
     unused = [pattern for pattern in wanted["interpreted"] if not any(fnmatch(path, pattern) for path in found)]
     if unused:
         raise SystemExit(f"compiled.toml excepts what is not there: {', '.join(unused)}")
@@ -42,11 +44,13 @@ def modules() -> list[str]:
 
 def copies(compiled: list[str]) -> Path:
     """Where the sources lie as mypyc is given them."""
+    from native.codecs import with_codecs  # it reads the schemas
+
     root = Path("build", "sources")
     for path in Path("odradek").rglob("*.py"):
         text, copy = path.read_text(), root / path
         if path.as_posix() in compiled:
-            text = with_constructors(text)
+            text = with_codecs(text, path.stem) if path.parent == MESSAGES else with_constructors(text)
         if not copy.exists() or copy.read_text() != text:
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_text(text)

@@ -1,7 +1,8 @@
 """Messages to bytes and back: `decode(ProduceRequest, 9, data)`, `encode(response, 9)`.
 
 Each message and version has one decoder and one encoder. They are compiled on first use (0.2 to 1.5 ms) from source
-that `reader_source` and `writer_source` generate from the schema.
+that `reader_source` and `writer_source` generate from the schema. The compiled variant has those of the messages on its
+hot path already, in their modules (docs/variants.md).
 """
 
 import sys
@@ -70,29 +71,38 @@ def writer(message_class: type[Message], version: int) -> Write:
 
 def compile_reader(message_class: type[Message], version: int) -> Read:
     """Compile the decoder, and cache it. Decoding does this by itself on first use."""
-    text, names = reader_source(_schema(message_class, version), version)
-    read: Read = _compile(message_class, version, text, names)["read"]
+    read: Read | None = _module(message_class).get(f"read_{version}")
+    if read is None:
+        text, names = reader_source(_schema(message_class, version), version)
+        read = _compile(message_class, version, text, names)["read"]
+    assert read is not None
     _readers[message_class, version] = read
     return read
 
 
 def compile_writer(message_class: type[Message], version: int) -> Write:
     """Compile the encoder, and cache it. Encoding does this by itself on first use."""
-    text, names = writer_source(_schema(message_class, version), version)
-    write: Write = _compile(message_class, version, text, names)["write"]
+    write: Write | None = _module(message_class).get(f"write_{version}")
+    if write is None:
+        text, names = writer_source(_schema(message_class, version), version)
+        write = _compile(message_class, version, text, names)["write"]
+    assert write is not None
     _writers[message_class, version] = write
     return write
 
 
+def _module(message_class: Any) -> dict[str, Any]:
+    return vars(sys.modules[message_class.__module__])
+
+
 def _schema(message_class: type[Message], version: int) -> Schema:
-    schema = load(message_class.__module__.rpartition(".")[2])
+    schema = load(str(_module(message_class)["__name__"]).rpartition(".")[2])
     if version not in schema.versions:
         raise UnsupportedVersion(f"{schema.name} has no version {version}")
     return schema
 
 
 def _compile(message_class: type[Message], version: int, text: str, names: dict[str, Any]) -> dict[str, Any]:
-    module = vars(sys.modules[message_class.__module__])
-    names |= {name: value for name, value in module.items() if isinstance(value, type)}
+    names |= {name: value for name, value in _module(message_class).items() if isinstance(value, type)}
     exec(compile(text, f"<{message_class.__name__} v{version}>", "exec"), names)
     return names

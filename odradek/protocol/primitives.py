@@ -2,13 +2,19 @@
 
 from functools import cache
 from struct import Struct as Packing
+from struct import error as StructError
 from typing import Any, Final
 
 from odradek.protocol.errors import MalformedMessage, UnsupportedVersion
-from odradek.protocol.struct import Buffer
+from odradek.protocol.struct import Buffer, RecordChunks
 
 MAX_STRING_BYTES: Final = 0x7FFF  # of every string, in the compact form too
 MAX_LENGTH: Final = 0x7FFF_FFFF
+COPY_BELOW_BYTES: Final = 4096  # copying this little is cheaper than one more buffer in the write to the socket
+
+# What Python raises for bytes that end too early or are no text, and for values out of range, or null by mistake.
+NOT_SUCH_BYTES: Final = (IndexError, StructError, UnicodeDecodeError)
+NO_SUCH_BYTES: Final = (StructError, AttributeError, TypeError)
 
 packing = cache(Packing)
 
@@ -96,3 +102,33 @@ def unexpected_null(name: str) -> MalformedMessage:
 
 def wrong_count(count: int) -> MalformedMessage:
     return MalformedMessage(f"{count} elements announced, more than the bytes left can hold")
+
+
+def malformed(what: str, why: object) -> MalformedMessage:
+    """The bytes are not that message in that version."""
+    return MalformedMessage(f"{what}: {why}")
+
+
+def records_size(records: RecordChunks) -> int:
+    return sum(map(len, records)) if isinstance(records, list) else len(records)
+
+
+def add_records(records: RecordChunks, out: bytearray, chunks: list[Any]) -> bytearray:
+    """Put records behind `out`; returns the bytearray to go on with."""
+    parts: list[Buffer] = records if isinstance(records, list) else [records]
+    for part in parts:
+        if len(part) < COPY_BELOW_BYTES:
+            out += part
+        else:
+            chunks += (out, part)
+            out = bytearray()
+    return out
+
+
+def cannot_carry(names: str) -> UnsupportedVersion:
+    return UnsupportedVersion(f"{names}: a value that this version has no field for")
+
+
+def unfit(what: str, why: Exception) -> UnsupportedVersion:
+    """The values do not fit into that message in that version."""
+    return UnsupportedVersion(f"{what}: {why}")

@@ -6,17 +6,16 @@ Inside, reads may run past the end, because a slice of missing bytes is just sho
 end once, after everything has been read.
 """
 
-from collections.abc import Callable
-from struct import error as StructError
 from typing import Any
 
 from odradek.protocol import primitives
-from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.schema import FIXED, Field, Schema
 from odradek.protocol.source import Source
-from odradek.protocol.struct import ZERO_UUID
+from odradek.protocol.struct import ZERO_UUID, new
 
 HELPERS = (
+    "NOT_SUCH_BYTES",
+    "malformed",
     "read_varint",
     "longer_varint",
     "longer_string_length",
@@ -35,8 +34,8 @@ class ReaderSource(Source):
         super().__init__(schema, version)
         self.has_records = has_records(schema)
         self.names = {name: getattr(primitives, name) for name in HELPERS}
-        self.names |= {"new": object.__new__, "ZERO_UUID": ZERO_UUID, "malformed": malformed(schema, version)}
-        self.names["NOT_SUCH_BYTES"] = (IndexError, StructError, UnicodeDecodeError)
+        self.names |= {"new": new, "ZERO_UUID": ZERO_UUID}
+        self.what = f"{schema.name} v{version}"
 
     def write(self) -> str:
         if self.has_records:
@@ -50,9 +49,9 @@ class ReaderSource(Source):
             self.line(f"m = new({self.schema.name})")
             self.struct(self.schema.fields, "m")
         with self.block("except NOT_SUCH_BYTES as error:"):
-            self.line("raise malformed(error) from error")
+            self.line(f"raise malformed({self.what!r}, error) from error")
         with self.block("if p > end:"):
-            self.line('raise malformed(f"{p - end} bytes are missing")')
+            self.line(f'raise malformed({self.what!r}, f"{{p - end}} bytes are missing")')
         self.line("return m, p")
         return self.text("def read(data, p):")
 
@@ -202,11 +201,6 @@ class ReaderSource(Source):
             else:
                 self.sized(field, element, False)
                 self.line(f"{elements}.append({element})")
-
-
-def malformed(schema: Schema, version: int) -> Callable[[object], MalformedMessage]:
-    """The exception's maker, which knows what was being read."""
-    return lambda why: MalformedMessage(f"{schema.name} v{version}: {why}")
 
 
 def has_records(schema: Schema) -> bool:

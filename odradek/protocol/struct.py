@@ -1,6 +1,8 @@
 """The base class of every generated message class."""
 
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, TypeVar
+
+from mypy_extensions import mypyc_attr
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 RecordChunks: TypeAlias = bytes | bytearray | memoryview | list[Buffer]  # a list stands for its parts joined
@@ -11,11 +13,11 @@ ZERO_UUID = bytes(16)
 UNSET: Any = object()
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Struct:
-    """A value with one slot per field of its schema, all versions together. Equal when all fields are."""
+    """A mutable value with one slot per field of its schema, all versions together. Equal when all fields are."""
 
-    __slots__: tuple[str, ...] = ()
-    __hash__ = None  # type: ignore[assignment]  # mutable
+    __slots__: ClassVar[tuple[str, ...]] = ()
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -27,6 +29,7 @@ class Struct:
         return f"{type(self).__name__}({fields})"
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Message(Struct):
     """A struct that travels, or is stored, on its own: it has versions."""
 
@@ -35,3 +38,14 @@ class Message(Struct):
     MIN_VERSION: ClassVar[int]
     MAX_VERSION: ClassVar[int]
     FLEXIBLE_SINCE: ClassVar[int | None]
+
+
+S = TypeVar("S", bound=Struct)
+
+
+def _new(made: type[S]) -> S:
+    return made.__new__(made)
+
+
+# A struct whose fields are to be set. Compiled classes are not `object`'s to make; their own `__new__` gives defaults.
+new = object.__new__ if Struct.__new__ is object.__new__ else _new

@@ -6,44 +6,23 @@ The bytes are appended to the bytearray `out`. Large records are not copied: `ou
 `chunks`, and a new bytearray is begun. At the end the last bytearray is appended to `chunks`.
 """
 
-from collections.abc import Callable
-from struct import error as StructError
 from typing import Any
 
 from odradek.protocol import primitives
-from odradek.protocol.errors import UnsupportedVersion
 from odradek.protocol.schema import FIXED, NO_VERSIONS, Field, Schema
 from odradek.protocol.source import Source
-from odradek.protocol.struct import ZERO_UUID, Buffer, RecordChunks
+from odradek.protocol.struct import ZERO_UUID
 
-COPY_BELOW_BYTES = 4096  # copying this little is cheaper than one more buffer in the write to the socket
-
-
-def records_size(records: RecordChunks) -> int:
-    return sum(map(len, records)) if isinstance(records, list) else len(records)
-
-
-def add_records(records: RecordChunks, out: bytearray, chunks: list[Any]) -> bytearray:
-    """Put records behind `out`; returns the bytearray to go on with."""
-    parts: list[Buffer] = records if isinstance(records, list) else [records]
-    for part in parts:
-        if len(part) < COPY_BELOW_BYTES:
-            out += part
-        else:
-            chunks += (out, part)
-            out = bytearray()
-    return out
-
-
-def cannot_carry(names: str) -> UnsupportedVersion:
-    return UnsupportedVersion(f"{names}: a value that this version has no field for")
-
-
-def unfit(schema: Schema, version: int) -> Callable[[Exception], UnsupportedVersion]:
-    def error(cause: Exception) -> UnsupportedVersion:
-        return UnsupportedVersion(f"{schema.name} v{version}: {cause}")
-
-    return error
+HELPERS = (
+    "NO_SUCH_BYTES",
+    "add_records",
+    "cannot_carry",
+    "fixed_array",
+    "records_size",
+    "string_varint",
+    "unfit",
+    "varint",
+)
 
 
 class WriterSource(Source):
@@ -51,24 +30,15 @@ class WriterSource(Source):
 
     def __init__(self, schema: Schema, version: int) -> None:
         super().__init__(schema, version)
-        self.names = {
-            "varint": primitives.varint,
-            "string_varint": primitives.string_varint,
-            "fixed_array": primitives.fixed_array,
-            "records_size": records_size,
-            "add_records": add_records,
-            "cannot_carry": cannot_carry,
-            "ZERO_UUID": ZERO_UUID,
-            "NO_SUCH_BYTES": (StructError, AttributeError, TypeError),  # out of range, null where it may not be
-            "unfit": unfit(schema, version),
-        }
+        self.names = {name: getattr(primitives, name) for name in HELPERS}
+        self.names["ZERO_UUID"] = ZERO_UUID
 
     def write(self) -> str:
         with self.block("try:"):
             self.early("pass")  # some versions of some messages have no fields at all
             self.struct(self.schema.fields, "m")
         with self.block("except NO_SUCH_BYTES as error:"):
-            self.line("raise unfit(error) from error")
+            self.line(f"raise unfit({f'{self.schema.name} v{self.version}'!r}, error) from error")
         with self.block("if out:"):
             self.line("chunks.append(out)")
         return self.text("def write(m, out, chunks):")
@@ -192,7 +162,7 @@ class WriterSource(Source):
         else:
             self.run.append(("h" if field.type == "string" else "i", length))
         if is_records:
-            with self.block(f"if {length} < {COPY_BELOW_BYTES} and type({body}) is not list:"):
+            with self.block(f"if {length} < {primitives.COPY_BELOW_BYTES} and type({body}) is not list:"):
                 self.line(f"out += {body}")
             with self.block("else:"):
                 self.line(f"out = add_records({body}, out, chunks)")

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import re
 from importlib import import_module
 
 import pytest
@@ -25,6 +24,7 @@ from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
 from odradek.protocol.messages.list_groups_request import ListGroupsRequest
 from odradek.protocol.messages.list_groups_response import ListGroupsResponse
+from odradek.protocol.schema import load
 from odradek.protocol.struct import Message, Struct
 from tests.support.clock import ManualClock
 from tests.support.peer import Handler, Peer, dispatcher_with, server_around, server_with
@@ -221,14 +221,13 @@ SILENT = {(ApiKey.DESCRIBE_LOG_DIRS, 1), (ApiKey.DESCRIBE_LOG_DIRS, 2)}
 
 def filled(struct: Struct) -> Struct:
     """With one element in every array, so that a reply has something to say."""
-    module = vars(import_module(type(struct).__module__))
-    for name, annotation in type(struct).__init__.__annotations__.items():
-        element = re.match(r"list\[(\w+)\]", str(annotation))
-        if element is None:
-            continue
-        simple = {"str": "name", "int": 7}
-        kind = element[1]
-        setattr(struct, name, [simple[kind] if kind in simple else filled(module[kind]())])
+    module = import_module(type(struct).__module__)
+    schema = load(module.__name__.rpartition(".")[2])
+    for field in schema.structs.get(type(struct).__name__, schema.fields):
+        if field.is_array and field.is_struct:
+            setattr(struct, field.attribute, [filled(getattr(module, field.type)())])
+        elif field.is_array:
+            setattr(struct, field.attribute, ["name" if field.type == "string" else 7])
     return struct
 
 
