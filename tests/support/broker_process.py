@@ -103,7 +103,8 @@ class BrokerProcess(Broker):
     def command(self, ready_file: Path) -> list[str]:
         words = [sys.executable, "-m", "odradek", "serve", "--port", str(self.port), "--ready-file", str(ready_file)]
         words += ["--data-dir", str(self.data_dir)]
-        for name, value in self.overrides.items():
+        # Beside a Kafka port that is given the HTTP port is a fixed one too, which only one broker could have.
+        for name, value in {"odradek.http.port": "0", **self.overrides}.items():
             words += ["--override", f"{name}={value}"]
         return words
 
