@@ -19,7 +19,7 @@ AT_THE_ROOT = {"README.md": "start.md", "CONTRIBUTING.md": "contributing.md", "C
 # are taken off.
 UPWARDS = re.compile(
     r"\[([^\]]*)\]\(((?:\.\./)+[A-Z]+\.md[^)\s]*|(?:\.\./)+\w+\.(?:toml|py)"
-    r"|(?:\.\./)*(?:odradek|tests|examples|docker)(?:/[^)\s]*)?)\)"
+    r"|(?:\.\./)*(?:odradek|native|tests|examples|docker)(?:/[^)\s]*)?)\)"
 )
 INTO_DOCS = re.compile(r"(\]\(|src(?:set)?=\")docs/")
 
