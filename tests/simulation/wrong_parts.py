@@ -158,7 +158,8 @@ class NotBumpedAgain(TransactionCore):
         assert producer_epoch is not None
         unbumped = replace(decided, next_producer_id=producer_id, next_producer_epoch=producer_epoch)
         answer = EndTxnResponse(producer_id=producer_id, producer_epoch=producer_epoch)
-        return replace(outcome, records=(unbumped,), awaited={request.transactional_id: Reply(token, answer)})
+        outcome.records, outcome.awaited = (unbumped,), {request.transactional_id: Reply(token, answer)}
+        return outcome
 
 
 class TimeoutPassedOn(TransactionCore):
@@ -173,7 +174,8 @@ class TimeoutPassedOn(TransactionCore):
             return outcome
         (kept,) = outcome.records
         assert isinstance(kept, Txn)
-        return replace(outcome, records=(replace(kept, timeout_ms=before.timeout_ms, next_timeout_ms=None),))
+        outcome.records = (replace(kept, timeout_ms=before.timeout_ms, next_timeout_ms=None),)
+        return outcome
 
 
 class UnsyncedLog:
