@@ -215,6 +215,7 @@ async def cut_now_and_then(proxy: FlakyProxy) -> None:
         proxy.cut_all()
 
 
+@pytest.mark.slow  # make test-slow
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 async def test_a_transaction_ends_although_the_broker_dies_while_it_is_ended(
     start_broker: StartBroker, commit: bool
