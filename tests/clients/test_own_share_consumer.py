@@ -125,13 +125,13 @@ def test_close_sends_what_was_acknowledged_and_releases_the_rest(at: str, queue:
 
 
 def test_a_renewed_record_is_kept_past_its_lock_and_acknowledged_later(at: str, queue: str) -> None:
-    share_group(at, queue, share_record_lock_duration_ms=1_000)
+    share_group(at, queue, share_record_lock_duration_ms=3_000)
     with worker(at, queue, queue) as consumer, worker(at, queue, queue, "implicit") as other:
         *rest, kept = first_of(consumer)
-        assert consumer.acquisition_lock_timeout_ms == 1_000
+        assert consumer.acquisition_lock_timeout_ms == 3_000
         for record in rest:
             consumer.acknowledge(record)
-        ends_at = time.monotonic() + 2.5
+        ends_at = time.monotonic() + 4.5
         while time.monotonic() < ends_at:
             consumer.acknowledge(kept, T.RENEW)
             assert consumer.commit() == {TopicPartition(queue, 0): None}
@@ -146,6 +146,7 @@ def test_an_acknowledgement_that_comes_too_late_is_refused_and_the_record_delive
     share_group(at, queue, share_record_lock_duration_ms=1_000)
     with worker(at, queue, queue) as late, worker(at, queue, queue) as other:
         records = first_of(late)
+        share_group(at, queue, share_record_lock_duration_ms=60_000)
         again = first_of(other)
         assert {record.delivery_count for record in again} == {2}
         for record in records:
