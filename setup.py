@@ -26,6 +26,8 @@ from native.constructors import with_constructors
 GROUP = "odradek.native"  # of all compiled modules; their code lies in odradek/native__mypyc.*.so
 MESSAGES = Path("odradek", "protocol", "messages")
 CORES = len(os.sched_getaffinity(0))
+# Of codecs, whose functions are long: they spend their time in Python's C API, and -O2 takes twice as long for them.
+CODEC_OPTIONS = ["-O1"]
 # `make check` is where strictness belongs; and what is installed beside a build differs.
 MYPY = ["--config-file=", "--explicit-package-bases", "--ignore-missing-imports", "--no-error-summary"]
 
@@ -100,7 +102,7 @@ class ParallelBuild(build_ext):
                 [source],
                 output_dir=self.build_temp,
                 include_dirs=ext.include_dirs,
-                extra_postargs=ext.extra_compile_args,
+                extra_postargs=[*ext.extra_compile_args, *(CODEC_OPTIONS if "___messages___" in source else [])],
             )
         return made
 
