@@ -49,6 +49,7 @@ from odradek.storage.log_sync import run_together
 from odradek.storage.manifest import IF_CHANGED_BY_HAND, MANIFEST, ManifestMaker, encode_manifest, read_manifest
 from odradek.storage.recovery import Checkpointed, CorruptLog, load_log, new_log_state
 from odradek.storage.refused_log import remember_refusal, remembered_refusal
+from odradek.storage.segment import Segment
 from odradek.storage.tail_cache import TailCache
 
 logger = logging.getLogger(__name__)
@@ -261,12 +262,11 @@ class LogDirectory:
         self._found[key] = None
         return log
 
-    def delete_log(self, topic: str, partition: int, unique_hex: str) -> str:
+    def delete_log(self, topic: str, partition: int, unique_hex: str) -> DeletedLog:
         """Takes a partition's directory out of sight.
 
         unique_hex   32 hexadecimal digits
-        returns      the directory's path from now on, for `remove_directory_tree` in a thread,
-                     `file.delete.delay.ms` later
+        returns      what is to be removed `file.delete.delay.ms` later
         raises       OSError; then it is renamed before a partition of that name is made, or by the next start
         """
         log = self.logs.pop((topic, partition), None)
@@ -277,7 +277,7 @@ class LogDirectory:
         self._found.pop((topic, partition), None)
         self._topic_ids.pop((topic, partition), None)
         self._not_renamed[topic, partition] = f"{self.path}/{doomed_directory(topic, partition, unique_hex)}"
-        return self._rename_deleted((topic, partition))
+        return DeletedLog(self._rename_deleted((topic, partition)), () if log is None else log.segments)
 
     def _rename_deleted(self, key: TopicPartition) -> str:
         target = self._not_renamed[key]
@@ -394,6 +394,22 @@ def _make_partition_directory(disk: Disk, path: str, topic_id: bytes | None) -> 
     disk.make_directory(path)
     if topic_id is not None:
         disk.write_bytes(f"{path}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedLog:
+    """path   its directory, under its last name"""
+
+    path: str
+    segments: tuple[Segment, ...]
+
+    def remove(self, disk: Disk) -> None:
+        """For a thread; may be repeated after a failure."""
+        # Closed here, and before they are unlinked: closing an unlinked file frees its pages, up to a third of a second
+        # for a gigabyte, and the log itself may wait for the garbage collector, which runs in the event loop.
+        for segment in self.segments:
+            segment.let_go()
+        remove_directory_tree(disk, self.path)
 
 
 def remove_directory_tree(disk: Disk, path: str) -> None:

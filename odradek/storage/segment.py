@@ -334,6 +334,11 @@ class Segment:
         if self.size_bytes:
             _ = self.file
 
+    def let_go(self) -> None:
+        """Closes its file, once reads that have begun are done; later ones fail. For what is about to be unlinked."""
+        if self.size_bytes:
+            self._file = None
+
     def existing_files(self) -> list[str]:
         """Paths of its files, `.log` first."""
         suffixes = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)

@@ -10,7 +10,7 @@ from odradek.protocol.records import NewRecord, batches, build_batch, crc_ok, re
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.log import Log
 from odradek.storage.log_config import LogConfig
-from odradek.storage.log_directory import Identity, LogDirectory, remove_directory_tree
+from odradek.storage.log_directory import Identity, LogDirectory
 from tests.support.fake_disk import FakeDisk
 
 ROOT = "/data"
@@ -124,7 +124,7 @@ class Session:
             self.promises.may_start,
         ):
             forgotten.pop((topic, 0), None)
-        remove_directory_tree(self.disk, doomed)
+        doomed.remove(self.disk)
 
     def close(self) -> None:
         self.directory.close()

@@ -62,7 +62,7 @@ class BrokerScene:
             clock=self.clock,
             flush=AppendFlush(self.tick),
             syncs=LogSyncs(self.workers),
-            discard=lambda directory, delay_ms: self.discarded.append((directory, delay_ms)),
+            discard=lambda log, delay_ms: self.discarded.append((log.path, delay_ms)),
             new_uuid=lambda: next(self._ids).to_bytes(16, "big"),
             two_phase=self.two_phase,
         )

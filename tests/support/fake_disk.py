@@ -271,7 +271,7 @@ class FakeDisk:
 
 
 class FakeFile:
-    __slots__ = ("_disk", "_file", "_path")
+    __slots__ = ("__weakref__", "_disk", "_file", "_path")
 
     def __init__(self, disk: FakeDisk, file: File, path: str) -> None:
         self._disk = disk

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from odradek.broker.runtime.clock import Timers
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.workers import JobResult, Workers
-from odradek.storage.log_directory import remove_directory_tree
 
 if TYPE_CHECKING:
     from odradek.storage.disk import Disk
+    from odradek.storage.log_directory import DeletedLog
 
 logger = logging.getLogger(__name__)
 
@@ -52,9 +52,9 @@ class Discards:
         for durable in waiting:
             durable.resolve(None)
 
-    def discard(self, path: str, delay_ms: int) -> None:
-        remove = partial(remove_directory_tree, self._disk, path)
-        self._timers.after(delay_ms, lambda: self._workers.run(remove, partial(self._removed, path)))
+    def discard(self, log: DeletedLog, delay_ms: int) -> None:
+        remove = partial(log.remove, self._disk)
+        self._timers.after(delay_ms, lambda: self._workers.run(remove, partial(self._removed, log.path)))
 
     def _removed(self, path: str, outcome: JobResult[None]) -> None:
         try:

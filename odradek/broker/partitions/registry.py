@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from odradek.protocol.struct import Message
     from odradek.storage.log import Log
     from odradek.storage.log_config import LogConfig
-    from odradek.storage.log_directory import LogDirectory
+    from odradek.storage.log_directory import DeletedLog, LogDirectory
 
 logger = logging.getLogger(__name__)
 
@@ -38,13 +38,13 @@ class Partitions:
         clock: Clock,
         flush: AppendFlush,
         syncs: LogSyncs,
-        discard: Callable[[str, int], None],
+        discard: Callable[[DeletedLog, int], None],
         new_uuid: Callable[[], bytes],
         two_phase: Container[int] = frozenset(),
     ) -> None:
         """
         log_config   a topic's settings as they are now
-        discard      removes a directory, so many milliseconds later
+        discard      removes a log's directory, so many milliseconds later
         two_phase    see `Partition`
         """
         self._image = image

@@ -13,7 +13,7 @@ from odradek.storage.disk import DirectoryInUse, RealDisk
 from odradek.storage.file_names import doomed_directory, is_doomed_directory, offset_of, partition_of
 from odradek.storage.log import LogWriteFailed
 from odradek.storage.log_config import LogConfig
-from odradek.storage.log_directory import Identity, LogDirectory, remove_directory_tree
+from odradek.storage.log_directory import Identity, LogDirectory
 from tests.support.fake_disk import FakeDisk, Fault
 from tests.support.log_builder import NODE, NOW_MS, TOPIC_ID, LogOnDisk, refused
 
@@ -72,14 +72,14 @@ def test_a_topic_id_that_a_power_failure_took_is_written_again() -> None:
 def test_a_deleted_partition_is_out_of_sight_at_once_and_gone_later() -> None:
     given = LogOnDisk()
     given.append()
-    path = given.directory.delete_log("t", 0, UNIQUE)
-    assert path == f"/data/t-0.{UNIQUE}-delete"
+    deleted = given.directory.delete_log("t", 0, UNIQUE)
+    assert deleted.path == f"/data/t-0.{UNIQUE}-delete"
     assert given.directory.partitions() == []
     assert given.directory.topic_id_of("t", 0) is None
     with refused(ErrorCode.KAFKA_STORAGE_ERROR):
         given.append()
-    remove_directory_tree(given.disk, path)
-    assert not given.disk.exists(path)
+    deleted.remove(given.disk)
+    assert not given.disk.exists(deleted.path)
 
 
 def test_a_long_topic_name_is_cut_in_the_name_of_the_doomed_directory() -> None:
