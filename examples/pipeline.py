@@ -68,7 +68,7 @@ def enrich(job: Job) -> None:
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as F
 
-    from odradek.spark.source import OdradekSource
+    from odradek.spark.data_source import OdradekSource
 
     spark = SparkSession.builder.master(job.master).config("spark.ui.enabled", "false").getOrCreate()
     spark.dataSource.register(OdradekSource)

@@ -1,5 +1,5 @@
 """Spark looks for `DefaultSource` in packages of such a name: `format("odradek")` needs no registration."""
 
-from odradek.spark.source import OdradekSource as DefaultSource
+from odradek.spark.data_source import OdradekSource as DefaultSource
 
 __all__ = ["DefaultSource"]

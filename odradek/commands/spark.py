@@ -50,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def sinks_(options: argparse.Namespace) -> int:
-    from odradek.spark.ledger import Brokers
+    from odradek.spark.brokers import Brokers
     from odradek.spark.sinks import COMMIT, sinks
 
     now_ms = time.time_ns() // 1_000_000
@@ -98,7 +98,7 @@ def sinks_(options: argparse.Namespace) -> int:
 
 
 def recover(options: argparse.Namespace) -> int:
-    from odradek.spark.ledger import Brokers
+    from odradek.spark.brokers import Brokers
     from odradek.spark.names import sink_of
     from odradek.spark.sinks import COMMIT, sinks
     from odradek.spark.two_phase import TwoPhaseSink

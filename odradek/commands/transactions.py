@@ -201,7 +201,7 @@ async def _sinks(options: argparse.Namespace, transactional_ids: list[str]) -> M
 
     if not any(task_of(each) for each in transactional_ids):
         return {}
-    from odradek.spark.ledger import Brokers
+    from odradek.spark.brokers import Brokers
     from odradek.spark.sinks import verdicts
 
     try:

@@ -8,11 +8,10 @@ from enum import Enum
 from typing import TypeVar
 
 from odradek.spark.file_filters import EVERYTHING, Pruning
-from odradek.spark.options import Bound, Choice, OptionError, bounds, flag, isolation_level, number
+from odradek.spark.options import PATH, Bound, Choice, OptionError, bounds, flag, isolation_level, number
 
 E = TypeVar("E", bound=Enum)
 
-PATH = "path"
 MAX_BYTES_PER_PARTITION = 128 * 1024 * 1024  # as spark.sql.files.maxPartitionBytes
 # What only a broker can be told. Other options of the network are without effect.
 _OF_THE_NETWORK = ("kafka.bootstrap.servers",)
@@ -91,10 +90,6 @@ class FileOptions:
     @property
     def is_committed(self) -> bool:
         return self.isolation_level == "read_committed"
-
-
-def is_of_files(options: Mapping[str, str]) -> bool:
-    return any(name.lower() == PATH and value for name, value in options.items())
 
 
 def _one_of(kind: type[E], given: Mapping[str, str], name: str, default: E) -> E:

@@ -9,16 +9,15 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from enum import Enum, auto
+from dataclasses import dataclass
 
 from odradek.client import Admin, ClientError, Consumer, PreparedTxnState, Producer, RetriableError, TopicPartition
 from odradek.client.administration.topics import NewTopic
 from odradek.client.producing.partitioner import partition_for_key
-from odradek.client.security.settings import SecuritySettings
 from odradek.protocol.errors import ErrorCode
+from odradek.spark.brokers import Brokers
 from odradek.spark.names import Sink
+from odradek.spark.steps import Observe, Step, observe_nothing
 
 LEDGER_TOPIC = "__odradek_spark_ledger"
 PARTITIONS = 8
@@ -27,54 +26,6 @@ LEASE_TIMEOUT_MS = 10_000  # of the transaction of one record; it delays other s
 POLL_MS = 50
 CLOSE_MS = 1_000
 UNDECIDED = -1  # the batch before the first one
-
-
-class Step(Enum):
-    """Where a commit can be interrupted."""
-
-    BEGUN = auto()
-    LEASED = auto()
-    LISTED = auto()
-    APPENDED = auto()  # the record is in the log, in an open transaction
-    DECIDED = auto()
-    ENDING = auto()  # of one transaction; comes once for each
-    FINISHED = auto()
-
-
-Observe = Callable[[Step, int], Awaitable[None]]
-"""Is told of each step before the work goes on; the number counts the transactions that are ended."""
-
-
-async def observe_nothing(step: Step, number: int) -> None:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Brokers:
-    """How every client of a sink reaches the cluster."""
-
-    bootstrap_servers: str
-    timeout_ms: float = 60_000
-    bootstrap_timeout_ms: float = 30_000
-    security: SecuritySettings = field(default_factory=SecuritySettings, repr=False)
-
-    def admin(self) -> Admin:
-        return Admin(
-            bootstrap_servers=self.bootstrap_servers,
-            default_api_timeout_ms=self.timeout_ms,
-            bootstrap_timeout_ms=self.bootstrap_timeout_ms,
-            **self.security,
-        )
-
-    def consumer(self, isolation_level: str) -> Consumer:
-        return Consumer(
-            bootstrap_servers=self.bootstrap_servers,
-            isolation_level=isolation_level,
-            default_api_timeout_ms=self.timeout_ms,
-            bootstrap_timeout_ms=self.bootstrap_timeout_ms,
-            allow_auto_create_topics=False,
-            **self.security,
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from odradek.client import ClientError
-from odradek.spark.ledger import Brokers
+from odradek.spark.brokers import Brokers
 from odradek.spark.names import DEFAULT_PREFIX, Sink
 from odradek.spark.options import Delivery, OptionError, SinkOptions
 from odradek.spark.two_phase import SinkError, TwoPhaseSink
@@ -236,7 +236,7 @@ def install(spark: Any, *, bootstrap_servers: str | None = None, prefix: str = D
     prefix             the `transactionalIdPrefix` of these queries
     returns            the listener, whose `progress` says what each query has written
     """
-    from odradek.spark.source import OdradekSource
+    from odradek.spark.data_source import OdradekSource
 
     spark.dataSource.register(OdradekSource)
     written = None if bootstrap_servers is None else Written(Brokers(bootstrap_servers, TIMEOUT_MS, TIMEOUT_MS), prefix)

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from odradek.client import TopicPartition
 from odradek.client.security.properties import is_of_security, security_settings
 from odradek.client.security.settings import Security
-from odradek.spark.ledger import Brokers
+from odradek.client.values import TopicPartition
+from odradek.spark.brokers import Brokers
 from odradek.spark.names import DEFAULT_PREFIX
 
 EARLIEST, LATEST = -2, -1  # in place of an offset
+PATH = "path"
 POLL_TIMEOUT_MS = 120_000
 STRATEGY = "startingOffsetsByTimestampStrategy"
 _BOUNDS = {"earliest": EARLIEST, "latest": LATEST}
@@ -167,6 +168,10 @@ class SinkOptions:
             idempotency_key=given.get("idempotencykey"),
             producer=_settings(given, _PRODUCER | _BOTH, _CONSUMER),
         )
+
+
+def is_of_files(options: Mapping[str, str]) -> bool:
+    return any(name.lower() == PATH and value for name, value in options.items())
 
 
 def flag(name: str, text: str) -> bool:

@@ -55,7 +55,7 @@ def session(
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
 
-        from odradek.spark.source import OdradekSource
+        from odradek.spark.data_source import OdradekSource
     except ImportError as error:
         raise JobFailed(f"{INSTALL} ({error})") from error
     active = SparkSession.getActiveSession()

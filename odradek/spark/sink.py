@@ -1,4 +1,7 @@
-"""The sink of `format("odradek")`, streaming and batch: a thin layer between Spark and `two_phase.py`."""
+"""The sink of `format("odradek")`, streaming and batch: a thin layer between Spark and `two_phase.py`.
+
+A worker that plans, writes or commits loads what it needs for that when it needs it.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,20 @@ import uuid
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import pyarrow as pa
 from pyspark import TaskContext, __version__
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from odradek.client import ClientError
-from odradek.client.sync.background import background_loop
-from odradek.spark.ledger import LeaseLost, Observe, observe_nothing
+from odradek.client.errors import ClientError
 from odradek.spark.names import Sink
 from odradek.spark.options import Delivery, OptionError, SinkOptions
-from odradek.spark.task import ObserveTask, observe_no_task, write_rows
-from odradek.spark.two_phase import SinkError, TwoPhaseSink, Vote
+from odradek.spark.steps import Observe, ObserveTask, observe_no_task, observe_nothing
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from odradek.spark.two_phase import TwoPhaseSink, Vote
 
 T = TypeVar("T")
 
@@ -100,6 +104,8 @@ def _write(
     rows: Iterator[pa.RecordBatch],
     observe: ObserveTask,
 ) -> TaskMessage:
+    from odradek.spark.task import write_rows
+
     vote = write_rows(
         options,
         Sink(options.prefix, query),
@@ -123,6 +129,9 @@ def _end(
     answered = [message for message in messages if message is not None]
     if not answered or options.delivery is Delivery.AT_LEAST_ONCE:
         return
+    from odradek.client.sync.background import background_loop
+    from odradek.spark.two_phase import SinkError, TwoPhaseSink
+
     if len({message.query for message in answered}) > 1:
         raise SinkError("votes of several queries for one batch")
     sink = Sink(options.prefix, answered[0].query)
@@ -134,6 +143,8 @@ def _end(
 
 async def _forgotten(sink: TwoPhaseSink) -> None:
     """The write is done, whether or not its record stays in the ledger."""
+    from odradek.spark.ledger import LeaseLost
+
     try:
         await sink.forget()
     except (ClientError, LeaseLost) as error:

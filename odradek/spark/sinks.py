@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from odradek.client import TransactionDescription
 from odradek.client.errors import ClientError
 from odradek.protocol.errors import ErrorCode
-from odradek.spark.ledger import Brokers, Entry, read_entries
+from odradek.spark.brokers import Brokers
+from odradek.spark.ledger import Entry, read_entries
 from odradek.spark.names import task_of
 from odradek.spark.two_phase import ONGOING
 

@@ -1,4 +1,4 @@
-"""`format("odradek")`: topics over the network as batches and streams, and the sink; with `path`, files.
+"""The sources of `format("odradek")` over the network: topics as batches and streams.
 
 Committed records only, unless `kafka.isolation.level` says otherwise.
 """
@@ -11,10 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
     DataSourceReader,
-    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
 )
@@ -24,49 +21,14 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StructType
 
 from odradek.client import OffsetOutOfRange, RawBatches, TopicPartition
 from odradek.columns import read_records
-from odradek.spark.file_options import is_of_files
-from odradek.spark.files import file_columns, file_reader
 from odradek.spark.offsets import DataLost, OffsetReader, Offsets, Range, consumer, from_json, limited, ranges, to_json
-from odradek.spark.options import OptionError, SinkOptions, SourceOptions, flag
-from odradek.spark.record_columns import ARROW, COLUMNS, HEADERS, as_spark_has_them, chosen, decoded_columns
-from odradek.spark.sink import BatchWriter, StreamWriter
+from odradek.spark.options import SourceOptions
+from odradek.spark.record_columns import as_spark_has_them, decoded_columns
 
 POLL_MS = 1_000
-
-
-class OdradekSource(DataSource):  # type: ignore[misc]
-    """Found by Spark under the name `odradek`."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "odradek"
-
-    def schema(self) -> str:
-        if is_of_files(self.options):
-            return file_columns(self.options)
-        return COLUMNS + (HEADERS if flag("includeHeaders", self.options.get("includeHeaders", "false")) else "")
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        if is_of_files(self.options):
-            return file_reader(self.options, schema)
-        return BatchReader(SourceOptions.read(self.options, is_stream=False), chosen(schema.names, ARROW))
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        if is_of_files(self.options):
-            raise OptionError("with path there are batches only: a stream needs kafka.bootstrap.servers")
-        return StreamReader(SourceOptions.read(self.options, is_stream=True), chosen(schema.names, ARROW))
-
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        if overwrite:
-            raise OptionError('a topic cannot be overwritten: use mode("append")')
-        return BatchWriter(SinkOptions.read(self.options))
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        return StreamWriter(SinkOptions.read(self.options))
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
-from enum import Enum, auto
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -15,26 +14,10 @@ from odradek.protocol.errors import ErrorCode
 from odradek.spark.names import Sink
 from odradek.spark.options import Delivery, SinkOptions
 from odradek.spark.rows import groups
+from odradek.spark.steps import ObserveTask, TaskStep, observe_no_task
 from odradek.spark.two_phase import Vote
 
 _MASK = 2**64 - 1
-
-
-class TaskStep(Enum):
-    """Where a task can be interrupted."""
-
-    BEGUN = auto()
-    OPENED = auto()  # its transaction, which has no records yet
-    WRITTEN = auto()  # the rows are handed to the producer, and not flushed
-    PREPARED = auto()
-
-
-ObserveTask = Callable[[TaskStep], None]
-"""Is told of each step before the work goes on."""
-
-
-def observe_no_task(step: TaskStep) -> None:
-    pass
 
 
 def write_rows(

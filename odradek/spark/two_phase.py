@@ -23,8 +23,10 @@ from enum import Enum, auto
 
 from odradek.client import Admin, ClientError, PreparedTxnState, ProducerFenced
 from odradek.protocol.errors import ErrorCode
-from odradek.spark.ledger import Brokers, Entry, LeaseLost, Ledger, Observe, Part, Step, observe_nothing
+from odradek.spark.brokers import Brokers
+from odradek.spark.ledger import Entry, LeaseLost, Ledger, Part
 from odradek.spark.names import Sink
+from odradek.spark.steps import Observe, Step, observe_nothing
 
 ONGOING = "Ongoing"
 _DIGEST_MASK = 2**64 - 1

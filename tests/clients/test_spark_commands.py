@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from odradek.spark.ledger import Step
+from odradek.spark.steps import Step
 from tests.clients.admin import create_topic
 from tests.clients.conftest import StartBroker
 from tests.clients.own_producers import TWO_PHASE

@@ -17,8 +17,9 @@ import pytest
 import pytest_asyncio
 
 from odradek.client import Admin, ClientError
-from odradek.spark.ledger import Entry, LeaseLost, Step, read_entries
+from odradek.spark.ledger import Entry, LeaseLost, read_entries
 from odradek.spark.names import Sink, TaskName, sink_of, task_of
+from odradek.spark.steps import Step
 from odradek.spark.two_phase import (
     CheckpointBehind,
     NotExactlyOnce,

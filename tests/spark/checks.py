@@ -12,7 +12,8 @@ from typing import Any
 from odradek.client import TopicPartition
 from odradek.client.producing.partitioner import partition_for_key
 from odradek.client.sync import Admin
-from odradek.spark.ledger import LEDGER_TOPIC, Brokers, Entry, read_entries
+from odradek.spark.brokers import Brokers
+from odradek.spark.ledger import LEDGER_TOPIC, Entry, read_entries
 from odradek.spark.names import Sink
 from odradek.spark.two_phase import ONGOING, TwoPhaseSink
 from tests.clients.speakers import wait_for

@@ -21,12 +21,12 @@ from typing import Any
 from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
-from odradek.spark.ledger import Step
+from odradek.spark.data_source import OdradekSource
 from odradek.spark.options import SinkOptions, SourceOptions
 from odradek.spark.record_columns import ARROW, chosen
 from odradek.spark.sink import BATCH_ID, BatchWriter, StreamWriter
-from odradek.spark.source import BatchReader, OdradekSource, StreamReader
-from odradek.spark.task import TaskStep
+from odradek.spark.source import BatchReader, StreamReader
+from odradek.spark.steps import Step, TaskStep
 
 FORMAT = "odradek-faulty"
 PATIENCE_S = 600.0

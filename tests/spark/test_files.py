@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql.types import StructType
 
 from odradek.client.sync import Producer
+from odradek.spark.data_source import OdradekSource
 from odradek.spark.options import OptionError
-from odradek.spark.source import OdradekSource
 from tests.clients.admin import create_topic
 from tests.clients.test_readme import example
 from tests.support.broker_process import Broker

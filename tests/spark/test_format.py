@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -13,10 +15,12 @@ import pytest
 
 from odradek.client import PreparedTxnState
 from odradek.client.sync import Admin, Producer
-from odradek.spark.ledger import Brokers, read_entries
+from odradek.spark.brokers import Brokers
+from odradek.spark.ledger import read_entries
 from odradek.spark.names import Sink
 from tests.spark.checks import finished
 from tests.support.broker_process import Broker
+from tests.support.oracle import REPOSITORY
 from tests.support.spark_queries import committed_values
 
 ROWS = 300
@@ -52,6 +56,16 @@ def reader(spark: Any, broker: Broker, topic: str, **options: str) -> Any:
 
 def committed(broker: Broker, topic: str) -> Counter[bytes]:
     return Counter(asyncio.run(committed_values(broker.bootstrap, topic)))
+
+
+def test_a_worker_that_plans_loads_neither_arrow_nor_the_client() -> None:
+    """Spark starts one for every question, and a query begins when all have answered."""
+    script = (
+        "import sys, pyspark_odradek, odradek.spark.sink\n"
+        "print([name for name in ('pyarrow', 'numpy', 'odradek.client.producer') if name in sys.modules])"
+    )
+    words = [sys.executable, "-c", script]
+    assert subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_a_batch_has_sparks_columns_and_committed_records_only(spark: Any, broker: Broker, topic: str) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from odradek.spark.ledger import Brokers
+from odradek.spark.brokers import Brokers
 from odradek.spark.names import Sink
 from odradek.spark.two_phase import TwoPhaseSink
 from tests.clients.speakers import wait_for

@@ -26,7 +26,7 @@ import confluent_kafka
 import pyarrow as pa
 
 from odradek.client.sync import Producer
-from odradek.spark.ledger import Brokers
+from odradek.spark.brokers import Brokers
 from odradek.spark.names import Sink
 from odradek.spark.two_phase import TwoPhaseSink
 from tests.clients.admin import create_topic

@@ -10,8 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from odradek.client import Admin, Consumer, Producer, TopicPartition
-from odradek.spark.ledger import Brokers, Observe, Step, observe_nothing, read_entries
+from odradek.spark.brokers import Brokers
+from odradek.spark.ledger import read_entries
 from odradek.spark.names import Sink
+from odradek.spark.steps import Observe, Step, observe_nothing
 from odradek.spark.two_phase import ONGOING, TwoPhaseSink, Vote
 
 PARTITIONS = 2

@@ -192,6 +192,7 @@ def test_spark_is_known_only_to_what_it_calls() -> None:
         "progress",
         "inputs",
         "audit",
+        "data_source",
         "export",
         "diff",
         "profile",

@@ -1,0 +1,65 @@
+"""`format("odradek")`: topics over the network as batches and streams, and the sink; with `path`, files.
+
+Each of Spark's Python workers imports this module to plan, to read, to write or to commit. What only one of these
+needs is imported late: Arrow, numpy and the client take four times as long as the rest.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
+from pyspark.sql.types import StructType
+
+from odradek.spark.options import OptionError, SinkOptions, SourceOptions, flag, is_of_files
+
+
+class OdradekSource(DataSource):  # type: ignore[misc]
+    """Found by Spark under the name `odradek`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "odradek"
+
+    def schema(self) -> str:
+        if is_of_files(self.options):
+            from odradek.spark.files import file_columns
+
+            return file_columns(self.options)
+        from odradek.spark.record_columns import COLUMNS, HEADERS
+
+        return COLUMNS + (HEADERS if flag("includeHeaders", self.options.get("includeHeaders", "false")) else "")
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        if is_of_files(self.options):
+            from odradek.spark.files import file_reader
+
+            return file_reader(self.options, schema)
+        from odradek.spark.record_columns import ARROW, chosen
+        from odradek.spark.source import BatchReader
+
+        return BatchReader(SourceOptions.read(self.options, is_stream=False), chosen(schema.names, ARROW))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        if is_of_files(self.options):
+            raise OptionError("with path there are batches only: a stream needs kafka.bootstrap.servers")
+        from odradek.spark.record_columns import ARROW, chosen
+        from odradek.spark.source import StreamReader
+
+        return StreamReader(SourceOptions.read(self.options, is_stream=True), chosen(schema.names, ARROW))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        from odradek.spark.sink import BatchWriter
+
+        if overwrite:
+            raise OptionError('a topic cannot be overwritten: use mode("append")')
+        return BatchWriter(SinkOptions.read(self.options))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        from odradek.spark.sink import StreamWriter
+
+        return StreamWriter(SinkOptions.read(self.options))

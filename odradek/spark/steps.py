@@ -1,0 +1,43 @@
+"""The steps of a task and of a commit, where a test interrupts them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from enum import Enum, auto
+
+
+class Step(Enum):
+    """Where a commit can be interrupted."""
+
+    BEGUN = auto()
+    LEASED = auto()
+    LISTED = auto()
+    APPENDED = auto()  # the record is in the log, in an open transaction
+    DECIDED = auto()
+    ENDING = auto()  # of one transaction; comes once for each
+    FINISHED = auto()
+
+
+Observe = Callable[[Step, int], Awaitable[None]]
+"""Is told of each step before the work goes on; the number counts the transactions that are ended."""
+
+
+async def observe_nothing(step: Step, number: int) -> None:
+    pass
+
+
+class TaskStep(Enum):
+    """Where a task can be interrupted."""
+
+    BEGUN = auto()
+    OPENED = auto()  # its transaction, which has no records yet
+    WRITTEN = auto()  # the rows are handed to the producer, and not flushed
+    PREPARED = auto()
+
+
+ObserveTask = Callable[[TaskStep], None]
+"""Is told of each step before the work goes on."""
+
+
+def observe_no_task(step: TaskStep) -> None:
+    pass
