@@ -6,6 +6,7 @@ in a thread.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, TypeAlias
@@ -208,8 +209,11 @@ def topics(measures: Measures) -> Families:
     }
     for attribute, (name, help_) in families.items():
         family = CounterMetricFamily(name, help_, labels=("topic",))
-        for each in measures.topics:
-            family.add_metric((each.topic,), getattr(each, attribute))
+        by_topic: Counter[str] = Counter()
+        for each in measures.partitions:
+            by_topic[each.topic] += getattr(each, attribute)
+        for topic, total in by_topic.items():
+            family.add_metric((topic,), total)
         yield family
 
 

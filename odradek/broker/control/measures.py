@@ -4,12 +4,13 @@ requests (`odradek.broker.api.dispatch`), bytes, connections and verifications.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from odradek.broker.transactions.listing import Filter
 from odradek.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -17,14 +18,21 @@ if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.client_limits import ClientLimits
     from odradek.broker.coordinators.group_coordinator import GroupCoordinator
+    from odradek.broker.coordinators.shard import Shard
     from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
+    from odradek.broker.groups.core import GroupCore
     from odradek.broker.network.admission import Admissions
     from odradek.broker.network.logins import LoginCounts
     from odradek.broker.network.server import Server
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.runtime.loop_watch import LoopWatch
     from odradek.broker.security.quotas.metering import Metering
+    from odradek.broker.transactions.core import TransactionCore
+    from odradek.broker.transactions.tables import TxnState
 
+T = TypeVar("T")
+
+SLICE_S = 0.003
 CLASSIC = "classic"  # a type of groups
 LATE_AFTER_MS = 5 * 60 * 1000  # beyond transaction.max.timeout.ms, by which the coordinator would have ended it
 
@@ -91,7 +99,11 @@ class QuotaMeasure(NamedTuple):
 
 
 class PartitionMeasure(NamedTuple):
-    """`stable_lag`: records between last stable offset and high watermark, which readers of committed data await."""
+    """
+    stable_lag             records between last stable offset and high watermark, which readers of committed data await
+    records_in, bytes_in,
+    bytes_out              since this process has the partition; markers count as records, as in Kafka
+    """
 
     topic: str
     partition: int
@@ -103,12 +115,6 @@ class PartitionMeasure(NamedTuple):
     stable_lag: int
     producer_ids: int
     has_late_transaction: bool
-
-
-class TopicMeasure(NamedTuple):
-    """Since this process has its partitions; markers count as records, as in Kafka."""
-
-    topic: str
     records_in: int
     bytes_in: int
     bytes_out: int
@@ -180,7 +186,6 @@ class Measures:
     quotas: Sequence[QuotaMeasure]
     partitions: Sequence[PartitionMeasure]
     offline_partitions: int
-    topics: Sequence[TopicMeasure]
     groups: GroupMeasure | None  # None: no coordinator, or it is loading
     transactions: TransactionMeasure | None  # None: no coordinator, or it is loading
     verification: VerificationMeasure
@@ -189,23 +194,26 @@ class Measures:
     loop: LoopMeasure
 
 
-def measure(broker: Broker, traffic: Traffic) -> Measures:
+async def measure(broker: Broker, traffic: Traffic) -> Measures:
+    """Clients are served in between: it is no picture of one moment, and what is deleted meanwhile may be in it."""
     now_ms = broker.clock.now_ms()
     late_before_ms = now_ms - broker.config.transaction_max_timeout_ms - LATE_AFTER_MS
+    partitions = await partition_measures(broker, late_before_ms)
     groups = broker.groups if broker.has_started("groups") else None
     transactions = broker.transactions if broker.has_started("transactions") else None
     verifier = broker.verifier if broker.has_started("verifier") else None
     dispatcher = traffic.dispatcher
+    of_groups = None if groups is None else await group_measure(groups, broker.watch)
+    of_transactions = None if transactions is None else await transaction_measure(transactions, now_ms, broker.watch)
     return Measures(
         requests=[RequestMeasure.of(route) for route in dispatcher.routes],
         errors={(key.kafka_name, code.name): n for (key, code), n in dispatcher.errors.items()},
         listeners=[listener_measure(server, traffic.limits.admissions) for server in traffic.servers],
         quotas=quota_measures(traffic.limits.metering, now_ms),
-        partitions=[partition_measure(partition, late_before_ms) for partition in broker.partitions],
+        partitions=partitions,
         offline_partitions=len(broker.partitions.offline),
-        topics=topic_measures(broker.partitions),
-        groups=None if groups is None else group_measure(groups),
-        transactions=None if transactions is None else transaction_measure(transactions, now_ms),
+        groups=of_groups,
+        transactions=of_transactions,
         verification=VerificationMeasure(0, 0, 0)
         if verifier is None
         else VerificationMeasure(verifier.answered, verifier.answered_ms, verifier.failed),
@@ -246,6 +254,17 @@ def quota_measures(metering: Metering | None, now_ms: int) -> list[QuotaMeasure]
     ]
 
 
+async def partition_measures(broker: Broker, late_before_ms: int) -> list[PartitionMeasure]:
+    measured: list[PartitionMeasure] = []
+
+    def add(partition: Partition) -> None:
+        if not partition.is_deleted:
+            measured.append(partition_measure(partition, late_before_ms))
+
+    await visit_in_slices(broker.partitions, add, broker.watch)
+    return measured
+
+
 def partition_measure(partition: Partition, late_before_ms: int) -> PartitionMeasure:
     log = partition.log
     producers = log.producers()
@@ -262,44 +281,58 @@ def partition_measure(partition: Partition, late_before_ms: int) -> PartitionMea
         stable_lag=log.high_watermark - log.last_stable_offset,
         producer_ids=len(producers),
         has_late_transaction=oldest is not None and oldest.last_timestamp < late_before_ms,
+        records_in=log.log_end_offset - partition.first_end_offset,
+        bytes_in=partition.bytes_in,
+        bytes_out=partition.bytes_out,
     )
 
 
-def topic_measures(partitions: Iterable[Partition]) -> list[TopicMeasure]:
-    found: dict[str, list[Partition]] = {}
-    for partition in partitions:
-        found.setdefault(partition.topic, []).append(partition)
-    return [
-        TopicMeasure(
-            topic,
-            records_in=sum(each.log.log_end_offset - each.first_end_offset for each in members),
-            bytes_in=sum(each.bytes_in for each in members),
-            bytes_out=sum(each.bytes_out for each in members),
-        )
-        for topic, members in found.items()
-    ]
-
-
-def group_measure(groups: GroupCoordinator) -> GroupMeasure | None:
+async def group_measure(groups: GroupCoordinator, watch: LoopWatch) -> GroupMeasure | None:
     states: Counter[str] = Counter()
     offsets = 0
+
+    def add(shard: Shard[GroupCore]) -> None:
+        nonlocal offsets
+        states.update(each.group_state for each in shard.look(lambda core: core.list_groups((), (CLASSIC,))))
+        offsets += shard.look(lambda core: core.offset_count)
+
     try:
-        for shard in groups.shards:
-            states.update(each.group_state for each in shard.look(lambda core: core.list_groups((), (CLASSIC,))))
-            offsets += shard.look(lambda core: core.offset_count)
+        await visit_in_slices(groups.shards, add, watch)
     except KafkaError:  # loading
         return None
     return GroupMeasure(states, offsets)
 
 
-def transaction_measure(transactions: TransactionCoordinator, now_ms: int) -> TransactionMeasure | None:
+async def transaction_measure(
+    transactions: TransactionCoordinator, now_ms: int, watch: LoopWatch
+) -> TransactionMeasure | None:
+    states: Counter[TxnState] = Counter()
     open_time_max_ms = kept = partitions = 0
+
+    def add(shard: Shard[TransactionCore]) -> None:
+        nonlocal open_time_max_ms, kept, partitions
+        states.update(shard.look(lambda core: core.state_counts()))
+        open_time_max_ms = max(open_time_max_ms, shard.look(lambda core: core.open_time_max_ms(now_ms)))
+        kept += shard.look(lambda core: core.kept_count)
+        partitions += shard.look(lambda core: core.open_partition_count)
+
     try:
-        found = transactions.list_transactions(Filter())
-        for shard in transactions.shards:
-            open_time_max_ms = max(open_time_max_ms, shard.look(lambda core: core.open_time_max_ms(now_ms)))
-            kept += shard.look(lambda core: core.kept_count)
-            partitions += shard.look(lambda core: core.open_partition_count)
+        await visit_in_slices(transactions.shards, add, watch)
     except KafkaError:  # loading
         return None
-    return TransactionMeasure(Counter(each.transaction_state for each in found), open_time_max_ms, kept, partitions)
+    by_state = {state.kafka_name: count for state, count in states.items()}
+    return TransactionMeasure(by_state, open_time_max_ms, kept, partitions)
+
+
+async def visit_in_slices(
+    items: Iterable[T], visit: Callable[[T], None], watch: LoopWatch, slice_s: float = SLICE_S
+) -> None:
+    """All that are there now. Whatever else the loop has to do gets its turn after each `slice_s`."""
+    began_s = perf_counter()
+    for item in list(items):
+        visit(item)
+        took_s = perf_counter() - began_s
+        if took_s >= slice_s:
+            watch.took("metrics", took_s)
+            await asyncio.sleep(0)
+            began_s = perf_counter()

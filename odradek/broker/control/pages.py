@@ -7,7 +7,6 @@ import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
 from socket import socket
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -68,9 +67,7 @@ def guarded(allowed: Access, token: str | None) -> Middleware:
 
 
 async def metrics(broker: Broker, traffic: Traffic, request: web.Request) -> web.Response:
-    began_s = perf_counter()
-    measures = measure(broker, traffic)
-    broker.watch.took("metrics", perf_counter() - began_s)
+    measures = await measure(broker, traffic)
     text = await in_thread(broker.workers, lambda: exposition(measures))
     return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
 

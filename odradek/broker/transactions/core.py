@@ -16,6 +16,7 @@ and is appended with it (ADR 23): a start that misses it sends the markers again
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, MutableSet
 from typing import Final, TypeVar
 
@@ -362,6 +363,10 @@ class TransactionCore:
     @property
     def id_count(self) -> int:
         return len(self._txns)
+
+    def state_counts(self) -> Counter[TxnState]:
+        """How many transactional ids are in each state."""
+        return Counter(txn.state for txn in self.entries())
 
     def txn(self, transactional_id: str) -> Txn | None:
         """As it is, recorded or not."""

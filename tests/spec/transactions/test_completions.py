@@ -38,6 +38,7 @@ def test_the_client_is_answered_and_everybody_finds_it_complete() -> None:
     assert scene.describe().transaction_state == "CompleteCommit"
     assert scene.describe().topics == []
     assert [each.state for each in scene.core.entries()] == [S.COMPLETE_COMMIT]
+    assert scene.core.state_counts() == {S.COMPLETE_COMMIT: 1}
     assert scene.core.open_entries() == []
 
 

@@ -1,5 +1,6 @@
 """Metrics in Prometheus' text form, and readiness."""
 
+import asyncio
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -23,19 +24,21 @@ from odradek.broker.control.measures import (
     QuotaMeasure,
     RequestMeasure,
     ShareMeasure,
-    TopicMeasure,
     TransactionMeasure,
     VerificationMeasure,
     partition_measure,
+    visit_in_slices,
 )
 from odradek.broker.control.readiness import readiness
 from odradek.broker.coordinators.verification import TransactionalProducer, TransactionSupport, Unverified
 from odradek.broker.network.logins import LoginCounts
 from odradek.broker.partitions.partition import Partition
+from odradek.broker.runtime.loop_watch import LoopWatch
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.storage.log import Origin
 from tests.support.broker_scene import NOW_MS, BrokerScene
+from tests.support.clock import ManualClock, ManualTimers
 from tests.support.fake_disk import FakeDisk
 
 
@@ -65,11 +68,10 @@ MEASURES = Measures(
         QuotaMeasure("controller_mutation_rate", "bob", None, 1.0, 0.5, 0, 0),
     ],
     partitions=[
-        PartitionMeasure("ledger", 0, 1_000, 2, 10, 50, 40, 10, 3, True),
-        PartitionMeasure("ledger", 1, 500, 1, 0, 5, 5, 0, 1, False),
+        PartitionMeasure("ledger", 0, 1_000, 2, 10, 50, 40, 10, 3, True, 35, 8_000, 600),
+        PartitionMeasure("ledger", 1, 500, 1, 0, 5, 5, 0, 1, False, 5, 1_000, 100),
     ],
     offline_partitions=1,
-    topics=[TopicMeasure("ledger", 40, 9_000, 700)],
     groups=GroupMeasure({"Stable": 2, "Empty": 1}, 12),
     transactions=TransactionMeasure({"Ongoing": 1, "CompleteCommit": 4}, 1_234, 1, 7),
     verification=VerificationMeasure(5, 20, 2),
@@ -221,6 +223,22 @@ def test_an_open_transaction_holds_back_the_last_stable_offset(scene: BrokerScen
     assert (found.log_end_offset, found.last_stable_offset, found.stable_lag, found.producer_ids) == (1, 0, 1, 1)
     assert not found.has_late_transaction
     assert partition_measure(partition, late_before_ms=NOW_MS + 1).has_late_transaction
+
+
+def test_others_get_their_turn_while_many_things_are_measured() -> None:
+    happened: list[str] = []
+
+    async def other() -> None:
+        for _ in range(2):
+            happened.append("other")
+            await asyncio.sleep(0)
+
+    async def both() -> None:
+        watch = LoopWatch(ManualTimers(ManualClock(NOW_MS)))
+        await asyncio.gather(visit_in_slices(["a", "b"], happened.append, watch, slice_s=0), other())
+
+    asyncio.run(both())
+    assert happened == ["a", "other", "b", "other"]
 
 
 def broker_that(*, topics: tuple[str, ...], started: dict[str, Any], offline: tuple[str, int] = ("t", 3)) -> Broker:
