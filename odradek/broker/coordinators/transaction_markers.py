@@ -9,6 +9,7 @@ WriteTxnMarkers request and its response hold.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("odradek.transactions")
 
+FIRST_TOLD: Final = 2  # of the refusals of a marker
 OnWritten = Callable[[Sequence[PartitionCodes]], None]
 NOT_HERE: Final = frozenset(  # of the group or share coordinator: as any leader says it
     {
@@ -193,7 +195,7 @@ class MarkerSender:
         self._exists = exists
         self._written = written
         self._lost = lost
-        self._complaints: dict[str, set[tuple[TopicPartition, ErrorCode]]] = {}
+        self._refusals: dict[str, Counter[tuple[TopicPartition, ErrorCode]]] = {}
 
     def carry_out(self, outcome: Outcome[object], failure: KafkaError | None) -> None:
         """The decision is as durable as the settings ask: send its markers. failure: why it is not."""
@@ -208,6 +210,7 @@ class MarkerSender:
         wanted.sort()
         gone = owed.partitions.difference(wanted)
         if not wanted:
+            self._refusals.pop(owed.transactional_id, None)
             self._written(owed, gone)
             return
         marker = TxnMarker(
@@ -232,16 +235,17 @@ class MarkerSender:
         if len(done) < len(codes):
             for topic_partition in codes.keys() - done:
                 self._complain(owed, topic_partition, codes[topic_partition])
-        elif self._complaints:
-            self._complaints.pop(owed.transactional_id, None)
+        elif self._refusals:
+            self._refusals.pop(owed.transactional_id, None)
         self._written(owed, gone | done)
 
     def _complain(self, owed: MarkersOwed, topic_partition: TopicPartition, code: ErrorCode) -> None:
-        """Once for each reason: it is tried again several times a second."""
-        complaints = self._complaints.setdefault(owed.transactional_id, set())
-        if (topic_partition, code) in complaints:
+        """Once for each reason, as there are several attempts a second; and not of the first, which after a restart
+        may meet a partition that is loading."""
+        refusals = self._refusals.setdefault(owed.transactional_id, Counter())
+        refusals[topic_partition, code] += 1
+        if refusals[topic_partition, code] != FIRST_TOLD:
             return
-        complaints.add((topic_partition, code))
         logger.warning(
             "%s: the %s of %r waits for %s-%d, which answers its marker with %s; trying again",
             self._name,

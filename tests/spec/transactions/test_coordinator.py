@@ -182,6 +182,22 @@ def test_scenario_063_a_marker_that_met_no_leader_is_delivered_when_there_is_one
     assert len(scene.markers_in(*P0)) == len(scene.markers_in(*P1)) == 1
 
 
+def test_operators_are_told_once_what_a_transaction_waits_for(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    pair = scene.init()
+    scene.begin(pair, P0)
+    scene.markers.refusals = {P0: E.KAFKA_STORAGE_ERROR}
+    scene.end(pair)
+    assert caplog.text == "", "after a restart the first attempt may meet a partition that is loading"
+    scene.timers.advance(MARKER_RETRY_MS)
+    (told,) = caplog.messages
+    assert told.endswith(
+        "the commit of 'pay' waits for orders-0, which answers its marker with KAFKA_STORAGE_ERROR; trying again"
+    )
+    scene.timers.advance(50 * MARKER_RETRY_MS)
+    assert caplog.messages == [told]
+
+
 def test_scenario_064_a_partition_that_stays_away_keeps_its_transaction_waiting_and_nobody_elses() -> None:
     scene = Scene()
     pay, ship = scene.init("pay"), scene.init("ship")
