@@ -112,7 +112,7 @@ def _say_ready(serving: ServingBroker, ready_file: Path | None, start_ms: int) -
             "http_port": None if serving.control is None else serving.control.port,
             "node_id": broker.config.node_id,
             "cluster_id": broker.cluster_id,
-            "data_dir": str(broker.config.data_directory.absolute()),
+            "data_dir": str(broker.config.data_directory),
             "pid": os.getpid(),
             "start_ms": start_ms,
             "variant": variant(),
@@ -127,6 +127,6 @@ def _say_ready(serving: ServingBroker, ready_file: Path | None, start_ms: int) -
         elsewhere = ", and answers each with the address that it came in by"
     print(
         f"Odradek accepts Kafka clients on {first.host}:{first.port}{elsewhere}"
-        f" (data in {broker.config.data_directory.absolute()}, {start_ms} ms after start, {variant_for_people()})",
+        f" (data in {broker.config.data_directory}, {start_ms} ms after start, {variant_for_people()})",
         flush=True,
     )

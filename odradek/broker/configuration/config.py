@@ -251,8 +251,8 @@ class BrokerConfig:
 
     @property
     def data_directory(self) -> Path:
-        """The one log directory."""
-        return Path((self.log_dirs or self.log_dir)[0])
+        """The one log directory, absolute: as DescribeLogDirs and the start-up line tell it."""
+        return Path((self.log_dirs or self.log_dir)[0]).absolute()
 
     def listener_settings(self, listener: str) -> ListenerSettings:
         """What holds for one listener, by its name."""

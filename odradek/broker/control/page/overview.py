@@ -26,7 +26,7 @@ def overview(served: Served) -> View:
         "version": version("odradek"),
         "cluster_id": broker.cluster_id,
         "node_id": broker.config.node_id,
-        "data_directory": str(broker.config.data_directory.absolute()),
+        "data_directory": str(broker.config.data_directory),
         "listeners": [f"{each.name}://{each.host}:{each.port}" for each in broker.advertised],
         "features": dict(sorted(image.features.items())),
         "now_ms": broker.clock.now_ms(),
