@@ -1,8 +1,10 @@
 """Topics, settings, groups and offsets through the admin clients of confluent-kafka and kafka-python."""
 
+import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,9 +20,12 @@ from confluent_kafka.admin._listoffsets import OffsetSpec as UntypedOffsetSpec
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as PythonTopicPartition
+from kafka.errors import ElectionNotNeededError, NoError
+from kafka.structs import TopicPartitionReplica
 
 from tests.clients.admin import create_topic, is_led, new_admin
 from tests.clients.speakers import SPEAKERS, Message, wait_for
+from tests.support.broker_process import BrokerProcess
 
 CONFLUENT = SPEAKERS["confluent-kafka"]
 OffsetSpec: Any = UntypedOffsetSpec
@@ -331,9 +336,34 @@ def test_log_dirs_name_the_directory_and_the_size_of_each_partition(
     assert sizes[topic, 0] > 1000
 
 
+def test_a_relative_directory_is_told_by_its_absolute_path(tmp_path: Path) -> None:
+    relative = Path(os.path.relpath(tmp_path / "data"))
+    with BrokerProcess(relative) as broker:
+        client = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+        (node,) = client.describe_log_dirs()
+        client.close()
+        (directory,) = node["log_dirs"] if isinstance(node, dict) else node[1]
+        assert directory["log_dir"] == str(relative.absolute())
+
+
 def test_producers_of_a_partition_are_described(python_admin: Any, bootstrap: str, topic: str) -> None:
     CONFLUENT.produce(bootstrap, topic, [Message(b"v")] * 5)
     (found,) = python_admin.describe_producers([PythonTopicPartition(topic, 0)]).values()
     (producer,) = found.active_producers
     assert (producer.producer_epoch, producer.last_sequence) == (0, 4)
     assert producer.current_transaction_start_offset == -1
+
+
+def test_the_one_replica_stays_leads_and_votes(python_admin: Any, bootstrap: str) -> None:
+    topic = create_topic(bootstrap, "stays", partitions=2)
+    partition = PythonTopicPartition(topic, 0)
+    (node,) = python_admin.describe_log_dirs()
+    assert python_admin.alter_partition_reassignments({partition: [node["broker"]]}) == {partition: None}
+    assert python_admin.list_partition_reassignments([partition]) == {}
+    replica = TopicPartitionReplica(topic, 0, node["broker"])
+    moved = python_admin.alter_replica_log_dirs({replica: node["log_dirs"][0]["log_dir"]})
+    assert moved[replica] is NoError
+    (elected,) = python_admin.elect_leaders(0, {topic: [0, 1]}).replica_election_results
+    assert [(one[0], one[1]) for one in elected[1]] == [(index, ElectionNotNeededError.errno) for index in (0, 1)]
+    (metadata,) = python_admin.describe_metadata_quorum()["topics"]
+    assert metadata["partitions"][0]["leader_id"] == node["broker"]

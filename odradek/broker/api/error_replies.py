@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from odradek.broker.api.replica_error_replies import REPLICA_ERROR_REPLIES
 from odradek.broker.api.security_error_replies import SECURITY_ERROR_REPLIES
 from odradek.broker.api.share_error_replies import SHARE_ERROR_REPLIES
 from odradek.broker.api.transaction_error_replies import TRANSACTION_ERROR_REPLIES
@@ -410,6 +411,7 @@ def _describe_topic_partitions(request: Any, version: int, code: int, message: s
 ERROR_REPLIES: Mapping[ApiKey, ErrorReply] = {
     **TRANSACTION_ERROR_REPLIES,
     **SECURITY_ERROR_REPLIES,
+    **REPLICA_ERROR_REPLIES,
     **SHARE_ERROR_REPLIES,
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch,

@@ -147,6 +147,10 @@ def handler_of(api_key: ApiKey) -> HandlerCall[Broker]:
             from odradek.broker.handlers.alter_configs import alter_configs
 
             return alter_configs
+        case ApiKey.ALTER_REPLICA_LOG_DIRS:
+            from odradek.broker.handlers.alter_replica_log_dirs import alter_replica_log_dirs
+
+            return alter_replica_log_dirs
         case ApiKey.DESCRIBE_LOG_DIRS:
             from odradek.broker.handlers.describe_log_dirs import describe_log_dirs
 
@@ -179,6 +183,18 @@ def handler_of(api_key: ApiKey) -> HandlerCall[Broker]:
             from odradek.broker.handlers.incremental_alter_configs import incremental_alter_configs
 
             return incremental_alter_configs
+        case ApiKey.ELECT_LEADERS:
+            from odradek.broker.handlers.elect_leaders import elect_leaders
+
+            return elect_leaders
+        case ApiKey.ALTER_PARTITION_REASSIGNMENTS:
+            from odradek.broker.handlers.alter_partition_reassignments import alter_partition_reassignments
+
+            return alter_partition_reassignments
+        case ApiKey.LIST_PARTITION_REASSIGNMENTS:
+            from odradek.broker.handlers.list_partition_reassignments import list_partition_reassignments
+
+            return list_partition_reassignments
         case ApiKey.OFFSET_DELETE:
             from odradek.broker.handlers.offset_delete import offset_delete
 
@@ -199,6 +215,10 @@ def handler_of(api_key: ApiKey) -> HandlerCall[Broker]:
             from odradek.broker.handlers.alter_user_scram_credentials import alter_user_scram_credentials
 
             return alter_user_scram_credentials
+        case ApiKey.DESCRIBE_QUORUM:
+            from odradek.broker.handlers.describe_quorum import describe_quorum
+
+            return describe_quorum
         case ApiKey.UPDATE_FEATURES:
             from odradek.broker.handlers.update_features import update_features
 

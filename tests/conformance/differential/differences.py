@@ -148,6 +148,14 @@ SHARE_GROUPS = (
     ),
 )
 
+QUORUM = (
+    *(
+        Allowed("two metadata logs", asked="the metadata log: DescribeQuorumRequest *", path=path)
+        for path in ("*.high_watermark", "*.log_end_offset", "*.leader_epoch")  # an epoch for each start
+    ),
+    Allowed("there is no controller listener", asked="the metadata log: DescribeQuorumRequest v2", path="nodes[*].l*"),
+)
+
 REPEATED = (
     *(
         Allowed(
@@ -212,6 +220,7 @@ DIFFERENCES: tuple[Allowed, ...] = (
         ours="27",
     ),
     *BROKER_SETTINGS,
+    *QUORUM,
     *REPEATED,
     *SHARE_GROUPS,
     *SHARE_OFFSETS,

@@ -28,7 +28,7 @@ from tests.support.asked_sasl_broker import AskedSaslBroker
 Case = dict[str, Any]
 
 # Keys that are not served: docs/compatibility.md, "Served APIs".
-NOT_SERVED = {34, 43, 45, 46, 55, 64, 71, 72, 80, 81, 88, 89}
+NOT_SERVED = {64, 71, 72, 80, 81, 88, 89}
 CONTROLLER = {52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82}
 ASKED = sorted(
     (case for case in CASES if case["key"] not in NOT_SERVED | CONTROLLER),

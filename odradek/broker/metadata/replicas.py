@@ -1,0 +1,101 @@
+"""Elections of leaders and reassignments of replicas: decisions about the image, with Kafka's codes and words.
+
+This node is the only one. A leader that it cannot be is not available, and a reassignment is complete as soon as it is
+recorded. Partitions with replicas on other brokers come from the directory of a larger cluster.
+Source: the answers of Kafka 4.3.1 to the requests of tests/conformance/differential.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from odradek.broker.metadata.decision import Decision
+from odradek.broker.metadata.image import MetadataImage, Node, PartitionImage
+from odradek.broker.metadata.topics import check_replicas
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
+from odradek.protocol.struct import Message
+
+
+class ElectionType(IntEnum):
+    """The values of ElectLeaders: the first of the replicas shall lead, or any that is there (KIP-460)."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+def elect_leader(image: MetadataImage, name: str, index: int, election: ElectionType) -> KafkaError:
+    """Why no leader is elected. There always is a reason: this node leads what it can since it started."""
+    topic = image.topics.get(name)
+    if topic is None:
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
+    if not 0 <= index < len(topic.partitions):
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}")
+    partition = topic.partitions[index]
+    is_preferred = election is ElectionType.PREFERRED
+    if partition.leader == partition.replicas[0] if is_preferred else partition.leader is not None:
+        return KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
+    if is_preferred:
+        return KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
+    what = "Eligible topic partition leaders are not available."
+    return KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, what)
+
+
+@dataclass(frozen=True, slots=True)
+class Reassignment:
+    """What is asked for. `replicas` are broker ids; None cancels the reassignment in progress."""
+
+    topic: str
+    partition: int
+    replicas: Sequence[int] | None
+
+
+def reassign(
+    image: MetadataImage, wishes: Sequence[Reassignment], *, node: Node, factor_may_change: bool
+) -> Decision[list[KafkaError | None]]:
+    """One result for each wish, in their order; None for success. One that is refused does not hinder the others."""
+    results: list[KafkaError | None] = []
+    records: list[Message] = []
+    for wish in wishes:
+        try:
+            records += _reassign(image, wish, node, factor_may_change=factor_may_change)
+        except KafkaError as error:
+            results.append(error)
+        else:
+            results.append(None)
+    return Decision(results, tuple(records))
+
+
+def _reassign(image: MetadataImage, wish: Reassignment, node: Node, *, factor_may_change: bool) -> list[Message]:
+    topic = image.topics.get(wish.topic)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {wish.topic}.")
+    if not 0 <= wish.partition < len(topic.partitions):
+        what = f"Unable to find partition {wish.topic}:{wish.partition}."
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
+    if wish.replicas is None:
+        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+    check_replicas(node, wish.replicas)
+    partition = topic.partitions[wish.partition]
+    if not factor_may_change and len(wish.replicas) != len(partition.replicas):
+        what = f"The replication factor is changed from {len(partition.replicas)} to {len(wish.replicas)}"
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, what)
+    if partition.replicas == wish.replicas:
+        return []
+    if node.node_id not in partition.replicas:
+        what = f"No replica of {wish.topic}-{wish.partition} is on this broker, and there is none to copy it from."
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, what)
+    return [_only_here(partition, topic.topic_id, node)]
+
+
+def _only_here(partition: PartitionImage, topic_id: bytes, node: Node) -> PartitionChangeRecord:
+    """The replicas on other brokers are given up. The leader stays, and with it the leader epoch."""
+    return PartitionChangeRecord(
+        partition_id=partition.partition_id,
+        topic_id=topic_id,
+        replicas=[node.node_id],
+        isr=None if partition.isr == [node.node_id] else [node.node_id],
+        directories=[node.directory_id],
+        removing_replicas=[],
+        adding_replicas=[],
+    )

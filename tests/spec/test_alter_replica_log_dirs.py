@@ -1,0 +1,61 @@
+"""AlterReplicaLogDirs, as Kafka 4.3.1 answers with one directory (rights: `security/test_authorization_matrix.py`)."""
+
+import pytest
+
+from odradek.broker.handlers.alter_replica_log_dirs import alter_replica_log_dirs
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.alter_replica_log_dirs_request import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from odradek.protocol.messages.alter_replica_log_dirs_response import AlterReplicaLogDirsResponse
+from tests.support.broker_scene import BrokerScene
+from tests.support.fake_disk import FakeDisk
+
+E = ErrorCode
+
+
+@pytest.fixture
+def scene() -> BrokerScene:
+    scene = BrokerScene(FakeDisk(), "/data")
+    scene.topic("t", 2)
+    return scene
+
+
+def moved(scene: BrokerScene, *wanted: tuple[str, str, list[int]], version: int = 2) -> dict[str, dict[int, ErrorCode]]:
+    dirs = [
+        AlterReplicaLogDir(path=path, topics=[AlterReplicaLogDirTopic(name=topic, partitions=indexes)])
+        for path, topic, indexes in wanted
+    ]
+    context = scene.context(ApiKey.ALTER_REPLICA_LOG_DIRS, version)
+    response = alter_replica_log_dirs(AlterReplicaLogDirsRequest(dirs=dirs), context, scene.broker)
+    answer = decode(AlterReplicaLogDirsResponse, version, encode(response, version))
+    return {
+        topic.topic_name: {one.partition_index: E(one.error_code) for one in topic.partitions}
+        for topic in answer.results
+    }
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_replica_may_stay_in_its_directory(scene: BrokerScene, version: int) -> None:
+    told = moved(scene, ("/data", "t", [0, 1]), version=version)
+    assert told == {"t": {0: E.NONE, 1: E.NONE}}
+
+
+@pytest.mark.parametrize("path", ["/data/", "/data/../data", "/elsewhere", "data", ""])
+def test_there_is_no_other_directory(scene: BrokerScene, path: str) -> None:
+    told = moved(scene, (path, "t", [0]), (path, "none", [0]))
+    assert told == {"t": {0: E.LOG_DIR_NOT_FOUND}, "none": {0: E.LOG_DIR_NOT_FOUND}}
+
+
+def test_an_unknown_replica_is_not_moved(scene: BrokerScene) -> None:
+    told = moved(scene, ("/data", "t", [1, 9]), ("/data", "none", [0]))
+    assert told == {"t": {1: E.NONE, 9: E.UNKNOWN_TOPIC_OR_PARTITION}, "none": {0: E.UNKNOWN_TOPIC_OR_PARTITION}}
+
+
+def test_the_last_directory_named_for_a_replica_counts(scene: BrokerScene) -> None:
+    assert moved(scene, ("/data", "t", [0]), ("/elsewhere", "t", [0])) == {"t": {0: E.LOG_DIR_NOT_FOUND}}
+    assert moved(scene) == {}
