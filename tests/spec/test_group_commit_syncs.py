@@ -1,0 +1,389 @@
+"""Where settings or a two-phase commit ask for an fsync, nothing is told or read before it has ended."""
+
+from collections.abc import Callable
+
+import pytest
+
+from odradek.broker.partitions.group_commit import PARALLEL_SYNCS
+from odradek.protocol.control_records import marker_batch
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.records import NewRecord, build_batch, read_batch_header
+from odradek.storage.log import Origin
+from tests.support.broker_scene import NOW_MS, BrokerScene
+from tests.support.fake_disk import FakeDisk, Fault
+from tests.support.group_commit_scene import GroupCommitScene as Scene
+from tests.support.group_commit_scene import Told, batch, failed, values_in
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_with_flush_messages_1_nothing_is_acknowledged_before_its_fsync() -> None:
+    scene = Scene(flush_messages=1)
+    told = scene.append(b"a")
+    scene.scene.tick.run()
+    assert told == []
+    scene.scene.workers.finish_all()
+    assert told == [None]
+
+
+def test_appends_during_an_fsync_share_the_next_one() -> None:
+    scene = Scene(flush_messages=1)
+    first = scene.append(b"a")
+    scene.scene.tick.run()
+    second, third = scene.append(b"b"), scene.append(b"c")
+    scene.scene.tick.run()
+    assert len(scene.scene.workers.jobs) == 1
+    scene.scene.workers.finish_one()
+    assert (first, second, third) == ([None], [], [])
+    assert len(scene.scene.workers.jobs) == 1
+    scene.scene.workers.finish_one()
+    assert second == third == [None]
+    assert len(scene.scene.workers.jobs) == 0
+
+
+def test_with_flush_messages_1_nothing_is_read_before_its_fsync() -> None:
+    scene = Scene(flush_messages=1)
+    log = scene.partition.log
+    scene.append(b"a")
+    scene.scene.tick.run()
+    assert scene.values() == []
+    assert (log.high_watermark, log.last_stable_offset, log.log_end_offset) == (0, 0, 1)
+    scene.append(b"b")
+    scene.scene.tick.run()
+    scene.scene.workers.finish_one()
+    assert scene.values() == [b"a"]
+    assert (log.high_watermark, log.last_stable_offset, log.log_end_offset) == (1, 1, 2)
+    scene.scene.settle()
+    assert scene.values() == [b"a", b"b"]
+
+
+def test_what_was_read_with_flush_messages_1_survives_a_power_failure() -> None:
+    scene = Scene(flush_messages=1)
+    scene.disk.sync_directory("/")
+    for value in (b"a", b"b", b"c"):
+        scene.append(value)
+        scene.scene.tick.run()
+        if scene.scene.workers.jobs:
+            scene.scene.workers.finish_one()
+        read = scene.values()
+        for state in scene.disk.after_power_failure(1):
+            after = BrokerScene(state.disk, "/data")
+            after.image.topics.update(scene.scene.image.topics)
+            after.partitions.open_all()
+            assert values_in(after.partition("t"))[: len(read)] == read, state.name
+
+
+class Parked:
+    """A fetch that waits for more than it found."""
+
+    def __init__(self) -> None:
+        self.counted: list[int] = []
+        self.woken = 0
+
+    def appended(self, size_bytes: int) -> bool:
+        self.counted.append(size_bytes)
+        return True
+
+    def wake(self) -> None:
+        self.woken += 1
+
+
+def test_a_parked_fetch_is_woken_when_the_fsync_has_ended() -> None:
+    scene = Scene(flush_messages=1)
+    parked = Parked()
+    scene.partition.park(parked)
+    scene.append(b"a")
+    scene.scene.tick.run()
+    assert sum(parked.counted) == 0
+    scene.append(b"b")  # is not readable when the first sync has ended, and must not keep the first one from being so
+    scene.scene.tick.run()
+    scene.scene.workers.finish_one()
+    scene.scene.tick.run()
+    assert sum(parked.counted) >= len(batch(b"a"))
+    assert parked.woken
+    parked.counted.clear()
+    scene.scene.settle()
+    assert scene.values() == [b"a", b"b"]
+    assert parked.counted
+
+
+def test_a_fetch_that_parks_after_the_write_is_woken_too() -> None:
+    scene = Scene(flush_messages=1)
+    scene.partition.append_now(batch(b"a"), origin=Origin.COORDINATOR, now_ms=NOW_MS)
+    parked = Parked()
+    scene.partition.park(parked)
+    scene.scene.settle()
+    assert sum(parked.counted) >= len(batch(b"a"))
+
+
+def test_with_flush_messages_1_a_marker_decides_nothing_before_its_fsync() -> None:
+    scene = Scene(flush_messages=1)
+    log = scene.partition.log
+    in_transaction(scene, ORDINARY)
+    scene.scene.settle()
+    assert (log.last_stable_offset, log.high_watermark) == (0, 1)
+    marker = marker_batch(
+        producer_id=ORDINARY, producer_epoch=0, is_commit=True, coordinator_epoch=0, timestamp_ms=NOW_MS
+    )
+    scene.partition.append_now(marker, origin=Origin.COORDINATOR, now_ms=NOW_MS)
+    assert (log.last_stable_offset, log.high_watermark) == (0, 1)
+    scene.append(b"behind it")
+    scene.scene.tick.run()
+    scene.scene.workers.finish_one()
+    assert (log.last_stable_offset, log.high_watermark, log.log_end_offset) == (2, 2, 3)
+    scene.scene.settle()
+    assert (log.last_stable_offset, log.high_watermark) == (3, 3)
+
+
+def test_with_flush_messages_3_what_needs_no_fsync_is_read_at_once() -> None:
+    scene = Scene(flush_messages=3)
+    for value in (b"a", b"b", b"c"):
+        scene.append(value)
+        scene.scene.tick.run()
+    assert scene.values() == [b"a", b"b"]
+    assert scene.partition.log.last_stable_offset == 2
+    scene.scene.settle()
+    assert scene.values() == [b"a", b"b", b"c"]
+
+
+def several(partitions: int) -> tuple[BrokerScene, Callable[[int], Told]]:
+    scene = BrokerScene(FakeDisk(), "/data")
+    scene.topic("t", partitions, flush_messages=1)
+
+    def append(index: int) -> Told:
+        told: Told = []
+        scene.partition("t", index).append(batch(b"v"), origin=Origin.CLIENT, now_ms=NOW_MS, on_done=told.append)
+        return told
+
+    return scene, append
+
+
+def test_logs_are_synced_beside_one_another_and_the_next_group_of_one_waits_for_no_other() -> None:
+    scene, append = several(2)
+    told = [append(0), append(1)]
+    scene.tick.run()
+    assert len(scene.workers.jobs) == 2
+    told += [append(0), append(1)]
+    scene.tick.run()
+    scene.workers.finish_one()
+    assert sorted(map(len, told)) == [0, 0, 0, 1]
+    assert len(scene.workers.jobs) == 2  # that of the other log, which still runs, and the next of this one
+    scene.workers.jobs.rotate(1)
+    scene.workers.finish_one()
+    assert sorted(map(len, told)) == [0, 0, 1, 1]
+    scene.settle()
+    assert told == [[None]] * 4
+
+
+def test_what_is_written_while_a_sync_waits_for_a_thread_is_part_of_it() -> None:
+    scene, append = several(PARALLEL_SYNCS + 1)
+    told = [append(index) for index in range(PARALLEL_SYNCS + 1)]
+    scene.tick.run()
+    assert len(scene.workers.jobs) == PARALLEL_SYNCS
+    told += [append(index) for index in range(PARALLEL_SYNCS + 1)]
+    scene.tick.run()
+    for _ in range(PARALLEL_SYNCS + 1):
+        scene.workers.finish_one()
+    assert told.count([None]) == PARALLEL_SYNCS + 2  # one log had both of its batches in one sync
+    scene.settle()
+    assert all(each == [None] for each in told)
+
+
+def test_a_topic_that_is_deleted_while_its_logs_wait_for_a_thread_is_not_synced() -> None:
+    scene, append = several(PARALLEL_SYNCS + 2)
+    for _ in range(2):
+        for index in range(PARALLEL_SYNCS + 2):
+            append(index)
+        scene.tick.run()
+    scene.delete_topic("t")
+    scene.settle()
+    assert not scene.workers.jobs
+
+
+def test_acknowledged_with_flush_messages_1_means_that_a_power_failure_takes_nothing() -> None:
+    scene = Scene(flush_messages=1)
+    scene.disk.sync_directory("/")  # the data directory itself was there before the broker
+    scene.append(b"a")
+    scene.scene.settle()
+    unacknowledged = scene.append(b"b")
+    scene.scene.tick.run()
+    assert unacknowledged == []
+    for seed in range(10):
+        for state in scene.disk.after_power_failure(seed):
+            after = BrokerScene(state.disk, "/data")
+            after.image.topics.update(scene.scene.image.topics)
+            after.partitions.open_all()
+            assert values_in(after.partition("t"))[:1] == [b"a"], state.name
+
+
+def test_flush_messages_3_syncs_every_third_record() -> None:
+    scene = Scene(flush_messages=3)
+    first, second = scene.append(b"a"), scene.append(b"b")
+    scene.scene.tick.run()
+    assert first == second == [None]
+    third = scene.append(b"c")
+    scene.scene.tick.run()
+    assert third == []
+    scene.scene.workers.finish_all()
+    assert third == [None]
+
+
+def test_a_failed_fsync_fails_all_that_waited_for_it_and_the_log_for_good() -> None:
+    scene = Scene(flush_messages=1)
+    first = scene.append(b"a")
+    scene.scene.tick.run()
+    second = scene.append(b"b")
+    scene.scene.tick.run()
+    scene.disk.fail(1, Fault.EIO)
+    scene.scene.workers.finish_all()
+    assert failed(first)
+    assert failed(second)
+    with pytest.raises(KafkaError) as refusal:
+        scene.append(b"c")
+    assert refusal.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_what_was_readable_before_a_failed_fsync_stays_readable() -> None:
+    scene = Scene(flush_messages=1)
+    scene.append(b"a")
+    scene.scene.settle()
+    scene.append(b"b")
+    scene.scene.tick.run()
+    scene.disk.fail(1, Fault.EIO)
+    scene.scene.workers.finish_all()
+    assert scene.values()[:1] == [b"a"]
+
+
+@pytest.mark.parametrize("partitions", [2, PARALLEL_SYNCS + 5])
+def test_one_partition_whose_fsync_fails_does_not_fail_the_others(partitions: int) -> None:
+    disk = FakeDisk()
+    scene = BrokerScene(disk, "/data")
+    scene.topic("t", partitions, flush_messages=1)
+    told: list[Told] = [[] for _ in range(partitions)]
+    for index in range(partitions):
+        scene.partition("t", index).append(batch(b"v"), origin=Origin.CLIENT, now_ms=NOW_MS, on_done=told[index].append)
+    scene.tick.run()
+    disk.fail(1, Fault.EIO)
+    scene.settle()
+    outcomes = [failed(each) for each in told]
+    assert outcomes.count(True) == 1
+    assert all(each == [None] for each, has_failed in zip(told, outcomes, strict=True) if not has_failed)
+
+
+def test_when_durable_answers_at_once_where_no_fsync_is_asked_for(scene: Scene) -> None:
+    appended = scene.partition.append_now(batch(b"a"), origin=Origin.COORDINATOR, now_ms=NOW_MS)
+    told: Told = []
+    scene.partition.when_durable(appended.last_offset + 1, told.append)
+    assert told == [None]
+
+
+def test_when_durable_waits_for_the_fsync_where_one_is_asked_for() -> None:
+    scene = Scene(flush_messages=1)
+    appended = scene.partition.append_now(batch(b"a"), origin=Origin.COORDINATOR, now_ms=NOW_MS)
+    told: Told = []
+    scene.partition.when_durable(appended.last_offset + 1, told.append)
+    assert told == []
+    scene.scene.settle()
+    assert told == [None]
+
+
+def test_an_external_coordinator_may_ask_for_an_fsync_whatever_the_settings_say(scene: Scene) -> None:
+    appended = scene.partition.append_now(batch(b"a"), origin=Origin.COORDINATOR, now_ms=NOW_MS)
+    told: Told = []
+    scene.partition.when_durable(appended.last_offset + 1, told.append, must_sync=True)
+    assert told == []
+    scene.scene.workers.finish_all()
+    assert told == [None]
+    scene.partition.when_durable(appended.last_offset + 1, told.append, must_sync=True)
+    assert told == [None, None]
+
+
+def test_who_asks_for_what_is_being_synced_already_causes_no_second_fsync(scene: Scene) -> None:
+    appended = scene.partition.append_now(batch(b"a"), origin=Origin.COORDINATOR, now_ms=NOW_MS)
+    told: Told = []
+    for _ in range(3):
+        scene.partition.when_durable(appended.last_offset + 1, told.append, must_sync=True)
+    assert len(scene.scene.workers.jobs) == 1
+    scene.scene.workers.finish_one()
+    assert told == [None, None, None]
+    assert not scene.scene.workers.jobs
+
+
+TWO_PHASE, ORDINARY = 50, 51
+
+
+def in_transaction(scene: Scene, producer_id: int) -> Told:
+    told: Told = []
+    records = build_batch(
+        [NewRecord(None, b"v", NOW_MS)],
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=0,
+        is_transactional=True,
+    )
+    header = read_batch_header(records)
+    scene.partition.append(records, origin=Origin.CLIENT, now_ms=NOW_MS, on_done=told.append, header=header)
+    return told
+
+
+def test_a_batch_of_a_two_phase_commit_waits_for_the_fsync_and_the_one_beside_it_does_not(scene: Scene) -> None:
+    scene.scene.two_phase.ids.add(TWO_PHASE)
+    waiting, beside = in_transaction(scene, TWO_PHASE), in_transaction(scene, ORDINARY)
+    plain = scene.append(b"plain")
+    scene.scene.tick.run()
+    assert (waiting, beside, plain) == ([], [None], [None])
+    scene.scene.workers.finish_all()
+    assert waiting == [None]
+
+
+def test_sent_again_it_is_not_answered_before_the_original_is_synced(scene: Scene) -> None:
+    scene.scene.two_phase.ids.add(TWO_PHASE)
+    first = in_transaction(scene, TWO_PHASE)
+    scene.scene.tick.run()
+    again = in_transaction(scene, TWO_PHASE)
+    scene.scene.tick.run()
+    assert (first, again) == ([], [])
+    scene.scene.workers.finish_all()
+    assert (first, again) == ([None], [None])
+
+
+def test_while_transactional_ids_are_being_loaded_any_transaction_may_be_such_a_one(scene: Scene) -> None:
+    scene.scene.two_phase.are_all_known = False
+    told = in_transaction(scene, ORDINARY)
+    scene.scene.tick.run()
+    assert told == []
+    scene.scene.workers.finish_all()
+    assert told == [None]
+
+
+def test_if_its_fsync_fails_the_producer_learns_it(scene: Scene) -> None:
+    scene.scene.two_phase.ids.add(TWO_PHASE)
+    told = in_transaction(scene, TWO_PHASE)
+    scene.scene.tick.run()
+    scene.disk.fail(1, Fault.EIO)
+    scene.scene.workers.finish_all()
+    assert failed(told)
+
+
+def test_who_waits_for_a_partition_that_is_deleted_is_told_so() -> None:
+    scene = Scene(flush_messages=1)
+    unsynced = scene.append(b"a")
+    scene.scene.tick.run()
+    unwritten = scene.append(b"b")
+    scene.scene.delete_topic("t")
+    for told in (unsynced, unwritten):
+        assert [error.code if error else None for error in told] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    scene.scene.settle()
+
+
+def test_a_finished_segment_is_synced_though_nobody_waits_for_it() -> None:
+    scene = Scene(segment_bytes=150)
+    for value in (b"a", b"b", b"c"):
+        scene.append(value)
+        scene.scene.tick.run()
+    assert len(scene.scene.workers.jobs) == 1
+    scene.scene.settle()
+    assert not scene.partition.log.has_rolled

@@ -1,0 +1,50 @@
+"""One partition whose appends are written by the tick, and synced by threads that a test lets finish."""
+
+from typing import Any
+
+from odradek.broker.partitions.partition import Partition
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.records import NewRecord, batches, build_batch
+from odradek.storage.log import Origin
+from tests.support.broker_scene import NOW_MS, BrokerScene
+from tests.support.fake_disk import FakeDisk
+
+Told = list[KafkaError | None]
+
+
+class GroupCommitScene:
+    def __init__(self, **settings: Any) -> None:
+        self.disk = FakeDisk()
+        self.scene = BrokerScene(self.disk, "/data")
+        self.scene.topic("t", **settings)
+        self.partition = self.scene.partition("t")
+
+    def append(self, value: bytes = b"v", *, producer: tuple[int, int] | None = None) -> Told:
+        told: Told = []
+        self.partition.append(batch(value, producer), origin=Origin.CLIENT, now_ms=NOW_MS, on_done=told.append)
+        return told
+
+    def values(self) -> list[bytes]:
+        return values_in(self.partition)
+
+
+def batch(value: bytes, producer: tuple[int, int] | None = None) -> bytearray:
+    producer_id, sequence = producer or (-1, -1)
+    return build_batch(
+        [NewRecord(None, value, NOW_MS)],
+        producer_id=producer_id,
+        producer_epoch=0 if producer else -1,
+        base_sequence=sequence,
+    )
+
+
+def values_in(partition: Partition) -> list[bytes]:
+    """The one value of each batch, as a reader sees them."""
+    log = partition.log
+    read = log.reader.read(log.log_start_offset, max_bytes=1 << 20)
+    data = b"".join(read.chunks)
+    return [data[position + 67 : position + header.size_bytes - 1] for position, header in batches(data)]
+
+
+def failed(told: Told) -> bool:
+    return [error.code if error else None for error in told] == [ErrorCode.KAFKA_STORAGE_ERROR]
