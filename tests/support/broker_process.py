@@ -178,6 +178,11 @@ class BrokerProcess(Broker):
             raise RuntimeError(f"the broker ended with status {status} after SIGTERM:\n{self.log_text()[-4000:]}")
 
 
+# The kit's script forgets the runs that ended more than a day ago, and fails where another one does so meanwhile.
+FORGOTTEN = "broker.json'"
+ATTEMPTS = 3
+
+
 class KafkaProcess(Broker):
     """Apache Kafka, by the oracle kit's script. A directory without `meta.properties` is formatted first."""
 
@@ -216,9 +221,12 @@ class KafkaProcess(Broker):
         words += ["--data", str(self.data_dir), "--ready-file", str(ready_file)]
         words += [f"--set={name}={value}" for name, value in self.overrides.items()]
         environment = {"KAFKA_HEAP_OPTS": self._heap, **os.environ}
-        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise RuntimeError(done.stderr)
+        for attempt in range(ATTEMPTS):
+            done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+            if done.returncode == 0:
+                break
+            if attempt == ATTEMPTS - 1 or FORGOTTEN not in done.stderr:
+                raise RuntimeError(done.stderr)
         ready = json.loads(ready_file.read_text())
         self.port, self.pid, self._log = ready["port"], ready["pid"], ready["log"]
 
