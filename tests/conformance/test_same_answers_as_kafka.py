@@ -42,7 +42,8 @@ SETTINGS: dict[str, object] = {
     "offsets.topic.num.partitions": 4,
     "group.min.session.timeout.ms": 100,
     "group.consumer.assignment.interval.ms": 0,
-    # Records of the scripts are years old: a producer would be forgotten between two of its batches.
+    # Records of the scripts are years old: they would be deleted, and a producer forgotten between two of its batches.
+    "log.retention.ms": -1,
     "producer.id.expiration.check.interval.ms": 3_600_000,
 }
 SHOWN = 40  # differences in the message of a failed test
