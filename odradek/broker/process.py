@@ -92,13 +92,18 @@ async def _serve(
         log.info("stopping")
         if ready_file is not None:
             ready_file.unlink(missing_ok=True)
-        try:
-            await serving.stop(IN_FLIGHT_TIMEOUT_S)
-        except (LogWriteFailed, OSError) as error:
-            log.critical("the log could not be left clean, so the next start will read it through: %s", error)
-            return 1
+        is_clean = await _stopped_cleanly(serving)
+    return 0 if is_clean else 1
+
+
+async def _stopped_cleanly(serving: ServingBroker) -> bool:
+    try:
+        await serving.stop(IN_FLIGHT_TIMEOUT_S)
+    except (LogWriteFailed, OSError) as error:
+        log.critical("the log could not be left clean, so the next start will read it through: %s", error)
+        return False
     log.info("stopped; all that was acknowledged is on the disk")
-    return 0
+    return True
 
 
 def _say_ready(serving: ServingBroker, ready_file: Path | None, start_ms: int) -> None:
