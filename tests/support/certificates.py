@@ -1,4 +1,7 @@
-"""Certificates for tests: a certificate authority, and what it issues. Elliptic curves, so that keys cost nothing."""
+"""Certificates for tests: a certificate authority, and what it issues. Elliptic curves, so that keys cost nothing.
+
+They have what RFC 5280 asks for: many clients on Python 3.13 and later take no others.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,17 @@ from cryptography.x509.oid import NameOID
 
 VALID_FOR = timedelta(days=1)
 LOOPBACK = ("localhost", "127.0.0.1")
+SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +71,13 @@ class Authority:
     def make(cls, name: str) -> Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = _named(name)
-        builder = _builder(subject, subject, key).add_extension(x509.BasicConstraints(True, None), critical=True)
+        identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        builder = (
+            _builder(subject, subject, key)
+            .add_extension(x509.BasicConstraints(True, None), critical=True)
+            .add_extension(SIGNS_CERTIFICATES, critical=True)
+            .add_extension(identifier, critical=False)
+        )
         return cls(Issued(builder.sign(key, hashes.SHA256()), key))
 
     @property
@@ -68,11 +88,17 @@ class Authority:
         """As a store of what is trusted."""
         return pkcs12.serialize_key_and_certificates(None, None, None, [self.issued.certificate], _encryption(password))
 
-    def issue(self, name: str, hosts: tuple[str, ...] = LOOPBACK) -> Issued:
-        """For a server at `hosts` or a client; the names are sorted into DNS names and addresses."""
+    def issue(self, name: str, hosts: tuple[str, ...] = LOOPBACK, *, says_whose_key: bool = True) -> Issued:
+        """For a server at `hosts` or a client; the names are sorted into DNS names and addresses.
+
+        says_whose_key  whether it has the identifier of the key that signed it, which RFC 5280 asks for
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_named(name), self.issued.certificate.subject, key)
         builder = builder.add_extension(x509.SubjectAlternativeName([_general(host) for host in hosts]), critical=False)
+        if says_whose_key:
+            signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.issued.key.public_key())
+            builder = builder.add_extension(signer, critical=False)
         return Issued(builder.sign(self.issued.key, hashes.SHA256()), key)
 
 

@@ -224,3 +224,16 @@ def test_by_https_only_a_server_that_is_trusted_gives_keys(tmp_path: Path, monke
             else:
                 with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
                     reader_of(server.url)()
+
+
+def test_by_https_a_certificate_without_the_identifier_of_its_authority_is_trusted_on_every_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority.make("authority")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority.issue("issuer", says_whose_key=False).write(tmp_path / "issuer.pem"))
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_text(authority.pem)
+    monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+    with KeyServer(key_set(old=OLD), context) as server:
+        assert reader_of(server.url)() == key_set(old=OLD)

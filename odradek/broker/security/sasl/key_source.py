@@ -17,6 +17,8 @@ from urllib.parse import unquote, urlsplit
 from odradek.broker.security.sasl.tokens_signed import InvalidKeySet, VerificationKey, read_key_set
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from odradek.broker.runtime.clock import Timers
     from odradek.broker.runtime.workers import JobResult, Workers
 
@@ -48,12 +50,9 @@ def reader_of(url: str, timeout_s: float = TIMEOUT_S) -> Callable[[], bytes]:
 
 async def _fetched(url: str, timeout_s: float) -> bytes:
     """Raises OSError. The time limit is for all of it: a server that sends a byte now and then does not get more."""
-    from ssl import create_default_context
-
     from aiohttp import ClientError, ClientSession, ClientTimeout
 
-    # Anew each time: authorities are exchanged too.
-    trusted = create_default_context() if url.startswith("https:") else True
+    trusted = _trusted_authorities() if url.startswith("https:") else True
     try:
         async with (
             ClientSession(timeout=ClientTimeout(total=timeout_s), trust_env=True) as session,
@@ -68,6 +67,19 @@ async def _fetched(url: str, timeout_s: float) -> bytes:
         raise OSError(f"no whole answer in {timeout_s:g} s") from None
     except ClientError as error:
         raise OSError(str(error)) from error
+
+
+def _trusted_authorities() -> SSLContext:
+    """Read anew each time: they are exchanged too.
+
+    `create_default_context` also refuses certificates without the key identifiers of RFC 5280, from Python 3.13 on;
+    Kafka takes them.
+    """
+    from ssl import PROTOCOL_TLS_CLIENT, SSLContext
+
+    context = SSLContext(PROTOCOL_TLS_CLIENT)
+    context.load_default_certs()
+    return context
 
 
 def _not_too_much(found: B) -> B:
