@@ -9,6 +9,7 @@ RUN := $(VENV)/bin/python
 # The checkout by its path alone: the finder that setuptools would install costs every process 25 ms at its start.
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat
 PACKAGES := odradek pyspark_odradek
+CPYTHONS := 3.11 3.12 3.13 3.14
 # VARIANT=compiled: a suite runs on what `make compile` has built, or fails if that is not of these sources.
 VARIANT ?= pure
 PYTEST := $(if $(filter compiled,$(VARIANT)),.ci/compiled only) $(RUN) -m pytest
@@ -22,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo 'make run           start the broker on localhost:9092, data in ./data (more options: ARGS="--port 9093")'
 	@echo 'make compile       compile the hot path with mypyc (minutes; gcc): `make run` then starts that, about twice as fast'
-	@echo 'make wheels        what a release uploads, in dist/: compiled wheels for each Python that is here, and the pure one'
+	@echo 'make wheels        what a release uploads, in dist/: compiled wheels for Python $(firstword $(CPYTHONS)) to $(lastword $(CPYTHONS)), and the pure one'
 	@echo 'make test          unit, spec and client tests, without those of the next line; VARIANT=compiled: of what'
 	@echo '                   make compile built, as in other suites'
 	@echo 'make test-slow     client tests that wait: for kills, restarts, time-outs, throttling'
@@ -65,7 +66,7 @@ compile: .make/dev
 
 wheels: compile
 	.ci/wheel $(RUN)
-	.ci/wheels $(filter-out $(firstword $(shell .ci/pythons)),$(shell .ci/pythons))
+	.ci/wheels $(CPYTHONS)
 
 setup: .make/dev
 
