@@ -117,6 +117,21 @@ def test_scenarios_028_and_029_stores_are_exchanged_for_a_listener_of_a_broker_o
         assert "broker id must be specified" in (result.error_message or "")
 
 
+@pytest.mark.parametrize("prefix", ["", "listener.name.ssl."])
+def test_what_would_keep_the_broker_from_starting_again_is_refused(tmp_path: Path, prefix: str) -> None:
+    directory = another_authority()
+    with BrokerProcess(tmp_path / "data", ssl_settings(directory)) as broker:
+        assert isinstance(broker, BrokerProcess)
+        refused = alter(broker, directory, prefix=prefix, ssl_enabled_protocols="TLSv1.1")
+        assert refused is not None
+        assert refused.code() == KafkaError.INVALID_REQUEST
+        assert alter(broker, directory, prefix=prefix, ssl_enabled_protocols="TLSv1.3") is None
+        broker.restart()
+        with secured(broker, "SSL", client_context(directory)) as client:
+            assert client.version() == "TLSv1.3"
+            assert is_served(client)
+
+
 def alteration_of_all_brokers(name: str, value: str) -> IncrementalAlterConfigsRequest:
     """librdkafka has no way to say it."""
     setting = AlterableConfig(name=name, config_operation=0, value=value)

@@ -233,6 +233,37 @@ def test_a_change_that_a_broker_does_not_allow(name: str, change: Asked, words: 
     assert ask(image_with(), BROKER, name, change) == (E.INVALID_REQUEST, words)
 
 
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("sasl.kerberos.min.time.before.relogin", "58000"),
+        ("sasl.enabled.mechanisms", "PLAIN"),
+        ("sasl.login.refresh.window.factor", "0.5"),
+        ("ssl.client.auth", "required"),
+        ("ssl.protocol", "TLSv1.3"),
+    ],
+)
+def test_security_settings_other_than_stores_are_changed_for_one_broker(setting: str, value: str) -> None:
+    image = image_with()
+    assert ask(image, BROKER, "1", (setting, SET, value), incremental=False) == OK
+    assert image.configs[ConfigResourceType.BROKER, "1"] == {setting: value}
+    words = f"Cannot update these configs at default cluster level, broker id must be specified: [{setting}]"
+    assert ask(image, BROKER, "", (setting, SET, value)) == (E.INVALID_REQUEST, words)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["ssl.key.password", "ssl.keystore.key", "ssl.keystore.type", "ssl.truststore.certificates", "ssl.truststore.type"],
+)
+def test_stores_are_exchanged_for_a_listener_only(setting: str) -> None:
+    image = image_with()
+    words = (
+        f"These security configs can be dynamically updated only per-listener using the listener prefix: [{setting}]"
+    )
+    assert ask(image, BROKER, "1", (setting, SET, "JKS")) == (E.INVALID_REQUEST, words)
+    assert ask(image, BROKER, "1", (f"listener.name.ssl.{setting}", SET, "JKS")) == OK
+
+
 def test_only_lists_of_a_broker_are_extended() -> None:
     image = image_with()
     answer = ask(image, BROKER, "1", ("log.retention.ms", APPEND, "1"))

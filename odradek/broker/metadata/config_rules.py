@@ -23,7 +23,8 @@ from odradek.protocol.jaas import InvalidJaas, parse_login_module
 
 LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]*\..+")
 JAAS_CONFIG = "sasl.jaas.config"
-SECURITY_PREFIXES = ("ssl.", "sasl.", "principal.builder.class")
+# Keys, certificates and what reads them; Kafka lets a broker change the rest of TLS and SASL without a listener's name.
+STORE_PREFIXES = ("ssl.engine.factory.class", "ssl.key.password", "ssl.keystore.", "ssl.truststore.")
 THREAD_COUNTS = frozenset(
     {
         "background.threads",
@@ -94,7 +95,7 @@ def check_broker_change(config: BrokerConfig, changed: Mapping[str, str | None],
         "Cannot update these configs dynamically",
     )
     _refuse(
-        (name for name in changed if name.startswith(SECURITY_PREFIXES) and name in BROKER_SETTINGS),
+        (name for name in changed if name.startswith(STORE_PREFIXES) and name in BROKER_SETTINGS),
         "These security configs can be dynamically updated only per-listener using the listener prefix",
     )
     for name, text in changed.items():

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from odradek.broker.configuration.listener_settings import (
+    HEEDED_BY_LISTENERS,
     HTTP_LISTENER,
     SSL_PROTOCOLS,
     ListenerSettings,
@@ -53,12 +54,15 @@ class ListenerCertificates:
     def check(self, changed: Mapping[str, str | None]) -> None:
         """Whether settings of this broker can be changed to these; None stands for one that is removed.
 
-        Raises UnusableTls; another certificate must be for the same name, too.
+        Raises UnusableTls; another certificate must be for the same name, too. What counts from the next start on
+        is tried as well, so that the broker can start then.
         """
         for listener, loaded in self._loaded.items():
+            settings = ListenerSettings(listener, lambda name: self._config.current_text(name, changed))
             if any(is_of_store(name) and listener_of(name) == listener.lower() for name in changed):
-                settings = ListenerSettings(listener, lambda name: self._config.current_text(name, changed))
                 self._replacement(loaded, settings)
+            if any(counts_from_the_next_start_on(name, listener) for name in changed):
+                load(tls_settings(settings))
 
     def refresh(self) -> None:
         """Settings may have changed: take over what they say now."""
@@ -127,6 +131,14 @@ def listeners_with_tls(config: BrokerConfig) -> tuple[str, ...]:
     """Names of listeners; the HTTP port counts as one."""
     names = [listener.name for listener in config.serving if listener.security_protocol in SSL_PROTOCOLS]
     return (*names, HTTP_LISTENER) if config.odradek_http_security_protocol in SSL_PROTOCOLS else tuple(names)
+
+
+def counts_from_the_next_start_on(name: str, listener: str) -> bool:
+    """Whether `name` says how this listener uses its stores, by the listener's name or for the whole broker."""
+    setting = setting_named(name)
+    if setting is None or listener_of(name) not in (None, listener.lower()):
+        return False
+    return setting.name in HEEDED_BY_LISTENERS and setting.name.startswith("ssl.") and not is_of_store(name)
 
 
 def is_of_store(name: str) -> bool:
