@@ -8,7 +8,6 @@ from functools import cache
 from odradek.broker.metadata.records import PassedOver, decode_record
 from odradek.broker.metadata.snapshots import bootstrap_snapshot
 from odradek.broker.metadata.supported_features import METADATA_VERSION, SUPPORTED_FEATURES
-from odradek.broker.transactions.listing import Filter
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.internal_topics import CLUSTER_METADATA, GROUP_OFFSETS, TRANSACTION_STATE
 from odradek.protocol.records import batches, records_of
@@ -21,6 +20,7 @@ from tests.simulation.stage import GROUP, P0, P1, Stage
 from tests.support.compaction_scene import COMPACT, CompactedLog
 from tests.support.fake_disk import FakeDisk
 from tests.support.log_builder import NODE, NOW_MS, TOPIC_ID, LogOnDisk
+from tests.support.transaction_listing import all_listed
 
 DATA = "/data"
 INTERNAL = (CLUSTER_METADATA, GROUP_OFFSETS, TRANSACTION_STATE)
@@ -148,7 +148,7 @@ def start_broker(disk: FakeDisk) -> Seen:
     ask_for_offset(broker, GROUP, offsets.append)
     stage.wait(100)
     try:
-        listed = [repr(each) for each in broker.transactions.list_transactions(Filter())]
+        listed = [repr(each) for each in all_listed(broker.transactions)]
     except KafkaError as refusal:
         listed = [str(refusal.code)]
     logs = {

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from odradek.broker.partitions.partition import Partition
-from odradek.broker.transactions.listing import Filter
 from odradek.protocol.batch_header import batches
 from odradek.protocol.codec import decode
 from odradek.protocol.control_records import read_marker
@@ -21,6 +20,7 @@ from odradek.protocol.records import records_of
 from odradek.protocol.struct import Buffer
 from tests.checker.history import TopicPartition
 from tests.simulation.producers import Book
+from tests.support.transaction_listing import all_listed
 
 if TYPE_CHECKING:
     from tests.simulation.simulated_broker import SimulatedBroker
@@ -167,7 +167,7 @@ class Invariants:
 def who_takes_part(broker: "SimulatedBroker") -> set[tuple[int, str, int]] | None:
     """(producer id, topic, partition) of all that is open or waits for markers; None while that is being loaded."""
     try:
-        listed = broker.transactions.list_transactions(Filter())
+        listed = all_listed(broker.transactions)
         found = [broker.transactions.describe(each.transactional_id) for each in listed]
     except KafkaError:
         return None

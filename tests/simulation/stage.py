@@ -7,7 +7,6 @@ from typing import Any
 from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
 from odradek.broker.metadata.topic_creation import internal_topic
 from odradek.broker.metadata.topics import NewTopic
-from odradek.broker.transactions.listing import Filter
 from odradek.protocol.codec import decode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.frames import request_bytes, response_has_tags
@@ -30,6 +29,7 @@ from tests.simulation.simulated_broker import Parts, SimulatedBroker
 from tests.simulation.transaction_world import NOW_MS
 from tests.simulation.virtual_time import VirtualTime
 from tests.support.fake_disk import Crashed, FakeDisk
+from tests.support.transaction_listing import all_listed
 
 ID, GROUP = "pay", "billing"
 P0, P1 = ("orders", 0), ("orders", 1)
@@ -194,4 +194,4 @@ class Stage:
         return sorted(values)
 
     def states(self) -> set[str]:
-        return {each.transaction_state for each in self.broker.transactions.list_transactions(Filter())}
+        return {each.transaction_state for each in all_listed(self.broker.transactions)}

@@ -13,7 +13,6 @@ from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
 from odradek.broker.metadata.topic_creation import internal_topic
 from odradek.broker.metadata.topics import NewTopic
 from odradek.broker.transactions.entry import MAX_EPOCH, Txn
-from odradek.broker.transactions.listing import Filter
 from odradek.broker.transactions.records import encode_record
 from odradek.protocol.codec import decode
 from odradek.protocol.errors import ErrorCode
@@ -45,6 +44,7 @@ from tests.simulation.producers import INPUT, Ask, Book, Producer, Script
 from tests.simulation.simulated_broker import Parts, SimulatedBroker
 from tests.simulation.virtual_time import Life, VirtualTime
 from tests.support.fake_disk import Crashed, FakeDisk, Fault
+from tests.support.transaction_listing import all_listed
 
 NOW_MS = 1_800_000_000_000
 DATA_PARTITIONS: list[TopicPartition] = [("orders", 0), ("orders", 1), ("mail", 0)]
@@ -386,7 +386,7 @@ class World:
         for topic, index in DATA_PARTITIONS + OFFSET_PARTITIONS:
             log = broker.partition(topic, index).log
             assert log.last_stable_offset == log.high_watermark, f"{topic}-{index} is stuck"
-        for listed in broker.transactions.list_transactions(Filter()):
+        for listed in all_listed(broker.transactions):
             state = listed.transaction_state
             assert state in ("Empty", "CompleteCommit", "CompleteAbort"), f"{listed} is stuck"
         self._read_all("the last reader", is_end=True)

@@ -18,7 +18,6 @@ from typing import Any
 
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.transactions.entry import MAX_EPOCH, NEVER_MS, Txn
-from odradek.broker.transactions.listing import Filter
 from odradek.broker.transactions.tables import TxnState
 from odradek.protocol.codec import decode
 from odradek.protocol.errors import ErrorCode
@@ -33,6 +32,7 @@ from tests.simulation.plan import Plan, broker_config
 from tests.simulation.producers import NO_PAIR, RETRIABLE, Ask, Attempt, Over, Producer, Script
 from tests.simulation.simulated_broker import Parts
 from tests.simulation.transaction_world import DATA_PARTITIONS, NOW_MS, OLD_PRODUCER_ID, QUIET_MS, World
+from tests.support.transaction_listing import all_listed
 
 Pair = tuple[int, int]
 E = ErrorCode
@@ -237,7 +237,7 @@ class TwoPhaseWorld(World):
 
     def _check_timeouts(self) -> None:
         assert self.broker is not None
-        for listed in self.broker.transactions.list_transactions(Filter()):
+        for listed in all_listed(self.broker.transactions):
             if listed.transaction_state == TxnState.ONGOING.kafka_name:
                 described = self.broker.transactions.describe(listed.transactional_id)
                 pair = described.producer_id, described.producer_epoch

@@ -35,6 +35,7 @@ from odradek.broker.handlers.list_transactions import list_transactions
 from odradek.broker.handlers.write_txn_markers import write_txn_markers
 from odradek.broker.metadata.image import TopicImage
 from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.loop_watch import LoopWatch
 from odradek.broker.shares.staging import Ending
 from odradek.broker.transactions.turn import TransactionConfig
 from odradek.protocol.acls import ANY_NAME, Operation, ResourceType
@@ -52,6 +53,7 @@ from tests.support.broker_scene import NODE_ID, BrokerScene, answer_of
 from tests.support.fake_disk import FakeDisk
 
 M = TypeVar("M", bound=Message)
+T = TypeVar("T")
 HANDLERS: dict[int, Any] = {
     ApiKey.INIT_PRODUCER_ID.value: init_producer_id,
     ApiKey.ADD_PARTITIONS_TO_TXN.value: add_partitions_to_txn,
@@ -182,6 +184,7 @@ class TransactionBroker(BrokerScene):
         self.start_groups()
         self.share_markers = self.make_share_markers()
         self.markers = MarkersThatMeet(LocalMarkerWriter(self.partitions, self.groups, self.clock, self.share_markers))
+        self.broker.watch = LoopWatch(self.timers)
         self.broker.groups = self.groups
         self.broker.markers = LocalMarkerWriter(self.partitions, self.groups, self.clock, self.share_markers)
         self.broker.producer_ids = ProducerIds(self.blocks, self.timers)
@@ -257,7 +260,8 @@ class TransactionBroker(BrokerScene):
         context = RequestContext(
             ApiKey(request.API_KEY), version, 1, "a-client", self.clock.now_ms(), connection, self.authorizer
         )
-        return HANDLERS[request.API_KEY](sent, context, self.broker)
+        reply = HANDLERS[request.API_KEY](sent, context, self.broker)
+        return outcome(reply) if isinstance(reply, Coroutine) else reply
 
     def answer(self, request: Message, version: int, kind: type[M]) -> M:
         """Raises the KafkaError of a request that failed as a whole."""
@@ -299,12 +303,22 @@ class TransactionBroker(BrokerScene):
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
-    """To its end, here and now: what it waits for is only its turn."""
-    try:
-        while True:
+    outcome(coroutine)
+
+
+def outcome(coroutine: Coroutine[Any, Any, T]) -> T:
+    """What it returns; run to its end, here and now: what it waits for is only its turn."""
+    return outcome_and_turns(coroutine)[0]
+
+
+def outcome_and_turns(coroutine: Coroutine[Any, Any, T]) -> tuple[T, int]:
+    """The same, and how many turns of the loop it took."""
+    for turn in count(1):
+        try:
             assert coroutine.send(None) is None, "it waits for more than its turn"
-    except StopIteration:
-        pass
+        except StopIteration as end:
+            return end.value, turn
+    raise AssertionError
 
 
 def is_parked(reply: Any) -> bool:

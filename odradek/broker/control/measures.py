@@ -4,13 +4,12 @@ requests (`odradek.broker.api.dispatch`), bytes, connections and verifications.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
+from odradek.broker.runtime.slices import visit_in_slices
 from odradek.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -30,9 +29,7 @@ if TYPE_CHECKING:
     from odradek.broker.transactions.core import TransactionCore
     from odradek.broker.transactions.tables import TxnState
 
-T = TypeVar("T")
-
-SLICE_S = 0.003
+METRICS = "metrics"  # to the watchdog
 CLASSIC = "classic"  # a type of groups
 LATE_AFTER_MS = 5 * 60 * 1000  # beyond transaction.max.timeout.ms, by which the coordinator would have ended it
 
@@ -261,7 +258,7 @@ async def partition_measures(broker: Broker, late_before_ms: int) -> list[Partit
         if not partition.is_deleted:
             measured.append(partition_measure(partition, late_before_ms))
 
-    await visit_in_slices(broker.partitions, add, broker.watch)
+    await visit_in_slices(broker.partitions, add, broker.watch, METRICS)
     return measured
 
 
@@ -297,7 +294,7 @@ async def group_measure(groups: GroupCoordinator, watch: LoopWatch) -> GroupMeas
         offsets += shard.look(lambda core: core.offset_count)
 
     try:
-        await visit_in_slices(groups.shards, add, watch)
+        await visit_in_slices(groups.shards, add, watch, METRICS)
     except KafkaError:  # loading
         return None
     return GroupMeasure(states, offsets)
@@ -317,22 +314,8 @@ async def transaction_measure(
         partitions += shard.look(lambda core: core.open_partition_count)
 
     try:
-        await visit_in_slices(transactions.shards, add, watch)
+        await visit_in_slices(transactions.shards, add, watch, METRICS)
     except KafkaError:  # loading
         return None
     by_state = {state.kafka_name: count for state, count in states.items()}
     return TransactionMeasure(by_state, open_time_max_ms, kept, partitions)
-
-
-async def visit_in_slices(
-    items: Iterable[T], visit: Callable[[T], None], watch: LoopWatch, slice_s: float = SLICE_S
-) -> None:
-    """All that are there now. Whatever else the loop has to do gets its turn after each `slice_s`."""
-    began_s = perf_counter()
-    for item in list(items):
-        visit(item)
-        took_s = perf_counter() - began_s
-        if took_s >= slice_s:
-            watch.took("metrics", took_s)
-            await asyncio.sleep(0)
-            began_s = perf_counter()

@@ -37,13 +37,11 @@ if TYPE_CHECKING:
     from odradek.broker.coordinators.producer_ids import OnProducerId
     from odradek.broker.coordinators.two_phase import TwoPhaseProducers
     from odradek.broker.runtime.clock import Clock, Timers
-    from odradek.broker.transactions.listing import Filter
     from odradek.protocol.messages.describe_transactions_response import TransactionState
     from odradek.protocol.messages.end_txn_request import EndTxnRequest
     from odradek.protocol.messages.end_txn_response import EndTxnResponse
     from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
     from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
-    from odradek.protocol.messages.list_transactions_response import TransactionState as ListedTransaction
     from odradek.protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger("odradek.transactions")
@@ -300,14 +298,6 @@ class TransactionCoordinator:
     def describe(self, transactional_id: str) -> TransactionState:
         _require_id(transactional_id)
         return self.shard_for(transactional_id).look(lambda core: core.describe(transactional_id))
-
-    def list_transactions(self, wanted: Filter) -> list[ListedTransaction]:
-        """Raises COORDINATOR_LOAD_IN_PROGRESS while any partition is not loaded."""
-        now_ms = self._clock.now_ms()
-        found: list[ListedTransaction] = []
-        for shard in self.shards:
-            found += shard.look(lambda core: core.list_transactions(wanted, now_ms))
-        return found
 
     # What happens by itself.
 

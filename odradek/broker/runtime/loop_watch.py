@@ -46,7 +46,7 @@ class LoopWatch:
         self.late_s = 0.0
         self.blocking: dict[str, Blocking] = {}
         self._timers = timers
-        self._monotonic_s = monotonic_s
+        self.monotonic_s = monotonic_s
         self._requests: Callable[[], int] = lambda: 0
         self._requests_before = 0
         self._slowest: tuple[float, str] | None = None  # since the last tick
@@ -86,19 +86,19 @@ class LoopWatch:
         return partial(self._run, name, action)
 
     def _run(self, name: str, action: Callable[[], None]) -> None:
-        began_s = self._monotonic_s()
+        began_s = self.monotonic_s()
         try:
             action()
         finally:
-            took_s = self._monotonic_s() - began_s
+            took_s = self.monotonic_s() - began_s
             if took_s >= LONG_S:
                 self.took(name, took_s)
 
     def _arm(self, delay_ms: int) -> None:
-        self._tick = self._timers.after(delay_ms, partial(self._ticked, self._monotonic_s() + delay_ms / 1000))
+        self._tick = self._timers.after(delay_ms, partial(self._ticked, self.monotonic_s() + delay_ms / 1000))
 
     def _ticked(self, due_s: float) -> None:
-        late_s = max(0.0, self._monotonic_s() - due_s)
+        late_s = max(0.0, self.monotonic_s() - due_s)
         self.late_s += late_s
         self.late[int(late_s * 1e6).bit_length()] += 1
         slowest, self._slowest = self._slowest, None
@@ -115,9 +115,9 @@ class LoopWatch:
     def _collecting(self, phase: str, info: dict[str, int]) -> None:
         """A callback of `gc`, which calls it in the thread that made the last object."""
         if phase == "start":
-            self._collection_began_s = self._monotonic_s()
+            self._collection_began_s = self.monotonic_s()
         else:
-            self.took(GARBAGE_COLLECTION, self._monotonic_s() - self._collection_began_s)
+            self.took(GARBAGE_COLLECTION, self.monotonic_s() - self._collection_began_s)
 
 
 @dataclass(frozen=True, slots=True)

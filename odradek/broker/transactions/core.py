@@ -26,7 +26,7 @@ from odradek.broker.transactions.add_partitions import add_partitions, verify_pa
 from odradek.broker.transactions.end_txn import end_txn
 from odradek.broker.transactions.entry import Forgotten, Txn, TxnRecord
 from odradek.broker.transactions.init_producer_id import init_producer_id, timeout_ms
-from odradek.broker.transactions.listing import Filter, described, listed
+from odradek.broker.transactions.listing import Filter, described
 from odradek.broker.transactions.tables import EXPIRABLE, TxnState
 from odradek.broker.transactions.transitions import answered_pair, bumped, completed, fenced, without_topic
 from odradek.broker.transactions.turn import (
@@ -48,7 +48,6 @@ from odradek.protocol.messages.end_txn_request import EndTxnRequest
 from odradek.protocol.messages.end_txn_response import EndTxnResponse
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
-from odradek.protocol.messages.list_transactions_response import TransactionState as ListedTransaction
 from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
 
 MARKER_RETRY_MS: Final = 100
@@ -327,9 +326,9 @@ class TransactionCore:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return described(txn, self._remaining.get(transactional_id, txn.partitions))
 
-    def list_transactions(self, wanted: Filter, now_ms: int) -> list[ListedTransaction]:
-        txns = [self._txns[name] for name in self._ongoing] if wanted.states == ONLY_ONGOING else self.entries()
-        return [listed(txn) for txn in txns if wanted.selects(txn, now_ms)]
+    def candidates(self, wanted: Filter) -> list[Txn]:
+        """For ListTransactions: all that `wanted` selects, and perhaps others."""
+        return [self._txns[name] for name in self._ongoing] if wanted.states == ONLY_ONGOING else self.entries()
 
     @property
     def kept_count(self) -> int:

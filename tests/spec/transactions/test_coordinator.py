@@ -10,7 +10,6 @@ import pytest
 
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.transactions.core import MARKER_RETRY_MS
-from odradek.broker.transactions.listing import Filter
 from odradek.protocol.control_records import marker_batch
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.internal_topics import TRANSACTION_STATE
@@ -23,6 +22,7 @@ from odradek.storage.log import Origin
 from tests.support.broker_scene import answer_of
 from tests.support.fake_disk import Fault
 from tests.support.transaction_broker import TransactionBroker, is_parked, run
+from tests.support.transaction_listing import all_listed
 
 E = ErrorCode
 PID = 1000
@@ -125,7 +125,7 @@ def test_scenario_017_two_first_requests_make_one_entry() -> None:
     allocate()
     assert [answer_of(each).producer_epoch for each in (first, second)] == [0, 1]
     assert answer_of(first).producer_id == answer_of(second).producer_id == PID
-    assert len(scene.transactions.list_transactions(Filter())) == 1
+    assert len(all_listed(scene.transactions)) == 1
 
 
 def test_scenario_053_a_decision_that_no_marker_followed_is_carried_out_after_the_restart() -> None:
@@ -342,7 +342,7 @@ def test_scenario_108_while_loading_requests_and_listings_say_so() -> None:
     scene.restart_coordinator()
     assert code_of(scene.init) is E.COORDINATOR_LOAD_IN_PROGRESS
     assert code_of(lambda: scene.end(pair)) is E.COORDINATOR_LOAD_IN_PROGRESS
-    assert code_of(lambda: scene.transactions.list_transactions(Filter())) is E.COORDINATOR_LOAD_IN_PROGRESS
+    assert code_of(lambda: all_listed(scene.transactions)) is E.COORDINATOR_LOAD_IN_PROGRESS
     (loading,) = held
     run(loading)
     assert scene.transactions.is_loaded
@@ -357,7 +357,7 @@ def test_a_partition_that_cannot_be_read_serves_nothing_and_says_so() -> None:
     scene.partition(TRANSACTION_STATE, index).append_now(bad, origin=Origin.COORDINATOR, now_ms=1)
     scene.restart_coordinator()
     assert code_of(scene.init) is E.COORDINATOR_LOAD_IN_PROGRESS
-    assert code_of(lambda: scene.transactions.list_transactions(Filter())) is E.COORDINATOR_LOAD_IN_PROGRESS
+    assert code_of(lambda: all_listed(scene.transactions)) is E.COORDINATOR_LOAD_IN_PROGRESS
     assert not scene.transactions.is_loaded
 
 

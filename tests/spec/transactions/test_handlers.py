@@ -3,11 +3,17 @@
 Rules: docs/spec/transactions.md#s2; scenarios: #s8-1 to #s8-3.
 """
 
+from itertools import count
 from typing import Any
 
 import pytest
 
+from odradek.broker.api.context import AllowAll, ConnectionInfo, RequestContext
+from odradek.broker.handlers.list_transactions import list_transactions
+from odradek.broker.runtime.loop_watch import LoopWatch
+from odradek.broker.runtime.slices import SLICE_S
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
+from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.internal_topics import TRANSACTION_STATE
 from odradek.protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
@@ -29,7 +35,7 @@ from odradek.protocol.messages.init_producer_id_request import InitProducerIdReq
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
 from odradek.protocol.messages.list_transactions_response import ListTransactionsResponse
-from tests.support.transaction_broker import TransactionBroker
+from tests.support.transaction_broker import TransactionBroker, outcome_and_turns
 
 E = ErrorCode
 PID = 1000
@@ -423,3 +429,15 @@ def test_scenario_140_ids_that_are_unknown_empty_or_forbidden_have_their_own_cod
         E.INVALID_REQUEST,
         E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ]
+
+
+def test_clients_are_served_while_many_ids_are_listed() -> None:
+    scene = scene_with_topics()
+    for name in ("pay", "ship"):
+        init(scene, name)
+    scene.broker.watch = LoopWatch(scene.timers, count(0.0, SLICE_S * 1.5).__next__)  # all takes longer than a slice
+    connection = ConnectionInfo(1, "127.0.0.1", 50_000)
+    context = RequestContext(ApiKey.LIST_TRANSACTIONS, 2, 1, "a-client", 0, connection, AllowAll())
+    answer, turns = outcome_and_turns(list_transactions(ListTransactionsRequest(), context, scene.broker))
+    assert ids(answer) == {"pay", "ship"}
+    assert turns == 3 + 2 + 1  # each partition of `__transaction_state`, each id, and the answer

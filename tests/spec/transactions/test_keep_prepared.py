@@ -14,6 +14,7 @@ from odradek.broker.transactions.entry import NEVER_MS, Forgotten, Txn
 from odradek.broker.transactions.listing import Filter
 from odradek.broker.transactions.tables import TxnState
 from tests.support.kept_transactions import FIRST, OPEN, PID, kept, opened, two_phase
+from tests.support.transaction_listing import listed_by
 from tests.support.transaction_scene import (
     MAX,
     NEW_PID,
@@ -288,8 +289,8 @@ def test_scenario_128_old_transactions_are_found_by_how_long_they_are_open() -> 
     idle = txn(S.EMPTY, transactional_id="idle")
     scene = two_phase(young, old, idle)
     open_and_old = Filter(frozenset({S.ONGOING}), older_than_ms=60_000)
-    assert [each.transactional_id for each in scene.core.list_transactions(open_and_old, NOW_MS)] == ["old"]
-    found = scene.core.list_transactions(Filter(older_than_ms=60_000), NOW_MS)
+    assert [each.transactional_id for each in listed_by(scene.core, open_and_old, NOW_MS)] == ["old"]
+    found = listed_by(scene.core, Filter(older_than_ms=60_000), NOW_MS)
     assert {each.transactional_id for each in found} == {"old", "idle"}
 
 

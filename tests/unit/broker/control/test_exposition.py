@@ -1,6 +1,5 @@
 """Metrics in Prometheus' text form, and readiness."""
 
-import asyncio
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -27,18 +26,15 @@ from odradek.broker.control.measures import (
     TransactionMeasure,
     VerificationMeasure,
     partition_measure,
-    visit_in_slices,
 )
 from odradek.broker.control.readiness import readiness
 from odradek.broker.coordinators.verification import TransactionalProducer, TransactionSupport, Unverified
 from odradek.broker.network.logins import LoginCounts
 from odradek.broker.partitions.partition import Partition
-from odradek.broker.runtime.loop_watch import LoopWatch
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.storage.log import Origin
 from tests.support.broker_scene import NOW_MS, BrokerScene
-from tests.support.clock import ManualClock, ManualTimers
 from tests.support.fake_disk import FakeDisk
 
 
@@ -223,22 +219,6 @@ def test_an_open_transaction_holds_back_the_last_stable_offset(scene: BrokerScen
     assert (found.log_end_offset, found.last_stable_offset, found.stable_lag, found.producer_ids) == (1, 0, 1, 1)
     assert not found.has_late_transaction
     assert partition_measure(partition, late_before_ms=NOW_MS + 1).has_late_transaction
-
-
-def test_others_get_their_turn_while_many_things_are_measured() -> None:
-    happened: list[str] = []
-
-    async def other() -> None:
-        for _ in range(2):
-            happened.append("other")
-            await asyncio.sleep(0)
-
-    async def both() -> None:
-        watch = LoopWatch(ManualTimers(ManualClock(NOW_MS)))
-        await asyncio.gather(visit_in_slices(["a", "b"], happened.append, watch, slice_s=0), other())
-
-    asyncio.run(both())
-    assert happened == ["a", "other", "b", "other"]
 
 
 def broker_that(*, topics: tuple[str, ...], started: dict[str, Any], offline: tuple[str, int] = ("t", 3)) -> Broker:

@@ -1,0 +1,19 @@
+"""What ListTransactions would show, for tests without a client."""
+
+from __future__ import annotations
+
+from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
+from odradek.broker.transactions.core import TransactionCore
+from odradek.broker.transactions.listing import Filter, listed
+from odradek.protocol.messages.list_transactions_response import TransactionState
+
+
+def listed_by(core: TransactionCore, wanted: Filter, now_ms: int) -> list[TransactionState]:
+    return [listed(txn) for txn in core.candidates(wanted) if wanted.selects(txn, now_ms)]
+
+
+def all_listed(coordinator: TransactionCoordinator) -> list[TransactionState]:
+    """Raises KafkaError while any partition is not loaded."""
+    return [
+        each for shard in coordinator.shards for each in shard.look(lambda core: listed_by(core, Filter(), now_ms=0))
+    ]
