@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.control.page.json_value import JsonValue, View
     from odradek.broker.control.page.served import Job, Query, Served
+    from odradek.broker.coordinators.shard import Shard
     from odradek.broker.groups.core import GroupCore
     from odradek.protocol.messages.list_groups_response import ListedGroup
 
@@ -30,22 +31,29 @@ CLASSIC_VERSION = 6  # of DescribeGroups
 HISTORY_RECORDS = 100_000  # of the partition of a group, which it shares with others
 
 
-def groups(served: Served, query: Query) -> View:
+async def groups(served: Served, query: Query) -> View:
     """`find`: part of an id."""
     broker = served.broker
     if not broker.has_started("groups"):
         return {"total": 0, "groups": []}
     part = query.get("find", "")
+    found: list[tuple[Shard[GroupCore], ListedGroup]] = []
+
+    def find(shard: Shard[GroupCore]) -> None:
+        if not shard.is_away:
+            listed = shard.look(lambda core: core.list_groups((), ()))
+            found.extend((shard, each) for each in listed if part in each.group_id)
+
+    await served.visit(broker.groups.shards, find)
     rows: list[JsonValue] = []
-    total = 0
-    for shard in broker.groups.shards:
-        if shard.is_away:
-            continue
-        found = [each for each in shard.look(lambda core: core.list_groups((), ())) if part in each.group_id]
-        total += len(found)
-        for each in found[: SHOWN - len(rows)]:
-            rows.append(shard.look(partial(row, each, broker)))
-    return {"total": total, "groups": rows}
+
+    def show(each: tuple[Shard[GroupCore], ListedGroup]) -> None:
+        shard, listed = each
+        if not shard.is_away:
+            rows.append(shard.look(partial(row, listed, broker)))
+
+    await served.visit(found[:SHOWN], show)
+    return {"total": len(found), "groups": rows}
 
 
 def row(listed: ListedGroup, broker: Broker, core: GroupCore) -> JsonValue:

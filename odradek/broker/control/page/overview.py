@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -12,16 +13,21 @@ from odradek.protocol.internal_topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from odradek.broker.control.page.json_value import JsonValue, View
-    from odradek.broker.control.page.served import Served
+    from odradek.broker.control.page.served import Query, Served
+    from odradek.broker.coordinators.shard import Shard
+    from odradek.broker.groups.core import GroupCore
+    from odradek.broker.partitions.partition import Partition
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-def overview(served: Served) -> View:
+async def overview(served: Served, query: Query) -> View:
     broker, traffic = served.broker, served.traffic
     image = broker.metadata.image
     disk = os.statvfs(broker.config.data_directory)
-    partitions = list(broker.partitions)
+    totals = await partition_totals(served)
+    groups = await group_counts(served)
+    transactions = await transaction_counts(served)
     return {
         "version": version("odradek"),
         "cluster_id": broker.cluster_id,
@@ -33,32 +39,62 @@ def overview(served: Served) -> View:
         "started_ms": traffic.since_ms,
         "memory_bytes": resident_bytes(),
         "disk_free_bytes": disk.f_bavail * disk.f_frsize,
-        "size_bytes": sum(each.log.size_bytes for each in partitions),
+        "size_bytes": totals.size_bytes,
         "topics": sum(name not in INTERNAL_TOPICS for name in image.topics),
-        "partitions": len(partitions),
+        "partitions": totals.partitions,
         "offline": [f"{topic}-{index}" for topic, index in sorted(broker.partitions.offline)],
         "connections": sum(server.connection_count for server in traffic.servers),
-        "groups": group_counts(served),
-        "transactions": transaction_counts(served),
+        "groups": groups,
+        "transactions": transactions,
         # Sums since the start: a rate is the difference of two.
         "requests_total": sum(route.requests for route in traffic.dispatcher.routes),
-        "records_in_total": sum(each.log.log_end_offset - each.first_end_offset for each in partitions),
-        "bytes_in_total": sum(each.bytes_in for each in partitions),
-        "bytes_out_total": sum(each.bytes_out for each in partitions),
+        "records_in_total": totals.records_in,
+        "bytes_in_total": totals.bytes_in,
+        "bytes_out_total": totals.bytes_out,
         "warnings": len(served.warnings),
     }
 
 
-def group_counts(served: Served) -> JsonValue:
+@dataclass(slots=True)
+class Totals:
+    """Of all partitions; what came in and went out, since the start."""
+
+    partitions: int = 0
+    size_bytes: int = 0
+    records_in: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+    def add(self, partition: Partition) -> None:
+        if partition.is_deleted:  # since the first of them was visited
+            return
+        log = partition.log
+        self.partitions += 1
+        self.size_bytes += log.size_bytes
+        self.records_in += log.log_end_offset - partition.first_end_offset
+        self.bytes_in += partition.bytes_in
+        self.bytes_out += partition.bytes_out
+
+
+async def partition_totals(served: Served) -> Totals:
+    totals = Totals()
+    await served.visit(served.broker.partitions, totals.add)
+    return totals
+
+
+async def group_counts(served: Served) -> JsonValue:
     """By type; None while they are loaded."""
     broker = served.broker
     counts = {"classic": 0, "consumer": 0, "share": 0}
     if not broker.has_started("groups"):
         return counts
+
+    def count(shard: Shard[GroupCore]) -> None:
+        for each in shard.look(lambda core: core.list_groups((), ())):
+            counts[each.group_type] = counts.get(each.group_type, 0) + 1
+
     try:
-        for shard in broker.groups.shards:
-            for each in shard.look(lambda core: core.list_groups((), ())):
-                counts[each.group_type] = counts.get(each.group_type, 0) + 1
+        await served.visit(broker.groups.shards, count)
     except KafkaError:
         return None
     return counts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from odradek.broker.control.page.partition_timeline import runs_of, timeline
@@ -24,7 +25,7 @@ BYTES_READ = 16 << 20
 WRITERS = 20  # producers whose steps are looked for: those that wrote last
 
 
-def partition(served: Served, query: Query) -> Job:
+async def partition(served: Served, query: Query) -> Job:
     """`topic`, `partition`; `offset`: where to begin, near the end if it is missing. Raises KafkaError."""
     try:
         index = int(query.get("partition", "0"))
@@ -33,6 +34,7 @@ def partition(served: Served, query: Query) -> Job:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Partition and offset are whole numbers.") from None
     broker, topic = served.broker, query["topic"]
     found = broker.partitions.get(topic, index)
+    txns = await writers(found, served)
     log = found.log
     start, end = bounds(found, offset)
     now: dict[str, JsonValue] = {
@@ -47,7 +49,6 @@ def partition(served: Served, query: Query) -> Job:
         "next": end,
     }
     place = (topic, index)
-    txns = writers(found, broker)
     names = {producer_id: txn.transactional_id for txn in txns for producer_id in producer_ids(txn)}
     logs = {txn.transactional_id: state_log(txn.transactional_id, broker) for txn in txns}
     ahead: list[JsonValue] = [
@@ -75,23 +76,26 @@ def bounds(found: Partition, offset: int | None) -> tuple[int, int]:
     return start, min(start + records, log.high_watermark)
 
 
-def writers(found: Partition, broker: Broker) -> list[Txn]:
+async def writers(found: Partition, served: Served) -> list[Txn]:
     """The transactional ids that wrote to it last, as far as coordinators know them."""
-    if not broker.has_started("transactions"):
-        return []
     entries = sorted(
         found.log.producers(), key=lambda each: each.current_txn_first_offset or each.last_data_offset or 0
     )
     wanted = {each.producer_id for each in entries[-WRITERS:]}
-    try:
-        return [txn for txn in all_ids(broker) if producer_ids(txn) & wanted]
-    except KafkaError:  # while they are loaded
-        return []
+    by: list[Txn] = []
+
+    def add(txn: Txn) -> None:
+        if not wanted.isdisjoint(producer_ids(txn)):
+            by.append(txn)
+
+    with suppress(KafkaError):  # while they are loaded
+        await served.visit(await all_ids(served), add)
+    return by
 
 
-def producer_ids(txn: Txn) -> set[int]:
+def producer_ids(txn: Txn) -> tuple[int, int]:
     """That of its records; while it is kept, that of its next ones too."""
-    return {txn.producer_id, txn.client_pair[0]}
+    return txn.producer_id, txn.client_pair[0]
 
 
 def state_log(transactional_id: str, broker: Broker) -> Log:

@@ -143,6 +143,8 @@ class Page:
     async def _view(self, name: str, query: Mapping[str, str]) -> View:
         """Raises KafkaError, and KeyError with the name of a parameter that is missing."""
         shown = VIEWS[name](self._served, query)
+        if isinstance(shown, Awaitable):
+            shown = await shown
         return await in_thread(self._broker.workers, shown) if callable(shown) else shown
 
 

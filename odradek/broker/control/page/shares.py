@@ -15,16 +15,17 @@ if TYPE_CHECKING:
 SPANS_SHOWN = 50
 
 
-def shares(served: Served, query: Query) -> View:
+async def shares(served: Served, query: Query) -> View:
     """`find`: part of a group id. Only what leaders hold now: a share partition nobody fetches from is not there."""
     broker = served.broker
     if not broker.has_started("shares"):
         return {"total": 0, "partitions": []}
     part = query.get("find", "")
-    live = [each for each in broker.shares.live if part in each.key.group_id]
-    topics = broker.metadata.image.topics_by_id
-    rows = [row(each, topics[each.key.topic_id].name) for each in live if each.key.topic_id in topics]
-    return {"total": len(rows), "partitions": rows[:SHOWN]}
+    names = {topic_id: each.name for topic_id, each in broker.metadata.image.topics_by_id.items()}
+    live = [each for each in broker.shares.live if part in each.key.group_id and each.key.topic_id in names]
+    rows: list[JsonValue] = []
+    await served.visit(live[:SHOWN], lambda each: rows.append(row(each, names[each.key.topic_id])))
+    return {"total": len(live), "partitions": rows}
 
 
 def row(live: LiveSharePartition, topic: str) -> JsonValue:

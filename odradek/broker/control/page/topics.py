@@ -12,20 +12,27 @@ from odradek.protocol.internal_topics import INTERNAL_TOPICS
 from odradek.storage.checkpoints import topic_id_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from odradek.broker.control.page.json_value import JsonValue, View
     from odradek.broker.control.page.served import Query, Served
     from odradek.broker.partitions.partition import Partition
 
 
-def topics(served: Served, query: Query) -> View:
+async def topics(served: Served, query: Query) -> View:
     """`find`: part of a name. Those of applications first."""
     part = query.get("find", "")
     members: dict[str, list[Partition]] = {}
-    for partition in served.broker.partitions:
+
+    def add(partition: Partition) -> None:
         if part in partition.topic:
             members.setdefault(partition.topic, []).append(partition)
+
+    await served.visit(served.broker.partitions, add)
     names = sorted(members, key=lambda name: (name in INTERNAL_TOPICS, name))
-    return {"total": len(names), "topics": [row(name, members[name]) for name in names[:SHOWN]]}
+    rows: list[JsonValue] = []
+    await served.visit(names[:SHOWN], lambda name: rows.append(row(name, members[name])))
+    return {"total": len(names), "topics": rows}
 
 
 def row(name: str, members: list[Partition]) -> JsonValue:
@@ -41,34 +48,21 @@ def row(name: str, members: list[Partition]) -> JsonValue:
     }
 
 
-def topic(served: Served, query: Query) -> View:
+async def topic(served: Served, query: Query) -> View:
     """`name`. Raises KafkaError if there is none."""
     broker, name = served.broker, query["name"]
     image = broker.metadata.image.topics.get(name)
     if image is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name}.")
-    members = [each for each in broker.partitions if each.topic == name]
+    members = sorted((each for each in broker.partitions if each.topic == name), key=lambda each: each.index)
     names = holders(broker)
+    rows: list[JsonValue] = []
+    await served.visit(members, lambda each: rows.append(partition_row(each, names)))
     return {
         "name": name,
         "topic_id": topic_id_text(image.topic_id),
         "is_internal": name in INTERNAL_TOPICS,
-        "partitions": [
-            {
-                "partition": each.index,
-                "log_start_offset": each.log.log_start_offset,
-                "last_stable_offset": each.log.last_stable_offset,
-                "high_watermark": each.log.high_watermark,
-                "log_end_offset": each.log.log_end_offset,
-                "size_bytes": each.log.size_bytes,
-                "segments": len(each.log.segments),
-                "leader_epoch": each.log.leader_epoch,
-                "producers": len(each.log.producers()),
-                "offline": each.log.offline_reason,
-                "held": held_back(each, names) if is_held(each) else None,
-            }
-            for each in sorted(members, key=lambda each: each.index)
-        ],
+        "partitions": rows,
         "settings": [
             {
                 "name": each.name,
@@ -77,4 +71,22 @@ def topic(served: Served, query: Query) -> View:
             }
             for each in describe_topic(broker.config, broker.metadata.image.topic_configs(name))
         ],
+    }
+
+
+def partition_row(each: Partition, names: Mapping[int, str]) -> JsonValue:
+    """names: see `holders`"""
+    log = each.log
+    return {
+        "partition": each.index,
+        "log_start_offset": log.log_start_offset,
+        "last_stable_offset": log.last_stable_offset,
+        "high_watermark": log.high_watermark,
+        "log_end_offset": log.log_end_offset,
+        "size_bytes": log.size_bytes,
+        "segments": len(log.segments),
+        "leader_epoch": log.leader_epoch,
+        "producers": len(log.producers()),
+        "offline": log.offline_reason,
+        "held": held_back(each, names) if is_held(each) else None,
     }

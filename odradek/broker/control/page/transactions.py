@@ -5,7 +5,7 @@ would let them go on.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from heapq import nsmallest
 from typing import TYPE_CHECKING
@@ -21,18 +21,25 @@ if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.control.page.json_value import JsonValue, View
     from odradek.broker.control.page.served import Job, Query, Served
+    from odradek.broker.coordinators.shard import Shard
     from odradek.broker.partitions.partition import Partition
+    from odradek.broker.transactions.core import TransactionCore
 
 UNKNOWN = "This id is not known: it was never used, or it expired."
 # What comes first: decided outside, open, decided and not complete, done.
 IN_DOUBT, OPEN, ENDING, ENDED = range(4)
 
 
-def all_ids(broker: Broker) -> Iterator[Txn]:
+async def all_ids(served: Served) -> list[Txn]:
     """Raises KafkaError while they are loaded."""
-    if broker.has_started("transactions"):
-        for shard in broker.transactions.shards:
-            yield from shard.look(lambda core: core.entries())
+    found: list[Txn] = []
+
+    def add(shard: Shard[TransactionCore]) -> None:
+        found.extend(shard.look(lambda core: core.entries()))
+
+    if served.broker.has_started("transactions"):
+        await served.visit(served.broker.transactions.shards, add)
+    return found
 
 
 def open_ids(broker: Broker) -> list[Txn]:
@@ -48,35 +55,43 @@ def rank(txn: Txn) -> int:
     return ENDING if txn.is_prepared else ENDED
 
 
-def transaction_counts(served: Served) -> JsonValue:
+async def transaction_counts(served: Served) -> JsonValue:
     """None while they are loaded."""
     broker = served.broker
+    ids = 0
+    ranks: Counter[int] = Counter()
+    oldest: Txn | None = None
+
+    def count(shard: Shard[TransactionCore]) -> None:
+        nonlocal ids, oldest
+        ids += shard.look(lambda core: core.id_count)
+        for txn in shard.look(lambda core: core.open_entries()):
+            ranks[rank(txn)] += 1
+            if txn.state is TxnState.ONGOING and (oldest is None or (txn.started_ms or 0) < (oldest.started_ms or 0)):
+                oldest = txn
+
     try:
-        found = open_ids(broker)
-        shards = broker.transactions.shards if broker.has_started("transactions") else ()
-        ids = sum(shard.look(lambda core: core.id_count) for shard in shards)
+        if broker.has_started("transactions"):
+            await served.visit(broker.transactions.shards, count)
     except KafkaError:
         return None
-    open_ = [txn for txn in found if txn.state is TxnState.ONGOING]
-    oldest = min(open_, key=lambda txn: txn.started_ms or 0, default=None)
     return {
         "ids": ids,
-        "open": len(open_),
-        "in_doubt": sum(rank(txn) == IN_DOUBT for txn in open_),
-        "ending": sum(txn.is_prepared for txn in found),
+        "open": ranks[IN_DOUBT] + ranks[OPEN],
+        "in_doubt": ranks[IN_DOUBT],
+        "ending": ranks[ENDING],
         "oldest": None if oldest is None else {"id": oldest.transactional_id, "since_ms": oldest.started_ms},
     }
 
 
-def transactions(served: Served, query: Query) -> View | Job:
+async def transactions(served: Served, query: Query) -> View | Job:
     """`find`: part of an id. Those in doubt first, then by age."""
-    broker = served.broker
     part = query.get("find", "")
     try:
-        ids = list(all_ids(broker))
+        ids = await all_ids(served)
     except KafkaError as error:
         return {"loading": str(error), "transactions": [], "states": {}, "total": 0, "held": []}
-    held = held_partitions(broker)
+    held = await held_partitions(served)
 
     def job() -> View:  # in a thread not for the disk, but because there may be very many ids
         found = [txn for txn in ids if part in txn.transactional_id]
@@ -168,10 +183,16 @@ def what_ends(txn: Txn) -> tuple[str, str | None]:
             return "No transaction yet.", None
 
 
-def held_partitions(broker: Broker) -> list[JsonValue]:
+async def held_partitions(served: Served) -> list[JsonValue]:
     """Where readers of committed data wait, at most `SHOWN`."""
-    held = [each for each in broker.partitions if is_held(each)][:SHOWN]
-    names = holders(broker) if held else {}
+    held: list[Partition] = []
+
+    def add(partition: Partition) -> None:
+        if len(held) < SHOWN and not partition.is_deleted and is_held(partition):
+            held.append(partition)
+
+    await served.visit(served.broker.partitions, add)
+    names = holders(served.broker) if held else {}
     return [held_back(each, names) for each in held]
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from odradek.broker.control.page.served import Show
 
 VIEWS: Mapping[str, Show] = {
-    "overview": lambda served, query: overview(served),
+    "overview": overview,
     "topics": topics,
     "topic": topic,
     "partition": partition,
