@@ -323,6 +323,12 @@ def test_a_reader_whose_history_parted_from_ours_is_told_where(
         assert data(answer) == b""
 
 
+def test_a_parted_history_has_null_for_aborted_transactions_even_in_read_committed(scene: Scene) -> None:
+    answer = only(scene.fetch(want(offset=1, last_fetched_epoch=0), read_committed=True, max_wait_ms=0))
+    assert answer.diverging_epoch is not None
+    assert answer.aborted_transactions is None
+
+
 def test_an_epoch_later_than_ours_is_out_of_range(scene: Scene) -> None:
     scene.write()
     answer = only(scene.fetch(want(last_fetched_epoch=5)))
@@ -423,3 +429,9 @@ def test_a_negative_limit_is_an_error(scene: Scene, limits: tuple[int, int]) -> 
     partition_max_bytes, max_bytes = limits
     answer = only(scene.fetch(want(max_bytes=partition_max_bytes), max_bytes=max_bytes))
     assert answer.error_code == E.UNKNOWN_SERVER_ERROR.value
+
+
+def test_a_negative_limit_is_no_error_where_there_is_nothing_to_read(scene: Scene) -> None:
+    scene.write()
+    codes = [only(scene.fetch(want(offset=at, max_bytes=-1), max_wait_ms=0)).error_code for at in (1, 2)]
+    assert codes == [0, E.OFFSET_OUT_OF_RANGE.value]

@@ -136,13 +136,16 @@ class PartitionRead:
             if diverging_epoch is not None:
                 answer = self._answer(NO_RECORDS, 0, wanted.fetch_offset)
                 answer.data.diverging_epoch = diverging_epoch
+                answer.data.aborted_transactions = None  # nothing was read, at either isolation level
                 answer.ends_waiting = True
                 return answer
-        if self._max_bytes < 0:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # what Kafka makes of a negative limit
         if not log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        if wanted.fetch_offset >= self._end_offset or (self._max_bytes == 0 and not self._min_one_batch):
+        if wanted.fetch_offset >= self._end_offset:
+            return self._answer(NO_RECORDS, 0, wanted.fetch_offset)
+        if self._max_bytes < 0:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # what Kafka makes of a negative limit, once it reads
+        if self._max_bytes == 0 and not self._min_one_batch:
             return self._answer(NO_RECORDS, 0, wanted.fetch_offset)
         return None
 
