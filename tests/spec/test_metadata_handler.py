@@ -167,6 +167,12 @@ def test_authorized_operations_are_told_when_they_are_asked_for(scene: BrokerSce
         assert cluster.cluster_authorized_operations == ALL_CLUSTER_OPERATIONS
 
 
+def test_operations_are_told_of_topics_that_are_not_there(scene: BrokerScene) -> None:
+    told = ask(scene, "nobody", "a b", include_topic_authorized_operations=True)
+    assert codes(told) == {"nobody": E.UNKNOWN_TOPIC_OR_PARTITION, "a b": E.INVALID_TOPIC_EXCEPTION}
+    assert {topic.topic_authorized_operations for topic in told.topics} == {ALL_TOPIC_OPERATIONS}
+
+
 # --- DescribeTopicPartitions
 
 Page = list[tuple[str | None, list[int]]]

@@ -52,8 +52,9 @@ def metadata(request: MetadataRequest, context: RequestContext, broker: Broker) 
             )
     response.topics = described_topics(request, context, broker)
     if request.include_topic_authorized_operations:
-        for topic in response.topics:
-            if topic.error_code == 0 and topic.name is not None:
+        refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED.value
+        for topic in response.topics:  # those that are not there, or are being created, are told as well
+            if topic.error_code != refused and topic.name is not None:
                 topic.topic_authorized_operations = authorized_operations(context, ResourceType.TOPIC, topic.name)
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = cluster_operations(context)

@@ -168,6 +168,8 @@ def metadata(talk: Talk, version: int) -> None:
     if version >= 1:
         ask("none")
     ask("topic operations", *named(name), include_topic_authorized_operations=True)
+    if version >= 8:
+        ask("operations on an unknown one", *named("nobody-made-this", "a b"), include_topic_authorized_operations=True)
     ask("cluster operations", *named(name), include_cluster_authorized_operations=True)
     if version >= 10:
         ask("by id", MetadataRequestTopic(topic_id=topic_id, name=None))
