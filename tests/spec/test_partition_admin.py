@@ -134,6 +134,11 @@ def test_an_epoch_that_never_was_has_no_end(scene: Scene, epoch: int) -> None:
     assert epoch_end(scene, epoch) == (E.NONE, -1, -1)
 
 
+def test_an_epoch_before_all_known_ones_ends_where_the_first_begins(scene: Scene) -> None:
+    """Below -1, which stands for none, a negative epoch is one like any other."""
+    assert epoch_end(scene, -2) == (E.NONE, -2, 0)
+
+
 def test_the_known_epoch_and_the_partition_are_checked(scene: Scene) -> None:
     assert epoch_end(scene, 0, known_epoch=1) == (E.UNKNOWN_LEADER_EPOCH, -1, -1)
     assert epoch_end(scene, 0, known_epoch=-2) == (E.FENCED_LEADER_EPOCH, -1, -1)

@@ -61,7 +61,7 @@ def epoch_end(
     except KafkaError as refusal:
         answer.error_code = refusal.code.value
         return answer
-    if asked.leader_epoch >= 0:
+    if asked.leader_epoch != NO_EPOCH:
         end = partition.log.end_offset_for_epoch(asked.leader_epoch)
         if end is not None:
             answer.leader_epoch, answer.end_offset = end

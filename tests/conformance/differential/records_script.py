@@ -313,6 +313,11 @@ def fetch(talk: Talk, version: int) -> None:
     get("a future leader epoch", topic(part(0, current_leader_epoch=9)))
     get("last fetched epoch", topic(part(20, last_fetched_epoch=0)))
     get("last fetched epoch ahead", topic(part(20, last_fetched_epoch=5)))
+    get("a parted history, read committed", topic(part(99, last_fetched_epoch=0)), isolation_level=1)
+    get("a negative limit", topic(part(0, limit=-1)))
+    get("a negative limit behind the end", topic(part(21, limit=-1)))
+    get("a negative limit at the end", topic(part(20, limit=-1)))
+    get("a negative limit of an empty partition", topic(part(0, partition=1)), max_bytes=-1)
     talk.ask("as a follower", FetchRequest(replica_id=3, max_wait_ms=1, topics=[topic(part(0))]), version)
 
 
@@ -435,7 +440,7 @@ def offset_for_leader_epoch(talk: Talk, version: int) -> None:
         replica = {} if version < 3 else {"replica_id": -1}
         talk.ask(label, OffsetForLeaderEpochRequest(topics=topics, **replica), version)
 
-    for epoch in (-1, 0, 1, 5):
+    for epoch in (-2, -1, 0, 1, 5):
         ask(f"epoch {epoch}", epoch)
     ask("current epoch", 0, current=0)
     ask("an old current epoch", 0, current=-2)
