@@ -172,6 +172,7 @@ class _Layout(NamedTuple):
 
     timestamp_at: int
     offset_at: int
+    key_at: int  # behind the offset delta: of the key's length
     shape: list[int]  # the positions of all bytes that say where something begins or ends
 
 
@@ -186,14 +187,14 @@ def _layout(data: Opened, start: int) -> _Layout:
     _, at = read_shape(start)
     timestamp_at = at + 1
     _, offset_at = read_varlong(data, timestamp_at)
-    _, at = read_varint(data, offset_at)
-    size, at = read_shape(at)
+    _, key_at = read_varint(data, offset_at)
+    size, at = read_shape(key_at)
     size, at = read_shape(at + max(size, 0))
     count, at = read_shape(at + max(size, 0))
     for _ in range(2 * count):
         size, at = read_shape(at)
         at += max(size, 0)
-    return _Layout(timestamp_at, offset_at, shape)
+    return _Layout(timestamp_at, offset_at, key_at, shape)
 
 
 class Run(NamedTuple):
@@ -251,6 +252,8 @@ def find_run(data: Opened, start: int, size: int, index: int, count: int) -> Run
             bytes([index >> 13]) * alike,
         ]
     else:
+        return _NO_RUN
+    if layout.key_at - layout.offset_at != len(expected):  # the next deltas are wider, or its own was not the shortest
         return _NO_RUN
     # A delta of another width, or not of the shortest form, differs in the bit that says whether more bytes follow.
     for column in expected:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from odradek.client.consuming.record_reading import records_in
@@ -91,6 +91,8 @@ def is_surveyed(data: bytes, count: int) -> bool:
 
 @settings(deadline=None, max_examples=150)
 @given(runs=RUNS, edits=EDITS)
+# The offset delta of record 9 takes two bytes in place of one, so that its key begins later than in those behind it.
+@example(runs=[(None, None, [("", b"")], 0, 33), (None, None, [], 0, 1)], edits=[(84, 0x80)])
 def test_all_readers_find_the_same_records_in_the_same_bytes_or_none(
     runs: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int, int]],
     edits: list[tuple[int, int]],
