@@ -122,8 +122,10 @@ class _Stretch:
         key_sizes, key_starts = read_varints(self._bytes, at)
         value_sizes, value_starts = read_varints(self._bytes, key_starts + np.maximum(key_sizes, 0))
         header_counts, at = read_varints(self._bytes, value_starts + np.maximum(value_sizes, 0))
-        if (at > self._ends).any() or ((at != self._ends) & (header_counts == 0)).any() or (header_counts < 0).any():
+        if (at > self._ends).any() or ((at != self._ends) & (header_counts == 0)).any():
             raise MalformedMessage("a record whose parts do not fill its length")
+        if ((header_counts < 0) | (header_counts > self._ends - at)).any():  # before room is made for them
+            raise MalformedMessage("a number of headers that its record cannot hold")
         offsets = self._of_batch([h.base_offset for h in self._headers]) + offset_deltas
         columns = {}
         for name in wanted.names:

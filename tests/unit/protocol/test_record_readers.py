@@ -93,6 +93,8 @@ def is_surveyed(data: bytes, count: int) -> bool:
 @given(runs=RUNS, edits=EDITS)
 # The offset delta of record 9 takes two bytes in place of one, so that its key begins later than in those behind it.
 @example(runs=[(None, None, [("", b"")], 0, 33), (None, None, [], 0, 1)], edits=[(84, 0x80)])
+# The value becomes empty, and what was its content the number of headers: 1,610,612,736.
+@example(runs=[(None, b"\x80\x80\x80\x80\x0c", [("a", None)], 0, 1)], edits=[(5, 0)])
 def test_all_readers_find_the_same_records_in_the_same_bytes_or_none(
     runs: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int, int]],
     edits: list[tuple[int, int]],
