@@ -4,6 +4,7 @@ from typing import Any
 
 from tests.image.clients import consume, produce, told
 from tests.image.conftest import Run
+from tests.support.reserved_port import ReservedPort
 
 NEIGHBOUR: dict[str, Any] = {"address": "172.31.0.3", "ports": ()}
 
@@ -21,12 +22,13 @@ def test_the_host_and_other_containers_both_connect(start: Run) -> None:
 
 
 def test_another_port_of_the_host_is_told_where_it_is_declared(start: Run) -> None:
-    declared = {"KAFKA_ODRADEK_ADVERTISE_PUBLISHED": "localhost:29092"}
-    broker = start(environment=declared, ports=((29092, 9092),))
+    host = ReservedPort()
+    address = f"localhost:{host.number}"
+    broker = start(environment={"KAFKA_ODRADEK_ADVERTISE_PUBLISHED": address}, ports=((host.number, 9092),))
     broker.wait_until_healthy()
-    assert told("localhost:29092") == ("localhost", 29092)
-    produce("localhost:29092", "orders", ["1"])
-    assert consume("localhost:29092", "orders", 1) == ["1"]
+    assert told(address) == ("localhost", host.number)
+    produce(address, "orders", ["1"])
+    assert consume(address, "orders", 1) == ["1"]
 
 
 def test_a_container_that_is_sent_to_itself_is_named_in_the_log(start: Run) -> None:

@@ -13,6 +13,7 @@ import pytest
 from tests.image.clients import consume, produce
 from tests.image.conftest import Run
 from tests.image.machine import Container
+from tests.support.reserved_port import ReservedPort
 
 JAVA_SCRIPT, JAVA_FLAG = "/tmp/testcontainers_start.sh", "/tmp/testcontainers_start.ready"
 JAVA_ENVIRONMENT = {
@@ -83,15 +84,16 @@ def wait_until_inside(container: Container) -> None:
 def test_the_java_module_starts_it_in_place_of_apache_kafka(start: Run, waits_for_flag: bool) -> None:
     awaited = JAVA_FLAG if waits_for_flag else JAVA_SCRIPT
     loop = f"while [ ! -f {awaited} ]; do sleep 0.1; done; {JAVA_SCRIPT}"
-    kafka = start("sh", "-c", loop, name="d34db33f", environment=JAVA_ENVIRONMENT, ports=((32768, 9092),))
+    host = ReservedPort()
+    kafka = start("sh", "-c", loop, name="d34db33f", environment=JAVA_ENVIRONMENT, ports=((host.number, 9092),))
     wait_until_inside(kafka)
-    told = "PLAINTEXT://localhost:32768,BROKER://d34db33f:9093"
+    told = f"PLAINTEXT://localhost:{host.number},BROKER://d34db33f:9093"
     script = f"#!/bin/bash\nexport KAFKA_ADVERTISED_LISTENERS={told}\n/etc/kafka/docker/run \n"
     kafka.copy_in(script, JAVA_SCRIPT, mode=0o777)
     kafka.copy_in("", JAVA_FLAG)
     wait_for_log(kafka, r".*Transitioning from RECOVERY to RUNNING.*")
-    produce("localhost:32768", "orders", ["1"])
-    assert consume("localhost:32768", "orders", 1) == ["1"]
+    produce(f"localhost:{host.number}", "orders", ["1"])
+    assert consume(f"localhost:{host.number}", "orders", 1) == ["1"]
 
 
 @pytest.mark.parametrize(
@@ -104,14 +106,15 @@ def test_the_java_module_starts_it_in_place_of_apache_kafka(start: Run, waits_fo
 )
 def test_the_python_module_starts_it(start: Run, environment: dict[str, str], boot: str, awaited: str) -> None:
     loop = f"while [ ! -f {PYTHON_SCRIPT} ]; do sleep 0.1; done; sh {PYTHON_SCRIPT}"
-    kafka = start("sh", "-c", loop, name="d34db33f", environment=environment, ports=((32768, 9093),))
+    host = ReservedPort()
+    kafka = start("sh", "-c", loop, name="d34db33f", environment=environment, ports=((host.number, 9093),))
     wait_until_inside(kafka)
     script = (
         f"#!/bin/bash\n{boot}"
-        "export KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://localhost:32768,BROKER://$(hostname -i):9092\n"
+        f"export KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://localhost:{host.number},BROKER://$(hostname -i):9092\n"
         ". /etc/confluent/docker/bash-config\n/etc/confluent/docker/configure\n/etc/confluent/docker/launch"
     )
     kafka.copy_in(script, PYTHON_SCRIPT, mode=0o644)
     wait_for_log(kafka, awaited)
-    produce("localhost:32768", "orders", ["1"])
-    assert consume("localhost:32768", "orders", 1) == ["1"]
+    produce(f"localhost:{host.number}", "orders", ["1"])
+    assert consume(f"localhost:{host.number}", "orders", 1) == ["1"]
