@@ -63,7 +63,7 @@ class Consumer:
             told = scene.beat(self.name, self.epoch, owned=owned, topics=self.topics, timeout_ms=REBALANCE_MS)
         else:
             told = scene.beat(self.name, self.epoch, owned=owned)
-        if self.rng.random() < 0.1:
+        if self.world.loses_replies and self.rng.random() < 0.1:
             self.tells_all = True  # the reply was lost: it says everything again
             return
         self._told(told)
@@ -103,6 +103,7 @@ class World:
         self.assignor = self.rng.choice(["uniform", "range"])
         self.trace = [f"SEED={seed}"]
         self.epoch = 0
+        self.loses_replies = True
 
     def event(self) -> None:
         rng, consumer = self.rng, self.rng.choice(self.consumers)
@@ -171,7 +172,9 @@ class World:
             self.epoch = group.epoch
 
     def settle(self) -> None:
-        """Nothing fails any more, and who is dead stays dead."""
+        """Nothing fails any more, and who is dead stays dead. A static member whose join was answered in vain gets in
+        again after its session."""
+        self.loses_replies = False
         self.scene.writes_fail = False
         self.consumers[0].is_alive = True
         for _ in range(60):
