@@ -23,8 +23,9 @@ from odradek.protocol.messages.write_txn_markers_request import (
 from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
 from tests.support.broker_scene import answer_of
 from tests.support.fake_disk import Fault
-from tests.support.transaction_broker import TransactionBroker, run
+from tests.support.transaction_broker import TransactionBroker
 from tests.support.transactional_clients import ID, TIMEOUT_MS, Clients, Pair
+from tests.support.turns import run
 
 E = ErrorCode
 T0, T1 = ("t", 0), ("t", 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,8 @@ from odradek.broker.groups.consumer.config import ConsumerConfig, MigrationPolic
 from odradek.broker.groups.outcome import GroupConfig
 from odradek.broker.groups.share.config import ShareConfig
 from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.loop_watch import LoopWatch
+from odradek.broker.runtime.slices import SLICE_S
 from odradek.protocol.compression import Compression
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.internal_topics import GROUP_OFFSETS
@@ -41,6 +44,7 @@ from odradek.protocol.messages.sync_group_request import SyncGroupRequest, SyncG
 from tests.support.broker_scene import answer_of
 from tests.support.fake_disk import Crashed, Fault
 from tests.support.group_coordinator_scene import SETTINGS, Scene, code_of_commit
+from tests.support.turns import outcome_and_turns
 
 # Which partition.
 
@@ -64,7 +68,7 @@ async def test_before_the_topic_is_made_nobody_coordinates() -> None:
     assert code_of_commit(scene.commit(1)) is ErrorCode.NOT_COORDINATOR
     with pytest.raises(KafkaError, match="NOT_COORDINATOR"):
         scene.ask(HeartbeatRequest(group_id="g"), 4)
-    assert scene.ask(ListGroupsRequest(), 4).groups == []
+    assert (await scene.ask(ListGroupsRequest(), 4)).groups == []
 
 
 async def test_while_a_partition_is_loading_it_says_so_and_heartbeats_are_fine() -> None:
@@ -74,9 +78,20 @@ async def test_while_a_partition_is_loading_it_says_so_and_heartbeats_are_fine()
     assert code_of_commit(scene.commit(1)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert scene.ask(HeartbeatRequest(group_id="g", member_id="m"), 4).error_code == 0
     with pytest.raises(KafkaError, match="COORDINATOR_LOAD_IN_PROGRESS"):
-        scene.ask(ListGroupsRequest(), 4)
+        await scene.ask(ListGroupsRequest(), 4)
     await scene.loaded()
     assert code_of_commit(scene.commit(1)) is ErrorCode.NONE
+
+
+async def test_clients_are_served_while_groups_are_listed() -> None:
+    scene = Scene()
+    await scene.make_offsets_topic()
+    scene.commit(1, group="billing")
+    scene.commit(1, group="shipping")
+    scene.scene.broker.watch = LoopWatch(scene.scene.timers, count(0.0, SLICE_S * 1.5).__next__)  # all takes a slice
+    answer, turns = outcome_and_turns(scene.ask(ListGroupsRequest(), 4))
+    assert {group.group_id for group in answer.groups} == {"billing", "shipping"}
+    assert turns == 3 + 1  # each partition of `__consumer_offsets`, and the answer
 
 
 # Through a restart.

@@ -18,6 +18,7 @@ from odradek.broker.partitions.group_commit import AppendFlush, LogSyncs
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.registry import Partitions
 from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.loop_watch import LoopWatch
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.messages.register_broker_record import BrokerEndpoint, RegisterBrokerRecord
@@ -83,6 +84,7 @@ class BrokerScene:
             config=config,
             clock=self.clock,
             timers=self.timers,
+            watch=LoopWatch(self.timers),
             workers=self.workers,
             metadata=SimpleNamespace(image=self.image),
             partitions=self.partitions,

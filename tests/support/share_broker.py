@@ -31,7 +31,8 @@ from odradek.protocol.records import NewRecord, build_batch
 from odradek.storage.log import Origin
 from tests.support.fake_disk import FakeDisk
 from tests.support.share_member import Member
-from tests.support.transaction_broker import EagerLog, TransactionBroker, run
+from tests.support.transaction_broker import EagerLog, TransactionBroker
+from tests.support.turns import run
 
 GROUP = "g"
 STATE_PARTITIONS = 3

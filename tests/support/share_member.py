@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.broker.api.context import ConnectionInfo, RequestContext
@@ -29,6 +29,7 @@ from odradek.protocol.messages.share_fetch_request import (
 )
 from odradek.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from odradek.protocol.struct import Message
+from tests.support.turns import outcome
 
 if TYPE_CHECKING:
     from tests.support.share_broker import ShareBroker
@@ -68,6 +69,8 @@ class Member:
         except KafkaError as error:
             code = code_for(api_key, version, error.code)
             answer = error_reply(api_key, version, request, code, error.message)
+        if isinstance(answer, Coroutine):
+            answer = outcome(answer)
         if isinstance(answer, Deferred):
             reply = answer
         else:

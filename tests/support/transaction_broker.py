@@ -35,7 +35,6 @@ from odradek.broker.handlers.list_transactions import list_transactions
 from odradek.broker.handlers.write_txn_markers import write_txn_markers
 from odradek.broker.metadata.image import TopicImage
 from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.runtime.loop_watch import LoopWatch
 from odradek.broker.shares.staging import Ending
 from odradek.broker.transactions.turn import TransactionConfig
 from odradek.protocol.acls import ANY_NAME, Operation, ResourceType
@@ -51,9 +50,9 @@ from odradek.protocol.struct import Message
 from odradek.storage.log import Origin
 from tests.support.broker_scene import NODE_ID, BrokerScene, answer_of
 from tests.support.fake_disk import FakeDisk
+from tests.support.turns import outcome, run
 
 M = TypeVar("M", bound=Message)
-T = TypeVar("T")
 HANDLERS: dict[int, Any] = {
     ApiKey.INIT_PRODUCER_ID.value: init_producer_id,
     ApiKey.ADD_PARTITIONS_TO_TXN.value: add_partitions_to_txn,
@@ -184,7 +183,6 @@ class TransactionBroker(BrokerScene):
         self.start_groups()
         self.share_markers = self.make_share_markers()
         self.markers = MarkersThatMeet(LocalMarkerWriter(self.partitions, self.groups, self.clock, self.share_markers))
-        self.broker.watch = LoopWatch(self.timers)
         self.broker.groups = self.groups
         self.broker.markers = LocalMarkerWriter(self.partitions, self.groups, self.clock, self.share_markers)
         self.broker.producer_ids = ProducerIds(self.blocks, self.timers)
@@ -300,25 +298,6 @@ class TransactionBroker(BrokerScene):
                 if marker is not None:
                     found.append(marker)
         return found
-
-
-def run(coroutine: Coroutine[Any, Any, None]) -> None:
-    outcome(coroutine)
-
-
-def outcome(coroutine: Coroutine[Any, Any, T]) -> T:
-    """What it returns; run to its end, here and now: what it waits for is only its turn."""
-    return outcome_and_turns(coroutine)[0]
-
-
-def outcome_and_turns(coroutine: Coroutine[Any, Any, T]) -> tuple[T, int]:
-    """The same, and how many turns of the loop it took."""
-    for turn in count(1):
-        try:
-            assert coroutine.send(None) is None, "it waits for more than its turn"
-        except StopIteration as end:
-            return end.value, turn
-    raise AssertionError
 
 
 def is_parked(reply: Any) -> bool:

@@ -21,8 +21,9 @@ from odradek.protocol.records import NewRecord, build_batch
 from odradek.storage.log import Origin
 from tests.support.broker_scene import answer_of
 from tests.support.fake_disk import Fault
-from tests.support.transaction_broker import TransactionBroker, is_parked, run
+from tests.support.transaction_broker import TransactionBroker, is_parked
 from tests.support.transaction_listing import all_listed
+from tests.support.turns import run
 
 E = ErrorCode
 PID = 1000

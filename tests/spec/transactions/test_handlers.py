@@ -35,7 +35,8 @@ from odradek.protocol.messages.init_producer_id_request import InitProducerIdReq
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
 from odradek.protocol.messages.list_transactions_response import ListTransactionsResponse
-from tests.support.transaction_broker import TransactionBroker, outcome_and_turns
+from tests.support.transaction_broker import TransactionBroker
+from tests.support.turns import outcome_and_turns
 
 E = ErrorCode
 PID = 1000

@@ -19,7 +19,8 @@ from odradek.broker.runtime.slices import SLICE_S
 from odradek.protocol.internal_topics import TRANSACTION_STATE
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
-from tests.support.transaction_broker import TransactionBroker, outcome_and_turns
+from tests.support.transaction_broker import TransactionBroker
+from tests.support.turns import outcome_and_turns
 
 PARTITIONS = 5
 IDS = 7
