@@ -117,6 +117,10 @@ class ForgetfulLog:
     def max_batch_bytes(self) -> int:
         return self._log.max_batch_bytes
 
+    @property
+    def is_empty(self) -> bool:
+        return self._log.is_empty
+
     def append(
         self,
         batch: bytearray,
@@ -187,6 +191,10 @@ class UnsyncedLog:
     @property
     def max_batch_bytes(self) -> int:
         return self._log.max_batch_bytes
+
+    @property
+    def is_empty(self) -> bool:
+        return self._log.is_empty
 
     def append(
         self,

@@ -71,16 +71,25 @@ async def test_before_the_topic_is_made_nobody_coordinates() -> None:
     assert (await scene.ask(ListGroupsRequest(), 4)).groups == []
 
 
-async def test_while_a_partition_is_loading_it_says_so_and_heartbeats_are_fine() -> None:
+async def test_an_empty_partition_is_served_as_soon_as_the_topic_is_there() -> None:
     scene = Scene()
     scene.scene.topic(GROUP_OFFSETS, 3)
     scene.groups.offsets_topic_created(3)
-    assert code_of_commit(scene.commit(1)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert code_of_commit(scene.commit(1)) is ErrorCode.NONE
+    assert [group.group_id for group in scene.ask(ListGroupsRequest(), 4).groups] == ["g"]
+
+
+async def test_while_a_partition_is_loading_it_says_so_and_heartbeats_are_fine() -> None:
+    before = Scene()
+    await before.make_offsets_topic()
+    before.commit(1)
+    scene = before.restarting()
+    assert code_of_commit(scene.commit(2)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert scene.ask(HeartbeatRequest(group_id="g", member_id="m"), 4).error_code == 0
     with pytest.raises(KafkaError, match="COORDINATOR_LOAD_IN_PROGRESS"):
         await scene.ask(ListGroupsRequest(), 4)
     await scene.loaded()
-    assert code_of_commit(scene.commit(1)) is ErrorCode.NONE
+    assert code_of_commit(scene.commit(2)) is ErrorCode.NONE
 
 
 async def test_clients_are_served_while_groups_are_listed() -> None:

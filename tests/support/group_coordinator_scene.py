@@ -109,9 +109,12 @@ class Scene:
             self.scene.workers.finish_all()
             await asyncio.sleep(0)
 
+    def restarting(self, *, after: FakeDisk | None = None) -> Scene:
+        """Another broker on what this one left behind, which has not loaded it yet."""
+        return Scene(after or self.disk.after_kill(), self.scene.image)
+
     async def restarted(self, *, after: FakeDisk | None = None) -> Scene:
-        """Another broker on what this one left behind."""
-        other = Scene(after or self.disk.after_kill(), self.scene.image)
+        other = self.restarting(after=after)
         await other.loaded()
         return other
 

@@ -57,6 +57,8 @@ class ShardLog(Protocol):
 
     @property
     def max_batch_bytes(self) -> int: ...
+    @property
+    def is_empty(self) -> bool: ...
 
     def append(
         self,
@@ -285,6 +287,15 @@ class Shard(Generic[C]):
         self.core.replay_marker(producer_id, producer_epoch, committed=committed)
 
     # Loading and letting go.
+
+    def load_if_empty(self) -> bool:
+        """Serve at once, if there is nothing to replay. Whether this call did it; else `load` will."""
+        if self.has_begun_to_load or not self._log.is_empty:
+            return False
+        self.has_begun_to_load = True
+        self._core = self._new_core()
+        self._begin(self._core)
+        return True
 
     async def load(self) -> None:
         """Replay the log into a new core, then serve. If it cannot be read, that is said, and nothing of it served."""

@@ -28,6 +28,10 @@ class PartitionLog:
     def max_batch_bytes(self) -> int:
         return self._partition.log.config.max_message_bytes
 
+    @property
+    def is_empty(self) -> bool:
+        return self._partition.log.log_start_offset == self._partition.log.log_end_offset
+
     def append(
         self,
         batch: bytearray,
@@ -61,7 +65,7 @@ class PartitionLog:
     def read(self) -> AsyncIterator[bytes]:
         """Portions of about a megabyte, read by a thread; most partitions are empty and take none."""
         log = self._partition.log
-        if log.log_start_offset == log.log_end_offset:
+        if self.is_empty:
             return Portions(None, self._workers)
         return Portions(log.reader.scan(log.log_start_offset, log.log_end_offset, checked=True), self._workers)
 

@@ -59,6 +59,8 @@ class Shards(Generic[C, L]):
     def open(self, partition_count: int) -> None:
         """The topic is there. A partition that is not loaded says COORDINATOR_LOAD_IN_PROGRESS.
 
+        Empty ones are served at once: those of a new topic, and whichever the first request after a start asks for.
+
         Also when partitions were added to it. As in Kafka, keys stay where they are until the next start, which then
         looks for them elsewhere: it is nothing that should be done.
         """
@@ -67,6 +69,9 @@ class Shards(Generic[C, L]):
         for index in range(partition_count):
             if index not in self._shards:
                 self._open(index)
+        for shard in self:
+            if shard.load_if_empty():
+                self._loaded(shard)
         self._spawn(self._load_all())
 
     def _open(self, index: int) -> None:

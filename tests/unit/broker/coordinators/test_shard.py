@@ -33,6 +33,10 @@ class Log:
         self.waits_for_sync = False
         self._waiting: list[Callable[[KafkaError | None], None]] = []
 
+    @property
+    def is_empty(self) -> bool:
+        return not self.batches
+
     def append(
         self,
         batch: bytearray,
