@@ -40,14 +40,14 @@ def assigned(scene: ConsumerScene, member: str, generation: int) -> str | ErrorC
     return ", ".join(f"{each.topic} {''.join(map(str, each.partitions))}" for each in read.assigned_partitions)
 
 
-def classic_group(scene: ConsumerScene) -> str:
-    """One member, which owns all of T6 at generation 1; its id."""
+def classic_group(scene: ConsumerScene, *, user_data: bytes | None = None) -> str:
+    """One member, which owns all of T6 at generation 1; its id. user_data: of the assignor, for that member"""
     from odradek.protocol.codec import encode
     from odradek.protocol.messages.consumer_protocol_assignment import TopicPartition
 
     joined = join(scene)
     everything = ConsumerProtocolAssignment(
-        assigned_partitions=[TopicPartition(topic="T6", partitions=[0, 1, 2, 3, 4, 5])]
+        assigned_partitions=[TopicPartition(topic="T6", partitions=[0, 1, 2, 3, 4, 5])], user_data=user_data
     )
     part = (3).to_bytes(2, "big") + encode(everything, 3)
     scene.sync(joined.member_id, joined.generation_id, {joined.member_id: part})
@@ -148,6 +148,18 @@ def test_scenario_088_a_group_that_is_not_of_consumers_is_not_upgraded() -> None
         scene.advance(0)
         assert scene.member("X", "T6") == refused(E.GROUP_ID_NOT_FOUND)
         assert group_type(scene) == "classic"
+
+
+@pytest.mark.parametrize(("user_data", "is_upgraded"), [(None, True), (b"", True), (b"x", False)])
+def test_a_group_whose_assignor_keeps_data_in_assignments_is_not_upgraded(user_data: bytes, is_upgraded: bool) -> None:
+    scene = scene_with()
+    c = classic_group(scene, user_data=user_data)
+    if is_upgraded:
+        assert scene.member("X", "T6").code == OK
+        return
+    assert scene.member("X", "T6") == refused(E.GROUP_ID_NOT_FOUND)
+    assert "custom assignor" in (scene.last_error or "")
+    assert (group_type(scene), scene.heartbeat(c, 1)) == ("classic", E.NONE)
 
 
 @pytest.mark.parametrize("policy", [P.BIDIRECTIONAL, P.DOWNGRADE])

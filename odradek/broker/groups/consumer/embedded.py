@@ -25,12 +25,21 @@ def read_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
     return decode(ConsumerProtocolSubscription, version, metadata, SHORT.size)
 
 
+class AssignorUserData(Exception):
+    """An assignor of the clients' own has put data into an assignment, which the broker's assignors would lose."""
+
+
 def read_assignment(assignment: bytes, cluster: ClusterView) -> Partitions:
-    """By topic id; topics that are gone are left out. Nothing at all is no assignment. Raises MalformedMessage."""
+    """By topic id; topics that are gone are left out. Nothing at all is no assignment.
+
+    Raises MalformedMessage, AssignorUserData.
+    """
     if not assignment:
         return {}
     version = _version(assignment, ConsumerProtocolAssignment.MAX_VERSION)
     stored = decode(ConsumerProtocolAssignment, version, assignment, SHORT.size)
+    if stored.user_data:
+        raise AssignorUserData
     return by_topic_id([(each.topic, each.partitions) for each in stored.assigned_partitions], cluster)
 
 

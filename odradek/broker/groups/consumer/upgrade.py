@@ -9,7 +9,7 @@ from __future__ import annotations
 from odradek.broker.groups.classic.group import ClassicGroup
 from odradek.broker.groups.classic.join import refused
 from odradek.broker.groups.classic.member import Member
-from odradek.broker.groups.consumer.embedded import read_assignment, read_subscription
+from odradek.broker.groups.consumer.embedded import AssignorUserData, read_assignment, read_subscription
 from odradek.broker.groups.consumer.group import ConsumerGroup
 from odradek.broker.groups.consumer.member import ClassicProtocols, ConsumerMember
 from odradek.broker.groups.consumer.records import (
@@ -48,6 +48,10 @@ def upgraded(registry: GroupRegistry, classic: ClassicGroup, now_ms: int) -> Con
     except MalformedMessage:
         what = f"Cannot upgrade classic group {group_id} to consumer group because the embedded consumer protocol"
         raise _refused(f"{what} is malformed.") from None
+    except AssignorUserData:
+        what = f"Cannot upgrade classic group {group_id} to consumer group because an unsupported custom assignor"
+        advice = "Please refer to the documentation or switch to a default assignor before re-attempting the upgrade."
+        raise _refused(f"{what} is in use. {advice}") from None
     for member in members:
         turn.write(member_record(group_id, member))
     turn.write(group_epoch_record(group_id, classic.generation, turn.metadata_hash()))
