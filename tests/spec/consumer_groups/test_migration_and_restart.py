@@ -16,14 +16,17 @@ OK = E.NONE.value
 ALL: Owned = {"T6": "012345"}
 
 
-def scene_with(policy: MigrationPolicy = P.BIDIRECTIONAL) -> ConsumerScene:
+def scene_with(policy: MigrationPolicy = P.BIDIRECTIONAL, *, interval_ms: int = 0) -> ConsumerScene:
     consumer = ConsumerConfig(migration_policy=policy)
-    return ConsumerScene(config=GroupConfig(group_initial_rebalance_delay_ms=0, consumer=consumer))
+    config = GroupConfig(group_initial_rebalance_delay_ms=0, consumer=consumer)
+    return ConsumerScene(config=config, interval_ms=interval_ms)
 
 
-def join(scene: ConsumerScene, member: str = "", owned: Owned | None = None, **how: object) -> JoinGroupResponse:
+def join(
+    scene: ConsumerScene, member: str = "", owned: Owned | None = None, topic: str = "T6", **how: object
+) -> JoinGroupResponse:
     """A JoinGroup of a member of the classic protocol; a new one comes back with the id that it is given."""
-    protocols = {"range": embedded("T6", owned=owned)}
+    protocols = {"range": embedded(topic, owned=owned)}
     asked = scene.join(member, version=9, protocols=protocols, **how)  # type: ignore[arg-type]
     if not member and not asked.is_parked and asked.code is E.MEMBER_ID_REQUIRED:
         asked = scene.join(asked.answer.member_id, version=9, protocols=protocols, **how)  # type: ignore[arg-type]
@@ -162,6 +165,44 @@ def test_a_group_whose_assignor_keeps_data_in_assignments_is_not_upgraded(user_d
     assert (group_type(scene), scene.heartbeat(c, 1)) == ("classic", E.NONE)
 
 
+def test_within_the_interval_a_classic_member_is_not_told_to_join_again_in_vain() -> None:
+    scene = scene_with(interval_ms=1_000)
+    assert scene.member("X", "T6").epoch == 2
+    c = join(scene).member_id
+    assert (scene.state[1], assigned(scene, c, 2), scene.heartbeat(c, 2)) == (3, "", E.NONE)
+    scene.advance(999)
+    assert scene.heartbeat(c, 2) is E.NONE
+    scene.advance(1)
+    assert scene.heartbeat(c, 2) is E.REBALANCE_IN_PROGRESS
+    assert join(scene, c).generation_id == 3
+    assert scene.heartbeat(c, 3) is E.NONE
+
+
+def test_a_classic_member_is_told_of_the_target_that_another_has_made() -> None:
+    scene = scene_with(interval_ms=1_000)
+    scene.member("X", "T6")
+    c = join(scene).member_id
+    scene.advance(1_000)
+    scene.beat("X")
+    assert assigned(scene, c, 2) is E.REBALANCE_IN_PROGRESS
+    assert scene.heartbeat(c, 2) is E.REBALANCE_IN_PROGRESS
+
+
+def test_a_refused_join_of_a_consumer_group_is_answered_without_a_member_id() -> None:
+    scene = scene_with()
+    scene.member("X", "T6")
+    c = join(scene).member_id
+    answer = join(scene, c, protocol_type="connect")
+    assert (answer.error_code, answer.member_id) == (E.INCONSISTENT_GROUP_PROTOCOL.value, "")
+
+
+def test_a_member_id_with_an_instance_id_that_nobody_holds_is_unknown() -> None:
+    scene = scene_with()
+    scene.member("X", "T6")
+    assert join(scene, "stranger", instance="free").error_code == E.UNKNOWN_MEMBER_ID.value
+    assert set(scene.group_of().members) == {"X"}
+
+
 @pytest.mark.parametrize("policy", [P.BIDIRECTIONAL, P.DOWNGRADE])
 def test_scenario_089_with_the_last_consumer_member_the_group_becomes_classic(policy: MigrationPolicy) -> None:
     scene = scene_with(policy)
@@ -235,6 +276,43 @@ def test_scenario_094_a_classic_member_takes_the_place_of_a_live_consumer_one() 
     scene.member("N", "T6", instance="ci")
     assert join(scene, instance="ci").error_code == OK
     assert scene.beat("N") == refused(E.UNKNOWN_MEMBER_ID)
+
+
+def last_consumer_member(scene: ConsumerScene) -> str:
+    """Static N of the consumer protocol beside a classic member, whose id is returned; both have what they shall."""
+    scene.member("N", "T6", instance="ni")
+    scene.advance(scene.cluster.defaults["consumer.assignment.interval.ms"])
+    c = join(scene).member_id
+    scene.beat("N", instance="ni")
+    scene.beat("N", instance="ni", owned={"T6": scene.target("N").split()[1]})
+    generation = join(scene, c).generation_id
+    assert assigned(scene, c, generation) == scene.target(c)
+    return c
+
+
+def test_a_static_classic_member_takes_the_place_of_the_last_consumer_one_and_the_others_stay() -> None:
+    scene = scene_with(interval_ms=1_000)
+    c = last_consumer_member(scene)
+    joined = join(scene, instance="ni")
+    assert (group_type(scene), scene.groups()) == ("classic", {GROUP: "Stable"})
+    assert scene.heartbeat(c, joined.generation_id) is E.NONE
+
+
+def test_if_it_wants_other_topics_the_others_join_again() -> None:
+    scene = scene_with(interval_ms=1_000)
+    c = last_consumer_member(scene)
+    joined = join(scene, instance="ni", topic="T3")
+    assert (group_type(scene), scene.groups()) == ("classic", {GROUP: "PreparingRebalance"})
+    assert scene.heartbeat(c, joined.generation_id) is E.REBALANCE_IN_PROGRESS
+
+
+def test_if_no_target_was_made_of_the_last_change_the_others_join_again() -> None:
+    scene = scene_with(interval_ms=1_000)
+    last_consumer_member(scene)
+    join(scene)
+    joined = join(scene, instance="ni")
+    assert joined.error_code == OK
+    assert (group_type(scene), scene.groups()) == ("classic", {GROUP: "PreparingRebalance"})
 
 
 def test_scenario_095_a_classic_member_has_its_own_session() -> None:

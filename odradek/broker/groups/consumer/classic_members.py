@@ -1,7 +1,8 @@
 """Members of the classic protocol in a consumer group: JoinGroup, SyncGroup and Heartbeat, answered at once.
 
 Nobody waits for the others, and the group's generation is the member's epoch. A member is told to join again
-(REBALANCE_IN_PROGRESS) when it has something to give up or to get. Source: docs/spec/consumer-groups.md#s11-2.
+(REBALANCE_IN_PROGRESS) when it has something to give up or to get, or when its joining would make the next target.
+Source: docs/spec/consumer-groups.md#s11-2.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ from dataclasses import replace
 
 from odradek.broker.groups.classic.group import CONSUMER_PROTOCOL_TYPE
 from odradek.broker.groups.classic.join import MEMBER_ID_REQUIRED_SINCE, NO_MEMBER_ID, Joiner, join, refused
+from odradek.broker.groups.classic.rebalance import prepare_rebalance
+from odradek.broker.groups.classic.tables import GroupState
 from odradek.broker.groups.consumer.downgrade import downgraded, may_downgrade, take_over
 from odradek.broker.groups.consumer.embedded import by_topic_id, read_subscription, written_assignment
 from odradek.broker.groups.consumer.group import ConsumerGroup
 from odradek.broker.groups.consumer.heartbeat import move_on, record_wishes
 from odradek.broker.groups.consumer.member import ClassicProtocols, ConsumerMember, MemberState, Partitions
 from odradek.broker.groups.consumer.membership import check_room, joining_member, require_member
+from odradek.broker.groups.consumer.target import is_target_due
 from odradek.broker.groups.consumer.turn import ConsumerTurn
 from odradek.broker.groups.effects import TimerKind
 from odradek.broker.groups.outcome import Outcome
@@ -47,10 +51,10 @@ def join_consumer_group(
         if request.group_instance_id is not None and request.member_id != NO_MEMBER_ID:
             _check_instance(group, request.member_id, request.group_instance_id)
         if _replaces_the_last_consumer_member(turn, request.group_instance_id):
-            return _join_downgraded(turn, joiner)
+            return _join_downgraded(turn, joiner, subscription)
         return _join(turn, joiner, subscription)
     except KafkaError as error:
-        return Outcome(refused(error.code, request.member_id))
+        return Outcome(refused(error.code, NO_MEMBER_ID))
 
 
 def _join(turn: ConsumerTurn, joiner: Joiner, subscription: ConsumerProtocolSubscription) -> Outcome[JoinGroupResponse]:
@@ -97,7 +101,7 @@ def sync_consumer_group(
         if request.generation_id != member.epoch:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
         _check_protocol_names(group, member, request)
-        if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+        if group.assignment_epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
             _tell_to_rejoin(turn, member)
             return turn.outcome(SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS.value))
     except KafkaError as error:
@@ -127,7 +131,7 @@ def heartbeat_consumer_group(
         raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
     turn = ConsumerTurn(registry, group, now_ms)
     turn.begin_session(member)
-    if not _shall_rejoin(group, member):
+    if not _shall_rejoin(turn, member):
         return turn.outcome(HeartbeatResponse())
     _tell_to_rejoin(turn, member)
     return turn.outcome(HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS.value))
@@ -141,11 +145,18 @@ def _tell_to_rejoin(turn: ConsumerTurn, member: ConsumerMember) -> None:
         turn.arm(TimerKind.REJOIN, member.rebalance_timeout_ms, member.member_id)
 
 
-def _shall_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """The group moved on, the member has something to give up, or what it waits for has become free."""
-    if member.epoch < group.epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
+def _shall_rejoin(turn: ConsumerTurn, member: ConsumerMember) -> bool:
+    """There is a newer target, the member has something to give up, or what it waits for has become free.
+
+    Or a target is due: Kafka leaves that to the members of the consumer protocol, and where none is left nobody gets
+    the partitions of those that went.
+    """
+    group = turn.group
+    if member.epoch < group.assignment_epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
         return True
-    return member.state is MemberState.UNRELEASED_PARTITIONS and not _waits_for_others(group, member)
+    if member.state is MemberState.UNRELEASED_PARTITIONS and not _waits_for_others(group, member):
+        return True
+    return is_target_due(turn)
 
 
 def _waits_for_others(group: ConsumerGroup, member: ConsumerMember) -> bool:
@@ -168,7 +179,9 @@ def _classic_member(group: ConsumerGroup, member_id: str, instance_id: str | Non
 def _check_instance(group: ConsumerGroup, member_id: str, instance_id: str) -> None:
     """Who names both must still be the holder of the instance id."""
     holder_id = group.static_members.get(instance_id)
-    if holder_id is not None and holder_id != member_id:
+    if holder_id is None:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+    if holder_id != member_id:
         raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
 
 
@@ -226,7 +239,10 @@ def _replaces_the_last_consumer_member(turn: ConsumerTurn, instance_id: str | No
     return may_downgrade(turn, others)
 
 
-def _join_downgraded(turn: ConsumerTurn, joiner: Joiner) -> Outcome[JoinGroupResponse]:
+def _join_downgraded(
+    turn: ConsumerTurn, joiner: Joiner, subscription: ConsumerProtocolSubscription
+) -> Outcome[JoinGroupResponse]:
+    """The others stay as they are, unless the partitions ought to be distributed anew."""
     instance_id = joiner.request.group_instance_id
     assert instance_id is not None
     group = turn.group
@@ -235,5 +251,9 @@ def _join_downgraded(turn: ConsumerTurn, joiner: Joiner) -> Outcome[JoinGroupRes
     others = [member for member in group.members.values() if member.member_id != holder.member_id]
     rebalance = downgraded(turn, [*others, heir])
     response = join(rebalance, joiner)
+    wants_others = frozenset(subscription.topics) != holder.topics or holder.regex
+    is_stale = wants_others or group.epoch > group.assignment_epoch
+    if is_stale and rebalance.group.state is GroupState.STABLE:
+        prepare_rebalance(rebalance)
     take_over(turn, rebalance)
     return turn.outcome(response)

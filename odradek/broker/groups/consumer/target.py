@@ -13,14 +13,19 @@ from odradek.broker.groups.consumer.records import target_epoch_record, target_r
 from odradek.broker.groups.consumer.turn import ConsumerTurn
 
 
-def follow_group_epoch(turn: ConsumerTurn) -> None:
-    """Compute the target anew if that is due."""
+def is_target_due(turn: ConsumerTurn) -> bool:
     group = turn.group
     if group.epoch <= group.assignment_epoch:
-        return
+        return False
     interval_ms = turn.cluster.group_setting(group.group_id, "consumer.assignment.interval.ms")
-    if group.computed_ms <= turn.now_ms < group.computed_ms + interval_ms:
+    return not group.computed_ms <= turn.now_ms < group.computed_ms + interval_ms
+
+
+def follow_group_epoch(turn: ConsumerTurn) -> None:
+    """Compute the target anew if that is due."""
+    if not is_target_due(turn):
         return
+    group = turn.group
     view = group_view(turn, group)
     target = ASSIGNORS[group.preferred_assignor(turn.config.assignors)](view)
     for member_id, partitions in target.items():
