@@ -90,6 +90,15 @@ def test_scenario_056_a_new_expression_waits_for_ten_seconds_after_the_last_reso
     assert "rb" in scene.group_of().regexes
 
 
+def test_a_new_expression_does_not_wait_where_no_other_is_left() -> None:
+    scene = resolved()
+    scene.beat("A", -1)
+    scene.advance(1)
+    assert scene.member("X", regex="ry").assignment == ""
+    scene.advance(0)
+    assert scene.beat("X").assignment == "ry 0"
+
+
 def test_scenario_057_a_new_topic_is_looked_for_ten_seconds_after_the_last_resolution() -> None:
     scene = resolved()
     scene.cluster.make("rx-c", 1)

@@ -36,7 +36,7 @@ def resolve_if_due(turn: ConsumerTurn, may_see: Callable[[str], bool]) -> None:
     wanted = group.wanted_regexes()
     if not wanted or memory.may_see is not None:
         return
-    refreshed_ms = memory.refreshed_ms
+    refreshed_ms = memory.refreshed_ms if group.regexes else None  # the time counts with what it has resolved
     if refreshed_ms is not None and refreshed_ms <= turn.now_ms <= refreshed_ms + LEAST_INTERVAL_MS:
         return
     is_due = (
