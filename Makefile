@@ -28,6 +28,7 @@ help:
 	@echo '                   make compile built, as in other suites'
 	@echo 'make test-slow     client tests that wait: for kills, restarts, time-outs, throttling'
 	@echo 'make fuzz          damaged and generated messages to our codec, 10,000 connections; FUZZ=n executions per API and version, 200 if nothing is said'
+	@echo 'make properties    tests with Hypothesis, with EXAMPLES=n times as many examples as usual (40), and new ones each time'
 	@echo 'make check         ruff, mypy, the import rules, and whether the docs'"'"' links resolve and their prose wraps'
 	@echo 'make sim SEED=n    one simulation again; SEEDS=n tries that many, else each as many as it says'
 	@echo 'make bench         measure this broker, also as make compile built it, and kfake beside it (Go, if there)'
@@ -80,6 +81,9 @@ test: .make/dev
 # They wait more than they work, so there may be more of them than cores.
 test-slow: .make/dev
 	$(PYTEST) --numprocesses 3 --dist loadfile --timeout 300 -m slow tests/clients $(ARGS)
+
+properties: .make/dev
+	EXAMPLES=$(or $(EXAMPLES),40) $(PYTEST) --numprocesses auto $$(grep -rl --include='*.py' 'from hypothesis' tests/unit tests/spec) $(ARGS)
 
 fuzz: .make/dev
 	$(PYTEST) --numprocesses auto --timeout 180 tests/fuzz $(ARGS)
@@ -244,5 +248,5 @@ $(RUN):
 	@test -n '$(PYTHON)' || { echo 'No Python 3.11 or later with venv was found: install one (Debian: apt install python3-venv), or say make PYTHON=/path/to/python3.12' >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-.PHONY: page-test docs help run setup compile wheels test test-slow fuzz check sim damage soak bench bench-kafka bench-guard bench-files example-dual-write example-queue example-graduation example-pipeline test-spark conformance conformance-answers crash clean
+.PHONY: page-test docs help run setup compile wheels test test-slow properties fuzz check sim damage soak bench bench-kafka bench-guard bench-files example-dual-write example-queue example-graduation example-pipeline test-spark conformance conformance-answers crash clean
 .PHONY: test-spark-connector test-spark-faults soak-spark bench-spark

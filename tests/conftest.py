@@ -2,5 +2,13 @@
 
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+from tests.support.examples import ARE_THE_SAME, examples
+
+settings.register_profile(
+    "unhurried",
+    deadline=None,
+    derandomize=ARE_THE_SAME,
+    max_examples=examples(100),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("unhurried")

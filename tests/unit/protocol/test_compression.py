@@ -9,7 +9,7 @@ from random import Random
 import aiokafka.codec
 import cramjam
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.protocol.compression import Compression, DecompressedTooLarge, compress, decompress
@@ -93,7 +93,6 @@ def test_every_strict_prefix_is_malformed_or_opens_to_less(codec: Compression) -
             continue
 
 
-@settings(deadline=None)
 @given(codec=st.sampled_from(CODECS), garbage=st.binary(max_size=200))
 def test_garbage_is_malformed_and_nothing_else(codec: Compression, garbage: bytes) -> None:
     with contextlib.suppress(MalformedMessage):

@@ -15,6 +15,7 @@ from odradek.storage.compaction import collect_keys
 from odradek.storage.key_map import KeyMap
 from odradek.storage.pass_transactions import PassTransactions
 from tests.support.batches import batch_of, record
+from tests.support.examples import examples
 
 Read = list[tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]]
 
@@ -89,7 +90,7 @@ def is_surveyed(data: bytes, count: int) -> bool:
     return True
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=examples(150))
 @given(runs=RUNS, edits=EDITS)
 # The offset delta of record 9 takes two bytes in place of one, so that its key begins later than in those behind it.
 @example(runs=[(None, None, [("", b"")], 0, 33), (None, None, [], 0, 1)], edits=[(84, 0x80)])

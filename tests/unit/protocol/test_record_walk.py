@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.record_walk import Survey, survey_records
 from tests.support.batches import record, record_of
+from tests.support.examples import examples
 
 Shape = tuple[int | None, int | None, int]  # size of key and value (None: null), number of headers
 
@@ -29,7 +30,7 @@ def content(size: int | None) -> bytes | None:
     return None if size is None else b"c" * size
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(runs=RUNS)
 def test_timestamps_and_null_keys_are_found_whatever_the_records_look_like(
     runs: list[tuple[Shape, int, int, int]],

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
@@ -28,7 +28,6 @@ NEW_RECORDS = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(new=st.lists(NEW_RECORDS, min_size=1, max_size=20), codec=st.sampled_from(CODECS), base=st.integers(0, 2**62))
 def test_what_is_built_is_read_again(new: list[NewRecord], codec: Compression, base: int) -> None:
     batch = build_batch(new, base_offset=base, compression=codec)
@@ -44,7 +43,6 @@ def test_what_is_built_is_read_again(new: list[NewRecord], codec: Compression, b
     assert header.base_timestamp == new[0].timestamp
 
 
-@settings(deadline=None)
 @given(new=st.lists(NEW_RECORDS, min_size=1, max_size=20), codec=st.sampled_from(CODECS))
 def test_client_libraries_read_what_we_build(new: list[NewRecord], codec: Compression) -> None:
     batch = bytes(build_batch(new, compression=codec))
@@ -56,7 +54,6 @@ def test_client_libraries_read_what_we_build(new: list[NewRecord], codec: Compre
         ]
 
 
-@settings(deadline=None)
 @given(new=st.lists(NEW_RECORDS, min_size=1, max_size=20), codec=st.sampled_from(CODECS))
 def test_we_read_what_client_libraries_build(new: list[NewRecord], codec: Compression) -> None:
     for builder in (DefaultRecordBatchBuilder, KafkaPythonBuilder):

@@ -10,6 +10,7 @@ from odradek.protocol.codec import decode, decode_from, encode
 from odradek.protocol.frames import read_request_header
 from odradek.protocol.messages import message_class, request_class
 from odradek.protocol.reference import build, module_of, parse, tree_of
+from tests.support.examples import examples
 from tests.support.message_values import Choices, DrawnChoices, LargeChoices, RandomChoices, build_message, versions
 from tests.support.oracle import exchanges, needs_oracle
 
@@ -42,7 +43,7 @@ def test_arrays_of_more_elements_than_one_byte_counts(module: str) -> None:
         assert_agreement(module, version, LargeChoices(Random(version), longest=200))
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=examples(300))
 @given(st.data())
 def test_values_that_hypothesis_finds(data: st.DataObject) -> None:
     module, version = data.draw(st.sampled_from(VERSIONS))

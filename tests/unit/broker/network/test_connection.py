@@ -21,6 +21,7 @@ from odradek.protocol.messages.list_groups_request import ListGroupsRequest
 from odradek.protocol.messages.list_groups_response import ListGroupsResponse
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.produce_response import ProduceResponse
+from tests.support.examples import examples
 from tests.support.peer import Handler, Peer, server_with
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
@@ -347,7 +348,7 @@ async def test_memory_for_requests_comes_back_from_a_peer_that_is_gone() -> None
     assert desk.asked == [1, 2]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(
     sizes=st.lists(st.integers(0, 3 * RECEIVE_BUFFER_BYTES), min_size=1, max_size=6),
     parked=st.lists(st.booleans(), min_size=6, max_size=6),

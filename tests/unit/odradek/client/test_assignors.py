@@ -17,6 +17,7 @@ from odradek.client.consuming.assignors import (
 )
 from odradek.client.values import TopicPartition
 from odradek.protocol.errors import MalformedMessage
+from tests.support.examples import examples
 
 
 def on(topic: str, *indexes: int) -> list[TopicPartition]:
@@ -112,7 +113,7 @@ MEMBERS = st.dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=examples(150))
 @given(MEMBERS, st.dictionaries(st.sampled_from("stu"), st.integers(1, 7)))
 def test_sticky_ends_with_each_partition_owned_once_and_shares_that_are_even(
     members: dict[str, Subscribed], counts: dict[str, int]

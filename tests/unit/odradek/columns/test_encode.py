@@ -10,6 +10,7 @@ from odradek.columns.records import HEADERS_TYPE
 from odradek.protocol.batch_header import HEADER_BYTES, crc_ok, read_batch_header
 from odradek.protocol.record_walk import survey_records
 from odradek.protocol.records import Compression, Record, records_of
+from tests.support.examples import examples
 
 CELLS = st.none() | st.binary(max_size=200)
 HEADERS = st.none() | st.lists(
@@ -18,7 +19,7 @@ HEADERS = st.none() | st.lists(
 ROWS = st.lists(st.tuples(CELLS, CELLS, st.integers(-1, 2**42), HEADERS), min_size=1, max_size=200)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=examples(80))
 @given(ROWS, st.integers(100, 4000), st.booleans(), st.sampled_from(Compression))
 def test_every_row_is_a_record_in_its_order(
     rows: list[tuple[bytes | None, bytes | None, int, list[dict[str, bytes]] | None]],

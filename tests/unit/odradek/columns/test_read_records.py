@@ -15,6 +15,7 @@ from odradek.protocol.batch_header import HEADER_BYTES, batches
 from odradek.protocol.control_records import marker_batch
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.records import Compression, NewRecord, build_batch, records_of
+from tests.support.examples import examples
 from tests.support.oracle import directories, needs_oracle, unpack
 
 TIMESTAMPS = st.integers(0, 2**42)
@@ -65,7 +66,7 @@ MANY_BATCHES = log_of(*(some(1 + number % 4, b"v" * number) for number in range(
 MANY_RUNS = log_of(*(some(20, b"v" * (number % 5 * 30)) for number in range(50)))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(BATCHES)
 def test_columns_hold_what_is_read_record_by_record(
     content: list[tuple[list[NewRecord], Compression, int | None, int | None]],
@@ -118,7 +119,7 @@ def test_runs_of_one_size_in_many_batches_are_found_to_their_end(seed: int) -> N
     assert read_records(data).to_pylist() == one_by_one(data)
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.sampled_from([MANY_BATCHES, MANY_RUNS]), st.integers(0, 30_000), st.integers(1, 255))
 def test_damage_among_many_small_batches_is_refused_or_read_and_nothing_else_happens(
     good: bytes, at: int, flip: int
@@ -137,7 +138,7 @@ def test_damage_among_many_small_batches_is_refused_or_read_and_nothing_else_hap
         assert read_records(data, check_crcs=False).to_pylist() == expected
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.integers(0, 1000), st.integers(1, 255), st.booleans())
 def test_damaged_records_are_refused_or_read_and_nothing_else_happens(at: int, flip: int, has_headers: bool) -> None:
     headers = (("name", b"content"),) if has_headers else ()
