@@ -345,12 +345,20 @@ def test_a_change_that_a_group_does_not_allow(group: str, change: Asked, code: E
 
 
 @pytest.mark.parametrize(
-    "value", ["earliest", "latest", "by_duration:P1D", "by_duration:PT1H30M", "by_duration:PT0.5S"]
+    "value",
+    ["earliest", "latest", "by_duration:P1D", "by_duration:PT1H30M", "by_duration:PT0.5S", "by_duration:P1DT-23H"],
 )
 def test_where_a_share_group_begins(value: str) -> None:
     image = image_with()
     assert ask(image, GROUP, "g", ("share.auto.offset.reset", SET, value)) == OK
     assert image.configs[ConfigResourceType.GROUP, "g"] == {"share.auto.offset.reset": value}
+
+
+@pytest.mark.parametrize("value", ["-PT1H", "PT-1H", "P1DT-25H", "PT-0.5S", "P", "PT", f"PT{1 << 63}S"])
+def test_a_share_group_begins_in_the_past(value: str) -> None:
+    image = image_with()
+    assert ask(image, GROUP, "g", ("share.auto.offset.reset", SET, f"by_duration:{value}"))[0] is E.INVALID_CONFIG
+    assert ask(image, GROUP, "g", ("share.auto.offset.reset", SET, "BY_DURATION:PT1H"))[0] is E.INVALID_CONFIG
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from odradek.broker.configuration.durations import duration_ms
 from odradek.broker.configuration.settings import (
     GzipLevel,
     InvalidSetting,
@@ -34,7 +35,7 @@ class ThrottledReplicas(NamedTuple):
         return "* or partition:broker pairs"
 
 
-ISO_8601_DURATION = r"[+-]?P(?=.)([+-]?\d+D)?(T(?=.)([+-]?\d+H)?([+-]?\d+M)?([+-]?\d+([.,]\d{0,9})?S)?)?"
+BY_DURATION: Final = "by_duration:"
 
 
 class OffsetResetStrategy(NamedTuple):
@@ -42,8 +43,8 @@ class OffsetResetStrategy(NamedTuple):
 
     def check(self, name: str, value: SettingValue) -> None:
         assert isinstance(value, str)
-        by_duration = re.fullmatch("by_duration:" + ISO_8601_DURATION, value, re.IGNORECASE | re.ASCII)
-        if value not in ("earliest", "latest") and not by_duration:
+        age_ms = duration_ms(value.removeprefix(BY_DURATION)) if value.startswith(BY_DURATION) else None
+        if value not in ("earliest", "latest") and (age_ms is None or age_ms < 0):
             form = "The value must be either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'."
             raise refused(name, value, f"Invalid value `{value}` for configuration {name}. {form}")
 

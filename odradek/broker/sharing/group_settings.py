@@ -6,7 +6,6 @@ docs/spec/share-groups.md#s2-6.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -21,13 +20,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import MetadataImage
 
 EARLIEST, LATEST = "earliest", "latest"
-BY_DURATION: Final = "by_duration:"
 READ_COMMITTED: Final = "read_committed"
-DURATION: Final = re.compile(
-    r"(?P<sign>[-+]?)P(?:(?P<days>[-+]?\d+)D)?"
-    r"(?:T(?:(?P<hours>[-+]?\d+)H)?(?:(?P<minutes>[-+]?\d+)M)?(?:(?P<seconds>[-+]?\d+)(?:[.,](?P<fraction>\d{0,9}))?S)?)?",
-    re.IGNORECASE | re.ASCII,
-)
 NO_SETTINGS: Final[Mapping[str, str]] = {}
 
 
@@ -108,14 +101,3 @@ class ShareGroupSettings:
             assert isinstance(value, int)
             self._broker_numbers[name] = value
         return self._broker_numbers[name]
-
-
-def duration_ms(reset: str) -> int:
-    """Of `by_duration:PnDTnHnMn.nS`."""
-    found = DURATION.fullmatch(reset[len(BY_DURATION) :])
-    if found is None:
-        raise ValueError(reset)
-    days, hours, minutes, seconds = (int(found[name] or 0) for name in ("days", "hours", "minutes", "seconds"))
-    millis = int(((found["fraction"] or "") + "000")[:3])
-    total = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000 + millis
-    return -total if found["sign"] == "-" else total

@@ -13,11 +13,13 @@ from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from odradek.broker.configuration.durations import duration_ms
+from odradek.broker.configuration.topic_settings import BY_DURATION
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.shares.partition.partition import SharePartition
 from odradek.broker.shares.partition.writes import StateWrite
 from odradek.broker.shares.state_batch import UNDECIDED_START_OFFSET
-from odradek.broker.sharing.group_settings import EARLIEST, LATEST, duration_ms
+from odradek.broker.sharing.group_settings import EARLIEST, LATEST
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -203,7 +205,9 @@ class LiveSharePartition:
         elif reset == LATEST:
             self._begin(SharePartition(log.high_watermark))
         else:
-            since_ms = self._clock.now_ms() - duration_ms(reset)
+            age_ms = duration_ms(reset.removeprefix(BY_DURATION))
+            assert age_ms is not None, "the setting was checked"
+            since_ms = self._clock.now_ms() - age_ms
             self._workers.run(lambda: log.reader.offset_for_timestamp(since_ms), self._start_found)
 
     def _start_found(self, outcome: JobResult[TimestampOffset | None]) -> None:
