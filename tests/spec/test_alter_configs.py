@@ -361,6 +361,15 @@ def test_a_share_group_begins_in_the_past(value: str) -> None:
     assert ask(image, GROUP, "g", ("share.auto.offset.reset", SET, "BY_DURATION:PT1H"))[0] is E.INVALID_CONFIG
 
 
+@pytest.mark.parametrize("operation", [APPEND, SUBTRACT])
+def test_lists_of_client_metrics_are_set_as_a_whole(operation: int) -> None:
+    code, words = ask(image_with(), CLIENT_METRICS, "s", ("metrics", operation, "a"))
+    assert (code, words) == (
+        E.INVALID_CONFIG,
+        f"Can't {ConfigOperation(operation).name} to key metrics because its type is not LIST.",
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "change", "code", "words"),
     [

@@ -7,6 +7,7 @@ Source: the answers of Kafka 4.3.1 to the requests of tests/spec.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.configuration.resources import Change, ConfigOperation, ConfigResourceType
@@ -26,6 +27,7 @@ from odradek.protocol.messages.config_record import ConfigRecord
 from odradek.protocol.struct import Message
 
 Result = tuple[int, str, KafkaError | None]  # resource type, resource name, what was wrong
+HAVE_LISTS: Final = frozenset({ConfigResourceType.BROKER, ConfigResourceType.TOPIC})
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +159,12 @@ def _incremental(
 def _list_with(
     config: BrokerConfig, key: ConfigResource, current: Mapping[str, str], change: Change, operation: ConfigOperation
 ) -> str:
-    """The list with the change's values added or taken away. What was not set begins with the default."""
+    """The list with the change's values added or taken away. What was not set begins with the default.
+
+    Only of brokers and topics, as in Kafka: its controller does not know of what kind other settings are.
+    """
     setting = settings_of(key[0]).get(change.name)
-    if setting is None or setting.kind is not Kind.LIST:
+    if setting is None or setting.kind is not Kind.LIST or key[0] not in HAVE_LISTS:
         if key[0] is ConfigResourceType.BROKER:
             what = f"Config value {operation.name.lower()} is not allowed for config key: {change.name}"
         else:
