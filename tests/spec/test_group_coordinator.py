@@ -76,7 +76,7 @@ async def test_an_empty_partition_is_served_as_soon_as_the_topic_is_there() -> N
     scene.scene.topic(GROUP_OFFSETS, 3)
     scene.groups.offsets_topic_created(3)
     assert code_of_commit(scene.commit(1)) is ErrorCode.NONE
-    assert [group.group_id for group in scene.ask(ListGroupsRequest(), 4).groups] == ["g"]
+    assert [group.group_id for group in (await scene.ask(ListGroupsRequest(), 4)).groups] == ["g"]
 
 
 async def test_while_a_partition_is_loading_it_says_so_and_heartbeats_are_fine() -> None:
