@@ -8,7 +8,13 @@ from __future__ import annotations
 from typing import Final
 
 from odradek.broker.transactions.entry import NEVER_MS, Txn, is_exhausted
-from odradek.broker.transactions.tables import INIT_PRODUCER_ID, INIT_PRODUCER_ID_KEEPING, Claim, Verdict
+from odradek.broker.transactions.tables import (
+    INIT_PRODUCER_ID,
+    INIT_PRODUCER_ID_KEEPING,
+    INIT_PRODUCER_ID_TWO_PHASE,
+    Claim,
+    Verdict,
+)
 from odradek.broker.transactions.transitions import initialised, initialised_again, kept
 from odradek.broker.transactions.turn import Moment, ProducerIdNeeded, TransactionConfig
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -62,7 +68,8 @@ def init_producer_id(txn: Txn, request: InitProducerIdRequest, moment: Moment) -
     raises   KafkaError
     """
     claim = claim_of(txn, request)
-    grid = INIT_PRODUCER_ID_KEEPING if request.keep_prepared_txn else INIT_PRODUCER_ID
+    usual = INIT_PRODUCER_ID_TWO_PHASE if txn.is_two_phase else INIT_PRODUCER_ID
+    grid = INIT_PRODUCER_ID_KEEPING if request.keep_prepared_txn else usual
     verdict = grid[txn.row][claim]
     match verdict:
         case ErrorCode():

@@ -141,6 +141,11 @@ INIT_PRODUCER_ID: Final = _grid(
     S.COMPLETE_COMMIT: (BUMP,  BUMP,  AGAIN, FENCED, FENCED),
     S.COMPLETE_ABORT:  (BUMP,  BUMP,  AGAIN, FENCED, FENCED),
 })
+# A two-phase commit may be decided outside: a producer that others have taken its place from must not end it.
+INIT_PRODUCER_ID_TWO_PHASE: Final[Grid] = {**INIT_PRODUCER_ID, **_grid(
+    (Claim.NONE, Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
+    S.ONGOING:         (FENCE, FENCE, FENCED, FENCED, FENCED),
+})}
 # With KeepPreparedTxn. It differs where there is something to keep; and since the requester becomes the owner at once,
 # without coming again, an old epoch is told so at once.
 INIT_PRODUCER_ID_KEEPING: Final[Grid] = {**INIT_PRODUCER_ID, **_grid(

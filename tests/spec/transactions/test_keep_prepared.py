@@ -353,6 +353,15 @@ def test_a_zombie_does_not_take_an_open_transaction_over() -> None:
     assert scene.written == []
 
 
+def test_a_zombie_does_not_abort_what_may_be_decided_outside_either() -> None:
+    scene = two_phase(opened())
+    with refused(FENCED):
+        scene.init((PID, 9))
+    assert scene.written == []
+    with refused(WAIT):  # a new owner, who names no pair
+        scene.init()
+
+
 def test_the_owner_that_does_not_keep_aborts_and_is_given_the_aborts_own_pair() -> None:
     scene = two_phase(kept())
     with refused(WAIT):

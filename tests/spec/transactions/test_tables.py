@@ -9,6 +9,7 @@ from odradek.broker.transactions.tables import (
     EXPIRABLE,
     INIT_PRODUCER_ID,
     INIT_PRODUCER_ID_KEEPING,
+    INIT_PRODUCER_ID_TWO_PHASE,
     KAFKA_NAMES,
     KEPT,
     NEXT,
@@ -24,7 +25,14 @@ from odradek.broker.transactions.tables import (
 from odradek.protocol.errors import ErrorCode
 
 S = TxnState
-GRIDS = [INIT_PRODUCER_ID, INIT_PRODUCER_ID_KEEPING, ADD_PARTITIONS, VERIFY_PARTITIONS, *END_TXN.values()]
+GRIDS = [
+    INIT_PRODUCER_ID,
+    INIT_PRODUCER_ID_TWO_PHASE,
+    INIT_PRODUCER_ID_KEEPING,
+    ADD_PARTITIONS,
+    VERIFY_PARTITIONS,
+    *END_TXN.values(),
+]
 LEADS_TO: dict[Verdict, Row] = {
     Verdict.BUMP: S.EMPTY,
     Verdict.FENCE: S.PREPARE_ABORT,
