@@ -290,6 +290,24 @@ class ProducerStates:
         self._changes.append((producer_id, before, None, completed))
         return completed
 
+    def apply_emptied_marker(self, header: BatchHeader) -> None:
+        """Of a marker without its record: compaction empties it when no record of its transaction is left. That ends
+        what a snapshot from before the marker says is open; there is nothing left to abort."""
+        before = self._entries.get(header.producer_id)
+        if before is None or before.current_txn_first_offset is None:
+            return
+        coordinator_epoch = -1 if before.coordinator_epoch is None else before.coordinator_epoch
+        self.apply_marker(
+            Marker(
+                header.base_offset,
+                header.producer_id,
+                header.producer_epoch,
+                is_commit=True,
+                coordinator_epoch=coordinator_epoch,
+                timestamp=header.max_timestamp,
+            )
+        )
+
     def aborted_txn(self, completed: CompletedTxn) -> AbortedTxn:
         """The transaction index's entry for a transaction that was just aborted. Its last stable offset is the start
         of the oldest transaction that is still open, or what follows the marker."""

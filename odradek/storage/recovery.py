@@ -354,6 +354,8 @@ class _Loader:
             marker = read_marker(batch, header=header)
         except MalformedMessage as error:
             raise CorruptLog(f"{self._directory}, offset {header.base_offset}: {error}") from None
+        if header.record_count == 0:
+            self._producers.apply_emptied_marker(header)
         completed = self._producers.apply_marker(marker) if marker is not None else None
         if completed is None or not completed.is_aborted:
             return None

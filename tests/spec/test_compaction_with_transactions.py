@@ -133,6 +133,25 @@ def test_scenario_134_the_sequence_is_known_again_after_a_restart_without_snapsh
     assert entry.last_sequence == 1
 
 
+def test_an_emptied_marker_ends_what_a_snapshot_from_before_it_says_is_open() -> None:
+    log = CompactedLog(replace(COMPACT, segment_bytes=300))
+    log.append(("z", "x" * 200))  # segments that are too long to be merged
+    log.append(("a", "1"), producer_id=7, epoch=3, transactional=True)
+    log.roll()
+    log.end_txn(7, commit=False, epoch=4)
+    log.append(("b", "x" * 150))
+    log.sync()
+    log.checkpoint()
+    log.roll()
+    log.clean()
+    log.clean_later()
+    log.clean_later()
+    (marker,) = log.control_batches()
+    assert marker.record_count == 0
+    after = log.reopen().log
+    assert after.last_stable_offset == after.log_end_offset == 4
+
+
 def test_the_last_marker_of_an_active_producer_is_kept_for_its_epoch() -> None:
     log = CompactedLog()
     log.append(("a", "1"), producer_id=7, epoch=3, transactional=True)

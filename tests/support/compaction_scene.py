@@ -85,6 +85,9 @@ class CompactedLog:
     def sync(self) -> None:
         self._on_disk.sync()
 
+    def checkpoint(self) -> None:
+        self._on_disk.directory.write_checkpoints()
+
     def stop(self) -> None:
         """Cleanly, with what compaction has done noted."""
         directory = self._on_disk.directory
