@@ -132,6 +132,7 @@ class Sharer:
 
     def close_session(self) -> Script:
         request = requests.acknowledge(self.ledger.group, self.name, requests.FINAL, self._world.topic_id, {})
+        self.ledger.forget(self.name)  # now: others may get its records before it has the answer
         yield from self.ask(request, requests.ACKNOWLEDGE_VERSION)
         self.lose_session()
 

@@ -58,7 +58,10 @@ class Worker:
         if self.member.heartbeat().error_code != 0:  # it slept for longer than its session in the group
             self.abort()
             self.begin()
-        self.held += [(first, last) for first, last, _ in self.member.acquire(self.world.topic, max_records=3)]
+        for first, last, _ in self.member.acquire(self.world.topic, max_records=3):
+            # What it holds of these already it holds no longer: their lock was over, and this is another delivery.
+            self.held = [held for held in self.held if held[1] < first or held[0] > last]
+            self.held.append((first, last))
 
     def work(self, *, loses_answer: bool) -> None:
         """One output for each record held, and the acknowledgements, in the open transaction."""
