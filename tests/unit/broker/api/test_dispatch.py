@@ -8,9 +8,8 @@ import pytest
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.dispatch import Answer
-from odradek.broker.api.error_replies import ERROR_REPLIES, code_for, error_reply
+from odradek.broker.api.error_replies import code_for, error_reply
 from odradek.broker.api.served import SERVED
-from odradek.broker.api.transaction_error_replies import TRANSACTION_ERROR_REPLIES
 from odradek.broker.handlers.by_api_key import handler_of
 from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.api_keys import ApiKey
@@ -209,10 +208,6 @@ async def test_an_unknown_version_of_api_versions_is_answered_in_version_0(
     peer.send(framed(bytes.fromhex(request_frame)))
     assert [frame.hex() for frame in peer.frames()] == [response_frame]
     assert not peer.is_disconnected
-
-
-def test_an_error_reply_of_a_transaction_api_stands_in_one_place() -> None:
-    assert {key: ERROR_REPLIES[key] for key in TRANSACTION_ERROR_REPLIES} == TRANSACTION_ERROR_REPLIES
 
 
 # Had no place for an error of the whole request yet.
