@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import PropertyMock, patch
 
-from odradek.broker.handlers import txn_share_acknowledge
+from odradek.broker.handlers.shares import txn_share_acknowledge
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.shares import staging
 from odradek.broker.shares.partition import partition as share_partition

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.handlers.fetch import fetch
+from odradek.broker.handlers.records.fetch import fetch
 from odradek.broker.metadata.image import TopicImage
 from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.api_keys import ApiKey

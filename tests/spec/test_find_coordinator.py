@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.handlers.find_coordinator import find_coordinator
+from odradek.broker.handlers.groups.find_coordinator import find_coordinator
 from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError

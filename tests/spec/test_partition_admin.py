@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.handlers.delete_records import delete_records
-from odradek.broker.handlers.describe_log_dirs import describe_log_dirs
-from odradek.broker.handlers.describe_producers import describe_producers
-from odradek.broker.handlers.init_producer_id import init_producer_id
-from odradek.broker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
+from odradek.broker.handlers.cluster.describe_log_dirs import describe_log_dirs
+from odradek.broker.handlers.records.delete_records import delete_records
+from odradek.broker.handlers.records.describe_producers import describe_producers
+from odradek.broker.handlers.records.offset_for_leader_epoch import offset_for_leader_epoch
+from odradek.broker.handlers.transactions.init_producer_id import init_producer_id
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import ErrorCode, KafkaError

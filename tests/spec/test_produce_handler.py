@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.handlers.produce import produce
+from odradek.broker.handlers.records.produce import produce
 from odradek.broker.produce.request import ADMIN_CLIENT_ID
 from odradek.broker.runtime.delayed import NO_RESPONSE, CloseConnection
 from odradek.protocol.api_keys import ApiKey

@@ -10,16 +10,16 @@ from odradek.broker.coordinators.cluster_view import ImageView
 from odradek.broker.coordinators.group_coordinator import CoordinatorSettings, GroupCoordinator, OffsetsTopic
 from odradek.broker.coordinators.shard_log import PartitionLog
 from odradek.broker.groups.outcome import GroupConfig
-from odradek.broker.handlers.delete_groups import delete_groups
-from odradek.broker.handlers.describe_groups import describe_groups
-from odradek.broker.handlers.heartbeat import heartbeat
-from odradek.broker.handlers.join_group import join_group
-from odradek.broker.handlers.leave_group import leave_group
-from odradek.broker.handlers.list_groups import list_groups
-from odradek.broker.handlers.offset_commit import offset_commit
-from odradek.broker.handlers.offset_delete import offset_delete
-from odradek.broker.handlers.offset_fetch import offset_fetch
-from odradek.broker.handlers.sync_group import sync_group
+from odradek.broker.handlers.groups.delete_groups import delete_groups
+from odradek.broker.handlers.groups.describe_groups import describe_groups
+from odradek.broker.handlers.groups.heartbeat import heartbeat
+from odradek.broker.handlers.groups.join_group import join_group
+from odradek.broker.handlers.groups.leave_group import leave_group
+from odradek.broker.handlers.groups.list_groups import list_groups
+from odradek.broker.handlers.groups.offset_commit import offset_commit
+from odradek.broker.handlers.groups.offset_delete import offset_delete
+from odradek.broker.handlers.groups.offset_fetch import offset_fetch
+from odradek.broker.handlers.groups.sync_group import sync_group
 from odradek.broker.metadata.image import MetadataImage
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.compression import Compression

@@ -247,7 +247,7 @@ def versions_of(api_key: ApiKey) -> range:
 def test_every_served_api_has_a_handler_in_a_file_of_its_name(api_key: ApiKey) -> None:
     name = api_key.name.lower()
     handler = handler_of(api_key)
-    assert (handler.__module__, handler.__name__) == (f"odradek.broker.handlers.{name}", name)
+    assert (handler.__module__, handler.__name__) == (f"odradek.broker.handlers.{SERVED[api_key].folder}.{name}", name)
 
 
 @pytest.mark.parametrize("api_key", SERVED)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import authorized_operations, is_allowed
 from odradek.broker.groups.consumer.describe import describe_consumer_group
-from odradek.broker.handlers.consumer_group_heartbeat import require_consumer_protocol
+from odradek.broker.handlers.groups.consumer_group_heartbeat import require_consumer_protocol
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse, DescribedGroup

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.handlers.share_fetch import session_key
+from odradek.broker.handlers.shares.share_fetch import session_key
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.gather import gather
 from odradek.broker.shares.sessions import FINAL_EPOCH

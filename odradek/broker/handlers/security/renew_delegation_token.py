@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.handlers.delegation_token_lifetime import change_lifetime
+from odradek.broker.handlers.security.delegation_token_lifetime import change_lifetime
 from odradek.broker.security.tokens.decisions import renew_token
 from odradek.protocol.messages.renew_delegation_token_response import RenewDelegationTokenResponse
 

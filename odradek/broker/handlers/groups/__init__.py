@@ -1,0 +1,1 @@
+"""The handlers of groups and their offsets."""

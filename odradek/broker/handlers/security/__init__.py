@@ -1,0 +1,1 @@
+"""The handlers of logins, rights, credentials and quotas."""

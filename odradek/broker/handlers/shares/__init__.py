@@ -1,0 +1,1 @@
+"""The handlers of share groups and their state."""
