@@ -17,6 +17,6 @@ def main(words: Sequence[str] | None = None) -> int:
         return serve(words[1:])
     # Imports make many objects that live to the end: to look for garbage among them takes a tenth of a start.
     gc.set_threshold(OBJECTS_OF_A_START)
-    from odradek.commands.tree import run
+    from odradek.tools.commands.tree import run
 
     return run(words)

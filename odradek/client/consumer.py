@@ -287,7 +287,7 @@ class Consumer:
         return found
 
     async def getbatches(self, *, timeout_ms: float = 1_000) -> dict[TopicPartition, RawBatches]:
-        """What was fetched, as it lies in the log, for `odradek.columns.read_records`; empty when nothing arrives
+        """Returns batches as they lie in the log, for `odradek.client.columns.read_records`; empty when nothing arrives
         within `timeout_ms`. The position moves behind all of it. CRCs and records are the caller's to check.
 
         Raises as `getmany`, except for damaged records."""

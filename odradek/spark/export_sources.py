@@ -12,8 +12,6 @@ import pyarrow as pa
 
 from odradek.client.sync import Admin
 from odradek.client.values import TopicPartition
-from odradek.offline.survey import Survey, survey
-from odradek.offline.transactions import overlapping
 from odradek.spark.export_plan import Bounds, Chunk, ExportError, cut
 from odradek.spark.file_options import FileOptions
 from odradek.spark.file_plan import FileTask, chosen_logs, plan
@@ -22,6 +20,8 @@ from odradek.spark.inputs import Input
 from odradek.spark.offsets import OffsetReader, Offsets, Range
 from odradek.spark.options import SourceOptions
 from odradek.spark.record_columns import ARROW
+from odradek.tools.offline.survey import Survey, survey
+from odradek.tools.offline.transactions import overlapping
 
 CHUNK_RECORDS = 1_000_000  # of a topic over the network
 CHUNK_BYTES = 128 * 1024 * 1024  # of logs in a directory

@@ -12,17 +12,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from odradek.client.columns import read_records
 from odradek.client.values import TopicPartition
-from odradek.columns import read_records
-from odradek.offline.directories import PartitionLog, partitions_at
-from odradek.offline.survey import Place, Survey, survey
-from odradek.offline.transactions import Aborted, overlapping
-from odradek.offline.walk import DamagedLog, OnDamage, refuse, stretches
 from odradek.protocol.internal_topics import CLUSTER_METADATA, INTERNAL_TOPICS
 from odradek.spark.file_options import FileOptions, View
 from odradek.spark.file_options import OnDamage as Mode
 from odradek.spark.offsets import DataLost, Offsets, Range, asked_of, ranges, require_records
 from odradek.spark.options import EARLIEST, Bound, OptionError
+from odradek.tools.offline.directories import PartitionLog, partitions_at
+from odradek.tools.offline.survey import Place, Survey, survey
+from odradek.tools.offline.transactions import Aborted, overlapping
+from odradek.tools.offline.walk import DamagedLog, OnDamage, refuse, stretches
 
 _PLACES_APART_BYTES = 8 * 1024 * 1024  # what a timestamp can leave out
 INTERNAL = INTERNAL_TOPICS | {CLUSTER_METADATA}

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from odradek.columns import read_records
-from odradek.offline.transactions import overlapping
-from odradek.offline.walk import DamagedLog, Stretch, stretches
+from odradek.client.columns import read_records
 from odradek.protocol.batch_header import batches
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.messages.fetch_response import AbortedTransaction
 from odradek.spark.file_options import FileOptions
 from odradek.spark.file_plan import FileTask, on_damage
 from odradek.spark.record_columns import as_spark_has_them, decoded_columns
+from odradek.tools.offline.transactions import overlapping
+from odradek.tools.offline.walk import DamagedLog, Stretch, stretches
 
 
 def read_task(task: FileTask, options: FileOptions, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -24,7 +24,7 @@ def read_task(task: FileTask, options: FileOptions, wanted: pa.Schema) -> Iterat
 
 
 def tables(task: FileTask, options: FileOptions, columns: set[str]) -> Iterator[pa.Table]:
-    """The visible records, with columns of `odradek.columns.RECORD_SCHEMA`."""
+    """The visible records, with columns of `odradek.client.columns.RECORD_SCHEMA`."""
     asked = task.range
     for stretch in stretches(
         task.directory,

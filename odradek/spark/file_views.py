@@ -8,9 +8,6 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from odradek.offline import tables
-from odradek.offline.directories import PartitionLog
-from odradek.offline.walk import stretches
 from odradek.protocol.batch_header import BatchHeader, batches, computed_crc
 from odradek.protocol.control_records import ControlType, control_type, read_marker
 from odradek.protocol.errors import MalformedMessage
@@ -19,6 +16,9 @@ from odradek.spark import file_records
 from odradek.spark.file_options import FileOptions, View
 from odradek.spark.file_plan import FileTask, on_damage, plan, wanted_logs
 from odradek.spark.record_columns import ARROW, COLUMNS, HEADERS, TIMESTAMP
+from odradek.tools.offline import tables
+from odradek.tools.offline.directories import PartitionLog
+from odradek.tools.offline.walk import stretches
 
 Task: TypeAlias = FileTask | PartitionLog
 _ROWS_TOGETHER = 64 * 1024
@@ -269,8 +269,8 @@ def _there(value: int) -> int | None:
 
 
 def _internal_rows(task: FileTask, options: FileOptions) -> Iterator[tables.Row]:
-    from odradek.decoded.internal_records import fields_of
-    from odradek.decoded.json_bytes import json_value
+    from odradek.protocol.decoded.internal_records import fields_of
+    from odradek.protocol.decoded.json_bytes import json_value
 
     def as_json(value: Any) -> str | None:
         return None if value is None else json.dumps(value, default=json_value, ensure_ascii=False)

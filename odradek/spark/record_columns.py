@@ -1,4 +1,4 @@
-"""The columns of Spark's Kafka source, made of the columns of `odradek.columns`."""
+"""The columns of Spark's Kafka source, made of the columns of `odradek.client.columns`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from odradek.columns.records import HEADERS_TYPE
+from odradek.client.columns.records import HEADERS_TYPE
 from odradek.spark.options import OptionError
 
 COLUMNS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"

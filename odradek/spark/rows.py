@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import xxhash
 from numpy.typing import NDArray
 
-from odradek.columns.records import HEADERS_TYPE
+from odradek.client.columns.records import HEADERS_TYPE
 from odradek.spark.options import OptionError
 
 _M = np.uint64(0x5BD1E995)

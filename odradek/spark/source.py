@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from odradek.client import OffsetOutOfRange, RawBatches, TopicPartition
-from odradek.columns import read_records
+from odradek.client.columns import read_records
 from odradek.spark.offsets import DataLost, OffsetReader, Offsets, Range, consumer, from_json, limited, ranges, to_json
 from odradek.spark.options import SourceOptions
 from odradek.spark.record_columns import as_spark_has_them, decoded_columns

@@ -21,8 +21,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from odradek.inspect.check.run import check
-from odradek.offline import partitions_at
 from odradek.protocol.batch_header import TRANSACTIONAL, seal_batch
 from odradek.protocol.control_records import marker_batch
 from odradek.protocol.records import NewRecord, build_batch
@@ -30,6 +28,8 @@ from odradek.spark.file_options import FileOptions
 from odradek.spark.file_plan import plan
 from odradek.spark.file_records import read_task
 from odradek.spark.record_columns import ARROW
+from odradek.tools.inspect.check.run import check
+from odradek.tools.offline import partitions_at
 
 TOPIC = "bench"
 PARTITIONS = 4

@@ -17,8 +17,8 @@ from odradek.client import (
     RetriableError,
     TopicPartition,
 )
+from odradek.client.columns import read_records
 from odradek.client.sync import Producer as BlockingProducer
-from odradek.columns import read_records
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 from tests.clients.admin import create_topic

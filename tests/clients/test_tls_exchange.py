@@ -13,7 +13,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from odradek.broker.configuration.resources import ConfigResourceType
-from odradek.certs.directory import fill
 from odradek.protocol.codec import decode
 from odradek.protocol.frames import request_bytes
 from odradek.protocol.messages.incremental_alter_configs_request import (
@@ -22,6 +21,7 @@ from odradek.protocol.messages.incremental_alter_configs_request import (
     IncrementalAlterConfigsRequest,
 )
 from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
+from odradek.tools.certs.directory import fill
 from tests.clients.tls_peers import TIMEOUT_S, alert_of, client_context, is_served, librdkafka, secured
 from tests.support.broker_process import IS_KAFKA, BrokerProcess
 from tests.support.certs_directory import HOSTS, PASSWORD, another_authority, certificates, ssl_settings

@@ -12,7 +12,7 @@ from tests.clients.own_share_consumers import SETTINGS, first_of, share_group, w
 from tests.conformance.tools import Ran, Tools
 from tests.support.broker_process import Broker, new_broker
 from tests.support.oracle import needs_kafka
-from tests.unit.odradek.inspect.test_as_kafka_dumps import entries, said, said_by_kafka
+from tests.unit.tools.inspect.test_as_kafka_dumps import entries, said, said_by_kafka
 
 pytestmark = needs_kafka
 

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from odradek.inspect.files import LOG, METADATA_SNAPSHOT, READERS, recognised
-from odradek.inspect.rendering import json_line, text_line
+from odradek.tools.inspect.files import LOG, METADATA_SNAPSHOT, READERS, recognised
+from odradek.tools.inspect.rendering import json_line, text_line
 from tests.support.oracle import needs_oracle, unpack
 
 ROUNDS = 12

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from odradek.client.sync import Producer
-from odradek.commands.errors import DIFFERENT, DONE, MISUNDERSTOOD, REFUSED
-from odradek.commands.tree import run
 from odradek.spark.audit import Comparison, compare, exactly_once
 from odradek.spark.shown import Place
+from odradek.tools.commands.errors import DIFFERENT, DONE, MISUNDERSTOOD, REFUSED
+from odradek.tools.commands.tree import run
 from tests.support.broker_process import Broker
 
 PLACED = "key binary, value string, partition int, offset bigint"

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from odradek.commands.errors import DIFFERENT, DONE
-from odradek.commands.tree import run
 from odradek.protocol.compression import Compression
 from odradek.protocol.records import NewRecord
+from odradek.tools.commands.errors import DIFFERENT, DONE
+from odradek.tools.commands.tree import run
 from tests.support.batches import NOW_MS
 from tests.support.broker_process import Broker
 from tests.support.oracle import REPOSITORY

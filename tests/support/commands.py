@@ -7,7 +7,7 @@ import sys
 from contextlib import redirect_stderr, redirect_stdout
 from io import BytesIO, TextIOWrapper
 
-from odradek.commands.tree import run
+from odradek.tools.commands.tree import run
 
 
 def command(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:

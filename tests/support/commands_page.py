@@ -6,8 +6,8 @@ import argparse
 import os
 from collections.abc import Iterator
 
-from odradek.commands import errors
-from odradek.commands.tree import COMMANDS, DESCRIPTION, parser
+from odradek.tools.commands import errors
+from odradek.tools.commands.tree import COMMANDS, DESCRIPTION, parser
 
 COLUMNS = 120
 

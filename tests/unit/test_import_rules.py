@@ -10,19 +10,18 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-# The layers below `odradek/`; everything else there is what people use: commands, client, dual write, Spark.
-LAYERS = ("schemas", "protocol", "decoded", "storage", "broker")
+# The layers below `odradek/`; everything else there is what people use: client, dual write, Spark, tools.
+LAYERS = ("schemas", "protocol", "storage", "broker")
 PACKAGES = (*LAYERS, "odradek")
 MAY_IMPORT = {
     "schemas": {"schemas"},
     "protocol": {"protocol", "schemas"},
-    "decoded": {"decoded", "protocol"},  # what records mean, for people
     "storage": {"storage", "protocol"},
-    "broker": {"broker", "storage", "decoded", "protocol"},
-    "odradek": {"odradek", "decoded", "protocol"},
+    "broker": {"broker", "storage", "protocol"},
+    "odradek": {"odradek", "protocol"},
 }
 # Where the command line, or the image, starts a broker or asks for it.
-STARTS_THE_BROKER = ("odradek/serve.py", "odradek/container/entry.py", "odradek/container/health.py")
+STARTS_THE_BROKER = ("odradek/serve.py", "odradek/tools/container/entry.py", "odradek/tools/container/health.py")
 
 # Folders and files of broker/: each imports only itself and what stands before it, types included.
 BROKER_ORDER = (

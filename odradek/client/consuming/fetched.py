@@ -43,7 +43,7 @@ class AbortedFilter:
 
 @dataclass(frozen=True, slots=True)
 class RawBatches:
-    """What a Fetch brought of one partition, as it lies in the log: whole batches, for `odradek.columns.read_records`.
+    """Batches of one partition as they lie in the log, for `odradek.client.columns.read_records`.
 
     data           the first batch may begin before `start_offset`; control batches are among the others
     aborted        the transactions whose records are not to be seen; none with read_uncommitted

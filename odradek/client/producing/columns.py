@@ -13,7 +13,7 @@ from odradek.protocol.compression import Compression
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from odradek.columns import EncodedBatch
+    from odradek.client.columns import EncodedBatch
 
 COLUMN_BATCH_BYTES = 256 * 1024
 
@@ -30,7 +30,7 @@ def encoded(
     import numpy as np
     import pyarrow as pa
 
-    from odradek.columns import encode
+    from odradek.client.columns import encode
 
     if timestamps_ms is None:
         timestamps_ms = pa.array(np.full(len(values), time.time_ns() // 1_000_000, dtype=np.int64))

@@ -23,7 +23,7 @@ class Acknowledgement(Protocol):
 
 
 class EncodedRecords(Protocol):
-    """A batch that was encoded and compressed elsewhere (`odradek.columns.EncodedBatch`); times are in ms."""
+    """A batch that was encoded and compressed elsewhere (`odradek.client.columns.EncodedBatch`); times are in ms."""
 
     @property
     def data(self) -> bytearray: ...

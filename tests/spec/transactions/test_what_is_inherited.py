@@ -2,7 +2,7 @@
 
 The tables name every field of the coordinator's entry, and of what a partition tells of a producer, so that a new field
 needs a line here. The rest of what is passed on: verification guards in test_partition_guard.py, the client's session
-in tests/unit/odradek/client/test_transaction_session.py, the dual write's row in tests/spec/dualwrite.
+in tests/unit/client/test_transaction_session.py, the dual write's row in tests/spec/dualwrite.
 """
 
 from collections.abc import Callable

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from odradek.client.columns.records import read_records
 from odradek.client.consuming.record_reading import records_in
-from odradek.columns.records import read_records
 from odradek.protocol.batch_header import HEADER_BYTES, read_batch_header
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.record_walk import survey_records

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker.control.page.scan import records_naming
 from odradek.broker.control.page.served import SHOWN
-from odradek.decoded.internal_records import group_fields
+from odradek.protocol.decoded.internal_records import group_fields
 from odradek.protocol.errors import MalformedMessage
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
-from odradek.decoded.internal_records import control_fields, fields_of
-from odradek.decoded.json_bytes import json_value
 from odradek.protocol.batch_header import BatchHeader, batches
+from odradek.protocol.decoded.internal_records import control_fields, fields_of
+from odradek.protocol.decoded.json_bytes import json_value
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from odradek.protocol.records import records_of
 

@@ -1,0 +1,21 @@
+"""Record batches as columns: Arrow arrays in and out, without a Python object per record.
+
+`read_records` turns the batches of a Fetch response or of a segment into an Arrow table of records, `read_headers` into
+one row per batch, and `encode` builds batches of keys, values and timestamps that lie in Arrow arrays. Needs numpy and
+pyarrow (`pip install odradek[columns]`); what uses this package imports it late.
+"""
+
+from odradek.client.columns.encoding import EncodedBatch, encode
+from odradek.client.columns.headers import HEADER_SCHEMA, read_headers
+from odradek.client.columns.records import RECORD_SCHEMA, read_records
+from odradek.protocol.messages.fetch_response import AbortedTransaction
+
+__all__ = [
+    "HEADER_SCHEMA",
+    "RECORD_SCHEMA",
+    "AbortedTransaction",
+    "EncodedBatch",
+    "encode",
+    "read_headers",
+    "read_records",
+]

@@ -1,3 +1,0 @@
-from odradek.container.entry import main
-
-raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""Tools around the broker: the commands, and what they read, check and write."""

@@ -1,0 +1,208 @@
+"""`odradek acls`: what kafka-acls does."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from odradek.protocol.acls import ANY_HOST, CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
+from odradek.tools.commands.options import add_connection, add_json, with_admin
+from odradek.tools.commands.output import print_rows
+
+if TYPE_CHECKING:
+    from odradek.client.admin import Admin
+    from odradek.client.administration.acls import Acl, AclFilter
+
+RESOURCES = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "transactional_id": ResourceType.TRANSACTIONAL_ID,
+    "delegation_token": ResourceType.DELEGATION_TOKEN,
+    "user_principal": ResourceType.USER,
+}
+# The rights that --producer and --consumer stand for, by resource.
+PRODUCER = {
+    ResourceType.TOPIC: (Operation.WRITE, Operation.DESCRIBE, Operation.CREATE),
+    ResourceType.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE),
+}
+CONSUMER = {
+    ResourceType.TOPIC: (Operation.READ, Operation.DESCRIBE),
+    ResourceType.GROUP: (Operation.READ,),
+}
+OPERATIONS = {"".join(word.capitalize() for word in each.name.split("_")).lower(): each for each in Operation}
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    type: ResourceType
+    name: str
+    pattern_type: PatternType
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+
+    listing = actions.add_parser("list", help="ACLs, all or those of a resource or principal")
+    _add_resources(listing, "those that apply to it, prefixes and * included; may be repeated")
+    listing.add_argument("--principal", metavar="User:NAME", help="those of this principal")
+    add_json(listing)
+    add_connection(listing)
+    listing.set_defaults(run=with_admin(list_))
+
+    for name, act, help in (("add", add, "give or deny rights"), ("remove", remove, "take ACLs back")):
+        action = actions.add_parser(name, help=help)
+        _add_resources(action, "may be repeated; * is every one")
+        _add_rights(action)
+        add_connection(action)
+        action.set_defaults(run=with_admin(act, acls_of))
+
+
+def _add_resources(parser: argparse.ArgumentParser, help: str) -> None:
+    for name in RESOURCES:
+        words = [f"--{name.replace('_', '-')}"]
+        if name == "topic":
+            words.insert(0, "-t")
+        parser.add_argument(*words, action="append", default=[], metavar="NAME", help=help)
+    parser.add_argument("--cluster", action="store_true", help="the cluster itself")
+    parser.add_argument(
+        "--resource-pattern-type",
+        choices=("literal", "prefixed"),
+        default="literal",
+        help="whether names are whole names, or what names begin with; default: %(default)s",
+    )
+
+
+def _add_rights(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--allow-principal", action="append", default=[], metavar="User:NAME", help="may be repeated")
+    parser.add_argument("--deny-principal", action="append", default=[], metavar="User:NAME", help="may be repeated")
+    parser.add_argument("--allow-host", default=ANY_HOST, metavar="ADDRESS", help="default: any")
+    parser.add_argument("--deny-host", default=ANY_HOST, metavar="ADDRESS", help="default: any")
+    parser.add_argument(
+        "--operation",
+        action="append",
+        type=_operation,
+        default=[],
+        metavar="NAME",
+        help="Read, Write, Create, Delete, Alter, Describe, DescribeConfigs, AlterConfigs …; may be repeated."
+        " Default: All",
+    )
+    parser.add_argument("--producer", action="store_true", help="what a producer needs on topics and transactional ids")
+    parser.add_argument("--consumer", action="store_true", help="what a consumer needs on topics and groups")
+    parser.add_argument("--idempotent", action="store_true", help="with --producer: IdempotentWrite on the cluster too")
+
+
+def _operation(text: str) -> Operation:
+    found = OPERATIONS.get(text.replace("_", "").lower())
+    if found is None or found in (Operation.UNKNOWN, Operation.ANY):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an operation")
+    return found
+
+
+def _resources(options: argparse.Namespace) -> list[Resource]:
+    pattern_type = PatternType[options.resource_pattern_type.upper()]
+    found = [
+        Resource(resource_type, name, pattern_type)
+        for option, resource_type in RESOURCES.items()
+        for name in getattr(options, option)
+    ]
+    if options.cluster:
+        found.append(Resource(ResourceType.CLUSTER, CLUSTER_NAME, PatternType.LITERAL))
+    return found
+
+
+def acls_of(options: argparse.Namespace) -> list[Acl]:
+    """What is to be added or removed. Raises ValueError where something is missing."""
+    from odradek.client.administration.acls import Acl
+
+    principals = [(each, options.allow_host, Permission.ALLOW) for each in options.allow_principal]
+    principals += [(each, options.deny_host, Permission.DENY) for each in options.deny_principal]
+    if not principals:
+        raise ValueError("name a principal: --allow-principal User:NAME, or --deny-principal")
+    if wrong := [each for each, _, _ in principals if not each.partition(":")[2]]:
+        raise ValueError(f"{wrong[0]!r} is not a principal: User:NAME")
+    found = [
+        Acl(resource.type, resource.name, principal, operation, permission, resource.pattern_type, host)
+        for resource, operation in _rights(options)
+        for principal, host, permission in principals
+    ]
+    if not found:
+        raise ValueError("name a resource that the rights are for: --topic, --group, --cluster …")
+    return found
+
+
+def _rights(options: argparse.Namespace) -> Iterator[tuple[Resource, Operation]]:
+    roles = [role for is_asked, role in ((options.producer, PRODUCER), (options.consumer, CONSUMER)) if is_asked]
+    if options.operation and roles:
+        raise ValueError("--producer and --consumer stand for their operations: leave out --operation")
+    for resource in _resources(options):
+        if roles:
+            operations = [each for role in roles for each in role.get(resource.type, ())]
+        else:
+            operations = options.operation or [Operation.ALL]
+        yield from ((resource, operation) for operation in dict.fromkeys(operations))
+    if options.idempotent:
+        yield Resource(ResourceType.CLUSTER, CLUSTER_NAME, PatternType.LITERAL), Operation.IDEMPOTENT_WRITE
+
+
+async def list_(admin: Admin, options: argparse.Namespace) -> None:
+    from odradek.client.administration.acls import AclFilter, describe_acls
+
+    pattern = PatternType.PREFIXED if options.resource_pattern_type == "prefixed" else PatternType.MATCH
+    wanted = [AclFilter(each.type, each.name, options.principal, pattern_type=pattern) for each in _resources(options)]
+    found = [
+        acl
+        for each in wanted or [AclFilter(principal=options.principal)]
+        for acl in await describe_acls(admin.asking, each)
+    ]
+    rows = [_row(acl) for acl in sorted(dict.fromkeys(found), key=lambda acl: tuple(map(str, _row(acl).values())))]
+    columns = {
+        "resource": "RESOURCE",
+        "name": "NAME",
+        "pattern": "PATTERN",
+        "principal": "PRINCIPAL",
+        "host": "HOST",
+        "operation": "OPERATION",
+        "permission": "PERMISSION",
+    }
+    print_rows(rows, columns, as_json=options.json, empty="No ACLs.")
+
+
+def _row(acl: Acl) -> dict[str, object]:
+    return {
+        "resource": acl.resource_type.name,
+        "name": acl.resource,
+        "pattern": acl.pattern_type.name,
+        "principal": acl.principal,
+        "host": acl.host,
+        "operation": acl.operation.name,
+        "permission": acl.permission.name,
+    }
+
+
+async def add(admin: Admin, options: argparse.Namespace) -> None:
+    from odradek.client.administration.acls import create_acls
+
+    acls = acls_of(options)
+    await create_acls(admin.asking, acls)
+    print(f"Added {_count(len(acls))}.")
+
+
+async def remove(admin: Admin, options: argparse.Namespace) -> None:
+    from odradek.client.administration.acls import delete_acls
+
+    deleted = await delete_acls(admin.asking, [_exactly(acl) for acl in acls_of(options)])
+    print(f"Removed {_count(len(deleted))}.")
+
+
+def _exactly(acl: Acl) -> AclFilter:
+    from odradek.client.administration.acls import AclFilter
+
+    return AclFilter(
+        acl.resource_type, acl.resource, acl.principal, acl.operation, acl.permission, acl.pattern_type, acl.host
+    )
+
+
+def _count(acls: int) -> str:
+    return f"{acls} ACL{'s' if acls != 1 else ''}"

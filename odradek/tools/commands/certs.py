@@ -1,0 +1,79 @@
+"""`odradek certs`: a certificate authority for development, with certificates of the broker and of clients."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from odradek.tools.commands.errors import DONE
+from odradek.tools.commands.options import add_json
+from odradek.tools.commands.output import print_object
+
+HOSTS = ("localhost", "127.0.0.1", "::1")
+DEFAULT_PASSWORD = "changeit"  # Java's, for files that are no secret from whoever reads this
+DEFAULT_DAYS = 365
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", nargs="?", default="certs", metavar="DIR", help="default: %(default)s")
+    parser.add_argument(
+        "--host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help=f"another name or address of the broker besides {', '.join(HOSTS)}; may be repeated",
+    )
+    parser.add_argument(
+        "--client", action="append", default=[], metavar="NAME", help="a client with this name; may be repeated"
+    )
+    parser.add_argument(
+        "--password", default=DEFAULT_PASSWORD, metavar="TEXT", help="of the PKCS12 stores; default: %(default)s"
+    )
+    parser.add_argument(
+        "--days", type=int, default=DEFAULT_DAYS, metavar="N", help="certificates are valid for; default: %(default)d"
+    )
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from datetime import UTC, datetime
+
+    from odradek.tools.certs.directory import CA, SERVER, client_file, fill
+
+    if options.days < 1:
+        raise ValueError("--days takes at least 1")
+    bad = [name for name in options.client if not name or name.startswith(".") or "/" in name]
+    if bad:
+        raise ValueError(f"--client {bad[0]}: the name is part of a file's name")
+    directory = Path(options.directory)
+    hosts = tuple(dict.fromkeys((*HOSTS, *options.host)))
+    clients = tuple(dict.fromkeys(options.client))
+    made = fill(
+        directory,
+        hosts=hosts,
+        clients=clients,
+        password=options.password,
+        now=datetime.now(UTC),
+        days=options.days,
+    )
+    if options.json:
+        print_object({"directory": str(directory.absolute()), "new": list(made.new), "kept": list(made.kept)})
+        return DONE
+    for what, names in (("made", made.new), ("kept", made.kept)):
+        if names:
+            print(f"{what} in {directory}: {', '.join(names)}")
+    here = directory.absolute()
+    print(
+        "\nfor development only: whoever reads this directory can be the broker, and any client.\n\n"
+        "the broker:\n"
+        "  listeners=SSL://localhost:9093\n"
+        f"  ssl.keystore.type=PEM\n  ssl.keystore.location={here / f'{SERVER}.pem'}\n"
+        f"  ssl.truststore.type=PEM\n  ssl.truststore.location={here / CA}\n"
+        "  ssl.client.auth=required\n"
+        f"librdkafka:\n  security.protocol=ssl\n  ssl.ca.location={here / CA}"
+    )
+    if clients:
+        pem = here / f"{client_file(clients[0])}.pem"
+        print(f"  ssl.certificate.location={pem}\n  ssl.key.location={pem}")
+    return DONE

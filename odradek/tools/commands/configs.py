@@ -1,0 +1,128 @@
+"""`odradek configs`: what kafka-configs does."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import TYPE_CHECKING
+
+from odradek.tools.commands.options import add_connection, add_json, complete_topics, with_admin
+from odradek.tools.commands.output import print_rows
+
+if TYPE_CHECKING:
+    from odradek.client.admin import Admin
+    from odradek.client.administration.configs import ConfigChange, ConfigResource
+
+KINDS = {"topics": "TOPIC", "brokers": "BROKER", "groups": "GROUP"} | {
+    "broker-loggers": "BROKER_LOGGER",
+    "client-metrics": "CLIENT_METRICS",
+}
+SHORT = {"topic": "topics", "broker": "brokers", "group": "groups"} | {
+    "broker-logger": "broker-loggers",
+    "client-metrics": "client-metrics",
+}
+SETTING = re.compile(r"\s*([^=,\s]+)\s*=\s*(?:\[([^\]]*)\]|([^,]*))\s*(?:,|$)")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+
+    describing = actions.add_parser("describe", help="the settings of a topic, broker or group, with their sources")
+    _add_resource(describing)
+    describing.add_argument("--all", action="store_true", help="with those that have their default")
+    add_json(describing)
+    add_connection(describing)
+    describing.set_defaults(run=with_admin(describe, resource))
+
+    altering = actions.add_parser("alter", help="change settings; others stay")
+    _add_resource(altering)
+    altering.add_argument(
+        "--add-config", metavar="NAME=VALUE,…", default="", help="set these; a value with commas in brackets: a=[b,c]"
+    )
+    altering.add_argument("--delete-config", metavar="NAME,…", default="", help="bring these back to their default")
+    add_connection(altering)
+    altering.set_defaults(run=with_admin(alter, _check))
+
+
+def _add_resource(parser: argparse.ArgumentParser) -> None:
+    one = parser.add_mutually_exclusive_group(required=True)
+    complete_topics(one.add_argument("-t", "--topic", metavar="TOPIC", help="of this topic"))
+    one.add_argument("--broker", metavar="ID", help="of this broker")
+    one.add_argument("--broker-defaults", action="store_true", help="that all brokers share")
+    one.add_argument("--broker-logger", metavar="ID", help="the log levels of this broker")
+    one.add_argument("--group", metavar="GROUP", help="of this group")
+    one.add_argument("--client-metrics", metavar="NAME", help="of this client metrics subscription")
+    one.add_argument("--entity-type", choices=KINDS, help="with --entity-name: as kafka-configs takes them")
+    parser.add_argument("--entity-name", metavar="NAME", help=argparse.SUPPRESS)
+    parser.add_argument("--entity-default", action="store_true", help=argparse.SUPPRESS)
+
+
+def resource(options: argparse.Namespace) -> ConfigResource:
+    """Raises ValueError."""
+    from odradek.client.administration.configs import ConfigResource, ConfigType
+
+    if options.broker_defaults:
+        return ConfigResource(ConfigType.BROKER, "")
+    for short, kind in SHORT.items():
+        name = getattr(options, short.replace("-", "_"))
+        if name is not None:
+            return _resource(kind, name)
+    if options.entity_default and options.entity_type == "brokers":
+        return ConfigResource(ConfigType.BROKER, "")
+    if not options.entity_name:
+        raise ValueError("--entity-type takes --entity-name")
+    return _resource(options.entity_type, options.entity_name)
+
+
+def _resource(kind: str, name: str) -> ConfigResource:
+    from odradek.client.administration.configs import ConfigResource, ConfigType
+
+    if kind.startswith("broker") and not name.isdecimal():
+        raise ValueError(f"{name!r} is not the id of a broker: `odradek cluster describe` lists them")
+    return ConfigResource(ConfigType[KINDS[kind]], name)
+
+
+def changes(add: str, delete: str) -> list[ConfigChange]:
+    """Raises ValueError."""
+    from odradek.client.administration.configs import AlterOperation, ConfigChange
+
+    found: list[ConfigChange] = []
+    position = 0
+    while position < len(add):
+        setting = SETTING.match(add, position)
+        if setting is None:
+            raise ValueError(f"--add-config {add}: it takes NAME=VALUE, several with commas")
+        name, listed, value = setting.groups()
+        found.append(ConfigChange(AlterOperation.SET, name, (listed if listed is not None else value).strip()))
+        position = setting.end()
+    names = [name.strip() for name in delete.split(",") if name.strip()]
+    found += [ConfigChange(AlterOperation.DELETE, name) for name in names]
+    if not found:
+        raise ValueError("give --add-config or --delete-config")
+    return found
+
+
+def _check(options: argparse.Namespace) -> None:
+    resource(options)
+    changes(options.add_config, options.delete_config)
+
+
+async def describe(admin: Admin, options: argparse.Namespace) -> None:
+    rows = [
+        {"name": each.name, "value": each.value, "source": each.source}
+        | {"read_only": each.is_read_only, "sensitive": each.is_sensitive}
+        for each in await admin.describe_configs(resource(options))
+        if options.all or each.is_dynamic
+    ]
+    for row in rows if not options.json else ():
+        if row["sensitive"]:
+            row["value"] = "(hidden)"
+    columns = {"name": "NAME", "value": "VALUE", "source": "SOURCE"}
+    print_rows(rows, columns, as_json=options.json, empty="Everything has its default; --all shows it.")
+
+
+async def alter(admin: Admin, options: argparse.Namespace) -> None:
+    wanted = resource(options)
+    await admin.alter_configs({wanted: changes(options.add_config, options.delete_config)})
+    kind = wanted.type.name.lower().replace("_", " ")
+    print(f"Changed the settings of {f'the {kind} {wanted.name}' if wanted.name else 'all brokers'}.")

@@ -1,0 +1,206 @@
+"""`odradek consume`: records to standard output, as kcat -C and kafka-console-consumer."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from odradek.client.values import TopicPartition
+from odradek.tools.commands.errors import DONE, NOT_FOUND, CommandError
+from odradek.tools.commands.options import add_connection, add_topic, client_settings
+from odradek.tools.commands.record_format import Render, as_json, formatted
+
+if TYPE_CHECKING:
+    from odradek.client.consumer import Consumer
+
+POLL_MS = 500
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_topic(parser)
+    parser.add_argument("-p", "--partition", type=int, metavar="N", help="only this partition; default: all")
+    parser.add_argument(
+        "-o",
+        "--offset",
+        dest="offsets",
+        action="append",
+        metavar="OFFSET",
+        type=_position,
+        help="beginning, end, an offset, -N for the last N records, s@MS for the first since that timestamp, stored for"
+        " those of the group; default: beginning, of a group stored. e@MS stops there, and may be given beside another",
+    )
+    parser.add_argument("-c", "--count", "--max-messages", type=int, metavar="N", help="stop after so many records")
+    parser.add_argument("-e", "--exit", action="store_true", help="stop at the end of the partitions")
+    parser.add_argument(
+        "-f",
+        "--format",
+        metavar="FORMAT",
+        help=r"of each record: %%s value, %%k key, %%t topic, %%p partition, %%o offset, %%T timestamp, %%h headers,"
+        r" %%S and %%K sizes, %%R size of the value in four bytes, \n \t; default: %%s\n",
+    )
+    parser.add_argument("-K", "--key-delimiter", metavar="DELIM", help="print the key and this before the value")
+    parser.add_argument("-D", "--delimiter", metavar="DELIM", default="\\n", help="what ends a record; default: \\n")
+    parser.add_argument("-J", "--json", action="store_true", help="one JSON object for each record")
+    parser.add_argument(
+        "-Z", "--null", metavar="TEXT", nargs="?", const="NULL", default="NULL", help="in place of null; default: NULL"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="nothing but records, as it is anyway")
+    parser.add_argument("-G", "--group", metavar="GROUP", help="read as a member of this group, and commit")
+    parser.add_argument(
+        "--isolation-level",
+        choices=("read_committed", "read_uncommitted"),
+        default="read_committed",
+        help="default: read_committed",
+    )
+    add_connection(parser)
+    parser.set_defaults(run=run)
+
+
+def _position(text: str) -> str:
+    if re.fullmatch(r"beginning|earliest|end|latest|stored|-?\d+|[se]@\d+", text):
+        return {"earliest": "beginning", "latest": "end"}.get(text, text)
+    raise argparse.ArgumentTypeError(f"{text!r}: beginning, end, stored, N, -N, s@MS or e@MS")
+
+
+def renderer(options: argparse.Namespace) -> Render:
+    if options.json:
+        return as_json
+    if options.format is not None:
+        text = options.format
+    else:
+        key = "" if options.key_delimiter is None else f"%k{options.key_delimiter.replace('%', '%%')}"
+        text = f"{key}%s{options.delimiter.replace('%', '%%')}"
+    return formatted(text, null=options.null.encode())
+
+
+def run(options: argparse.Namespace) -> int:
+    starts, until = split_positions(options.offsets or ())
+    options.offset = starts[0] if starts else "beginning"
+    options.until_ms = until[0] if until else None
+    if len(starts) > 1 or len(until) > 1:
+        raise ValueError("one --offset to begin at, and one e@MS to stop at")
+    if options.group is None and options.offset == "stored":
+        raise ValueError("--offset stored needs a --group")
+    is_placed = options.partition is not None or options.offset not in ("beginning", "end", "stored") or until
+    if options.group is not None and is_placed:
+        raise ValueError("--group reads on from the group's offsets: leave out --partition and --offset")
+    asyncio.run(_consume(options, renderer(options)))
+    return DONE
+
+
+def split_positions(positions: Sequence[str]) -> tuple[list[str], list[int]]:
+    """Where to begin, and before which timestamp to stop."""
+    return (
+        [each for each in positions if not each.startswith("e@")],
+        [int(each[2:]) for each in positions if each.startswith("e@")],
+    )
+
+
+async def _consume(options: argparse.Namespace, render: Render) -> None:
+    from odradek.client.consumer import Consumer
+
+    timeout_ms = options.timeout * 1000
+    async with Consumer(
+        **client_settings(options),
+        group_id=options.group,
+        isolation_level=options.isolation_level,
+        auto_offset_reset="latest" if options.offset == "end" else "earliest",
+        default_api_timeout_ms=timeout_ms,
+        request_timeout_ms=max(timeout_ms, 1_000),
+        allow_auto_create_topics=False,
+    ) as consumer:
+        partitions = await _partitions(options)
+        if options.group is not None:
+            consumer.subscribe([options.topic])
+        else:
+            consumer.assign(partitions)
+            await _seek(consumer, partitions, options.offset)
+        ends = await _ends(consumer, partitions, options)
+        await _print(consumer, options, render, ends)
+
+
+async def _partitions(options: argparse.Namespace) -> list[TopicPartition]:
+    """Asked of an Admin: a consumer waits for a topic that does not exist."""
+    from odradek.client.admin import Admin
+
+    async with Admin(**client_settings(options), default_api_timeout_ms=options.timeout * 1000) as admin:
+        found = (await admin.describe_topics([options.topic]))[options.topic]
+    there = [each.partition for each in found.partitions]
+    if options.partition is not None and options.partition not in there:
+        raise CommandError(f"{options.topic} has no partition {options.partition}, but {len(there)}", NOT_FOUND)
+    return [TopicPartition(options.topic, index) for index in there if options.partition in (None, index)]
+
+
+async def _ends(
+    consumer: Consumer, partitions: list[TopicPartition], options: argparse.Namespace
+) -> dict[TopicPartition, int] | None:
+    """Where to stop, exclusive; None: nowhere."""
+    if not options.exit and options.until_ms is None:
+        return None
+    ends = await consumer.end_offsets(partitions)
+    if options.until_ms is None:
+        return ends
+    since = await consumer.offsets_for_times(dict.fromkeys(partitions, options.until_ms))
+    return {
+        each: ends[each] if (found := since[each]) is None else min(found.offset, ends[each]) for each in partitions
+    }
+
+
+async def _seek(consumer: Consumer, partitions: list[TopicPartition], position: str) -> None:
+    if position == "beginning":
+        consumer.seek_to_beginning()
+    elif position == "end":
+        consumer.seek_to_end()
+    elif position.startswith("s@"):
+        since = await consumer.offsets_for_times(dict.fromkeys(partitions, int(position[2:])))
+        for partition, found in since.items():
+            if found is None:
+                consumer.seek_to_end(partition)
+            else:
+                consumer.seek(partition, found.offset)
+    elif position.startswith("-"):
+        first, ends = await consumer.beginning_offsets(partitions), await consumer.end_offsets(partitions)
+        for partition in partitions:
+            consumer.seek(partition, max(first[partition], ends[partition] + int(position)))
+    else:
+        for partition in partitions:
+            consumer.seek(partition, int(position))
+
+
+async def _print(
+    consumer: Consumer,
+    options: argparse.Namespace,
+    render: Render,
+    ends: dict[TopicPartition, int] | None,
+) -> None:
+    """Until the count or the ends are reached; `ends` are exclusive."""
+    left = options.count
+    out = sys.stdout.buffer
+    while left is None or left > 0:
+        found = await consumer.getmany(timeout_ms=POLL_MS, max_records=500 if left is None else min(left, 500))
+        count = 0
+        for partition, records in found.items():
+            end = None if ends is None else ends.get(partition)
+            for record in records:
+                if end is None or record.offset < end:
+                    out.write(render(record))
+                    count += 1
+        out.flush()
+        if options.group is not None and count:
+            await consumer.commit()
+        if left is not None:
+            left -= count
+        if ends is not None and await _is_at(consumer, ends):
+            return
+
+
+async def _is_at(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
+    """Of a group, only the partitions that this member was given; another reads the others."""
+    assigned = consumer.assignment()
+    if not assigned:
+        return False
+    return all([await consumer.position(each) >= ends[each] for each in assigned if each in ends])

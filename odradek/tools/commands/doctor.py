@@ -1,0 +1,45 @@
+"""`odradek doctor`: looks at everything that commonly stands in the way, and says what to change."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+from odradek.tools.commands.errors import DONE, REFUSED
+from odradek.tools.commands.options import add_connection, add_json, security
+from odradek.tools.commands.output import print_object
+
+MARKS = {"ok": "ok      ", "warning": "WARNING ", "problem": "PROBLEM "}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--data-dir", metavar="DIR", help="the data directory of the broker; default: that of `odradek serve`"
+    )
+    parser.add_argument("--no-broker", action="store_true", help="look at this machine only; no broker has to run")
+    add_json(parser)
+    add_connection(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """REFUSED if there is a problem; a warning is none."""
+    from odradek.serve import default_data_directory
+    from odradek.tools.doctor.facts import broker_facts, directory_facts, machine_facts
+    from odradek.tools.doctor.findings import Level, of_broker, of_directory, of_machine
+
+    directory = Path(options.data_dir) if options.data_dir else default_data_directory(os.environ)
+    findings = [*of_machine(machine_facts()), *of_directory(directory_facts(directory))]
+    if not options.no_broker:
+        findings += of_broker(asyncio.run(broker_facts(options.bootstrap_server, options.timeout, security(options))))
+    if options.json:
+        print_object([{**asdict(each), "level": each.level.value} for each in findings])
+    else:
+        for each in findings:
+            print(f"{MARKS[each.level.value]}{each.about}: {each.says}")
+            if each.advice is not None:
+                print(f"        → {each.advice}")
+    return REFUSED if any(each.level is Level.PROBLEM for each in findings) else DONE

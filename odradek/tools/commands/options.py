@@ -1,0 +1,148 @@
+"""The options that commands share, and the client that they are for."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from odradek.tools.commands.errors import DONE
+
+if TYPE_CHECKING:
+    from odradek.client.admin import Admin
+    from odradek.client.security.settings import SecuritySettings
+
+DEFAULT_BOOTSTRAP = "localhost:9092"
+DEFAULT_TIMEOUT_S = 15.0
+CLIENT_ID = "odradek-cli"
+
+Run = Callable[[argparse.Namespace], int]
+Check = Callable[[argparse.Namespace], object]
+Act = Callable[["Admin", argparse.Namespace], Coroutine[Any, Any, None]]
+
+
+def add_connection(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-b",
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        default=DEFAULT_BOOTSTRAP,
+        help="a broker of the cluster, several with commas; default: %(default)s",
+    )
+    parser.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="properties for TLS and SASL, as Kafka's tools take them",
+    )
+    parser.add_argument(
+        "-X",
+        dest="properties",
+        metavar="NAME=VALUE",
+        type=setting,
+        action="append",
+        default=[],
+        help="one such property, wins over the file; may be repeated",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="S",
+        type=float,
+        default=DEFAULT_TIMEOUT_S,
+        help="seconds for which what fails in passing is tried again; default: %(default)g",
+    )
+
+
+def add_json(parser: argparse.ArgumentParser, help: str = "print JSON") -> None:
+    parser.add_argument("--json", action="store_true", help=help)
+
+
+def add_names(parser: argparse.ArgumentParser, kind: str, short: str | None, *, is_needed: bool) -> None:
+    """Names as arguments, or by the option that Kafka's tools have: `--topic NAME`, which may be repeated."""
+    taking = parser.add_argument("names", nargs="*", metavar=kind.upper(), help=f"names of {kind}s")
+    words = [f"--{kind}"] if short is None else [short, f"--{kind}"]
+    option = parser.add_argument(*words, dest="more_names", action="append", metavar="NAME", help=argparse.SUPPRESS)
+    if kind == "topic":
+        complete_topics(taking)
+        complete_topics(option)
+    parser.set_defaults(needed=kind if is_needed else None)
+
+
+def names(options: argparse.Namespace) -> list[str]:
+    """Those of `add_names`, each once. Raises ValueError where one is needed and none is given."""
+    found = list(dict.fromkeys([*options.names, *(options.more_names or ())]))
+    if not found and options.needed:
+        raise ValueError(f"name a {options.needed}")
+    return found
+
+
+def add_topic(parser: argparse.ArgumentParser, *, is_required: bool = True) -> None:
+    complete_topics(parser.add_argument("-t", "--topic", metavar="TOPIC", required=is_required, help="the topic"))
+
+
+def complete_topics(action: argparse.Action) -> None:
+    """A shell that completes this argument asks the broker for its topics."""
+
+    def topics(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
+        from odradek.client.sync import Admin
+
+        settings = client_settings(parsed_args)
+        with Admin(**settings, request_timeout_ms=1_000, default_api_timeout_ms=1_000) as admin:
+            return admin.list_topics()
+
+    action.completer = topics  # type: ignore[attr-defined]  # what argcomplete looks for
+
+
+def client_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Raises ValueError and OSError for what `--command-config` and `-X` say."""
+    return {"bootstrap_servers": options.bootstrap_server, "client_id": CLIENT_ID, **security(options)}
+
+
+def security(options: argparse.Namespace) -> SecuritySettings:
+    """Of the client's settings those for TLS and SASL. Raises ValueError, OSError."""
+    if options.command_config is None and not options.properties:
+        return {}
+    from odradek.client.security.properties import is_of_security, security_settings
+    from odradek.protocol.java_properties import parse_properties
+
+    given = {}
+    if options.command_config is not None:
+        given = parse_properties(Path(options.command_config).read_text(encoding="utf-8"))
+    for name, value in options.properties:
+        if not is_of_security(name):
+            raise ValueError(f"-X {name}: only settings of security are taken (security.protocol, sasl.…, ssl.…)")
+        given[name] = value
+    return security_settings(given)
+
+
+def with_admin(act: Act, check: Check | None = None) -> Run:
+    """A command that talks to a cluster.
+
+    check   raises ValueError for options that contradict one another, before anything is asked
+    """
+
+    async def connected(options: argparse.Namespace) -> None:
+        from odradek.client.admin import Admin
+
+        timeout_ms = options.timeout * 1000
+        async with Admin(
+            **client_settings(options), default_api_timeout_ms=timeout_ms, request_timeout_ms=timeout_ms
+        ) as admin:
+            await act(admin, options)
+
+    def run(options: argparse.Namespace) -> int:
+        if check is not None:
+            check(options)
+        asyncio.run(connected(options))
+        return DONE
+
+    return run
+
+
+def setting(text: str) -> tuple[str, str]:
+    """For `type=`: NAME=VALUE."""
+    name, separator, value = text.partition("=")
+    if not separator or not name.strip():
+        raise argparse.ArgumentTypeError(f"{text!r}: it takes NAME=VALUE")
+    return name.strip(), value.strip()

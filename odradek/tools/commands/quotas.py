@@ -1,0 +1,138 @@
+"""`odradek quotas`: what kafka-configs does with the quotas of users, clients and addresses."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from odradek.tools.commands.options import add_connection, add_json, setting, with_admin
+from odradek.tools.commands.output import print_object, print_rows
+
+if TYPE_CHECKING:
+    from odradek.client.admin import Admin
+    from odradek.client.administration.quotas import QuotaEntity
+
+# Option → type of the entity, metavar, words; the option with -defaults behind it stands for the default of the type.
+ENTITIES = {
+    "user": ("user", "NAME", "this user, without User: in front"),
+    "client": ("client-id", "ID", "clients with this client.id"),
+    "ip": ("ip", "ADDRESS", "connections from this address; takes connection_creation_rate alone"),
+}
+OF_EVERYBODY = "<default>"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+
+    listing = actions.add_parser("list", help="the quotas that are set, all of them or those of an entity")
+    _add_entity(listing)
+    add_json(listing)
+    add_connection(listing)
+    listing.set_defaults(run=with_admin(list_))
+
+    setting_ = actions.add_parser("set", help="set quotas of an entity; its others stay")
+    setting_.add_argument(
+        "limits",
+        nargs="+",
+        type=setting,
+        metavar="QUOTA=NUMBER",
+        help="producer_byte_rate, consumer_byte_rate (bytes per second), request_percentage (100: one thread),"
+        " controller_mutation_rate (partitions per second), connection_creation_rate (per second, of an address)",
+    )
+    _add_entity(setting_)
+    add_connection(setting_)
+    setting_.set_defaults(run=with_admin(set_, _check_set))
+
+    unsetting = actions.add_parser("unset", help="remove quotas of an entity")
+    unsetting.add_argument("quotas", nargs="*", metavar="QUOTA", help="default: all that the entity has")
+    _add_entity(unsetting)
+    add_connection(unsetting)
+    unsetting.set_defaults(run=with_admin(unset, entity))
+
+
+def _add_entity(parser: argparse.ArgumentParser) -> None:
+    for option, (_, metavar, words) in ENTITIES.items():
+        one = parser.add_mutually_exclusive_group()
+        one.add_argument(f"--{option}", metavar=metavar, help=words)
+        one.add_argument(
+            f"--{option}-defaults", action="store_true", help=f"every {option} that has no quota of its own"
+        )
+
+
+def _named(options: argparse.Namespace) -> QuotaEntity:
+    found: dict[str, str | None] = {}
+    for option, (kind, _, _) in ENTITIES.items():
+        name = getattr(options, option)
+        if name is not None or getattr(options, f"{option}_defaults"):
+            found[kind] = name
+    return found
+
+
+def entity(options: argparse.Namespace) -> QuotaEntity:
+    """Raises ValueError where none is named."""
+    found = _named(options)
+    if not found:
+        raise ValueError("say whose: --user, --client, both, or --ip; with -defaults for those without a quota")
+    return found
+
+
+def _check_set(options: argparse.Namespace) -> None:
+    entity(options)
+    limits(options)
+
+
+def limits(options: argparse.Namespace) -> dict[str, float]:
+    """Raises ValueError."""
+    found = {}
+    for name, value in options.limits:
+        try:
+            found[name] = float(value)
+        except ValueError:
+            raise ValueError(f"{name}={value}: it takes a number") from None
+    return found
+
+
+async def list_(admin: Admin, options: argparse.Namespace) -> None:
+    from odradek.client.administration.quotas import describe_quotas
+
+    found = sorted(
+        await describe_quotas(admin.asking, _named(options)),
+        key=lambda quota: [(kind in quota.entity, quota.entity.get(kind) or "") for kind, _, _ in ENTITIES.values()],
+    )
+    if options.json:
+        print_object([{"entity": dict(quota.entity), "quotas": dict(quota.limits)} for quota in found])
+        return
+    rows = [
+        {"entity": shown(quota.entity), "quota": name, "limit": f"{limit:.15g}"}
+        for quota in found
+        for name, limit in sorted(quota.limits.items())
+    ]
+    columns = {"entity": "OF", "quota": "QUOTA", "limit": "LIMIT"}
+    print_rows(rows, columns, as_json=False, empty="No quota is set.")
+
+
+async def set_(admin: Admin, options: argparse.Namespace) -> None:
+    from odradek.client.administration.quotas import alter_quotas
+
+    whose = entity(options)
+    await alter_quotas(admin.asking, whose, limits(options))
+    print(f"Set the quotas of {shown(whose)}.")
+
+
+async def unset(admin: Admin, options: argparse.Namespace) -> None:
+    from odradek.client.administration.quotas import alter_quotas, describe_quotas
+
+    whose = entity(options)
+    names = options.quotas or [
+        name for quota in await describe_quotas(admin.asking, whose, strict=True) for name in quota.limits
+    ]
+    if not names:
+        print(f"There are no quotas of {shown(whose)}.")
+        return
+    await alter_quotas(admin.asking, whose, dict.fromkeys(names))
+    print(f"Removed the quotas of {shown(whose)}.")
+
+
+def shown(whose: QuotaEntity) -> str:
+    """As `user alice, client-id <default>`."""
+    return ", ".join(f"{kind} {OF_EVERYBODY if name is None else name}" for kind, name in whose.items())

@@ -1,0 +1,138 @@
+"""`odradek spark`: what queries that write exactly once have decided, and have left open. Needs no Spark.
+
+The jobs, which do need it, are in `spark_exactly_once.py` and so on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from odradek.tools.commands import spark_diff, spark_exactly_once, spark_export, spark_profile
+from odradek.tools.commands.errors import DONE, NOT_FOUND, CommandError
+from odradek.tools.commands.options import add_connection, add_json, security
+from odradek.tools.commands.output import duration, print_rows
+
+T = TypeVar("T")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+
+    listing = actions.add_parser(
+        "sinks", help="the last batch that each sink has decided, and transactions that readers of its output wait for"
+    )
+    add_json(listing)
+    add_connection(listing)
+    listing.set_defaults(run=sinks_)
+
+    recovering = actions.add_parser(
+        "recover",
+        help="end what a query has left open, so that readers go on",
+        description="Commit what a query had decided, and abort the rest, so that readers go on. For queries that will"
+        " not be started again; those that are do it by themselves. A query that runs meanwhile fails once, and writes"
+        " its batch again.",
+    )
+    recovering.add_argument("sink", metavar="SINK", help="the name of the sink, from `odradek spark sinks`")
+    recovering.add_argument(
+        "--run",
+        metavar="ID",
+        dest="run_id",
+        help="abort only what this run has left open (its id)",
+    )
+    add_connection(recovering)
+    recovering.set_defaults(run=recover)
+    for job in (spark_exactly_once, spark_export, spark_diff, spark_profile):
+        job.configure(actions)
+
+
+def sinks_(options: argparse.Namespace) -> int:
+    from odradek.spark.brokers import Brokers
+    from odradek.spark.sinks import COMMIT, sinks
+
+    now_ms = time.time_ns() // 1_000_000
+    rows = []
+    for state in _run(sinks(Brokers(options.bootstrap_server, bootstrap_timeout_ms=0, security=security(options)))):
+        entry = state.entry
+        verdicts = [state.verdict(each.transactional_id) for each in state.open]
+        since_ms = state.since_ms
+        rows.append(
+            {
+                "sink": state.name,
+                "batch": None if entry is None or entry.batch < 0 else entry.batch,
+                "rows": None if entry is None else entry.rows,
+                "run": None if entry is None else entry.run,
+                "decided_ms": entry.at_ms if entry is not None and entry.at_ms else None,
+                "in_doubt": [
+                    {"transactional_id": each.transactional_id, "started_ms": each.started_ms, "verdict": verdict}
+                    for each, verdict in zip(state.open, verdicts, strict=True)
+                ],
+            }
+            if options.json
+            else {
+                "sink": state.name,
+                "batch": None if entry is None or entry.batch < 0 else entry.batch,
+                "rows": None if entry is None else entry.rows,
+                "decided": f"{duration(now_ms - entry.at_ms)} ago" if entry is not None and entry.at_ms else None,
+                "in_doubt": len(state.open) or "nothing",
+                "since": None if since_ms is None else duration(now_ms - since_ms),
+                "recover": f"{verdicts.count(COMMIT)} to commit, {len(verdicts) - verdicts.count(COMMIT)} to abort"
+                if verdicts
+                else None,
+            }
+        )
+    columns = {
+        "sink": "SINK",
+        "batch": "LAST BATCH",
+        "rows": "ROWS",
+        "decided": "DECIDED",
+        "in_doubt": "IN DOUBT",
+        "since": "FOR",
+        "recover": "RECOVER WOULD FIND",
+    }
+    print_rows(rows, columns, as_json=options.json, empty="No query has written exactly once to this cluster.")
+    return DONE
+
+
+def recover(options: argparse.Namespace) -> int:
+    from odradek.spark.brokers import Brokers
+    from odradek.spark.names import sink_of
+    from odradek.spark.sinks import COMMIT, sinks
+    from odradek.spark.two_phase import TwoPhaseSink
+
+    sink, run = options.sink, options.run_id
+    brokers = Brokers(options.bootstrap_server, bootstrap_timeout_ms=0, security=security(options))
+
+    async def work() -> tuple[int, int]:
+        state = next((each for each in await sinks(brokers) if each.name == sink), None)
+        if state is None:
+            raise CommandError(f"there is no sink {sink!r}; `odradek spark sinks` lists them", NOT_FOUND)
+        two_phase = TwoPhaseSink(brokers, sink_of(sink))
+        try:
+            await two_phase.recover(run)
+        finally:
+            await two_phase.close()
+        verdicts = [
+            state.verdict(each.transactional_id)
+            for each in state.open
+            if run is None
+            or f".t.{run[:8]}." in each.transactional_id
+            or state.verdict(each.transactional_id) == COMMIT
+        ]
+        return verdicts.count(COMMIT), len(verdicts) - verdicts.count(COMMIT)
+
+    committed, aborted = _run(work())
+    print(f"{sink}: committed {committed}, aborted {aborted}; readers of its output wait for nothing of it.")
+    return DONE
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    from odradek.spark.two_phase import SinkError
+
+    try:
+        return asyncio.run(work)
+    except SinkError as error:
+        raise CommandError(str(error)) from None

@@ -1,0 +1,163 @@
+"""`odradek topics`: what kafka-topics does."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+from typing import TYPE_CHECKING
+
+from odradek.tools.commands.options import Act, Check, add_connection, add_json, add_names, names, setting, with_admin
+from odradek.tools.commands.output import print_object, print_rows
+
+if TYPE_CHECKING:
+    from odradek.client.admin import Admin
+    from odradek.client.administration.topics import TopicDescription
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+
+    listing = actions.add_parser("list", help="the names of all topics")
+    listing.add_argument("--internal", action="store_true", help="with internal topics")
+    _finish(listing, list_, with_json=True)
+
+    describing = actions.add_parser("describe", help="partitions, leaders, replicas and settings")
+    add_names(describing, "topic", "-t", is_needed=False)
+    _finish(describing, describe, with_json=True)
+
+    creating = actions.add_parser("create", help="create topics")
+    add_names(creating, "topic", "-t", is_needed=True)
+    creating.add_argument("--partitions", type=int, metavar="N", help="default: the broker's num.partitions")
+    creating.add_argument("--replication-factor", type=int, metavar="N", help="default: the broker's")
+    creating.add_argument(
+        "--config", type=setting, action="append", default=[], metavar="NAME=VALUE", help="a setting; may be repeated"
+    )
+    creating.add_argument("--if-not-exists", action="store_true", help="a topic that exists is no error")
+    _finish(creating, create, names)
+
+    altering = actions.add_parser("alter", help="add partitions")
+    add_names(altering, "topic", "-t", is_needed=True)
+    altering.add_argument("--partitions", type=int, metavar="N", required=True, help="how many in all")
+    _finish(altering, alter, names)
+
+    deleting = actions.add_parser("delete", help="delete topics with their records")
+    add_names(deleting, "topic", "-t", is_needed=True)
+    deleting.add_argument("--if-exists", action="store_true", help="a topic that does not exist is no error")
+    _finish(deleting, delete, names)
+
+
+def _finish(parser: argparse.ArgumentParser, act: Act, check: Check | None = None, *, with_json: bool = False) -> None:
+    if with_json:
+        add_json(parser)
+    add_connection(parser)
+    parser.set_defaults(run=with_admin(act, check))
+
+
+async def list_(admin: Admin, options: argparse.Namespace) -> None:
+    found = await admin.list_topics(include_internal=options.internal)
+    if options.json:
+        print_object(found)
+        return
+    for name in found:
+        print(name)
+
+
+async def describe(admin: Admin, options: argparse.Namespace) -> None:
+    from odradek.client.administration.configs import ConfigResource, ConfigType
+
+    wanted = names(options) or await admin.list_topics()
+    found = await admin.describe_topics(wanted)
+    settings = {}
+    for name in found:
+        entries = await admin.describe_configs(ConfigResource(ConfigType.TOPIC, name))
+        settings[name] = {entry.name: entry.value for entry in entries if entry.source == "DYNAMIC_TOPIC_CONFIG"}
+    if options.json:
+        print_object([_as_json(topic, settings[name]) for name, topic in found.items()])
+        return
+    for name, topic in found.items():
+        print(
+            f"{name}: {len(topic.partitions)} partitions, {len(topic.partitions[0].replicas)} replicas"
+            f"{', internal' if topic.is_internal else ''}, id {_id(topic)}"
+        )
+        for key, value in settings[name].items():
+            print(f"  {key}={value}")
+        rows = [
+            {
+                "partition": each.partition,
+                "leader": each.leader,
+                "leader_epoch": each.leader_epoch,
+                "replicas": each.replicas,
+                "isr": each.in_sync_replicas,
+            }
+            for each in topic.partitions
+        ]
+        columns = {
+            "partition": "PARTITION",
+            "leader": "LEADER",
+            "leader_epoch": "LEADER EPOCH",
+            "replicas": "REPLICAS",
+            "isr": "ISR",
+        }
+        print_rows(rows, columns, as_json=False, empty="")
+
+
+def _id(topic: TopicDescription) -> str:
+    """As Kafka prints it."""
+    return base64.urlsafe_b64encode(topic.topic_id).decode().rstrip("=")
+
+
+def _as_json(topic: TopicDescription, settings: dict[str, str | None]) -> dict[str, object]:
+    return {
+        "topic": topic.topic,
+        "topic_id": _id(topic),
+        "internal": topic.is_internal,
+        "configs": settings,
+        "partitions": [
+            {
+                "partition": each.partition,
+                "leader": each.leader,
+                "leader_epoch": each.leader_epoch,
+                "replicas": list(each.replicas),
+                "isr": list(each.in_sync_replicas),
+            }
+            for each in topic.partitions
+        ],
+    }
+
+
+async def create(admin: Admin, options: argparse.Namespace) -> None:
+    from odradek.client.administration.topics import NewTopic
+    from odradek.client.errors import ClientError
+    from odradek.protocol.errors import ErrorCode
+
+    for name in names(options):
+        new = NewTopic(name, options.partitions, options.replication_factor, dict(options.config))
+        try:
+            await admin.create_topics([new])
+        except ClientError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS or not options.if_not_exists:
+                raise
+            print(f"The topic {name} exists already.")
+            continue
+        print(f"Created topic {name}.")
+
+
+async def alter(admin: Admin, options: argparse.Namespace) -> None:
+    for name in names(options):
+        await admin.create_partitions({name: options.partitions})
+        print(f"The topic {name} has {options.partitions} partitions now.")
+
+
+async def delete(admin: Admin, options: argparse.Namespace) -> None:
+    from odradek.client.errors import ClientError
+    from odradek.protocol.errors import ErrorCode
+
+    for name in names(options):
+        try:
+            await admin.delete_topics([name])
+        except ClientError as error:
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not options.if_exists:
+                raise
+            print(f"There is no topic {name}.")
+            continue
+        print(f"Deleted topic {name}.")

@@ -1,0 +1,341 @@
+"""`odradek transactions`: which are open, why readers wait, and how to end them (kafka-transactions, and more)."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from odradek.client.errors import ClientError
+from odradek.tools.commands.errors import NOT_FOUND, CommandError, explained
+from odradek.tools.commands.options import Act, Check, add_connection, add_json, complete_topics, security, with_admin
+from odradek.tools.commands.output import duration, print_rows
+
+if TYPE_CHECKING:
+    from odradek.client.admin import Admin
+    from odradek.client.administration.asking import Asking
+    from odradek.tools.transactions.hanging import OpenTransaction
+    from odradek.tools.transactions.partitions import PartitionOf
+
+MAX_TRANSACTION_TIMEOUT_MINUTES = 15  # Kafka's transaction.max.timeout.ms
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+
+    listing = actions.add_parser("list", help="the transactional ids that the coordinators know, or those in doubt")
+    listing.add_argument("--state", action="append", metavar="STATE", help="only this, as Ongoing; may be repeated")
+    listing.add_argument("--producer-id", type=int, action="append", metavar="ID", help="only this; may be repeated")
+    listing.add_argument(
+        "--duration-filter",
+        type=int,
+        metavar="MS",
+        help="only ids whose last transaction began longer ago; use with --state Ongoing",
+    )
+    listing.add_argument("--transactional-id-pattern", metavar="REGEX", help="only ids that match this as a whole")
+    listing.add_argument(
+        "--in-doubt",
+        action="store_true",
+        help="open transactions that wait for the decision of a two-phase commit, and others that are open for more"
+        " than 15 minutes; with the readers they hold up. With --duration-filter: those of either kind that are older",
+    )
+    _finish(listing, list_, _check_selection, with_json=True)
+
+    describing = actions.add_parser("describe", help="the state of transactional ids, and their partitions")
+    describing.add_argument("transactional_ids", nargs="+", metavar="TRANSACTIONAL_ID")
+    _finish(describing, describe, with_json=True)
+
+    finding = actions.add_parser(
+        "find-hanging", help="transactions that are open in a partition and that no coordinator will ever end"
+    )
+    _add_partition(finding)
+    finding.add_argument("--broker-id", type=int, metavar="ID", help="only partitions led by this broker")
+    finding.add_argument(
+        "--max-transaction-timeout",
+        type=int,
+        default=MAX_TRANSACTION_TIMEOUT_MINUTES,
+        metavar="MINUTES",
+        help="minutes without a record after which a transaction counts as hanging; default: %(default)s",
+    )
+    _finish(finding, find_hanging, _check_partition, with_json=True)
+
+    aborting = actions.add_parser(
+        "abort", help="end a transaction by its coordinator or, where none knows it, by a marker in one partition"
+    )
+    aborting.add_argument(
+        "--transactional-id",
+        metavar="ID",
+        help="abort its open transaction by the coordinator; fences its producer",
+    )
+    _add_partition(aborting)
+    aborting.add_argument(
+        "--start-offset", type=int, metavar="OFFSET", help="where a hanging transaction begins, from find-hanging"
+    )
+    _finish(aborting, abort, _check_place)
+
+    forcing = actions.add_parser(
+        "force-terminate",
+        help="abort the open transaction of an id, a two-phase commit included, and fence its owner",
+        description="Abort the open transaction of a transactional id, a two-phase commit included, and fence its"
+        " owner. The decision of an external coordinator is ignored: if it was to commit, the two sides diverge.",
+    )
+    forcing.add_argument("--transactional-id", required=True, metavar="ID", help="the transactional id")
+    _finish(forcing, force_terminate)
+
+
+def _add_partition(parser: argparse.ArgumentParser) -> None:
+    complete_topics(parser.add_argument("-t", "--topic", metavar="TOPIC", help="the topic of a hanging transaction"))
+    parser.add_argument("-p", "--partition", type=int, metavar="N", help="the partition of a hanging transaction")
+
+
+def _finish(parser: argparse.ArgumentParser, act: Act, check: Check | None = None, *, with_json: bool = False) -> None:
+    if with_json:
+        add_json(parser)
+    add_connection(parser)
+    parser.set_defaults(run=with_admin(act, check))
+
+
+def _check_selection(options: argparse.Namespace) -> None:
+    if options.in_doubt and (options.state or options.producer_id or options.transactional_id_pattern is not None):
+        raise ValueError("--in-doubt goes with --duration-filter and with no other selection")
+
+
+def _check_partition(options: argparse.Namespace) -> None:
+    if options.partition is not None and options.topic is None:
+        raise ValueError("--partition needs --topic")
+
+
+async def list_(admin: Admin, options: argparse.Namespace) -> None:
+    if options.in_doubt:
+        await _print_in_doubt(admin.asking, options)
+        return
+    found = await admin.list_transactions(
+        states=options.state or (),
+        producer_ids=options.producer_id or (),
+        longer_than_ms=options.duration_filter,
+        transactional_id_pattern=options.transactional_id_pattern,
+    )
+    rows = [
+        {
+            "transactional_id": each.transactional_id,
+            "coordinator": each.coordinator,
+            "producer_id": each.producer_id,
+            "state": each.state,
+        }
+        for each in found
+    ]
+    columns = {
+        "transactional_id": "TRANSACTIONAL ID",
+        "coordinator": "COORDINATOR",
+        "producer_id": "PRODUCER ID",
+        "state": "STATE",
+    }
+    print_rows(rows, columns, as_json=options.json, empty="No transactional ids.")
+
+
+async def _print_in_doubt(asking: Asking, options: argparse.Namespace) -> None:
+    from odradek.tools.transactions.in_doubt import find_in_doubt
+
+    longer_than_ms, as_json = options.duration_filter, options.json
+    now_ms = _now_ms()
+    found = await find_in_doubt(
+        asking,
+        now_ms,
+        longer_than_ms=MAX_TRANSACTION_TIMEOUT_MINUTES * 60_000 if longer_than_ms is None else longer_than_ms,
+        two_phase_longer_than_ms=longer_than_ms or 0,
+    )
+    sinks = await _sinks(options, [each.transaction.transactional_id for each in found])
+    rows = []
+    for each in found:
+        transaction = each.transaction
+        sink, verdict = sinks.get(transaction.transactional_id, (None, None))
+        open_for_ms = transaction.open_for_ms(now_ms) or 0
+        rows.append(
+            {
+                "transactional_id": transaction.transactional_id,
+                "coordinator": transaction.coordinator,
+                "producer_id": transaction.producer_id,
+                "producer_epoch": transaction.producer_epoch,
+                "two_phase_commit": transaction.is_two_phase,
+                "spark_sink": sink,
+                "ledger_verdict": verdict,
+                "started_ms": transaction.started_ms,
+                "open_for_ms": open_for_ms,
+                "partitions": [f"{topic}-{partition}" for topic, partition in transaction.partitions],
+                "holds": [
+                    {"partition": f"{held.topic}-{held.partition}", "offset": held.from_offset, "records": held.records}
+                    for held in each.holds
+                ],
+            }
+            if as_json
+            else {
+                "transactional_id": transaction.transactional_id,
+                "pair": f"{transaction.producer_id}:{transaction.producer_epoch}",
+                "why": "two-phase commit" if transaction.is_two_phase else "open for long",
+                "sink": None if sink is None else f"{sink}: {verdict}",
+                "open_for": duration(open_for_ms),
+                "partitions": [f"{topic}-{partition}" for topic, partition in transaction.partitions],
+                "holds": [
+                    f"{held.topic}-{held.partition} at {held.from_offset} ({held.records} records)"
+                    for held in each.holds
+                ],
+            }
+        )
+    columns = {
+        "transactional_id": "TRANSACTIONAL ID",
+        "pair": "PRODUCER ID:EPOCH",
+        "why": "WHY",
+        "open_for": "OPEN FOR",
+        "partitions": "PARTITIONS",
+        "holds": "HOLDS UP READERS OF",
+    }
+    if sinks:
+        columns["sink"] = "SPARK SINK: VERDICT"
+    print_rows(rows, columns, as_json=as_json, empty="No transactions in doubt.")
+
+
+async def _sinks(options: argparse.Namespace, transactional_ids: list[str]) -> Mapping[str, tuple[str, str]]:
+    """Of those that queries of Spark have left open: the sink, and what its ledger says."""
+    from odradek.spark.names import task_of
+
+    if not any(task_of(each) for each in transactional_ids):
+        return {}
+    from odradek.spark.brokers import Brokers
+    from odradek.spark.sinks import verdicts
+
+    try:
+        brokers = Brokers(options.bootstrap_server, bootstrap_timeout_ms=0, security=security(options))
+        return await verdicts(brokers, transactional_ids)
+    except ClientError as error:
+        raise CommandError(f"the ledger of Spark's sinks: {error}") from None
+
+
+async def describe(admin: Admin, options: argparse.Namespace) -> None:
+    """Those that are known are printed, whatever is wrong with others."""
+    rows: list[dict[str, object]] = []
+    failures: list[tuple[int, str]] = []
+    for transactional_id in options.transactional_ids:
+        try:
+            found = (await admin.describe_transactions([transactional_id]))[transactional_id]
+        except ClientError as error:
+            failures.append(explained(error))
+            continue
+        rows.append(
+            {
+                "transactional_id": found.transactional_id,
+                "coordinator": found.coordinator,
+                "producer_id": found.producer_id,
+                "producer_epoch": found.producer_epoch,
+                "state": found.state,
+                "timeout_ms": "never" if found.is_two_phase and not options.json else found.timeout_ms,
+                "started_ms": found.started_ms,
+                "open_for_ms": found.open_for_ms(_now_ms()),
+                "partitions": [f"{topic}-{partition}" for topic, partition in found.partitions],
+            }
+        )
+    columns = {
+        "transactional_id": "TRANSACTIONAL ID",
+        "coordinator": "COORDINATOR",
+        "producer_id": "PRODUCER ID",
+        "producer_epoch": "EPOCH",
+        "state": "STATE",
+        "timeout_ms": "TIMEOUT MS",
+        "open_for_ms": "OPEN FOR MS",
+        "partitions": "PARTITIONS",
+    }
+    if rows or options.json:
+        print_rows(rows, columns, as_json=options.json, empty="")
+    if failures:
+        raise CommandError("\n".join(text for _, text in failures), max(status for status, _ in failures))
+
+
+async def find_hanging(admin: Admin, options: argparse.Namespace) -> None:
+    from odradek.tools.transactions.hanging import find_hanging as find
+
+    partitions = await _partitions(admin.asking, options.topic, options.partition, options.broker_id)
+    found = await find(admin.asking, partitions, _now_ms() - options.max_transaction_timeout * 60_000)
+    columns = {
+        "topic": "TOPIC",
+        "partition": "PARTITION",
+        "producer_id": "PRODUCER ID",
+        "producer_epoch": "EPOCH",
+        "coordinator_epoch": "COORDINATOR EPOCH",
+        "start_offset": "START OFFSET",
+        "last_timestamp_ms": "LAST TIMESTAMP",
+        "silent_for_ms": "SILENT FOR MS",
+    }
+    rows = [_open_transaction(each) for each in found]
+    print_rows(rows, columns, as_json=options.json, empty="No hanging transactions.")
+
+
+def _check_place(options: argparse.Namespace) -> None:
+    """Raises ValueError unless one transaction is named, in one of the two ways."""
+    place = (options.topic, options.partition, options.start_offset)
+    if (options.transactional_id is None) == (None in place) or (
+        options.transactional_id is not None and any(each is not None for each in place)
+    ):
+        raise ValueError("either --transactional-id, or --topic, --partition and --start-offset")
+
+
+async def abort(admin: Admin, options: argparse.Namespace) -> None:
+    from odradek.tools.transactions.ending import abort_by_coordinator, abort_by_marker
+    from odradek.tools.transactions.hanging import transaction_at
+
+    if options.transactional_id is not None:
+        await abort_by_coordinator(admin.asking, options.transactional_id)
+        print(f"Aborted the transaction of {options.transactional_id}.")
+        return
+    place = f"{options.topic}-{options.partition}"
+    (found,) = await _partitions(admin.asking, options.topic, options.partition, None)
+    if found.leader_id is None:
+        raise CommandError(f"{place} has no leader at the moment")
+    await abort_by_marker(admin.asking, await transaction_at(admin.asking, found, options.start_offset))
+    print(f"Aborted the transaction at offset {options.start_offset} of {place}.")
+
+
+async def force_terminate(admin: Admin, options: argparse.Namespace) -> None:
+    from odradek.tools.transactions.ending import ONGOING
+    from odradek.tools.transactions.ending import force_terminate as terminate
+
+    transactional_id = options.transactional_id
+    found = await terminate(admin.asking, transactional_id)
+    if found.state == ONGOING:
+        kind = " of a two-phase commit" if found.is_two_phase else ""
+        count = len(found.partitions)
+        print(f"Aborted the transaction{kind} of {transactional_id}, in {count} partition{'s' * (count != 1)}.")
+    else:
+        print(f"{transactional_id} had no open transaction ({found.state}); its owner is fenced.")
+
+
+async def _partitions(
+    asking: Asking, topic: str | None, partition: int | None, broker_id: int | None
+) -> list[PartitionOf]:
+    from odradek.tools.transactions.partitions import list_partitions
+
+    found = [
+        each
+        for each in await list_partitions(asking, None if topic is None else [topic])
+        if partition in (None, each.partition) and broker_id in (None, each.leader_id)
+    ]
+    if partition is not None and not found:
+        where = f" on broker {broker_id}" if broker_id else ""
+        raise CommandError(f"there is no partition {topic}-{partition}{where}", NOT_FOUND)
+    return found
+
+
+def _open_transaction(found: OpenTransaction) -> dict[str, object]:
+    return {
+        "topic": found.topic,
+        "partition": found.partition,
+        "producer_id": found.producer_id,
+        "producer_epoch": found.producer_epoch,
+        "coordinator_epoch": found.coordinator_epoch,
+        "start_offset": found.start_offset,
+        "last_timestamp_ms": found.last_timestamp_ms,
+        "silent_for_ms": found.silent_for_ms(_now_ms()),
+    }
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

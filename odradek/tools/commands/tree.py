@@ -1,0 +1,266 @@
+"""The commands: their names, what each is for, and how one is run. Only the module of that one is imported."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from odradek.tools.commands.errors import INTERRUPTED, UNREACHABLE, explained
+from odradek.tools.commands.output import complain
+
+COLUMNS = 80  # of what is no terminal
+COMPLETING = "_ARGCOMPLETE"  # set by the script of `odradek completion`
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    summary: str
+    more: str = ""
+    examples: tuple[str, ...] = ()
+
+
+COMMANDS = {
+    "serve": Command(
+        "start the broker and serve until SIGTERM or Ctrl-C",
+        "Kafka clients connect to the port of the first listener (9092 unless configured); one line is printed when"
+        " they can. Settings carry Kafka's property names. The later of these wins: --config file, KAFKA_* environment"
+        " variables (as the apache/kafka image reads them: KAFKA_LOG_RETENTION_MS is log.retention.ms), --override, and"
+        " --port and --data-dir.",
+        (
+            "serve",
+            "serve --port 0 --ephemeral --ready-file ready.json",
+            "serve --config server.properties --override num.partitions=3",
+        ),
+    ),
+    "topics": Command(
+        "list, describe, create, alter and delete topics",
+        examples=("topics create orders --partitions 3 --config retention.ms=-1", "topics describe orders --json"),
+    ),
+    "produce": Command(
+        "send records from standard input or files",
+        examples=(
+            "produce -t orders",
+            "produce -t orders -K : < lines-with-key:value",
+            "produce -t orders -k 7 -H source=shop order.json",
+        ),
+    ),
+    "consume": Command(
+        "print the records of a topic",
+        examples=(
+            "consume -t orders -e",
+            "consume -t orders -o -10 -c 10 -f '%p %o %k %s\\n'",
+            "consume -t orders -G billing --json",
+        ),
+    ),
+    "records": Command(
+        "the offsets of partitions; delete records before an offset",
+        examples=("records offsets -t orders", "records delete -t orders -p 0 --before-offset 1000"),
+    ),
+    "groups": Command(
+        "list, describe, delete groups; reset their offsets",
+        examples=("groups describe billing", "groups reset-offsets billing -t orders --to-earliest --execute"),
+    ),
+    "share-groups": Command(
+        "the same for share groups",
+        examples=(
+            "share-groups describe workers",
+            "share-groups reset-offsets workers -t jobs --to-earliest --execute",
+        ),
+    ),
+    "configs": Command(
+        "describe and alter the settings of topics, brokers and groups",
+        examples=("configs describe --topic orders --all", "configs alter --topic orders --add-config retention.ms=-1"),
+    ),
+    "acls": Command(
+        "list, add and remove ACLs: who may do what",
+        examples=(
+            "acls add --allow-principal User:alice --producer --topic orders",
+            "acls add --allow-principal User:bob --consumer --topic orders --group billing",
+            "acls list --topic orders",
+        ),
+    ),
+    "users": Command(
+        "the passwords of users that log in with SCRAM",
+        examples=("users set-password alice", "users list"),
+    ),
+    "quotas": Command(
+        "list, set and remove quotas of users, clients and addresses",
+        "A quota of a user and a client wins over that of the user, and that over the client's; a name wins over the"
+        " default.",
+        (
+            "quotas set --user alice producer_byte_rate=1048576 consumer_byte_rate=2097152",
+            "quotas set --client-defaults request_percentage=50",
+            "quotas unset --user alice producer_byte_rate",
+            "quotas list --json",
+        ),
+    ),
+    "cluster": Command("the brokers, their advertised addresses, the features", examples=("cluster describe",)),
+    "features": Command(
+        "describe the features of the cluster, raise and lower their levels",
+        examples=("features describe", "features upgrade --feature share.version=2"),
+    ),
+    "transactions": Command(
+        "list transactions, and end those that keep readers waiting",
+        examples=("transactions list --in-doubt", "transactions find-hanging --topic orders"),
+    ),
+    "spark": Command(
+        "what queries of Spark have decided, and have left open; jobs on whole topics",
+        "`sinks` and `recover` need no Spark; the others do: pip install odradek[spark].",
+        examples=(
+            "spark sinks",
+            "spark recover spark.orders",
+            "spark exactly-once --input kafka://localhost:9092/orders --output data/enriched --on key",
+            "spark export data/orders --to lake",
+            "spark diff data backup/data",
+            "spark profile data/orders --html orders.html",
+        ),
+    ),
+    "wait": Command(
+        "return when the broker serves, and the topics that are named exist",
+        "The addresses that the brokers advertise have to lead somewhere, too. If they do not in time, the exit status"
+        " is 3, and what is said tells why.",
+        ("wait --timeout 30 -t orders && ./start-consumers",),
+    ),
+    "doctor": Command(
+        "say what stands in the way of the broker, or of clients that look for it",
+        "Looks at the limits of this machine, the data directory (space, file system, clock, leftovers of a crash), the"
+        " ports, and the addresses that clients are sent to. The exit status is 1 if something cannot work.",
+        ("doctor", "doctor -b broker:29092 --data-dir /var/lib/odradek", "doctor --no-broker --json"),
+    ),
+    "inspect": Command(
+        "print files of a data directory as text",
+        "Logs (records of internal topics and control records decoded), indexes, producer snapshots, checkpoints,"
+        " metadata snapshots, and requests and responses. Every line begins with its position in bytes. The exit status"
+        " is 1 if anything could not be read.",
+        (
+            "inspect data/payments-0/00000000000000000000.log",
+            "inspect --json data/__transaction_state-7/*.log | jq .state",
+            "inspect --as response:Fetch:12 answer.bin",
+        ),
+    ),
+    "inspect check": Command(
+        "check the logs of a data directory, from batch to batch",
+        "Reads every byte once, at a gigabyte a second and more, and no record: CRCs, gaps in offsets and sequences,"
+        " batches that were written twice, epochs that go back, transactions that nobody will end or that were"
+        " committed in one partition and aborted in another, indexes that lead astray. Each finding names file, byte"
+        " and offset, and says what to do. The directory may be in use. Offsets may be missing from a compacted topic:"
+        " the cleaner's checkpoint, or a batch with fewer records than offsets, tells that it is one. The exit status"
+        " is 0 if nothing is damaged, 1 if anything is, and 2 if there is no log to check.",
+        (
+            "inspect check data",
+            "inspect check data --topic orders --json | jq .findings",
+            "inspect check data/orders-0",
+        ),
+    ),
+    "certs": Command(
+        "make certificates for development: an authority, the broker's, clients'",
+        "Makes what is missing in the directory, or expires soon, as PEM and as PKCS12, and leaves the rest as it is:"
+        " it can be run again and again. Keys are not encrypted in PEM, and only their owner can read the files.",
+        ("certs", "certs secrets --host broker --client kate --client bob"),
+    ),
+    "completion": Command(
+        "print the completion script of a shell",
+        'bash: eval "$(odradek completion bash)" in ~/.bashrc. zsh: the same in ~/.zshrc, after compinit. fish:'
+        " odradek completion fish > ~/.config/fish/completions/odradek.fish",
+    ),
+    "version": Command("print the version"),
+}
+STATUSES = (
+    "exit status: 0 done, 1 refused or failed, 2 wrong command line, 3 no broker reached or no answer in time, 4 what"
+    " was named does not exist, 5 not permitted, 6 what was compared differs"
+)
+DESCRIPTION = "A Kafka broker in one Python process, and commands for any Kafka cluster."
+
+
+def parser(wanted: str | None = None) -> argparse.ArgumentParser:
+    """wanted   the only command whose options are needed; None for all of them"""
+    top = _Parser("odradek", description=DESCRIPTION, epilog=STATUSES)
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    for name, command in COMMANDS.items():
+        text = f"{command.summary[0].upper()}{command.summary[1:]}. {command.more}".rstrip()
+        examples = "\n".join(f"  odradek {example}" for example in command.examples)
+        one = commands.add_parser(
+            name,
+            help=command.summary,
+            description=text,
+            epilog=f"examples:\n{examples}" if examples else None,
+        )
+        if wanted in (None, name):
+            import_module(f"odradek.tools.commands.{name.replace('-', '_').replace(' ', '_')}").configure(one)
+    return top
+
+
+class _Help(argparse.HelpFormatter):
+    """Wraps prose, and leaves the lines of examples as they are."""
+
+    def __init__(self, prog: str) -> None:
+        # argparse makes one for each option that is added, and would import shutil, with all that compresses, for this.
+        super().__init__(prog, width=_columns() - 2)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n" in text:
+            return text
+        return super()._fill_text(text, width, indent)
+
+
+class _Parser(argparse.ArgumentParser):
+    def __init__(self, prog: str | None = None, **settings: Any) -> None:
+        super().__init__(prog, **{"formatter_class": _Help} | settings)
+
+
+def _columns() -> int:
+    """As `shutil.get_terminal_size` has it."""
+    try:
+        return int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size(1).columns or COLUMNS
+    except (ValueError, OSError):
+        return COLUMNS
+
+
+def run(words: Sequence[str]) -> int:
+    """Returns the exit status; what is wrong is said on stderr."""
+    if COMPLETING in os.environ:
+        import argcomplete
+
+        argcomplete.autocomplete(parser())
+    if " ".join(words[:2]) in COMMANDS:  # a command of two words
+        words = [" ".join(words[:2]), *words[2:]]
+    name = words[0] if words and words[0] in COMMANDS else ""
+    try:
+        options = parser(name).parse_args(words)
+        status: int = options.run(options)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output, as `head`, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return INTERRUPTED
+    except Exception as error:
+        if not _is_expected(error):
+            raise
+        status, text = explained(error)
+        if status == UNREACHABLE and "bootstrap_server" in options:
+            text = _elsewhere(options, text)
+        complain(f"odradek {name}", text)
+    return status
+
+
+def _elsewhere(options: argparse.Namespace, text: str) -> str:
+    """`text`, unless the reason is the address that the broker advertises."""
+    import asyncio
+
+    from odradek.tools.commands.advertised import SETTING, unreachable_broker
+
+    return text if SETTING in text else asyncio.run(unreachable_broker(options)) or text
+
+
+def _is_expected(error: Exception) -> bool:
+    from odradek.client.errors import ClientError
+    from odradek.tools.commands.errors import CommandError
+
+    return isinstance(error, ClientError | CommandError | OSError | ValueError)

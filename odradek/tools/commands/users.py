@@ -1,0 +1,103 @@
+"""`odradek users`: what kafka-configs does with the SCRAM credentials of users."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from getpass import getpass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.tools.commands.options import add_connection, add_json, with_admin
+from odradek.tools.commands.output import print_rows
+
+if TYPE_CHECKING:
+    from odradek.client.admin import Admin
+    from odradek.protocol.scram import ScramMechanism
+
+DEFAULT_MECHANISM = "SCRAM-SHA-512"
+MECHANISMS = ("SCRAM-SHA-256", DEFAULT_MECHANISM)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+
+    listing = actions.add_parser("list", help="users that have a password, with their mechanisms")
+    add_json(listing)
+    add_connection(listing)
+    listing.set_defaults(run=with_admin(list_))
+
+    setting = actions.add_parser("set-password", help="add a user, or change the password")
+    _add_user(setting)
+    setting.add_argument(
+        "--iterations", type=int, default=4096, metavar="N", help="4096 to 16384; default: %(default)s"
+    )
+    setting.add_argument(
+        "--password-file",
+        metavar="FILE",
+        help="whose first line is the password; - is standard input. Default: ask",
+    )
+    add_connection(setting)
+    setting.set_defaults(run=with_admin(set_))
+
+    deleting = actions.add_parser("delete-password", help="the user cannot log in any more; open connections live on")
+    _add_user(deleting)
+    add_connection(deleting)
+    deleting.set_defaults(run=with_admin(delete))
+
+
+def _add_user(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("user", metavar="USER", help="without User: in front")
+    parser.add_argument(
+        "--mechanism",
+        choices=MECHANISMS,
+        default=DEFAULT_MECHANISM,
+        help="default: %(default)s",
+    )
+
+
+def _mechanism(options: argparse.Namespace) -> ScramMechanism:
+    from odradek.protocol.scram import SCRAM_MECHANISMS
+
+    return SCRAM_MECHANISMS[options.mechanism]
+
+
+def _password(options: argparse.Namespace) -> str:
+    """Raises ValueError for an empty one."""
+    if options.password_file is None:
+        password = getpass(f"Password of {options.user}: ")
+    elif options.password_file == "-":
+        password = sys.stdin.readline().rstrip("\n")
+    else:
+        password = Path(options.password_file).read_text(encoding="utf-8").partition("\n")[0]
+    if not password:
+        raise ValueError("the password is empty")
+    return password
+
+
+async def list_(admin: Admin, options: argparse.Namespace) -> None:
+    from odradek.client.administration.users import describe_users
+
+    rows = [
+        {"user": user, "mechanism": mechanism.sasl_name, "iterations": iterations}
+        for user, credentials in sorted((await describe_users(admin.asking)).items())
+        for mechanism, iterations in credentials.items()
+    ]
+    columns = {"user": "USER", "mechanism": "MECHANISM", "iterations": "ITERATIONS"}
+    print_rows(rows, columns, as_json=options.json, empty="No user has a SCRAM password.")
+
+
+async def set_(admin: Admin, options: argparse.Namespace) -> None:
+    from odradek.client.administration.users import set_password
+
+    await set_password(
+        admin.asking, options.user, _password(options), _mechanism(options), iterations=options.iterations
+    )
+    print(f"{options.user} logs in with {options.mechanism}.")
+
+
+async def delete(admin: Admin, options: argparse.Namespace) -> None:
+    from odradek.client.administration.users import delete_password
+
+    await delete_password(admin.asking, options.user, _mechanism(options))
+    print(f"{options.user} has no password for {options.mechanism} any more.")

@@ -1,0 +1,3 @@
+from odradek.tools.container.entry import main
+
+raise SystemExit(main())

@@ -1,0 +1,128 @@
+"""The entry point of the image: a broker, any other command of `odradek`, or another program of the image.
+
+    docker run IMAGE                            odradek serve
+    docker run IMAGE --override NAME=VALUE      odradek serve --override NAME=VALUE
+    docker run IMAGE topics list -b broker:9092 odradek topics list -b broker:9092
+    docker run IMAGE sh -c '…'                  the program, as Testcontainers does
+
+Nothing is imported before the first accepted connection that is not needed for it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from enum import Enum, auto
+from pathlib import Path
+
+SHELL_NOT_FOUND = 127  # exit status of a shell for a program that does not exist
+STOPPED_EARLY = 128 + signal.SIGTERM
+# What Testcontainers and others look for in the log of a Kafka that serves, in one line.
+READY_NOTE = (
+    "Transitioning from RECOVERY to RUNNING. Kafka Server started. [KafkaServer id={node_id}] started"
+    " (kafka.server.KafkaServer)"
+)
+
+
+class Kind(Enum):
+    SERVE = auto()
+    COMMAND = auto()
+    PROGRAM = auto()
+
+
+def kind_of(words: Sequence[str], commands: Sequence[str]) -> tuple[Kind, list[str]]:
+    """What `words` after the image's name ask for, and the words that are left for it."""
+    rest = list(words)
+    if rest and rest[0] == "odradek":
+        del rest[0]
+    if not rest or (rest[0].startswith("-") and rest[0] not in ("-h", "--help")):
+        return Kind.SERVE, rest
+    if rest[0] == "serve" and not {"-h", "--help"}.intersection(rest):
+        return Kind.SERVE, rest[1:]
+    if rest[0] in commands or rest[0].startswith("-"):
+        return Kind.COMMAND, rest
+    return Kind.PROGRAM, rest
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    # Process 1 of a container has no default action for it, and a start can be regretted.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(STOPPED_EARLY))
+    words = sys.argv[1:] if words is None else words
+    kind, rest = kind_of(words, () if not words else _commands())
+    match kind:
+        case Kind.SERVE:
+            return serve(rest)
+        case Kind.COMMAND:
+            from odradek.cli import main as command
+
+            return command(rest)
+        case Kind.PROGRAM:
+            return _become(rest)
+
+
+def serve(words: Sequence[str]) -> int:
+    from dataclasses import replace
+
+    from odradek.protocol.java_properties import parse_properties
+    from odradek.serve import USAGE, UsageError, parse_options, run
+    from odradek.tools.container.environment import MOUNTED_CONFIGURATION, SecretMissing, complete, data_directory
+
+    try:
+        options = parse_options(words)
+    except UsageError as error:
+        print(f"odradek serve: {error}\n{USAGE}", file=sys.stderr)
+        return 2
+    mounted = Path(MOUNTED_CONFIGURATION)
+    if options.config is None and mounted.is_file():
+        options = replace(options, config=mounted)
+    try:
+        in_file = {} if options.config is None else parse_properties(options.config.read_text(encoding="utf-8"))
+        directory = options.data_dir or data_directory(os.environ, in_file)
+        environment = complete(
+            os.environ, in_file, read_secret=_read_secret, formatted_cluster_id=_cluster_id(directory)
+        )
+    except (OSError, SecretMissing) as error:
+        print(f"odradek: {error}", file=sys.stderr)
+        return 1
+    os.environ.clear()
+    os.environ.update(environment.variables)
+    return run(options, notes=environment.notes, ready_note=READY_NOTE)
+
+
+def _commands() -> Sequence[str]:
+    from odradek.tools.commands.tree import COMMANDS
+
+    return tuple(COMMANDS)
+
+
+def _become(words: list[str]) -> int:
+    """Replaces this process, so that signals reach the program; returns only if there is none."""
+    try:
+        os.execvp(words[0], words)
+    except OSError as error:
+        print(
+            f"odradek: {words[0]} is no command of odradek (`--help` lists them), and as a program: {error.strerror}",
+            file=sys.stderr,
+        )
+    return SHELL_NOT_FOUND
+
+
+def _read_secret(name: str) -> str:
+    from odradek.tools.container.environment import SECRETS, SecretMissing
+
+    path = Path(SECRETS) / name
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SecretMissing(f"{path}: {error.strerror}; mount the folder that holds it at {SECRETS}") from None
+
+
+def _cluster_id(directory: Path) -> str | None:
+    from odradek.protocol.java_properties import parse_properties
+
+    try:
+        return parse_properties((directory / "meta.properties").read_text(encoding="utf-8")).get("cluster.id")
+    except OSError:
+        return None  # new, or for the broker to complain about

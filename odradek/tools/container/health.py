@@ -1,0 +1,60 @@
+"""The image's health check: `python -m odradek.tools.container.health`, exit status 0 if the broker is ready.
+
+It asks /readyz. Where the HTTP port is switched off, or has TLS, a connection to the first listener has to do.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+TIMEOUT_S = 4.0
+DEFAULT_HTTP_PORT = "9644"
+
+
+def ports(settings: Mapping[str, str]) -> tuple[int | None, int]:
+    """The HTTP port, None where there is none in the clear; that of the first listener that is not a controller's."""
+    http_port = int(settings.get("odradek.http.port", DEFAULT_HTTP_PORT))
+    if settings.get("odradek.http.security.protocol") == "SSL":
+        http_port = -1
+    controllers = {name.strip().upper() for name in settings.get("controller.listener.names", "CONTROLLER").split(",")}
+    listeners = [entry.strip().partition("://") for entry in settings["listeners"].split(",")]
+    first = next(address for name, _, address in listeners if name.upper() not in controllers)
+    return None if http_port < 0 else http_port, int(first.rpartition(":")[2])
+
+
+def check(http_port: int | None, port: int) -> str | None:
+    """None if the broker is ready, otherwise why not."""
+    with socket.create_connection(("127.0.0.1", port if http_port is None else http_port), TIMEOUT_S) as connection:
+        if http_port is None:
+            return None
+        connection.sendall(b"GET /readyz HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        answer = b""
+        while part := connection.recv(65536):
+            answer += part
+    status, _, rest = answer.partition(b"\r\n")
+    return None if status.split()[1:2] == [b"200"] else rest.rpartition(b"\r\n")[2].decode(errors="replace")
+
+
+def main() -> int:
+    from odradek.broker.configuration.environment import settings_of_environment
+    from odradek.protocol.java_properties import parse_properties
+    from odradek.tools.container.environment import MOUNTED_CONFIGURATION, complete
+
+    mounted = Path(MOUNTED_CONFIGURATION)
+    in_file = parse_properties(mounted.read_text(encoding="utf-8")) if mounted.is_file() else {}
+    environment = complete(os.environ, in_file, read_secret=lambda name: "")
+    try:
+        problem = check(*ports({**in_file, **settings_of_environment(environment.variables)}))
+    except OSError as error:
+        problem = str(error)
+    if problem is not None:
+        print(f"not ready: {problem}", file=sys.stderr)
+    return 0 if problem is None else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

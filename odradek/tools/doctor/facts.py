@@ -1,0 +1,120 @@
+"""What can be seen from here. Nothing is changed, and no lock is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import resource
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.tools.doctor.findings import BrokerFacts, DirectoryFacts, MachineFacts, Reached
+
+if TYPE_CHECKING:
+    from odradek.client.security.settings import SecuritySettings
+
+CONNECT_TIMEOUT_S = 3.0
+# Names in a data directory: docs/formats/data-directory.md.
+META, LOCK, CLEAN_STOP, REFUSED = "meta.properties", ".lock", ".kafka_cleanshutdown", ".odradek_refused"
+LEFT_OVER = ("-delete", "-stray", ".deleted", ".cleaned", ".swap", ".tmp")
+MOUNTS = Path("/proc/self/mounts")
+
+
+def machine_facts() -> MachineFacts:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MachineFacts(soft, hard if hard != resource.RLIM_INFINITY else 1 << 30, find_spec("uvloop") is not None)
+
+
+def directory_facts(path: Path) -> DirectoryFacts:
+    """Raises OSError for one that cannot be listed."""
+    path = path.absolute()
+    if not path.is_dir():
+        return DirectoryFacts(str(path), exists=path.exists())
+    disk = os.statvfs(path)
+    names = sorted(entry.name for entry in os.scandir(path))
+    newest_s = max((entry.stat().st_mtime for entry in os.scandir(path)), default=None)
+    return DirectoryFacts(
+        str(path),
+        exists=True,
+        is_writable=os.access(path, os.W_OK | os.X_OK),
+        free_bytes=disk.f_bavail * disk.f_frsize,
+        file_system=file_system_of(path),
+        is_data_directory=META in names,
+        is_used=is_locked(path / LOCK),
+        was_stopped_cleanly=CLEAN_STOP in names,
+        refused=tuple(name for name in names if (path / name / REFUSED).exists()),
+        set_aside=tuple(name for name in names if name.endswith(LEFT_OVER)),
+        newest_ms=None if newest_s is None else int(newest_s * 1000),
+        now_ms=int(time.time() * 1000),
+    )
+
+
+def is_locked(path: Path) -> bool:
+    """Whether another process holds the lock of a broker."""
+    try:
+        file = os.open(path, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
+def file_system_of(path: Path) -> str:
+    """The type of the file system that holds `path`, as mount(8) calls it; empty where that is not told."""
+    try:
+        lines = MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    mounts = [(line.split()[1], line.split()[2]) for line in lines]
+    real = os.path.realpath(path)
+    holding = [(place, kind) for place, kind in mounts if os.path.commonpath([real, place]) == place]
+    return max(holding, key=lambda each: len(each[0]), default=("", ""))[1]
+
+
+async def broker_facts(bootstrap: str, timeout_s: float, security: SecuritySettings) -> BrokerFacts:
+    from odradek.client.admin import Admin
+    from odradek.client.errors import ClientError
+
+    given = [address_of(text.strip()) for text in bootstrap.split(",")]
+    reached = tuple(await asyncio.gather(*(reach(host, port) for host, port in given)))
+    if all(each.error is not None for each in reached):
+        return BrokerFacts(reached)
+    timeout_ms = timeout_s * 1000
+    admin = Admin(
+        bootstrap_servers=bootstrap, default_api_timeout_ms=timeout_ms, request_timeout_ms=timeout_ms, **security
+    )
+    try:
+        async with admin:
+            found = await admin.describe_cluster()
+    except ClientError as error:
+        return BrokerFacts(reached, refusal=str(error))
+    told = await asyncio.gather(*(reach(each.host, each.port) for each in found.brokers))
+    return BrokerFacts(reached, told=tuple(told))
+
+
+def address_of(text: str) -> tuple[str, int]:
+    """Raises ValueError."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ValueError(f"{text!r}: an address is HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+async def reach(host: str, port: int) -> Reached:
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            _, writer = await asyncio.open_connection(host, port)
+    except TimeoutError:
+        return Reached(host, port, f"no answer in {CONNECT_TIMEOUT_S:g} s")
+    except OSError as error:
+        return Reached(host, port, error.strerror or str(error))
+    writer.close()
+    return Reached(host, port)

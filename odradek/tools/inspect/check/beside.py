@@ -1,0 +1,77 @@
+"""The files beside a log that can be checked against it: transaction indexes, offset indexes, producer snapshots.
+
+Missing files are no damage: the active segment has none while a broker writes, and any is made anew at a start.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+
+from odradek.tools.inspect.check.findings import Kind
+from odradek.tools.inspect.check.partition import PartitionCheck
+from odradek.tools.offline.producers import BadIndex, read_aborted, read_snapshot
+from odradek.tools.offline.segments import OFFSET_INDEX, SNAPSHOT, TXN_INDEX, Segment
+
+_INDEX_ENTRY = struct.Struct(">ii")
+
+
+def index_entries(segment: Segment) -> dict[int, tuple[int, int]]:
+    """Position of a batch → its last offset by the offset index, and the byte of the entry. None where there is none,
+    or where Kafka's preallocated zeros begin."""
+    try:
+        data = segment.beside(OFFSET_INDEX).read_bytes()
+    except FileNotFoundError:
+        return {}
+    found = {}
+    for number, (relative, position) in enumerate(_INDEX_ENTRY.iter_unpack(data[: len(data) - len(data) % 8])):
+        if not relative and not position:
+            break
+        found[position] = segment.base_offset + relative, number * _INDEX_ENTRY.size
+    return found
+
+
+def tell_wrong_entry(check: PartitionCheck, segment: Segment, position: int, entry: tuple[int, int]) -> None:
+    offset, at = entry
+    text = f"the entry for offset {offset} leads to byte {position}, where no batch ends with this offset"
+    check.tell(Kind.OFFSET_INDEX, segment.beside(OFFSET_INDEX), at, offset, text)
+
+
+def check_snapshot(check: PartitionCheck, segment: Segment) -> None:
+    snapshot = segment.beside(SNAPSHOT)
+    try:
+        read_snapshot(snapshot)
+    except FileNotFoundError:
+        pass
+    except BadIndex as error:
+        check.tell(Kind.SNAPSHOT, snapshot, 0, segment.base_offset, str(error).removeprefix(f"{snapshot}: "))
+
+
+def check_txn_index(check: PartitionCheck, segment: Segment, end_offset: int, log_start_offset: int) -> None:
+    """After the last segment, which may be the first to tell that the log is compacted.
+
+    end_offset   of the segment
+    """
+    if segment.is_active:
+        return  # written when the segment ends
+    path = segment.beside(TXN_INDEX)
+    try:
+        indexed = set(read_aborted(path))
+    except BadIndex as error:
+        check.tell(Kind.TXN_INDEX, path, 0, segment.base_offset, str(error).removeprefix(f"{path}: "))
+        return
+    aborted = check.transactions.aborted
+    first = bisect_left(aborted, segment.base_offset, key=lambda each: each.last_offset)
+    after = bisect_left(aborted, end_offset, key=lambda each: each.last_offset)
+    seen = set(aborted[first:after])
+    longer = {(each.producer_id, each.last_offset) for each in indexed}  # what began before the log does now
+    for each in sorted(seen - indexed):
+        if (each.producer_id, each.last_offset) not in longer:
+            text = f"the aborted transaction of producer {each.producer_id} from offset {each.first_offset} is missing"
+            check.tell(Kind.TXN_INDEX, path, 0, each.first_offset, text)
+    if check.is_compacted:
+        return  # the records of an aborted transaction are the first to go
+    for each in sorted(indexed - seen):
+        if each.first_offset >= log_start_offset:
+            text = f"no transaction of producer {each.producer_id} from offset {each.first_offset} on was aborted"
+            check.tell(Kind.TXN_INDEX, path, 0, each.first_offset, text)

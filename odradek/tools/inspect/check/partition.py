@@ -1,0 +1,241 @@
+"""The rules that the batches of one partition keep, from its first to its last. Pure: bytes come in.
+
+Whether offsets and sequences may be missing depends on compaction, which a batch may tell only later: gaps are kept
+until the end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from odradek.protocol.batch_header import CONTROL, INT32_MAX, TRANSACTIONAL, BatchHeader
+from odradek.protocol.control_records import Marker, read_marker
+from odradek.protocol.errors import MalformedMessage
+from odradek.tools.inspect.check.findings import Finding, Kind
+from odradek.tools.offline.transactions import Transactions
+
+KEPT = 100  # findings of a kind that are named singly; the others are counted
+_HALF = 1 << 30  # sequences wrap: what is less than this behind counts as before
+
+
+class Ended(NamedTuple):
+    """A transaction whose marker has the epoch behind that of its records: with transaction version 2, each one. So
+    producer and epoch name it in all its partitions."""
+
+    producer_id: int
+    producer_epoch: int  # of its records
+    is_commit: bool
+    path: Path
+    position: int
+    offset: int  # of the marker
+
+
+class Open(NamedTuple):
+    """A transaction without a marker, by its first batch."""
+
+    producer_id: int
+    producer_epoch: int
+    path: Path
+    position: int
+    offset: int
+    last_offset: int
+    records: int
+
+
+@dataclass(slots=True)
+class _Producer:
+    epoch: int
+    last_sequence: int = -1
+    coordinator_epoch: int = -1
+
+
+@dataclass(slots=True)
+class PartitionCheck:
+    """To be given each batch in turn.
+
+    has_sequences   not what coordinators write into their topics: each batch has sequence 0
+    ended           what other partitions have to agree about
+    """
+
+    name: str
+    is_compacted: bool
+    next_offset: int
+    has_sequences: bool = True
+    leader_epoch: int = -1
+    batches: int = 0
+    records: int = 0
+    transactions: Transactions = field(default_factory=Transactions)
+    ended: list[Ended] = field(default_factory=list)
+    found: list[Finding] = field(default_factory=list)
+    counts: Counter[Kind] = field(default_factory=Counter)
+    _producers: dict[int, _Producer] = field(default_factory=dict)
+    _gaps: list[Finding] = field(default_factory=list)
+    _is_lost: bool = False
+    _opened_at: dict[int, tuple[Path, int]] = field(default_factory=dict)
+
+    def batch(self, path: Path, position: int, header: BatchHeader, data: memoryview, crc: int) -> None:
+        """data   the whole batch
+        crc    what it would have to be for these bytes
+        """
+        base_offset, attributes = header.base_offset, header.attributes
+        delta, count = header.last_offset_delta, header.record_count
+        if (
+            crc == header.crc
+            and base_offset == self.next_offset
+            and header.leader_epoch == self.leader_epoch
+            and count == delta + 1
+            and not attributes & CONTROL
+        ):  # nearly every batch: nothing new but what its producer does
+            self.batches += 1
+            self.records += count
+            self.next_offset = base_offset + count
+            if header.producer_id < 0:
+                return
+            producer = self._producers.get(header.producer_id)
+            opened = self.transactions.open.get(header.producer_id)
+            sequence = header.base_sequence
+            if (
+                producer is not None
+                and header.producer_epoch == producer.epoch
+                and sequence == producer.last_sequence + 1
+                and sequence + delta <= INT32_MAX
+                and self.has_sequences
+                and (opened is not None or not attributes & TRANSACTIONAL)
+            ):
+                producer.last_sequence = sequence + delta
+                if opened is not None and attributes & TRANSACTIONAL:
+                    opened.last_data_offset = base_offset + delta
+                    opened.records += count
+                return
+            self._of_producer(path, position, header, data)
+            return
+        self._unusual(path, position, header, data, crc)
+
+    def _unusual(self, path: Path, position: int, header: BatchHeader, data: memoryview, crc: int) -> None:
+        self.batches += 1
+        base_offset = header.base_offset
+        if crc != header.crc:
+            self.tell(
+                Kind.CRC,
+                path,
+                position,
+                base_offset,
+                f"the CRC of the batch of offsets {base_offset} to {header.last_offset} is {header.crc};"
+                f" of these bytes it would be {crc}",
+            )
+        if base_offset != self.next_offset and not self._is_lost:
+            missing = f"{self.next_offset} to {base_offset - 1}"
+            self._gap(Kind.OFFSET_GAP, path, position, self.next_offset, f"the offsets {missing} are missing")
+        self.next_offset, self._is_lost = header.last_offset + 1, False
+        if header.leader_epoch < self.leader_epoch:
+            text = f"leader epoch {header.leader_epoch} behind {self.leader_epoch}"
+            self.tell(Kind.LEADER_EPOCH, path, position, base_offset, text)
+        else:
+            self.leader_epoch = header.leader_epoch
+        held = header.last_offset_delta + 1
+        if header.record_count != held:
+            if header.record_count < 0 or header.record_count > held:
+                text = f"{header.record_count} records are announced for {held} offsets"
+                self.tell(Kind.COUNT, path, position, base_offset, text)
+            else:
+                self.is_compacted = True
+        if not header.is_control:
+            self.records += max(header.record_count, 0)
+        if header.producer_id >= 0 and crc == header.crc:
+            self._of_producer(path, position, header, data)
+
+    def tell(self, kind: Kind, path: Path, position: int, offset: int, text: str) -> None:
+        self.counts[kind] += 1
+        if self.counts[kind] <= KEPT:
+            self.found.append(Finding(kind, self.name, path, position, offset, text))
+
+    def lose(self) -> None:
+        """Behind what cannot be read: the next batch may be any, and any sequences may follow."""
+        self._is_lost = True
+        self._producers.clear()
+
+    def end(self) -> None:
+        """After the last batch."""
+        if not self.is_compacted:
+            for gap in self._gaps:
+                self.tell(gap.kind, gap.path, gap.position, gap.offset, gap.text)
+
+    def open(self) -> list[Open]:
+        """The transactions that have no marker, by their first offset."""
+        found = [
+            Open(
+                producer_id,
+                each.producer_epoch,
+                *self._opened_at[producer_id],
+                each.first_offset,
+                each.last_data_offset,
+                each.records,
+            )
+            for producer_id, each in self.transactions.open.items()
+        ]
+        return sorted(found, key=lambda each: each.offset)
+
+    def _gap(self, kind: Kind, path: Path, position: int, offset: int, text: str) -> None:
+        if not self.is_compacted:
+            self._gaps.append(Finding(kind, self.name, path, position, offset, text))
+
+    def _of_producer(self, path: Path, position: int, header: BatchHeader, data: memoryview) -> None:
+        producer_id, epoch = header.producer_id, header.producer_epoch
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            # Its first batch, of those that are left: any sequence will do.
+            producer = self._producers[producer_id] = _Producer(epoch, header.base_sequence - 1)
+        elif epoch < producer.epoch:
+            text = f"epoch {epoch} of producer {producer_id} behind {producer.epoch}"
+            self.tell(Kind.PRODUCER_EPOCH, path, position, header.base_offset, text)
+            return
+        elif epoch > producer.epoch:
+            producer.epoch, producer.last_sequence = epoch, -1
+        if header.is_control:
+            try:
+                marker = read_marker(data, 0, header)
+            except MalformedMessage as error:
+                self.tell(Kind.UNREADABLE, path, position, header.base_offset, f"the marker cannot be read: {error}")
+                return
+            if marker is not None:
+                self._marker(path, position, producer, marker)
+            return
+        if header.base_sequence >= 0 and self.has_sequences:
+            self._sequence(path, position, header, producer)
+        if header.is_transactional:
+            if producer_id not in self.transactions.open:
+                self._opened_at[producer_id] = path, position
+            self.transactions.add(header, None)
+
+    def _sequence(self, path: Path, position: int, header: BatchHeader, producer: _Producer) -> None:
+        expected = (producer.last_sequence + 1) & INT32_MAX
+        first, last = header.base_sequence, header.last_sequence
+        named = f"of producer {header.producer_id}, epoch {header.producer_epoch}"
+        if first == expected:
+            producer.last_sequence = last
+        elif producer.last_sequence >= 0 and (expected - first) & INT32_MAX < _HALF:
+            text = f"the sequences {first} to {last} {named} once more: {expected} would follow"
+            self.tell(Kind.REPEATED, path, position, header.base_offset, text)
+        else:
+            text = f"sequence {first} {named}, where {expected} would follow"
+            self._gap(Kind.SEQUENCE_GAP, path, position, header.base_offset, text)
+            producer.last_sequence = last
+
+    def _marker(self, path: Path, position: int, producer: _Producer, marker: Marker) -> None:
+        if marker.coordinator_epoch < producer.coordinator_epoch:
+            text = (
+                f"a marker of coordinator epoch {marker.coordinator_epoch} for producer {marker.producer_id}"
+                f" behind {producer.coordinator_epoch}"
+            )
+            self.tell(Kind.COORDINATOR_EPOCH, path, position, marker.offset, text)
+        else:
+            producer.coordinator_epoch = marker.coordinator_epoch
+        transaction = self.transactions.end(marker)
+        self._opened_at.pop(marker.producer_id, None)
+        if transaction is not None and marker.producer_epoch == transaction.producer_epoch + 1:
+            self.ended.append(
+                Ended(marker.producer_id, transaction.producer_epoch, marker.is_commit, path, position, marker.offset)
+            )

@@ -1,0 +1,260 @@
+"""The check of whole directories: each byte is read once, in one process."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from odradek.protocol.batch_header import CRC_START, HEADER_BYTES, LOG_OVERHEAD, batch_size_at
+from odradek.protocol.checksum import crc32c
+from odradek.protocol.internal_topics import INTERNAL_TOPICS
+from odradek.tools.inspect.check.beside import check_snapshot, check_txn_index, index_entries, tell_wrong_entry
+from odradek.tools.inspect.check.findings import Finding, Kind
+from odradek.tools.inspect.check.owners import Owner, owners_of
+from odradek.tools.inspect.check.partition import KEPT, Ended, Open, PartitionCheck
+from odradek.tools.offline.directories import PartitionLog
+from odradek.tools.offline.segments import Segment, position_after, segments_of
+from odradek.tools.offline.tables import OPEN, transactions
+from odradek.tools.offline.walk import (
+    SegmentReplaced,
+    good_header,
+    is_end_of_log,
+    what_is_wrong,
+)
+
+_READ_BYTES = 1024 * 1024  # at once: what stays in the CPU's cache between the copy and the CRC
+_TRIES = 5
+
+Progress = Callable[[str, int], None]
+
+
+@dataclass(slots=True)
+class PartitionReport:
+    """What was read of one partition. `findings` has no more than 100 of a kind; `counts` has all."""
+
+    log: PartitionLog
+    start_offset: int
+    last_stable_offset: int
+    end_offset: int
+    segments: int
+    batches: int
+    records: int
+    size_bytes: int
+    is_compacted: bool
+    findings: list[Finding]
+    counts: dict[Kind, int]
+    open: list[Open]
+
+
+@dataclass(slots=True)
+class Report:
+    partitions: list[PartitionReport] = field(default_factory=list)
+    size_bytes: int = 0
+
+    @property
+    def findings(self) -> Iterator[Finding]:
+        for partition in self.partitions:
+            yield from partition.findings
+
+    @property
+    def is_damaged(self) -> bool:
+        return any(finding.is_damage for finding in self.findings)
+
+
+def sizes(logs: Iterable[PartitionLog]) -> int:
+    return sum(segment.size_bytes for log in logs for segment in segments_of(log.directory))
+
+
+def check(logs: Iterable[PartitionLog], progress: Progress = lambda name, size_bytes: None) -> Report:
+    """progress   told what is being read, and the bytes that have been read since it was told last
+
+    Raises FileNotFoundError for a partition that is deleted meanwhile.
+    """
+    report = Report()
+    ended: dict[tuple[int, int], list[tuple[PartitionReport, Ended]]] = defaultdict(list)
+    for log in logs:
+        check, partition = _check(log, progress)
+        report.partitions.append(partition)
+        report.size_bytes += partition.size_bytes
+        for each in check.ended:
+            ended[each.producer_id, each.producer_epoch].append((partition, each))
+    _compare_markers(ended)
+    _judge_open(report)
+    return report
+
+
+def _check(log: PartitionLog, progress: Progress) -> tuple[PartitionCheck, PartitionReport]:
+    for _ in range(_TRIES):
+        segments = segments_of(log.directory)
+        try:
+            return _checked(log, segments, progress)
+        except (SegmentReplaced, FileNotFoundError):
+            continue
+    raise FileNotFoundError(f"{log.directory}: its segments change faster than they can be read")
+
+
+def _checked(log: PartitionLog, segments: list[Segment], progress: Progress) -> tuple[PartitionCheck, PartitionReport]:
+    first_offset = segments[0].base_offset if segments else log.log_start_offset
+    check = PartitionCheck(str(log), log.is_compacted, first_offset, has_sequences=log.topic not in INTERNAL_TOPICS)
+    ends = []
+    for segment in segments:
+        is_whole = _segment(check, segment, log, progress)
+        check_snapshot(check, segment)
+        if is_whole:
+            ends.append((segment, check.next_offset))
+    check.end()
+    start_offset = max(log.log_start_offset, first_offset)
+    for segment, segment_end in ends:
+        check_txn_index(check, segment, segment_end, first_offset)
+    end_offset = max(check.next_offset, start_offset)
+    report = PartitionReport(
+        log,
+        start_offset=start_offset,
+        last_stable_offset=check.transactions.last_stable_offset(end_offset),
+        end_offset=end_offset,
+        segments=len(segments),
+        batches=check.batches,
+        records=check.records,
+        size_bytes=sum(each.size_bytes for each in segments),
+        is_compacted=check.is_compacted,
+        findings=check.found,
+        counts=check.counts,
+        open=check.open(),
+    )
+    return check, report
+
+
+def _segment(check: PartitionCheck, segment: Segment, log: PartitionLog, progress: Progress) -> bool:
+    """The hot loop: header, CRC, rules. Returns whether all of the segment could be read."""
+    size, position, is_whole = segment.size_bytes, 0, True
+    indexed = index_entries(segment)
+    path = segment.path
+    buffer = bytearray(_READ_BYTES)
+    with path.open("rb", buffering=0) as file:
+        descriptor = file.fileno()
+        if os.fstat(descriptor).st_ino != segment.inode:
+            raise SegmentReplaced(path)
+        next_offset = segment.base_offset
+        while position < size:
+            view = memoryview(buffer)[: min(len(buffer), size - position)]
+            data = view[: os.preadv(descriptor, [view], position)]
+            at, end, reason = 0, len(data), None
+            while at < end:
+                rest = size - position - at
+                header = good_header(data, at, rest, next_offset)
+                if header is None:
+                    if end - at < rest and end - at < HEADER_BYTES:
+                        break  # the header ends behind these bytes
+                    reason = what_is_wrong(data, at, rest, next_offset)
+                    break
+                after = at + header.batch_length + LOG_OVERHEAD
+                if after > end:
+                    break  # the batch does
+                next_offset = header.base_offset + header.last_offset_delta + 1
+                place = position + at
+                check.batch(path, place, header, data[at:after], crc32c(data[at + CRC_START : after]))
+                if place in indexed:
+                    entry = indexed.pop(place)
+                    if entry[0] != next_offset - 1:
+                        tell_wrong_entry(check, segment, place, entry)
+                at = after
+            progress(check.name, at)
+            position += at
+            if position >= size:
+                break
+            if reason is None and at:
+                continue  # the next batch begins in these bytes, and ends behind them
+            if reason is None:
+                wanted = batch_size_at(data, 0) if len(data) >= HEADER_BYTES else 0
+                if len(buffer) < wanted <= size - position:
+                    buffer = bytearray(wanted)
+                    continue
+                reason = "the file has become shorter"
+            if is_end_of_log(segment, data[at:], size - position):
+                tail = size - position
+                kind = Kind.UNREADABLE if log.was_stopped and not _is_zero(descriptor, position, size) else Kind.TAIL
+                check.tell(kind, path, position, next_offset, f"{tail} bytes behind the last batch: {reason}")
+                break
+            check.tell(Kind.UNREADABLE, path, position, next_offset, reason)
+            check.lose()
+            is_whole = False
+            found = position_after(segment, position)
+            progress(check.name, (found or size) - position)
+            if found is None:
+                return False  # its offset index cannot be judged
+            position = found
+            indexed = {place: entry for place, entry in indexed.items() if place >= position}
+    for place, entry in sorted(indexed.items())[:1]:
+        tell_wrong_entry(check, segment, place, entry)
+    return is_whole
+
+
+def _is_zero(descriptor: int, position: int, size: int) -> bool:
+    while position < size:
+        data = os.pread(descriptor, min(_READ_BYTES, size - position), position)
+        if not data or any(data):
+            return False
+        position += len(data)
+    return True
+
+
+def _compare_markers(ended: dict[tuple[int, int], list[tuple[PartitionReport, Ended]]]) -> None:
+    """A transaction has one outcome."""
+    for (producer_id, epoch), ends in sorted(ended.items()):
+        committed = [each for each in ends if each[1].is_commit]
+        aborted = [each for each in ends if not each[1].is_commit]
+        if committed and aborted:
+            partition, first = aborted[0]
+            text = (
+                f"the transaction of producer {producer_id}, epoch {epoch}, was aborted here and committed in"
+                f" {', '.join(sorted({str(other.log) for other, _ in committed}))}"
+            )
+            _tell(partition, Kind.MARKER_MISMATCH, first, text)
+
+
+def _judge_open(report: Report) -> None:
+    """An open transaction that its coordinator does not know as open will never be ended.
+
+    Judged only where the log of the coordinators lies beside; and looked at twice, for a broker may be at work.
+    """
+    by_data: dict[Path, list[PartitionReport]] = defaultdict(list)
+    for partition in report.partitions:
+        if partition.open:
+            by_data[partition.log.directory.parent].append(partition)
+    for data, partitions in by_data.items():
+        owners = owners_of(data, {each.producer_id for partition in partitions for each in partition.open})
+        for partition in partitions:
+            for each in partition.open:
+                _tell(partition, *_verdict(partition.log, each, owners))
+
+
+def _verdict(log: PartitionLog, opened: Open, owners: dict[int, Owner] | None) -> tuple[Kind, Open, str]:
+    text = (
+        f"a transaction of producer {opened.producer_id}, epoch {opened.producer_epoch}, is open:"
+        f" {opened.records} records from here to offset {opened.last_offset}"
+    )
+    if owners is None:
+        return Kind.OPEN, opened, text
+    owner = owners.get(opened.producer_id)
+    if owner is not None:
+        text = f"{text}; transactional id {owner.transactional_id}, {owner.state}"
+        # The epoch behind that of its records is that of the markers that are being written.
+        is_same = owner.producer_epoch in (opened.producer_epoch, opened.producer_epoch + 1)
+        if owner.is_open and is_same and (log.topic, log.partition) in owner.partitions:
+            return Kind.OPEN, opened, text
+    else:
+        text = f"{text}; no coordinator knows the producer"
+    is_still_open = any(
+        row["state"] == OPEN and (row["producerId"], row["firstOffset"]) == (opened.producer_id, opened.offset)
+        for row in transactions(log, lambda damage: None)
+    )
+    return (Kind.HANGING if is_still_open else Kind.OPEN), opened, text
+
+
+def _tell(partition: PartitionReport, kind: Kind, at: Open | Ended, text: str) -> None:
+    partition.counts[kind] = partition.counts.get(kind, 0) + 1
+    if partition.counts[kind] <= KEPT:
+        partition.findings.append(Finding(kind, str(partition.log), at.path, at.position, at.offset, text))

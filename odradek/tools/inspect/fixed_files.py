@@ -1,0 +1,128 @@
+"""Indexes and producer snapshots. The declarations document the bytes; all numbers are big-endian.
+
+The meaning of each field: docs/formats/indexes.md, transaction-index.md, producer-snapshot.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from construct import Int16sb, Int16ub, Int32sb, Int32ub, Int64sb, Struct
+
+from odradek.protocol.checksum import crc32c
+from odradek.tools.inspect.entries import Damage, Entry, Finding, Note
+
+OFFSET_INDEX_ENTRY = Struct(
+    "relativeOffset" / Int32sb,  # of the last record of a batch, from the base offset of the segment
+    "position" / Int32sb,  # where that batch begins in the log file
+)
+TIME_INDEX_ENTRY = Struct(
+    "timestamp" / Int64sb,  # the largest so far, ms
+    "relativeOffset" / Int32sb,  # of the last record of the batch that has it
+)
+TXN_INDEX_ENTRY = Struct(
+    "version" / Int16sb,
+    "producerId" / Int64sb,
+    "firstOffset" / Int64sb,  # of the aborted transaction in this partition
+    "lastOffset" / Int64sb,  # its ABORT marker
+    "lastStableOffset" / Int64sb,  # when the marker was written
+)
+SNAPSHOT_HEADER = Struct(
+    "version" / Int16ub,
+    "crc" / Int32ub,  # CRC-32C of all that follows
+    "count" / Int32sb,
+)
+SNAPSHOT_ENTRY = Struct(
+    "producerId" / Int64sb,
+    "producerEpoch" / Int16sb,
+    "lastSequence" / Int32sb,  # -1: the producer's last batch is not known
+    "lastOffset" / Int64sb,
+    "offsetDelta" / Int32sb,  # from the first to the last record of that batch
+    "timestamp" / Int64sb,  # ms
+    "coordinatorEpoch" / Int32sb,  # of the last marker; -1: none was seen
+    "currentTxnFirstOffset" / Int64sb,  # -1: no transaction is open
+)
+TXN_INDEX_VERSION = 0
+SNAPSHOT_VERSION = 1
+SNAPSHOT_CRC_START = 6
+
+
+def read_offset_index(data: bytes, base_offset: int) -> Iterator[Finding]:
+    last_offset, last_position = -1, -1
+    for at, fields in _entries(data, OFFSET_INDEX_ENTRY):
+        if isinstance(fields, Damage | Note):
+            yield fields
+            return
+        offset, position = base_offset + fields["relativeOffset"], fields["position"]
+        if fields["relativeOffset"] <= last_offset or position <= last_position:
+            yield Damage(at, f"the entries do not ascend: offset {offset} at {position}")
+        last_offset, last_position = fields["relativeOffset"], position
+        yield Entry("offset index entry", at, {"offset": offset, "position": position})
+
+
+def read_time_index(data: bytes, base_offset: int) -> Iterator[Finding]:
+    last_timestamp, last_offset = -1, -1
+    for at, fields in _entries(data, TIME_INDEX_ENTRY):
+        if isinstance(fields, Damage | Note):
+            yield fields
+            return
+        offset = base_offset + fields["relativeOffset"]
+        if fields["timestamp"] <= last_timestamp or fields["relativeOffset"] < last_offset:
+            yield Damage(at, f"the entries do not ascend: timestamp {fields['timestamp']}, offset {offset}")
+        last_timestamp, last_offset = fields["timestamp"], fields["relativeOffset"]
+        yield Entry("time index entry", at, {"timestamp": fields["timestamp"], "offset": offset})
+
+
+def read_txn_index(data: bytes, base_offset: int) -> Iterator[Finding]:
+    last_offset = base_offset - 1
+    for at, fields in _entries(data, TXN_INDEX_ENTRY, may_end_in_zeros=False):
+        if isinstance(fields, Damage | Note):
+            yield fields
+            return
+        if fields["version"] != TXN_INDEX_VERSION:
+            yield Damage(at, f"an entry of version {fields['version']}; 0 is known")
+            return
+        if fields["lastOffset"] <= last_offset:
+            yield Damage(at, f"the entries do not ascend: a marker at offset {fields['lastOffset']}")
+        last_offset = fields["lastOffset"]
+        yield Entry("aborted transaction", at, fields)
+
+
+def read_snapshot(data: bytes, base_offset: int) -> Iterator[Finding]:
+    size = SNAPSHOT_HEADER.sizeof()
+    if len(data) < size:
+        yield Damage(0, f"a producer snapshot begins with {size} bytes; there are {len(data)}")
+        return
+    header = SNAPSHOT_HEADER.parse(data)
+    if header.version != SNAPSHOT_VERSION:
+        yield Damage(0, f"a producer snapshot of version {header.version}; 1 is known")
+        return
+    computed = crc32c(data[SNAPSHOT_CRC_START:])
+    crc = {"crc": header.crc, "isValid": computed == header.crc}
+    yield Entry("producer snapshot", 0, {"version": header.version, **crc, "producers": header.count})
+    if computed != header.crc:
+        yield Damage(2, f"the CRC is {header.crc}; of these bytes it would be {computed}")
+    if header.count * SNAPSHOT_ENTRY.sizeof() != len(data) - size:
+        yield Damage(6, f"{header.count} producers are announced, in {len(data) - size} bytes")
+    for at, fields in _entries(data[size:], SNAPSHOT_ENTRY, may_end_in_zeros=False):
+        if isinstance(fields, Damage | Note):
+            yield Damage(fields.position + size, "half a producer") if isinstance(fields, Damage) else fields
+            return
+        yield Entry("producer", size + at, fields, depth=1)
+
+
+def _entries(data: bytes, structure: Any, *, may_end_in_zeros: bool = True) -> Iterator[tuple[int, Any]]:
+    """Each entry as a dictionary with its position; then at most one Damage or Note about the end."""
+    size: int = structure.sizeof()
+    used = len(data)
+    if may_end_in_zeros:  # Kafka preallocates; an entry's own trailing zeros stay
+        used = min(used, -(-len(data.rstrip(b"\x00")) // size) * size)
+    whole = used - used % size
+    for at in range(0, whole, size):
+        fields = structure.parse(data[at : at + size])
+        yield at, {name: value for name, value in fields.items() if name != "_io"}
+    if used != whole:
+        yield whole, Damage(whole, f"{used - whole} bytes at the end are not a whole entry of {size}")
+    elif whole < len(data):
+        yield whole, Note(whole, f"{len(data) - whole} zero bytes to the end, preallocated or from a crash")

@@ -1,0 +1,94 @@
+"""Requests and responses as they travel: a file of frames, each with its length, or one frame without.
+
+A request identifies itself; for a response, the API and version of its request must be given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.decoded.messages import as_tree
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.frames import LENGTH, LENGTH_BYTES, read_request_header, response_has_tags
+from odradek.protocol.messages import MODULES, REQUESTS, RESPONSES, message_class
+from odradek.protocol.primitives import skip_tags
+from odradek.tools.inspect.entries import Damage, Entry, Finding
+
+REQUEST, RESPONSE = "request", "response"
+
+
+@dataclass(frozen=True, slots=True)
+class FrameKind:
+    """api_key and version of the request are given where the frames are responses."""
+
+    api_key: int | None = None
+    version: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> FrameKind:
+        """`request`, or `response:Fetch:12`. Raises ValueError."""
+        if text == REQUEST:
+            return cls()
+        word, name, version = (*text.split(":"), "", "")[:3]
+        keys = {kind.name.replace("_", ""): kind.value for kind in ApiKey}
+        key = keys.get(name.upper().replace("_", ""))
+        if word != RESPONSE or key is None or not version.isdecimal():
+            raise ValueError(f"{text!r}: it is request, or response:API:VERSION as in response:Fetch:12")
+        return cls(key, int(version))
+
+
+def read_frames(data: bytes, kind: FrameKind) -> Iterator[Finding]:
+    for position, frame in _frames(data):
+        try:
+            fields = _request(frame) if kind.api_key is None else _response(frame, kind.api_key, kind.version)
+        except MalformedMessage as error:
+            yield Damage(position, f"a frame of {len(frame)} bytes: {error}")
+        else:
+            yield Entry(REQUEST if kind.api_key is None else RESPONSE, position, fields)
+
+
+def _frames(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Position and bytes of each, without its length; all of it as one where lengths do not tile the file."""
+    found = []
+    position = 0
+    while position + LENGTH_BYTES <= len(data):
+        (size,) = LENGTH.unpack_from(data, position)
+        start, end = position + LENGTH_BYTES, position + LENGTH_BYTES + size
+        if size < 0 or end > len(data):
+            break
+        found.append((start, data[start:end]))
+        position = end
+    yield from found if found and position == len(data) else [(0, data)]
+
+
+def _request(frame: bytes) -> dict[str, Any]:
+    header, position = read_request_header(frame)
+    module = REQUESTS[header.api_key]
+    return {
+        "api": MODULES[module].removesuffix("Request"),
+        "version": header.api_version,
+        "correlationId": header.correlation_id,
+        "clientId": header.client_id,
+        "body": as_tree(module, header.api_version, frame, position),
+    }
+
+
+def _response(frame: bytes, api_key: int, version: int) -> dict[str, Any]:
+    module = RESPONSES[api_key]
+    position = LENGTH_BYTES
+    if len(frame) < position:
+        raise MalformedMessage("it ends in its header")
+    if response_has_tags(api_key, message_class(module), version):
+        try:
+            position = skip_tags(frame, position + 1, frame[position])
+        except IndexError:
+            raise MalformedMessage("it ends in its header") from None
+    return {
+        "api": MODULES[module].removesuffix("Response"),
+        "version": version,
+        "correlationId": LENGTH.unpack_from(frame)[0],
+        "body": as_tree(module, version, frame, position),
+    }

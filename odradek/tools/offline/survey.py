@@ -1,0 +1,128 @@
+"""One pass over the headers of a partition: its bounds, its aborted transactions, and where a reader can begin.
+
+What is found is a view of the log at one moment: offsets below `end_offset` do not change their meaning, however far a
+broker goes on writing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from odradek.protocol.batch_header import NO_TIMESTAMP
+from odradek.tools.offline.directories import PartitionLog
+from odradek.tools.offline.producers import BadIndex, read_aborted, read_snapshot
+from odradek.tools.offline.segments import SNAPSHOT, TXN_INDEX, Segment, largest_timestamp, segments_of
+from odradek.tools.offline.transactions import Aborted, Transactions
+from odradek.tools.offline.walk import OnDamage, SegmentReplaced, headers, refuse
+
+_TRIES = 5
+
+
+class Place(NamedTuple):
+    """Where a batch lies."""
+
+    offset: int
+    base_offset: int  # of its segment
+    inode: int
+    position: int
+    size_bytes: int = 0  # from here to the next place, or to the end of the segment
+    max_timestamp: int | None = None  # of the records there; None: not known
+
+
+@dataclass(slots=True)
+class Survey:
+    """
+    start_offset   of the log: what its checkpoint says, or the first segment
+    places         of batches about `cut_bytes` apart, the first of each segment among them
+    not_older      for each timestamp that was asked for: the first batch with a record that is not older
+    """
+
+    log: PartitionLog
+    start_offset: int
+    end_offset: int
+    last_stable_offset: int
+    aborted: list[Aborted]
+    places: list[Place]
+    not_older: dict[int, Place] = field(default_factory=dict)
+
+
+def survey(
+    log: PartitionLog,
+    *,
+    cut_bytes: int,
+    timestamps: Collection[int] = (),
+    by_index: bool = False,
+    on_damage: OnDamage = refuse,
+) -> Survey:
+    """cut_bytes   the distance of `places`
+    by_index    believe the transaction indexes and snapshots of finished segments, and read the last segment only;
+                unless timestamps are asked for, or the files are not there
+
+    Raises DamagedLog by way of `on_damage`; FileNotFoundError when the partition is deleted.
+    """
+    for _ in range(_TRIES):
+        segments = segments_of(log.directory)
+        try:
+            if by_index and segments and not timestamps:
+                try:
+                    return _by_index(log, segments, cut_bytes, on_damage)
+                except (BadIndex, FileNotFoundError):
+                    pass  # the batches know as well
+            return _survey(log, segments, Transactions(), cut_bytes, timestamps, on_damage)
+        except (SegmentReplaced, FileNotFoundError):
+            continue
+    raise FileNotFoundError(f"{log.directory}: its segments change faster than they can be read")
+
+
+def _by_index(log: PartitionLog, segments: list[Segment], cut_bytes: int, on_damage: OnDamage) -> Survey:
+    active = segments[-1]
+    aborted = [each for segment in segments[:-1] for each in read_aborted(segment.beside(TXN_INDEX))]
+    snapshot = read_snapshot(active.beside(SNAPSHOT))
+    opened = {
+        each.producer_id: each.current_txn_first_offset for each in snapshot if each.current_txn_first_offset >= 0
+    }
+    found = _survey(log, segments[-1:], Transactions.after(opened), cut_bytes, (), on_damage)
+    found.aborted[:0] = aborted
+    found.start_offset = max(log.log_start_offset, segments[0].base_offset)
+    found.places[:0] = [
+        Place(each.base_offset, each.base_offset, each.inode, 0, each.size_bytes, largest_timestamp(each))
+        for each in segments[:-1]
+    ]
+    return found
+
+
+def _survey(
+    log: PartitionLog,
+    segments: list[Segment],
+    transactions: Transactions,
+    cut_bytes: int,
+    timestamps: Collection[int],
+    on_damage: OnDamage,
+) -> Survey:
+    places: list[Place] = []
+    not_older: dict[int, Place] = {}
+    waiting = sorted(timestamps)
+    start_offset = max(log.log_start_offset, segments[0].base_offset) if segments else log.log_start_offset
+    end_offset = start_offset
+    for segment in segments:
+        end_offset = max(end_offset, segment.base_offset)
+        begun: Place | None = None
+        latest = NO_TIMESTAMP
+        for position, header, data in headers(segment, 0, segment.base_offset, on_damage=on_damage):
+            if begun is None or position >= begun.position + cut_bytes:
+                if begun is not None:
+                    places.append(begun._replace(size_bytes=position - begun.position, max_timestamp=latest))
+                begun, latest = Place(header.base_offset, segment.base_offset, segment.inode, position), NO_TIMESTAMP
+            latest = max(latest, header.max_timestamp)
+            while waiting and header.max_timestamp >= waiting[0] and not header.is_control:
+                if header.last_offset < start_offset:
+                    break
+                not_older[waiting.pop(0)] = Place(header.base_offset, segment.base_offset, segment.inode, position)
+            transactions.add(header, data)
+            end_offset = header.base_offset + header.last_offset_delta + 1  # offsets ascend
+        if begun is not None:
+            places.append(begun._replace(size_bytes=segment.size_bytes - begun.position, max_timestamp=latest))
+    stable = transactions.last_stable_offset(end_offset)
+    return Survey(log, start_offset, end_offset, stable, transactions.aborted, places, not_older)

@@ -1,0 +1,298 @@
+"""From batch to batch through the segments of a log: headers alone, or whole batches by the megabyte.
+
+A log ends with its last whole batch: behind it a live log may have one that is being written, a crash leaves one cut
+short, and preallocation zeros. Anywhere else these are damage.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn, TypeAlias
+
+from odradek.protocol.batch_header import (
+    CONTROL,
+    HEADER_BYTES,
+    LOG_OVERHEAD,
+    MAGIC,
+    BatchHeader,
+    batch_size_at,
+    crc_ok,
+    unpack_batch_header,
+)
+from odradek.tools.offline.segments import Segment, position_after, position_before, segment_with, segments_of
+
+HEADERS_WINDOW_BYTES = 16 * 1024  # larger batches are skipped over, smaller ones are read through
+STRETCH_BYTES = 8 * 1024 * 1024
+_OLD_MAGICS = (0, 1)
+_REPLACED_TRIES = 5
+
+
+class DamagedLog(Exception):
+    """Bytes that are not what they should be.
+
+    offset   of the damaged batch if its header can be read, else the first that is missing
+    """
+
+    def __init__(self, path: Path, position: int, offset: int, reason: str) -> None:
+        super().__init__(f"{path} is damaged at byte {position}, offset {offset}: {reason}")
+        self.path = path
+        self.position = position
+        self.offset = offset
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[DamagedLog], tuple[Path, int, int, str]]:
+        return type(self), (self.path, self.position, self.offset, self.reason)
+
+
+class SegmentReplaced(Exception):
+    """Compaction or retention has changed the files since they were listed: list them again."""
+
+
+OnDamage: TypeAlias = Callable[[DamagedLog], None]
+
+
+def refuse(damage: DamagedLog) -> NoReturn:
+    """What happens to damage unless a caller says otherwise."""
+    raise damage
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Whole batches of one segment, one after the other, which lie at `position`; each has been found good."""
+
+    path: Path
+    position: int
+    data: memoryview
+    first_offset: int
+    next_offset: int
+
+
+def headers(
+    segment: Segment, position: int = 0, next_offset: int = 0, *, on_damage: OnDamage = refuse
+) -> Iterator[tuple[int, BatchHeader, memoryview | None]]:
+    """Position and header of each batch; of control batches the bytes, too. Reads nothing else, and checks no CRC.
+
+    next_offset   the first that may stand at `position`
+    on_damage     where it returns, the walk goes on at the next batch that can be found
+
+    Raises SegmentReplaced, and FileNotFoundError when the file is gone.
+    """
+    size = segment.size_bytes
+    with segment.path.open("rb", buffering=0) as file:
+        descriptor = file.fileno()
+        if os.fstat(descriptor).st_ino != segment.inode:
+            raise SegmentReplaced(segment.path)
+        window, start = memoryview(b""), 0
+        while position < size:
+            at = position - start
+            if at + HEADER_BYTES > len(window):
+                window = memoryview(os.pread(descriptor, min(HEADERS_WINDOW_BYTES, size - position), position))
+                start, at = position, 0
+            header = good_header(window, at, size - position, next_offset)
+            if header is None:
+                if is_end_of_log(segment, window[at:], size - position):
+                    return
+                reason = what_is_wrong(window, at, size - position, next_offset)
+                on_damage(DamagedLog(segment.path, position, next_offset, reason))
+                found = position_after(segment, position)
+                if found is None:
+                    return
+                position = found
+                continue
+            batch_bytes = header.batch_length + LOG_OVERHEAD
+            data = None
+            if header.attributes & CONTROL:
+                data = window[at : at + batch_bytes]
+                if len(data) < batch_bytes:
+                    data = memoryview(os.pread(descriptor, batch_bytes, position))
+            yield position, header, data
+            position += batch_bytes
+            next_offset = header.base_offset + header.last_offset_delta + 1
+
+
+def stretches(
+    directory: Path,
+    start_offset: int,
+    end_offset: int,
+    *,
+    hint: tuple[int, int, int] | None = None,
+    check_crcs: bool = True,
+    on_damage: OnDamage = refuse,
+    stretch_bytes: int = STRETCH_BYTES,
+) -> Iterator[Stretch]:
+    """The batches with start_offset <= offset < end_offset, control batches included, some megabytes at a time.
+
+    The first and the last batch may hold offsets outside. What compaction or retention does meanwhile costs a new
+    listing: offsets that are gone are left out, and the caller knows from `first_offset` and `next_offset`.
+
+    hint   base offset and inode of a segment, and the position in it of a batch that is not behind `start_offset`
+
+    The bytes of a stretch are good until the next one. Raises DamagedLog by way of `on_damage`.
+    """
+    at, tries = start_offset, _REPLACED_TRIES
+    while at < end_offset:
+        segments = segments_of(directory)
+        if not segments:
+            return
+        try:
+            for segment in segments[segment_with(segments, at) :]:
+                if segment.base_offset >= end_offset:
+                    return
+                position = _position(segment, at, hint)
+                for stretch in _of_segment(segment, position, at, end_offset, check_crcs, on_damage, stretch_bytes):
+                    yield stretch
+                    at, tries = max(at, stretch.next_offset), _REPLACED_TRIES
+            return
+        except (SegmentReplaced, FileNotFoundError):
+            tries -= 1
+            if not tries:
+                raise
+
+
+def _position(segment: Segment, offset: int, hint: tuple[int, int, int] | None) -> int:
+    """Of a batch that begins at or before `offset`."""
+    indexed = position_before(segment, offset) if offset > segment.base_offset else 0
+    if hint is not None and hint[:2] == (segment.base_offset, segment.inode) and hint[2] > indexed:
+        with segment.path.open("rb", buffering=0) as file:
+            data = os.pread(file.fileno(), HEADER_BYTES, hint[2])
+        if len(data) == HEADER_BYTES and unpack_batch_header(data).base_offset <= offset:
+            return hint[2]
+    return indexed
+
+
+def _of_segment(
+    segment: Segment,
+    position: int,
+    start_offset: int,
+    end_offset: int,
+    check_crcs: bool,
+    on_damage: OnDamage,
+    stretch_bytes: int,
+) -> Iterator[Stretch]:
+    size = segment.size_bytes
+    next_offset = segment.base_offset if not position else 0
+    with segment.path.open("rb", buffering=0) as file:
+        descriptor = file.fileno()
+        if os.fstat(descriptor).st_ino != segment.inode:
+            raise SegmentReplaced(segment.path)
+        while position < size:
+            data = memoryview(os.pread(descriptor, min(max(stretch_bytes, HEADER_BYTES), size - position), position))
+            if HEADER_BYTES <= len(data) < size - position:
+                whole = batch_size_at(data, 0)
+                if len(data) < whole <= size - position:  # a batch larger than a stretch
+                    data = memoryview(os.pread(descriptor, whole, position))
+            begin, at, first_offset, reason = 0, 0, 0, None
+            has_ended = False
+            while at < len(data):
+                rest = size - position - at
+                if at and len(data) - at < rest and at + _announced(data, at) > len(data):
+                    break  # belongs to the next stretch
+                header = good_header(data, at, rest, next_offset)
+                if header is None:
+                    reason = what_is_wrong(data, at, rest, next_offset)
+                    break
+                batch_bytes = header.batch_length + LOG_OVERHEAD
+                if header.base_offset >= end_offset:
+                    has_ended = True
+                    break
+                if header.last_offset < start_offset:
+                    at += batch_bytes
+                    begin, next_offset = at, header.next_offset
+                    continue
+                if check_crcs and not crc_ok(data, at, batch_bytes):
+                    reason = f"the CRC of the batch of offsets {header.base_offset} to {header.last_offset} is wrong"
+                    break
+                if begin == at:
+                    first_offset = header.base_offset
+                at += batch_bytes
+                next_offset = header.base_offset + header.last_offset_delta + 1
+            if at > begin:
+                yield Stretch(segment.path, position + begin, data[begin:at], first_offset, next_offset)
+            if has_ended:
+                return
+            if reason is not None:
+                bad = position + at
+                skipped = _after_damage(segment, data[at:], bad, next_offset, reason, on_damage)
+                if skipped is None:
+                    return
+                position = skipped
+                continue
+            position += at
+
+
+def _announced(data: memoryview, at: int) -> int:
+    """The size of the batch at `at` by its header; more than there is where not even that is whole."""
+    return batch_size_at(data, at) if at + HEADER_BYTES <= len(data) else HEADER_BYTES
+
+
+def _after_damage(
+    segment: Segment, data: memoryview, position: int, next_offset: int, reason: str, on_damage: OnDamage
+) -> int | None:
+    """Where reading goes on; None at the end of the log."""
+    rest = segment.size_bytes - position
+    if is_end_of_log(segment, data, rest):
+        return None
+    offset = next_offset
+    whole = None
+    header = good_header(data, 0, rest, next_offset)
+    if header is not None:  # only the CRC
+        offset, whole = header.base_offset, header.size_bytes
+        if segment.is_active and whole == rest:
+            return None  # the last batch of all: a crash has torn it
+    on_damage(DamagedLog(segment.path, position, offset, reason))
+    return position + whole if whole is not None else position_after(segment, position)
+
+
+def good_header(data: memoryview | bytearray, at: int, rest: int, next_offset: int) -> BatchHeader | None:
+    """The header at `at`; None where no batch can be read, for which `what_is_wrong` has words.
+
+    rest          bytes of the file from there on, which may be more than those in `data`
+    next_offset   the first that may stand there
+    """
+    if len(data) - at < HEADER_BYTES:
+        return None
+    header = unpack_batch_header(data, at)
+    if (
+        header.magic == MAGIC
+        and HEADER_BYTES <= header.batch_length + LOG_OVERHEAD <= rest
+        and header.base_offset >= next_offset
+        and header.last_offset_delta >= 0
+    ):
+        return header
+    return None
+
+
+def what_is_wrong(data: memoryview, at: int, rest: int, next_offset: int) -> str:
+    """Why no batch can be read at `at`."""
+    if rest < HEADER_BYTES:
+        return f"{rest} bytes are not a batch, whose header alone has {HEADER_BYTES}"
+    if len(data) - at < HEADER_BYTES:
+        return f"the file has become shorter: {rest} bytes are missing"
+    header = unpack_batch_header(data, at)
+    if header.magic != MAGIC or header.batch_length < HEADER_BYTES - LOG_OVERHEAD:
+        if header.magic in _OLD_MAGICS and header.batch_length > 0:
+            return f"a message of format {header.magic}, from before Kafka 0.11: convert the log with Kafka 3 first"
+        return f"no batch begins here: magic {header.magic}, length {header.batch_length}"
+    if header.size_bytes > rest:
+        return f"a batch cut short: it announces {header.size_bytes} bytes, of which {rest} are there"
+    if header.base_offset < next_offset:
+        return f"base offset {header.base_offset}, where {next_offset} is the least possible"
+    return f"a batch that ends before it begins: last offset delta {header.last_offset_delta}"
+
+
+def is_end_of_log(segment: Segment, data: memoryview, rest: int) -> bool:
+    """Whether what begins here, and is no whole batch, is how the last segment of a log may end.
+
+    data   from there on, some of it
+    """
+    if not segment.is_active:
+        return False
+    if rest < HEADER_BYTES or len(data) < HEADER_BYTES:
+        return True
+    if not any(data[:HEADER_BYTES]):
+        return True  # preallocated, or from a crash
+    header = unpack_batch_header(data)
+    return header.magic == MAGIC and header.size_bytes > rest

@@ -1,0 +1,62 @@
+"""`bootstrap_timeout_ms`: a client that starts before its broker does."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from odradek.client import Admin, Consumer, Producer, RetriableError
+from tests.unit.client.scripted_broker import ScriptedBroker
+
+CLIENTS = pytest.mark.parametrize("client", [Producer, Consumer, Admin])
+HOUR_MS = 60 * 60 * 1000
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port: int = listening.getsockname()[1]
+        return port
+
+
+def a_client(client: Callable[..., Any], port: int, **settings: float) -> Any:
+    return client(bootstrap_servers=f"127.0.0.1:{port}", retry_backoff_ms=1, retry_backoff_max_ms=5, **settings)
+
+
+@CLIENTS
+async def test_a_client_waits_for_a_broker_that_is_away(client: Callable[..., Any]) -> None:
+    port = free_port()
+    waiting = a_client(client, port, bootstrap_timeout_ms=HOUR_MS)
+    starting = asyncio.ensure_future(waiting.start())
+    await asyncio.sleep(0.02)  # so that it has tried; were it later, the test would pass as well
+    broker = ScriptedBroker(port=port)
+    server = await asyncio.start_server(broker.accept, "127.0.0.1", port)
+    await starting
+    await waiting.close()
+    server.close()
+    await asyncio.gather(*broker.serving)
+
+
+@CLIENTS
+async def test_by_default_it_does_not_wait(client: Callable[..., Any]) -> None:
+    with pytest.raises(RetriableError):
+        await a_client(client, free_port()).start()
+
+
+async def test_when_the_time_is_over_it_says_which_broker_could_not_be_reached() -> None:
+    port = free_port()
+    with pytest.raises(RetriableError, match=f"127.0.0.1:{port}"):
+        await a_client(Admin, port, bootstrap_timeout_ms=20).start()
+
+
+async def test_a_start_that_is_cancelled_ends_at_once() -> None:
+    producer = a_client(Producer, free_port(), bootstrap_timeout_ms=HOUR_MS)
+    starting = asyncio.ensure_future(producer.start())
+    await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting

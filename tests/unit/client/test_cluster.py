@@ -1,0 +1,178 @@
+"""The brokers of a cluster as a client discovers, asks and rediscovers them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain, repeat
+
+import pytest
+
+from odradek.client.errors import ClientError, FatalError, RetriableError
+from odradek.client.network.cluster import Cluster, CoordinatorType, Leader, parse_addresses
+from odradek.client.values import TopicPartition
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.find_coordinator_response import FindCoordinatorResponse
+from odradek.protocol.messages.metadata_response import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from tests.unit.client.scripted_broker import Request, ScriptedBroker, scripted, usual
+
+E = ErrorCode
+
+
+def a_cluster(*ports: int) -> Cluster:
+    return Cluster([f"127.0.0.1:{port}" for port in ports], client_id="test", retry_backoff_ms=0.01)
+
+
+def of_one_broker(broker: ScriptedBroker, *topics: MetadataResponseTopic) -> MetadataResponse:
+    node = MetadataResponseBroker(node_id=1, host="127.0.0.1", port=broker.port)
+    return MetadataResponse(brokers=[node], topics=list(topics), cluster_id="the cluster")
+
+
+def a_topic(*leaders: int, code: ErrorCode = E.NONE) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name="t",
+        error_code=code.value,
+        partitions=[
+            MetadataResponsePartition(partition_index=index, leader_id=leader, leader_epoch=7)
+            for index, leader in enumerate(leaders)
+        ],
+    )
+
+
+def saying(broker: ScriptedBroker, answers: dict[ApiKey, Callable[[Request], bytes | None]]) -> None:
+    broker.answers = lambda request: answers.get(ApiKey(request.api_key), usual)(request)
+
+
+def each_in_turn(*topics: MetadataResponseTopic) -> Iterator[MetadataResponseTopic]:
+    """The last one without end."""
+    return chain(topics, repeat(topics[-1]))
+
+
+@pytest.mark.parametrize(
+    ("servers", "expected"),
+    [
+        ("localhost", [("localhost", 9092)]),
+        ("a:1,b:2", [("a", 1), ("b", 2)]),
+        (["a:1", " b "], [("a", 1), ("b", 9092)]),
+        ("[::1]:5", [("::1", 5)]),
+        ("[::1]", [("::1", 9092)]),
+    ],
+)
+def test_addresses_are_read(servers: str | list[str], expected: list[tuple[str, int]]) -> None:
+    assert parse_addresses(servers) == expected
+
+
+@pytest.mark.parametrize("servers", ["", ",", [], "a:b", ":9092"])
+def test_what_is_no_address_is_refused(servers: str | list[str]) -> None:
+    with pytest.raises(ValueError, match="address of a broker"):
+        parse_addresses(servers)
+
+
+async def test_the_first_bootstrap_server_that_answers_will_do() -> None:
+    async with scripted() as broker:
+        saying(broker, {ApiKey.METADATA: lambda request: request.answer(of_one_broker(broker))})
+        cluster = a_cluster(1, broker.port)
+        await cluster.start()
+        assert (cluster.node_ids, cluster.cluster_id) == ([1], "the cluster")
+        await cluster.close()
+
+
+async def test_none_that_answers_is_an_error_that_names_them() -> None:
+    with pytest.raises(RetriableError, match=r"127\.0\.0\.1:1.*127\.0\.0\.1:2"):
+        await a_cluster(1, 2).start()
+
+
+async def test_a_topic_is_asked_for_until_it_is_there() -> None:
+    said = each_in_turn(
+        a_topic(code=E.LEADER_NOT_AVAILABLE), a_topic(code=E.UNKNOWN_TOPIC_OR_PARTITION), a_topic(1, -1)
+    )
+    async with scripted() as broker:
+        saying(broker, {ApiKey.METADATA: lambda request: request.answer(of_one_broker(broker, next(said)))})
+        cluster = a_cluster(broker.port)
+        assert len((await cluster.topic("t")).leaders) == 2
+        assert cluster.leader(TopicPartition("t", 0)) == Leader(1, 7)
+        assert cluster.leader(TopicPartition("t", 1)) == Leader(None, 7)
+        assert cluster.leader(TopicPartition("t", 2)) is None
+        await cluster.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (E.UNKNOWN_TOPIC_OR_PARTITION, RetriableError),
+        (E.INVALID_TOPIC_EXCEPTION, ClientError),
+        (E.TOPIC_AUTHORIZATION_FAILED, FatalError),
+    ],
+)
+async def test_a_topic_that_cannot_be_had_is_an_error(code: ErrorCode, kind: type[ClientError]) -> None:
+    async with scripted() as broker:
+        saying(broker, {ApiKey.METADATA: lambda request: request.answer(of_one_broker(broker, a_topic(code=code)))})
+        cluster = a_cluster(broker.port)
+        with pytest.raises(kind) as error:
+            await cluster.topic("t", timeout_ms=0)
+        assert error.value.code is code
+        await cluster.close()
+
+
+async def test_what_was_known_of_a_topic_stays_while_its_broker_cannot_say() -> None:
+    said = each_in_turn(a_topic(1), a_topic(code=E.LEADER_NOT_AVAILABLE))
+    async with scripted() as broker:
+        saying(broker, {ApiKey.METADATA: lambda request: request.answer(of_one_broker(broker, next(said)))})
+        cluster = a_cluster(broker.port)
+        await cluster.topic("t")
+        await cluster.refresh()
+        assert cluster.leader(TopicPartition("t", 0)) == Leader(1, 7)
+        await cluster.close()
+
+
+async def test_a_coordinator_is_looked_for_until_there_is_one_and_then_known() -> None:
+    codes = iter([E.COORDINATOR_NOT_AVAILABLE, E.COORDINATOR_LOAD_IN_PROGRESS, E.NONE])
+
+    def coordinator(request: Request) -> bytes:
+        answer = FindCoordinatorResponse(
+            error_code=next(codes).value, node_id=1, host="127.0.0.1", port=broker.port, error_message=None
+        )
+        return request.answer(answer)
+
+    async with scripted() as broker:
+        saying(broker, {ApiKey.FIND_COORDINATOR: coordinator})
+        cluster = a_cluster(broker.port)
+        for _ in range(3):
+            assert await cluster.coordinator("id", CoordinatorType.TRANSACTION) == 1
+        cluster.forget_coordinator("id", CoordinatorType.TRANSACTION)
+        with pytest.raises(RetriableError, match="lost"):  # there is no fourth answer
+            await cluster.coordinator("id", CoordinatorType.TRANSACTION, timeout_ms=0)
+        await cluster.close()
+
+
+async def test_a_coordinator_that_may_not_be_asked_for_is_an_error_at_once() -> None:
+    refused = FindCoordinatorResponse(error_code=E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED.value, error_message=None)
+    async with scripted() as broker:
+        saying(broker, {ApiKey.FIND_COORDINATOR: lambda request: request.answer(refused)})
+        cluster = a_cluster(broker.port)
+        with pytest.raises(FatalError):
+            await cluster.coordinator("id", CoordinatorType.TRANSACTION)
+        await cluster.close()
+
+
+async def test_a_connection_that_was_lost_is_opened_again() -> None:
+    drops = iter([True, False])
+
+    def metadata(request: Request) -> bytes | None:
+        return None if next(drops, False) else request.answer(of_one_broker(broker))
+
+    async with scripted() as broker:
+        saying(broker, {ApiKey.METADATA: metadata})
+        cluster = a_cluster(broker.port)
+        with pytest.raises(RetriableError):
+            await cluster.start()
+        await cluster.refresh(())
+        assert cluster.node_ids == [1]
+        await cluster.close()
+        with pytest.raises(RetriableError, match="closed"):
+            await cluster.refresh(())

@@ -1,0 +1,166 @@
+"""One connection: the version spoken, the matching of answers, and the fate of requests when the connection is lost."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from odradek.client.errors import ClientError, RetriableError
+from odradek.client.network.connection import Connection
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.messages.end_txn_response import EndTxnResponse
+from odradek.protocol.messages.metadata_request import MetadataRequest
+from odradek.protocol.messages.metadata_response import MetadataResponse, MetadataResponseTopic
+from tests.unit.client.scripted_broker import (
+    NEWEST_METADATA,
+    Answers,
+    Request,
+    ScriptedBroker,
+    of_an_older_broker,
+    scripted,
+    usual,
+)
+
+
+async def connected(broker: ScriptedBroker, *, request_timeout_ms: float = 20_000) -> Connection:
+    return await Connection.open("127.0.0.1", broker.port, client_id="test", request_timeout_ms=request_timeout_ms)
+
+
+def instead_of_metadata(answers: Answers) -> Answers:
+    return lambda request: answers(request) if request.api_key == ApiKey.METADATA.value else usual(request)
+
+
+@pytest.mark.parametrize("answers", [usual, of_an_older_broker])
+async def test_requests_go_in_the_newest_version_that_both_know(answers: Answers) -> None:
+    async with scripted(answers) as broker:
+        connection = await connected(broker)
+        await connection.ask(MetadataRequest(), MetadataResponse)
+        await connection.ask(MetadataRequest(), MetadataResponse, max_version=4)
+        assert [request.api_version for request in broker.requests[-2:]] == [NEWEST_METADATA, 4]
+        connection.close()
+
+
+async def test_what_the_broker_does_not_serve_is_not_asked() -> None:
+    async with scripted() as broker:
+        connection = await connected(broker)
+        with pytest.raises(ClientError, match="no version of END_TXN") as unknown:
+            connection.ask(EndTxnRequest(), EndTxnResponse)
+        with pytest.raises(ClientError, match="no version of METADATA from 12 on"):
+            connection.ask(MetadataRequest(), MetadataResponse, min_version=12)
+        assert unknown.value.code is ErrorCode.UNSUPPORTED_VERSION
+        connection.close()
+
+
+async def test_many_requests_are_under_way_at_once_and_each_gets_its_answer() -> None:
+    held: list[bytes] = []
+
+    def only_when_all_have_come(request: Request) -> bytes:
+        held.append(usual(request) or b"")
+        return b"".join(held) if len(held) == 100 else b""
+
+    async with scripted(instead_of_metadata(only_when_all_have_come)) as broker:
+        connection = await connected(broker)
+        answers = await asyncio.gather(*(connection.ask(MetadataRequest(), MetadataResponse) for _ in range(100)))
+        first = int(answers[0].cluster_id or "")
+        assert [answer.cluster_id for answer in answers] == [str(first + number) for number in range(100)]
+        connection.close()
+
+
+@pytest.mark.parametrize("topics", [1, 2_000, 20_000])
+async def test_answers_of_all_sizes_come_whole(topics: int) -> None:
+    """The largest is several times the buffer that small ones share."""
+
+    def long(request: Request) -> bytes:
+        listed = [MetadataResponseTopic(name=f"topic-{number}") for number in range(topics)]
+        return request.answer(MetadataResponse(topics=listed))
+
+    async with scripted(instead_of_metadata(long)) as broker:
+        connection = await connected(broker)
+        asked = [connection.ask(MetadataRequest(), MetadataResponse) for _ in range(5)]
+        for answer in await asyncio.gather(*asked):
+            assert [topic.name for topic in answer.topics] == [f"topic-{number}" for number in range(topics)]
+        connection.close()
+
+
+async def test_a_connection_that_is_closed_fails_what_waits() -> None:
+    async with scripted(instead_of_metadata(lambda _: None)) as broker:
+        connection = await connected(broker)
+        asked = [connection.ask(MetadataRequest(), MetadataResponse) for _ in range(3)]
+        for each in asked:
+            with pytest.raises(RetriableError, match="lost"):
+                await each
+        assert not connection.is_open
+        with pytest.raises(RetriableError):
+            connection.ask(MetadataRequest(), MetadataResponse)
+
+
+async def test_a_request_that_is_not_answered_in_time_loses_the_connection() -> None:
+    """What comes behind it would wait as well."""
+    async with scripted(instead_of_metadata(lambda _: b"")) as broker:
+        connection = await connected(broker)
+        late = connection.ask(MetadataRequest(), MetadataResponse, timeout_ms=1)
+        behind = connection.ask(MetadataRequest(), MetadataResponse)
+        for each in (late, behind):
+            with pytest.raises(RetriableError, match="did not answer METADATA in 1 ms") as error:
+                await each
+            assert error.value.code is ErrorCode.REQUEST_TIMED_OUT
+
+
+async def test_an_answer_that_nobody_waits_for_any_more_is_let_go() -> None:
+    async with scripted() as broker:
+        connection = await connected(broker)
+        cancelled = connection.ask(MetadataRequest(), MetadataResponse)
+        cancelled.cancel()
+        await connection.ask(MetadataRequest(), MetadataResponse)
+        assert connection.is_open
+        connection.close()
+
+
+def an_answer_to_nothing(request: Request) -> bytes:
+    return Request(request.api_key, request.api_version, 4711).answer(MetadataResponse())
+
+
+def twice(request: Request) -> bytes:
+    return request.answer(MetadataResponse()) * 2
+
+
+@pytest.mark.parametrize(
+    "said",
+    [an_answer_to_nothing, lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n", lambda _: b"\x00\x00\x00\x01x", twice],
+    ids=["an answer to nothing", "HTTP", "too short", "the same answer twice"],
+)
+async def test_what_is_not_kafkas_protocol_loses_the_connection(said: Answers) -> None:
+    async with scripted(instead_of_metadata(said)) as broker:
+        connection = await connected(broker)
+        first = connection.ask(MetadataRequest(), MetadataResponse)
+        second = connection.ask(MetadataRequest(), MetadataResponse)
+        results = await asyncio.gather(first, second, return_exceptions=True)
+        assert isinstance(results[1], RetriableError)
+        assert "does not speak Kafka's protocol" in str(results[1])
+        assert not connection.is_open
+
+
+async def test_an_answer_that_cannot_be_read_loses_the_connection() -> None:
+    def cut_short(request: Request) -> bytes:
+        whole = request.answer(MetadataResponse(cluster_id="name"))
+        return (len(whole) - 4 - 3).to_bytes(4, "big") + whole[4:-3]
+
+    async with scripted(instead_of_metadata(cut_short)) as broker:
+        connection = await connected(broker)
+        with pytest.raises(RetriableError, match="does not speak"):
+            await connection.ask(MetadataRequest(), MetadataResponse)
+        assert not connection.is_open
+
+
+async def test_where_nobody_listens_there_is_no_connection() -> None:
+    with pytest.raises(RetriableError, match=r"127\.0\.0\.1:1"):
+        await Connection.open("127.0.0.1", 1, client_id="test", request_timeout_ms=20_000)
+
+
+async def test_a_broker_that_says_nothing_is_given_up() -> None:
+    async with scripted(lambda _: b"") as broker:
+        with pytest.raises(RetriableError, match=str(broker.port)):  # before or after it is connected
+            await connected(broker, request_timeout_ms=1)

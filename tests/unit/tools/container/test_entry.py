@@ -1,0 +1,104 @@
+"""What the words after the image's name stand for."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from odradek.tools.commands.tree import COMMANDS
+from odradek.tools.container.entry import READY_NOTE, SHELL_NOT_FOUND, Kind, kind_of
+from odradek.tools.container.health import check, ports
+
+REPOSITORY = Path(__file__).resolve().parents[4]
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "rest"),
+    [
+        ("", Kind.SERVE, ""),
+        ("--override num.partitions=3", Kind.SERVE, "--override num.partitions=3"),
+        ("serve --port 9092", Kind.SERVE, "--port 9092"),
+        ("odradek serve --port 9092", Kind.SERVE, "--port 9092"),
+        ("odradek", Kind.SERVE, ""),
+        ("topics list", Kind.COMMAND, "topics list"),
+        ("odradek topics list", Kind.COMMAND, "topics list"),
+        ("--help", Kind.COMMAND, "--help"),
+        ("-h", Kind.COMMAND, "-h"),
+        ("serve --help", Kind.COMMAND, "serve --help"),
+        ("sh -c true", Kind.PROGRAM, "sh -c true"),
+        ("/etc/kafka/docker/run", Kind.PROGRAM, "/etc/kafka/docker/run"),
+        ("topcis list", Kind.PROGRAM, "topcis list"),
+    ],
+)
+def test_words_are_options_of_serve_a_command_or_a_program(words: str, kind: Kind, rest: str) -> None:
+    assert kind_of(words.split(), tuple(COMMANDS)) == (kind, rest.split())
+
+
+def run(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "odradek.tools.container", *words],
+        cwd=REPOSITORY,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_a_program_takes_the_place_of_the_entry_point() -> None:
+    assert run("sh", "-c", "echo $0 is $PPID; exit 7", "x").returncode == 7
+
+
+def test_a_word_that_is_neither_is_explained() -> None:
+    done = run("topcis", "list")
+    assert done.returncode == SHELL_NOT_FOUND
+    assert "topcis is no command of odradek (`--help` lists them), and as a program: No such file" in done.stderr
+
+
+def test_a_command_of_odradek_runs() -> None:
+    assert run("version").stdout.startswith("odradek ")
+
+
+def test_a_missing_secret_is_refused_with_the_place_where_it_is_looked_for() -> None:
+    done = run(KAFKA_SSL_KEY_CREDENTIALS="nowhere")
+    assert done.returncode == 1
+    assert "/etc/kafka/secrets/nowhere: No such file or directory; mount the folder" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "awaited",
+    [
+        r".*Transitioning from RECOVERY to RUNNING.*",  # Testcontainers for Java and Go
+        r".*\[KafkaServer id=\d+\] started.*",  # for Python, with ZooKeeper
+        r".*Kafka Server started.*",  # for Python, with KRaft
+    ],
+)
+def test_the_log_has_the_line_that_testcontainers_wait_for(awaited: str) -> None:
+    import re
+
+    assert re.match(awaited, READY_NOTE.format(node_id=1))
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"listeners": "PLAINTEXT://:9092"}, (9644, 9092)),
+        ({"listeners": "CONTROLLER://:29093,IN://[::1]:19092,OUT://:9092"}, (9644, 19092)),
+        ({"listeners": "c://:1,a://:2", "controller.listener.names": "C"}, (9644, 2)),
+        ({"listeners": "PLAINTEXT://:9092", "odradek.http.port": "9999"}, (9999, 9092)),
+        ({"listeners": "PLAINTEXT://:9092", "odradek.http.port": "-1"}, (None, 9092)),
+        ({"listeners": "PLAINTEXT://:9092", "odradek.http.security.protocol": "SSL"}, (None, 9092)),
+    ],
+)
+def test_the_health_check_knows_the_ports(settings: dict[str, str], expected: tuple[int | None, int]) -> None:
+    assert ports(settings) == expected
+
+
+def test_a_broker_that_is_not_there_is_not_healthy() -> None:
+    with pytest.raises(ConnectionRefusedError):
+        check(1, 1)
+    with pytest.raises(ConnectionRefusedError):
+        check(None, 1)

@@ -1,0 +1,100 @@
+"""`odradek acls`: from words to ACLs."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from odradek.client.administration.acls import Acl
+from odradek.protocol.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
+from odradek.tools.commands.acls import acls_of, configure
+
+TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
+ALICE, BOB = "User:alice", "User:bob"
+
+
+def acls(words: str) -> list[Acl]:
+    parser = argparse.ArgumentParser()
+    configure(parser)
+    return acls_of(parser.parse_args(["add", *words.split()]))
+
+
+def test_each_operation_on_each_resource_for_each_principal() -> None:
+    assert acls(
+        "--allow-principal User:alice --allow-principal User:bob --operation Read -t orders --group billing"
+    ) == [
+        Acl(TOPIC, "orders", ALICE, Operation.READ),
+        Acl(TOPIC, "orders", BOB, Operation.READ),
+        Acl(GROUP, "billing", ALICE, Operation.READ),
+        Acl(GROUP, "billing", BOB, Operation.READ),
+    ]
+
+
+def test_what_is_left_out_is_every_operation_and_every_host() -> None:
+    assert acls("--deny-principal User:bob --topic orders") == [
+        Acl(TOPIC, "orders", BOB, Operation.ALL, Permission.DENY, PatternType.LITERAL, "*")
+    ]
+
+
+def test_hosts_prefixes_and_operations_of_two_words_are_as_in_kafka_acls() -> None:
+    words = "--allow-principal User:alice --allow-host 10.0.0.7 --operation AlterConfigs -t team-"
+    assert acls(f"{words} --resource-pattern-type prefixed") == [
+        Acl(
+            TOPIC,
+            "team-",
+            ALICE,
+            Operation.ALTER_CONFIGS,
+            Permission.ALLOW,
+            PatternType.PREFIXED,
+            "10.0.0.7",
+        )
+    ]
+    assert acls(words.replace("AlterConfigs", "ALTER_CONFIGS"))[0].operation is Operation.ALTER_CONFIGS
+
+
+def test_a_producer_and_a_consumer_get_what_they_need() -> None:
+    produce = acls("--allow-principal User:alice --producer --idempotent --topic orders --transactional-id shop")
+    assert [(each.resource_type, each.operation) for each in produce] == [
+        (TOPIC, Operation.WRITE),
+        (TOPIC, Operation.DESCRIBE),
+        (TOPIC, Operation.CREATE),
+        (ResourceType.TRANSACTIONAL_ID, Operation.WRITE),
+        (ResourceType.TRANSACTIONAL_ID, Operation.DESCRIBE),
+        (CLUSTER, Operation.IDEMPOTENT_WRITE),
+    ]
+    both = acls("--allow-principal User:alice --producer --consumer --topic orders --group billing")
+    assert [(each.resource, each.operation) for each in both] == [
+        ("orders", Operation.WRITE),
+        ("orders", Operation.DESCRIBE),
+        ("orders", Operation.CREATE),
+        ("orders", Operation.READ),
+        ("billing", Operation.READ),
+    ]
+
+
+def test_the_cluster_has_a_name_and_no_prefix() -> None:
+    words = "--allow-principal User:alice --operation Create --cluster --resource-pattern-type prefixed"
+    assert acls(words) == [Acl(CLUSTER, CLUSTER_NAME, ALICE, Operation.CREATE)]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("--topic orders", "name a principal"),
+        ("--allow-principal alice --topic orders", "'alice' is not a principal"),
+        ("--allow-principal User:alice", "name a resource"),
+        ("--allow-principal User:alice --producer --operation Read -t orders", "leave out --operation"),
+        ("--allow-principal User:alice --producer --group billing", "name a resource"),
+    ],
+)
+def test_what_is_missing_or_contradicts_is_said_before_anything_is_asked(words: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        acls(words)
+
+
+@pytest.mark.parametrize("operation", ["Reed", "Any", "Unknown"])
+def test_an_operation_that_is_none_is_refused(operation: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        acls(f"--allow-principal User:alice --operation {operation} --topic orders")
+    assert f"{operation!r} is not an operation" in capsys.readouterr().err

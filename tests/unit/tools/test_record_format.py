@@ -1,0 +1,52 @@
+"""Records on a line, as kcat prints them."""
+
+import json
+
+import pytest
+
+from odradek.client.values import ConsumerRecord
+from odradek.tools.commands.record_format import as_json, delimiter, formatted
+
+RECORD = ConsumerRecord("t", 3, 41, 1_700_000_000_000, b"key", b"value", (("a", b"1"), ("b", None)))
+NULLS = ConsumerRecord("t", 0, 0, 0, None, None, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "record", "expected"),
+    [
+        (r"%t/%p/%o %k=%s\n", RECORD, b"t/3/41 key=value\n"),
+        ("%T %K %S %h", RECORD, b"1700000000000 3 5 a=1,b=NULL"),
+        ("%R%s", RECORD, b"\0\0\0\x05value"),
+        (r"100%%\t\x41\\", RECORD, b"100%\tA\\"),
+        ("%k %K %s %S %R", NULLS, b"NULL -1 NULL -1 \xff\xff\xff\xff"),
+        ("", RECORD, b""),
+    ],
+)
+def test_a_format_is_filled_with_the_record(text: str, record: ConsumerRecord, expected: bytes) -> None:
+    assert formatted(text)(record) == expected
+
+
+@pytest.mark.parametrize("text", ["%x", "100%"])
+def test_a_field_that_does_not_exist_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="there are %s"):
+        formatted(text)
+
+
+def test_json_carries_what_is_not_text_replaced_and_null_as_null() -> None:
+    line = as_json(RECORD._replace(value=b"\xff"))
+    assert line.endswith(b"\n")
+    assert json.loads(line) == {
+        "topic": "t",
+        "partition": 3,
+        "offset": 41,
+        "ts": 1_700_000_000_000,
+        "headers": [["a", "1"], ["b", None]],
+        "key": "key",
+        "payload": "\ufffd",
+    }
+    assert json.loads(as_json(NULLS))["payload"] is None
+
+
+@pytest.mark.parametrize(("text", "expected"), [(":", b":"), (r"\t", b"\t"), ("%", b"%"), (r"\x00", b"\0")])
+def test_delimiters_are_text_with_escapes(text: str, expected: bytes) -> None:
+    assert delimiter(text) == expected
