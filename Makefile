@@ -31,11 +31,8 @@ help:
 	@echo 'make properties    tests with Hypothesis, with EXAMPLES=n times as many examples as usual (40), and new ones each time'
 	@echo 'make check         ruff, mypy, the import rules, and whether the docs'"'"' links resolve and their prose wraps'
 	@echo 'make sim SEED=n    one simulation again; SEEDS=n tries that many, else each as many as it says'
-	@echo 'make bench         measure this broker, also as make compile built it, and kfake beside it (Go, if there)'
-	@echo 'make bench-kafka   the same with Apache Kafka; ARGS=--help'
-	@echo 'make bench-guard   CPU per operation beside the commit before; BASE=main compares with where the branch left main'
-	@echo 'make bench-scale   how cost grows with connections, partitions, producers, the size of a log, groups; ARGS=--help'
-	@echo 'make bench-files   odradek inspect check and reading records from files: 5 GB in a temporary directory; ARGS=--spark'
+	@echo 'make bench         measure this broker; ARGS="broker --kafka": beside Apache Kafka; ARGS="guard --base main": beside'
+	@echo '                   where the branch left main; ARGS=--help: what else there is (bench/README.md)'
 	@echo 'make damage        flip each byte and cut at each length of every file of stopped data directories; DAMAGE=n: n of each'
 	@echo 'make crash         applications and brokers under kill -9; ROUNDS=n of each test, else as many as it says itself'
 	@echo 'make soak          copy 100,000 records in transactions while brokers and copiers are killed'
@@ -47,7 +44,6 @@ help:
 	@echo 'make test-spark-faults   drivers, executors and brokers killed, a cluster, Spark Connect (Java 17); ROUNDS=8: drivers'
 	@echo '                   killed at every step, 2 if nothing is said'
 	@echo 'make soak-spark    100,000 records through a query under 30 kills; RECORDS, KILLS and SEED change that'
-	@echo 'make bench-spark   our source and sink beside Spark'"'"'s own (Java 17, Maven); ARGS=--help'
 	@echo 'make page-test     every view of the page in headless Chromium; makes the pictures of the README (Chromium)'
 	@echo 'make docs          the documentation as a site with search, in site/; a link that leads nowhere fails it'
 	@echo 'make image-test    build the container image with buildah and run it (root on Debian, no Docker)'
@@ -109,21 +105,9 @@ crash: .make/dev
 soak: .make/dev
 	RECORDS=$${RECORDS:-100000} $(if $(SEED),SEED=$(SEED)) $(PYTEST) -s tests/crash/test_exactly_once_copy.py $(ARGS)
 
-bench: .make/dev
-	$(RUN) -m tests.bench.run $(ARGS)
-
-bench-kafka: .make/dev
-	$(RUN) -m tests.bench.run --kafka $(ARGS)
-
-bench-guard: .make/dev
-	$(if $(BASE),BASE=$(BASE)) $(RUN) -m tests.bench.guard $(ARGS)
-
-.PHONY: bench-scale
-bench-scale: .make/dev
-	$(RUN) -m tests.bench.scale $(ARGS)
-
-bench-files: .make/dev
-	$(RUN) -m tests.bench.files $(ARGS)
+# Only what is measured with Spark needs it.
+bench: $(if $(filter spark --spark,$(ARGS)),.make/spark .make/spark-connector/jars,.make/dev)
+	$(RUN) -m bench $(ARGS)
 
 example-dual-write: .make/run
 	@$(RUN) examples/dual_write.py
@@ -150,9 +134,6 @@ test-spark: .make/spark
 
 test-spark-faults: .make/spark-connect
 	$(RUN) -m pytest --timeout 1500 tests/spark_faults $(ARGS)
-
-bench-spark: .make/spark .make/spark-connector/jars
-	$(RUN) -m tests.bench.spark $(ARGS)
 
 soak-spark: .make/spark
 	RECORDS=$${RECORDS:-100000} KILLS=$${KILLS:-30} $(if $(SEED),SEED=$(SEED)) \
@@ -248,5 +229,5 @@ $(RUN):
 	@test -n '$(PYTHON)' || { echo 'No Python 3.11 or later with venv was found: install one (Debian: apt install python3-venv), or say make PYTHON=/path/to/python3.12' >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-.PHONY: page-test docs help run setup compile wheels test test-slow properties fuzz check sim damage soak bench bench-kafka bench-guard bench-files example-dual-write example-queue example-graduation example-pipeline test-spark conformance conformance-answers crash clean
-.PHONY: test-spark-connector test-spark-faults soak-spark bench-spark
+.PHONY: page-test docs help run setup compile wheels test test-slow properties fuzz check sim damage soak bench example-dual-write example-queue example-graduation example-pipeline test-spark conformance conformance-answers crash clean
+.PHONY: test-spark-connector test-spark-faults soak-spark

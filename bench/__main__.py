@@ -1,0 +1,39 @@
+"""All measurements by one entrance: `make bench ARGS="NAME OPTIONS"`, or `python -m bench NAME OPTIONS`.
+
+python -m bench                 the broker's budget, row by row
+python -m bench NAME --help     the options of one of those below
+"""
+
+import sys
+from runpy import run_module
+
+MEASUREMENTS = {
+    "broker": ("bench.run", "the budget row by row, beside the compiled variant and kfake; --kafka adds Apache Kafka"),
+    "guard": ("bench.guard", "CPU per operation beside the commit before; --base main: beside where the branch began"),
+    "scale": ("bench.scale", "growth of cost with connections, partitions, producers, the size of a log, groups"),
+    "files": ("bench.files", "`odradek inspect check`, and records read from files: 5 GB in a temporary directory"),
+    "spark": ("bench.spark", "our source and sink beside Spark's own (Java 17, Maven)"),
+    "codec": ("bench.codec", "codec times, next to construct compiled on the same machine"),
+    "dispatch": ("bench.dispatch", "CPU of dispatching, without the handler"),
+    "append": ("bench.log_append", "an append inside the log, and opening a directory of many logs"),
+    "validation": ("bench.validation", "checking produced records"),
+    "authorization": ("bench.authorization", "a decision of the authorizer, and a Produce with it"),
+    "command": ("bench.command_start", "a command until its first byte is sent to a broker"),
+    "hop": ("bench.process_hop", "a request to another process"),
+    "ids": ("bench.transactional_ids", "transactional ids that are used once"),
+}
+
+
+def main() -> None:
+    name = sys.argv.pop(1) if len(sys.argv) > 1 and not sys.argv[1].startswith("-") else "broker"
+    if name not in MEASUREMENTS or (name == "broker" and {"-h", "--help"} & set(sys.argv[:2])):
+        print(__doc__)
+        for each, (_, what) in MEASUREMENTS.items():
+            print(f"    {each:<14}{what}")
+        if name not in MEASUREMENTS:
+            sys.exit(f"\nno measurement is called {name}")
+        print()
+    run_module(MEASUREMENTS[name][0], run_name="__main__", alter_sys=True)
+
+
+main()

@@ -1,0 +1,112 @@
+"""The cost of authorization: `python -m bench.authorization` prints µs of CPU for a decision, and for a Produce
+of 1 KiB, from its frame to its answer, without an authorizer and with one that has 1,000 ACLs.
+
+`--count N [--authorizer]` makes N Produce requests and nothing else, to count instructions with: `valgrind
+--tool=callgrind`; the difference of two N is free of what starting costs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from odradek.broker.configuration.authorization import STANDARD_AUTHORIZER
+from odradek.broker.security.acl.acls import Acl, Acls
+from odradek.broker.security.acl.authorizer import StandardAuthorizer
+from odradek.protocol.acls import Operation, PatternType, Permission, ResourceType
+from odradek.protocol.frames import request_bytes
+from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.records import NewRecord, build_batch
+from tests.support.asked_broker import AskedBroker
+
+ROUNDS, DECISIONS, REQUESTS = 15, 20_000, 1_000
+ACLS = 1_000
+ALICE, HERE, VERSION = "User:alice", "127.0.0.1", 12
+QUESTION = (ALICE, HERE, Operation.WRITE, ResourceType.TOPIC, "topic-7")
+
+
+def fill(acls: Acls) -> None:
+    for number in range(ACLS):
+        name = f"topic-{number}"
+        acl = Acl(ResourceType.TOPIC, name, PatternType.LITERAL, ALICE, "*", Operation.WRITE, Permission.ALLOW)
+        acls.add(number.to_bytes(16), acl)
+
+
+def best_us(action: Callable[[], object], count: int) -> float:
+    """The best round, since every disturbance only adds."""
+    best = float("inf")
+    for _ in range(ROUNDS):
+        started = time.process_time()
+        for _ in range(count):
+            action()
+        best = min(best, time.process_time() - started)
+    return best / count * 1e6
+
+
+class Producing:
+    """A topic, and one frame that writes to it again and again."""
+
+    def __init__(self, asked: AskedBroker) -> None:
+        topic = CreatableTopic(name="topic-7", num_partitions=1, replication_factor=1)
+        asked.ask(asked.connection("User:admin"), CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7)
+        fill(asked.broker.metadata.image.acls)
+        records = build_batch([NewRecord(None, bytes(1024), int(time.time() * 1000))])
+        data = TopicProduceData(name="topic-7", partition_data=[PartitionProduceData(index=0, records=records)])
+        request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=[data])
+        self._frame = bytes(request_bytes(request, VERSION, 1, "bench"))[4:]
+        self._asked = asked
+        self._connection = asked.connection(ALICE)
+
+    async def once(self) -> None:
+        reply = self._asked.dispatcher.start(memoryview(self._frame), self._connection)
+        assert not isinstance(reply, list), "it did not take the fast path"
+        while not reply.is_done:
+            await asyncio.sleep(0)
+        reply.chunks()
+
+    async def times(self, count: int) -> None:
+        for _ in range(count):
+            await self.once()
+
+
+def broker(folder: str, *, has_authorizer: bool) -> AskedBroker:
+    settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:admin"} if has_authorizer else {}
+    return AskedBroker(Path(folder) / "data", settings)
+
+
+def produce_us(*, has_authorizer: bool) -> float:
+    with tempfile.TemporaryDirectory() as folder, broker(folder, has_authorizer=has_authorizer) as asked:
+        producing = Producing(asked)
+        return best_us(lambda: asked.loop.run_until_complete(producing.times(REQUESTS)), 1) / REQUESTS
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int)
+    parser.add_argument("--authorizer", action="store_true")
+    options = parser.parse_args()
+    if options.count is not None:
+        with tempfile.TemporaryDirectory() as folder, broker(folder, has_authorizer=options.authorizer) as asked:
+            asked.loop.run_until_complete(Producing(asked).times(options.count))
+        return
+    acls = Acls()
+    fill(acls)
+    authorizer = StandardAuthorizer(acls, frozenset(), allows_everyone=False)
+    kept = best_us(lambda: authorizer.decide(*QUESTION), DECISIONS)
+
+    def anew() -> None:
+        acls.changes += 1
+        authorizer.decide(*QUESTION)
+
+    print(f"decision, kept {kept:.2f} µs; after a change {best_us(anew, DECISIONS):.2f} µs")
+    without, with_one = produce_us(has_authorizer=False), produce_us(has_authorizer=True)
+    print(f"produce {without:.1f} µs without an authorizer, {with_one:.1f} µs with one")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""Does an operation cost more CPU than at the commit before? `make bench ARGS=guard`, a step of CI.
+
+    python -m bench.guard [--base COMMIT] [--margin 1.25] [--only WORDS]
+
+Starts two brokers, one with the code of the base (the parent of HEAD, or where HEAD left --base) and one with the code
+as it is now, gives both the same requests in short turns, and compares the CPU of the broker per operation. Only the
+ratio counts, so that the machine does not matter; see bench/guard/comparison.py for what makes it steady. Where
+there is nothing to compare with it says so, and that is no failure.
+
+Status 1: an operation costs more than the margin allows. If that is meant, say so in the commit message, and run with a
+larger --margin.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.guard.base import NoBase, find_base, unpack
+from bench.guard.comparison import MARGIN, Attempt, Verdict, cost, verdict
+from bench.guard.operations import OPERATIONS, Operation, Refused, Turn
+from bench.process_usage import cpu_seconds
+from tests.support.broker_process import BrokerProcess
+from tests.support.oracle import REPOSITORY
+
+TURNS, FIRST_TURNS = 100, 5  # of each broker and operation; the first ones warm up and do not count
+# The sources as they are, compiled or not; bytecode is kept, as `make run` keeps it.
+ENVIRONMENT = {"ODRADEK_PURE": "1", "PYTHONDONTWRITEBYTECODE": "", "PYTHONSAFEPATH": "", "PYTHONPATH": ""}
+WHERE = "import odradek; print(odradek.__file__)"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two brokers."""
+
+    broker: BrokerProcess
+
+    @classmethod
+    def of(cls, source: Path, work: Path, name: str) -> Side:
+        """Raises RuntimeError where the code that runs would be another's."""
+        words = [sys.executable, "-c", WHERE]
+        done = subprocess.run(
+            words, cwd=source, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=True
+        )
+        if not Path(done.stdout.strip()).is_relative_to(source):
+            raise RuntimeError(f"in {source} Python imports {done.stdout.strip()}")
+        return cls(BrokerProcess(work / name, environment=ENVIRONMENT, source=source))
+
+    def cpu_us(self, turn: Turn) -> float:
+        """CPU of the broker per operation of this turn."""
+        assert self.broker.pid is not None
+        before = cpu_seconds(self.broker.pid)
+        operations = turn()
+        return (cpu_seconds(self.broker.pid) - before) / operations * 1e6
+
+
+def attempt(operation: Operation, before: Side, after: Side) -> Attempt:
+    """The two brokers take turns, each is the first one every other time. Raises NoBase if only `before` refuses."""
+    with ExitStack() as stack:
+        new = operation.begin(after.broker.bootstrap, stack)
+        try:
+            old = operation.begin(before.broker.bootstrap, stack)
+        except Refused as reason:
+            raise NoBase(f"not served before ({reason})") from None
+        turns = [(before, old), (after, new)]
+        costs: list[list[float]] = [[], []]
+        for number in range(FIRST_TURNS + TURNS):
+            for index in (0, 1) if number % 2 else (1, 0):
+                side, turn = turns[index]
+                spent_us = side.cpu_us(turn)
+                if number >= FIRST_TURNS:
+                    costs[index].append(spent_us)
+    return Attempt(*costs)
+
+
+def compare(operation: Operation, before: Side, after: Side, margin: float) -> Verdict:
+    attempts: list[Attempt] = []
+    found = Verdict.AGAIN
+    print(f"{operation.name:32}", end="", flush=True)
+    while found is Verdict.AGAIN:
+        try:
+            attempts.append(attempt(operation, before, after))
+        except NoBase as reason:
+            print(f" {reason}")
+            return Verdict.AS_BEFORE
+        last = attempts[-1]
+        print(f" {cost(last.before):8.1f} µs → {cost(last.after):7.1f} µs  {last.ratio:5.2f} ×", end="", flush=True)
+        found = verdict(attempts, margin)
+    print("  SLOWER" if found is Verdict.SLOWER else "")
+    return found
+
+
+def run(source: Path, operations: Sequence[Operation], margin: float) -> list[Operation]:
+    """Those that have become slower than the code in `source`."""
+    with tempfile.TemporaryDirectory(prefix="odradek-guard-") as folder, ExitStack() as stack:
+        before = Side.of(source, Path(folder), "before")
+        after = Side.of(REPOSITORY, Path(folder), "after")
+        try:
+            stack.enter_context(before.broker)
+        except RuntimeError as reason:
+            raise NoBase(f"its broker does not start with what is installed here: {reason}") from None
+        stack.enter_context(after.broker)
+        return [one for one in operations if compare(one, before, after, margin) is Verdict.SLOWER]
+
+
+def parse(environment: Mapping[str, str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--base",
+        default=environment.get("BASE") or None,
+        help="compare with the commit where HEAD left this one, also by $BASE; HEAD: what is not committed yet",
+    )
+    parser.add_argument("--margin", type=float, default=MARGIN, help="default: %(default)s times the CPU of the base")
+    parser.add_argument("--only", default="", metavar="WORDS", help="operations with these words in their names")
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = parse(os.environ)
+    chosen = [one for one in OPERATIONS if options.only in one.name]
+    try:
+        base = find_base(options.base)
+        print(f"CPU per operation, {base.title} → the code as it is; more than {options.margin:g} × fails", flush=True)
+        with tempfile.TemporaryDirectory(prefix="odradek-base-") as folder:
+            slower = run(unpack(base, Path(folder).resolve()), chosen, options.margin)
+    except NoBase as reason:
+        print(f"nothing to compare with: {reason}")
+        return 0
+    if slower:
+        print(f"more than {options.margin:g} × the CPU of {base.title}: {', '.join(one.name for one in slower)}")
+    return 1 if slower else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,267 @@
+"""The operations that the guard compares: requests on sockets, since two commits have the wire in common and no code.
+
+Requests go out in bursts, so that the broker's own work is most of what is measured, and every answer is checked.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from bench.clients import CLIENT_TIMEOUT_S
+from bench.coordinators import GROUP, RETRY_S, await_coordinator
+from bench.groups import ConsumerGroup
+from bench.topics import topic
+from bench.transactions import new_pair
+from odradek.protocol.frames import request_bytes
+from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.messages.end_txn_response import EndTxnResponse
+from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
+from odradek.protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek.protocol.messages.join_group_response import JoinGroupResponse
+from odradek.protocol.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce_response import ProduceResponse
+from odradek.protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
+from odradek.protocol.messages.sync_group_response import SyncGroupResponse
+from odradek.protocol.records import NewRecord, build_batch
+from odradek.protocol.struct import Message
+from tests.support.wire import Wire
+
+PRODUCE_VERSION, TRANSACTIONAL_PRODUCE_VERSION, END_TXN_VERSION = 9, 12, 5
+FETCH_VERSION, JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION, OFFSET_COMMIT_VERSION = 12, 3, 3, 4, 8
+BURST = 16  # requests that are sent at once
+PRODUCERS = 8
+TRANSACTIONS = 2  # of each producer in a turn
+SESSION_TIMEOUT_MS = 600_000
+
+Turn: TypeAlias = Callable[[], int]  # sends, waits for all answers, and returns the number of operations
+
+
+class Refused(Exception):
+    """A request was answered with an error, so that its cost says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """`begin` prepares it on a broker, given as host:port; what it opens is closed with the stack."""
+
+    name: str
+    begin: Callable[[str, ExitStack], Turn]
+
+
+class Bursts:
+    """A turn of so many bursts of one request; of each answer the error code is read at its place, counted behind the
+    answer's length."""
+
+    def __init__(self, wire: Wire, frame: bytes, error_at: int, bursts: int) -> None:
+        self._wire = wire
+        self._burst = frame * BURST
+        self._error_at = error_at
+        self._bursts = bursts
+
+    def __call__(self) -> int:
+        for _ in range(self._bursts):
+            self._wire.send_bytes(self._burst)
+            for _ in range(BURST):
+                answer = self._wire.receive_bytes()
+                if answer[self._error_at : self._error_at + 2] != b"\0\0":
+                    raise Refused(f"error {int.from_bytes(answer[self._error_at : self._error_at + 2], signed=True)}")
+        return self._bursts * BURST
+
+
+def produced(name: str, partitions: Sequence[int], value_bytes: int) -> bytes:
+    """A Produce of one record for each partition."""
+    batches = [
+        PartitionProduceData(
+            index=index,
+            records=build_batch([NewRecord(None, os.urandom(value_bytes), time.time_ns() // 1_000_000)]),
+        )
+        for index in partitions
+    ]
+    request = ProduceRequest(
+        acks=-1, timeout_ms=30_000, topic_data=[TopicProduceData(name=name, partition_data=batches)]
+    )
+    return request_bytes(request, PRODUCE_VERSION, 1, "guard")
+
+
+def produce(partitions: Sequence[int], value_bytes: int, bursts: int) -> Callable[[str, ExitStack], Turn]:
+    def begin(bootstrap: str, stack: ExitStack) -> Turn:
+        name = stack.enter_context(topic(bootstrap, len(partitions)))
+        wire = stack.enter_context(Wire(bootstrap))
+        # correlation id, tags, count of topics, name with its length, count of partitions, index
+        return Bursts(wire, produced(name, partitions, value_bytes), 4 + 1 + 1 + 1 + len(name) + 1 + 4, bursts)
+
+    return begin
+
+
+def fetch_at_the_tail(value_bytes: int, bursts: int) -> Callable[[str, ExitStack], Turn]:
+    """The last batch of a partition, without a session."""
+
+    def begin(bootstrap: str, stack: ExitStack) -> Turn:
+        name = stack.enter_context(topic(bootstrap, 1))
+        wire = stack.enter_context(Wire(bootstrap))
+        for _ in range(2):
+            wire.send_bytes(produced(name, [0], value_bytes))
+            wire.receive_bytes()
+        wanted = FetchPartition(partition=0, fetch_offset=1, partition_max_bytes=1 << 20)
+        request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=[FetchTopic(topic=name, partitions=[wanted])])
+        frame = request_bytes(request, FETCH_VERSION, 1, "guard")
+        wire.send_bytes(frame)
+        if len(wire.receive_bytes()) < value_bytes:
+            raise Refused("nothing was fetched")
+        # correlation id, tags, throttle time; the error code of the whole
+        return Bursts(wire, frame, 4 + 1 + 4, bursts)
+
+    return begin
+
+
+def heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
+    """Of the only member of a classic group."""
+    wire = stack.enter_context(Wire(bootstrap))
+    group_id = f"guard-{time.monotonic_ns()}"
+    await_coordinator(wire, GROUP, group_id)
+    join = JoinGroupRequest(
+        group_id=group_id,
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+        rebalance_timeout_ms=SESSION_TIMEOUT_MS,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range")],
+    )
+    deadline = time.monotonic() + CLIENT_TIMEOUT_S
+    while (joined := wire.ask(join, JOIN_VERSION, JoinGroupResponse)).error_code and time.monotonic() < deadline:
+        time.sleep(RETRY_S)  # the coordinator loads
+    sync = SyncGroupRequest(
+        group_id=group_id,
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        assignments=[SyncGroupRequestAssignment(member_id=joined.member_id)],
+    )
+    synced = wire.ask(sync, SYNC_VERSION, SyncGroupResponse)
+    if joined.error_code or synced.error_code:
+        raise Refused(f"no group: errors {joined.error_code}, {synced.error_code}")
+    request = HeartbeatRequest(group_id=group_id, generation_id=joined.generation_id, member_id=joined.member_id)
+    # correlation id, tags, throttle time
+    return Bursts(wire, request_bytes(request, HEARTBEAT_VERSION, 1, "guard"), 4 + 1 + 4, 10)
+
+
+def consumer_heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
+    """Of the only member of a consumer group (KIP-848), with nothing new in it."""
+    name = stack.enter_context(topic(bootstrap, 1))
+    wire = stack.enter_context(Wire(bootstrap))
+    await_coordinator(wire, GROUP, f"{name}-group")
+    group = ConsumerGroup(wire, f"{name}-group", name, 1)
+    group.until_stable(1)
+    # correlation id, tags, throttle time
+    return Bursts(wire, group.heartbeats(), 4 + 1 + 4, 10)
+
+
+def offset_commit(bootstrap: str, stack: ExitStack) -> Turn:
+    """Of one partition, without a member, as administrators commit."""
+    name = stack.enter_context(topic(bootstrap, 1))
+    wire = stack.enter_context(Wire(bootstrap))
+    await_coordinator(wire, GROUP, f"{name}-group")
+    request = OffsetCommitRequest(
+        group_id=f"{name}-group",
+        topics=[OffsetCommitRequestTopic(name=name, partitions=[OffsetCommitRequestPartition(committed_offset=7)])],
+    )
+    # correlation id, tags, throttle time, count of topics, name with its length, count of partitions, index
+    error_at = 4 + 1 + 4 + 1 + 1 + len(name) + 1 + 4
+    return Bursts(wire, request_bytes(request, OFFSET_COMMIT_VERSION, 1, "guard"), error_at, 4)
+
+
+class TransactionalProducer:
+    """transaction.version 2: a Produce that adds its partition, and an EndTxn that gives the next epoch."""
+
+    def __init__(self, wire: Wire, name: str, partition: int) -> None:
+        self._wire, self._name, self._partition = wire, name, partition
+        self._transactional_id = f"{name}-{partition}"
+        self._producer_id, self._epoch = new_pair(wire, self._transactional_id)
+
+    def send(self) -> None:
+        records = build_batch(
+            [NewRecord(None, b"x" * 100, time.time_ns() // 1_000_000)],
+            producer_id=self._producer_id,
+            producer_epoch=self._epoch,
+            base_sequence=0,
+            is_transactional=True,
+        )
+        partition = PartitionProduceData(index=self._partition, records=records)
+        request = ProduceRequest(
+            transactional_id=self._transactional_id,
+            acks=-1,
+            timeout_ms=30_000,
+            topic_data=[TopicProduceData(name=self._name, partition_data=[partition])],
+        )
+        self._wire.send(request, TRANSACTIONAL_PRODUCE_VERSION)
+
+    def sent(self) -> None:
+        answer = self._answer(ProduceRequest, TRANSACTIONAL_PRODUCE_VERSION)
+        assert isinstance(answer, ProduceResponse)
+        check(answer.responses[0].partition_responses[0].error_code)
+
+    def commit(self) -> None:
+        request = EndTxnRequest(
+            transactional_id=self._transactional_id,
+            producer_id=self._producer_id,
+            producer_epoch=self._epoch,
+            committed=True,
+        )
+        self._wire.send(request, END_TXN_VERSION)
+
+    def committed(self) -> None:
+        answer = self._answer(EndTxnRequest, END_TXN_VERSION)
+        assert isinstance(answer, EndTxnResponse)
+        check(answer.error_code)
+        self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
+
+    def _answer(self, request: type[Message], version: int) -> Message:
+        return self._wire.receive(request.API_KEY, version)
+
+
+def check(error_code: int) -> None:
+    if error_code:
+        raise Refused(f"error {error_code}")
+
+
+def transactions(bootstrap: str, stack: ExitStack) -> Turn:
+    name = stack.enter_context(topic(bootstrap, PRODUCERS))
+    producers = [
+        TransactionalProducer(stack.enter_context(Wire(bootstrap)), name, number) for number in range(PRODUCERS)
+    ]
+    steps = (
+        TransactionalProducer.send,
+        TransactionalProducer.sent,
+        TransactionalProducer.commit,
+        TransactionalProducer.committed,
+    )
+
+    def turn() -> int:
+        for _ in range(TRANSACTIONS):
+            for step in steps:
+                for producer in producers:
+                    step(producer)
+        return TRANSACTIONS * len(producers)
+
+    return turn
+
+
+OPERATIONS = (
+    Operation("Produce of 1 KiB", produce([0], 1024, 12)),
+    Operation("Produce for 4 partitions", produce([0, 1, 2, 3], 100, 4)),
+    Operation("Fetch of 1 KiB at the tail", fetch_at_the_tail(1024, 6)),
+    Operation("Fetch of 60 KiB at the tail", fetch_at_the_tail(60 * 1024, 5)),
+    Operation("transaction of version 2 × 8", transactions),
+    Operation("classic heartbeat", heartbeat),
+    Operation("heartbeat of a consumer group", consumer_heartbeat),
+    Operation("OffsetCommit of a partition", offset_commit),
+)

@@ -1,0 +1,71 @@
+"""kfake, franz-go's broker in memory, as a process: what is possible without a disk, in a compiled language.
+
+Its server is main.go beside this file, built once with Go and kept in the cache directory of the user.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+from bench.native import CACHE
+from bench.variants import NotThere
+from tests.support.broker_process import STOP_TIMEOUT_S, Broker
+
+SOURCES = Path(__file__).parent
+FILES = ("main.go", "go.mod", "go.sum")
+
+
+def built() -> Path:
+    """The server. Raises NotThere."""
+    digest = hashlib.sha256(b"".join((SOURCES / name).read_bytes() for name in FILES)).hexdigest()
+    program = CACHE / f"kfake-{digest[:16]}"
+    if program.exists():
+        return program
+    if shutil.which("go") is None:
+        raise NotThere("Go is not installed")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    unfinished = program.with_suffix(f".{os.getpid()}")
+    words = ["go", "build", "-o", str(unfinished), "."]
+    done = subprocess.run(words, cwd=SOURCES, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise NotThere(f"`go build` failed: {done.stderr.strip()}")
+    unfinished.rename(program)
+    return program
+
+
+class KfakeProcess(Broker):
+    """It keeps nothing on the disk, and knows no settings."""
+
+    name = "kfake"
+
+    def __init__(self, data_dir: Path, *, port: int = 0) -> None:
+        super().__init__(data_dir, port=port)
+        self._process: subprocess.Popen[str] | None = None
+
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def log_text(self) -> str:
+        return ""
+
+    def _start(self) -> None:
+        self._process = subprocess.Popen([built(), f"{self.host}:{self.port}"], stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        told = self._process.stdout.readline()
+        if not told:
+            raise RuntimeError(f"kfake ended with status {self._process.wait()}")
+        self.port, self.pid = int(told.rpartition(":")[2]), self._process.pid
+
+    def _end(self, how: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(how)
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            raise

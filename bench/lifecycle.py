@@ -1,0 +1,160 @@
+"""Start-up time, the use of resources when idle, and the cost of many topics."""
+
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from threading import Thread
+
+from bench.process_usage import KIB, MIB
+from bench.subjects import Subject
+from bench.topics import create, wait_until_led
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce_response import ProduceResponse
+from odradek.protocol.records import NewRecord, build_batch
+from tests.support.broker_process import Broker
+from tests.support.wire import ClosedByBroker, Wire
+
+START_TIMEOUT_S = 120.0
+PRODUCE_VERSION = 9
+API_VERSIONS_VERSION = 3
+TOPICS = 1000
+CONNECTIONS = 2000
+FIRST_TOPIC = "first"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def started(broker: Broker) -> tuple[Wire, Thread]:
+    """Starts it; returns the first connection it accepts, and the thread that waits for the ready file."""
+    starting = Thread(target=broker.start)
+    starting.start()
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        try:
+            return Wire(f"127.0.0.1:{broker.port}"), starting
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                starting.join()
+                raise RuntimeError(f"no connection was accepted in {START_TIMEOUT_S:g} s") from None
+            time.sleep(0.001)
+
+
+def first_produce(subject: Subject, share: float) -> Mapping[str, float]:
+    """From the start of the process, on a directory that another start has formatted, to the first acknowledged record.
+
+    The directory has the topic already; creating topics is a row of its own.
+    """
+    broker = subject.fresh(free_port())
+    broker.start()
+    with Wire(broker.bootstrap) as wire:
+        create(wire, [FIRST_TOPIC])
+        wait_until_led(wire, [FIRST_TOPIC])
+    broker.stop()
+    batch = build_batch([NewRecord(None, b"first", time.time_ns() // 1_000_000)])
+    topic = TopicProduceData(name=FIRST_TOPIC, partition_data=[PartitionProduceData(index=0, records=batch)])
+    request = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[topic])
+    begun = time.perf_counter()
+    wire, starting = started(broker)
+    with wire:
+        while not _is_written(wire.ask(request, PRODUCE_VERSION, ProduceResponse)):
+            time.sleep(0.001)
+    took_s = time.perf_counter() - begun
+    starting.join()
+    subject.discard(broker)
+    return {"ms": took_s * 1000}
+
+
+def _is_written(answer: ProduceResponse) -> bool:
+    return answer.responses[0].partition_responses[0].error_code == 0
+
+
+def idle(subject: Subject, share: float) -> Mapping[str, float]:
+    """A broker that nobody talks to."""
+    subject.rss_bytes()
+    time.sleep(2)  # what follows a start is not idleness yet
+    seconds = max(1.0, 4 * share)
+    cpu_before = subject.cpu_seconds()
+    time.sleep(seconds)
+    return {
+        "rss_mib": subject.rss_bytes() / MIB,
+        "cpu_percent": (subject.cpu_seconds() - cpu_before) / seconds * 100,
+    }
+
+
+def memory(subject: Subject, share: float) -> Mapping[str, float]:
+    """As it is now: behind the rows with load."""
+    return {"rss_mib": subject.rss_bytes() / MIB}
+
+
+def idle_connections(subject: Subject, share: float) -> Mapping[str, float]:
+    """Peers that have asked for ApiVersions, as every client does first, and then say nothing more."""
+    count = int(CONNECTIONS * share)
+    with ExitStack() as stack:
+        stack.enter_context(_greeted(subject))
+        before = subject.rss_bytes()
+        for _ in range(count):
+            stack.enter_context(_greeted(subject))
+        return {"kib": (subject.rss_bytes() - before) / count / KIB}
+
+
+def _greeted(subject: Subject) -> Wire:
+    wire = Wire(subject.bootstrap)
+    request = ApiVersionsRequest(client_software_name="bench", client_software_version="1")
+    wire.ask(request, API_VERSIONS_VERSION)
+    return wire
+
+
+def many_topics(subject: Subject, share: float) -> Mapping[str, float]:
+    """1,000 topics of one partition each made with one request; then until all have leaders again after a restart."""
+    names = [f"topic-{number}" for number in range(int(TOPICS * share))]
+    broker = subject.fresh(free_port())
+    broker.start()
+    figures: dict[str, float] = {}
+    with Wire(broker.bootstrap) as wire:
+        begun = time.perf_counter()
+        create(wire, names)
+        wait_until_led(wire, names)
+        figures["create_s"] = time.perf_counter() - begun
+        _write_to_each(wire, names)
+    broker.stop()
+    figures["clean_s"] = _until_led(broker, names)
+    with Wire(broker.bootstrap) as wire:
+        _write_to_each(wire, names)
+    broker.kill9()
+    figures["killed_s"] = _until_led(broker, names)
+    subject.discard(broker)
+    return figures
+
+
+def _until_led(broker: Broker, names: list[str]) -> float:
+    begun = time.perf_counter()
+    wire, starting = started(broker)
+    with wire:
+        while True:
+            try:
+                wait_until_led(wire, names)
+                break
+            except ClosedByBroker:  # it accepts, but is not ready for requests yet
+                time.sleep(0.001)
+    took_s = time.perf_counter() - begun
+    starting.join()
+    return took_s
+
+
+def _write_to_each(wire: Wire, names: list[str]) -> None:
+    """One record, so that there is something to recover."""
+    batch = build_batch([NewRecord(None, b"x" * 100, time.time_ns() // 1_000_000)])
+    topics = [
+        TopicProduceData(name=name, partition_data=[PartitionProduceData(index=0, records=batch)]) for name in names
+    ]
+    request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics)
+    answer = wire.ask(request, PRODUCE_VERSION, ProduceResponse)
+    codes = {partition.error_code for topic in answer.responses for partition in topic.partition_responses}
+    if codes != {0}:
+        raise RuntimeError(f"Produce was answered with errors {codes}")

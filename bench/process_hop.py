@@ -1,0 +1,127 @@
+"""What a request to another process costs: `python -m bench.process_hop`.
+
+Two processes on asyncio and uvloop, as the broker is one, with a Unix socket between them: 1 KiB there, 50 bytes back,
+one after the other and 32 at a time. A broker of several processes would pay this wherever one of them needs another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from multiprocessing import get_context
+from typing import cast
+
+import uvloop
+
+from bench.process_usage import cpu_seconds
+
+REQUEST, ANSWER = bytes(1024), bytes(50)
+HOPS, ROUNDS = 20_000, 5
+
+
+class Answering(asyncio.BufferedProtocol):
+    """Answers each whole request."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray(1 << 16)
+        self._have = 0
+        self._transport: asyncio.WriteTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's, which inherits from nothing
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return memoryview(self._buffer)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._have += nbytes
+        assert self._transport is not None
+        while self._have >= len(REQUEST):
+            self._have -= len(REQUEST)
+            self._transport.write(ANSWER)
+
+
+class Asking(asyncio.BufferedProtocol):
+    """Keeps so many requests under way, until HOPS have been answered."""
+
+    def __init__(self, in_flight: int) -> None:
+        self._buffer = bytearray(1 << 16)
+        self._have = 0
+        self._in_flight = in_flight
+        self._left = HOPS
+        self._transport: asyncio.WriteTransport | None = None
+        self.is_done = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's, which inherits from nothing
+        for _ in range(self._in_flight):
+            self._transport.write(REQUEST)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return memoryview(self._buffer)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._have += nbytes
+        assert self._transport is not None
+        while self._have >= len(ANSWER):
+            self._have -= len(ANSWER)
+            self._left -= 1
+            if self._left == 0:
+                self.is_done.set_result(None)
+            elif self._left > 0:
+                self._transport.write(REQUEST)
+
+
+def serve(path: str) -> None:
+    async def until_killed() -> None:
+        await asyncio.get_running_loop().create_unix_server(Answering, path)
+        await asyncio.Event().wait()
+
+    uvloop.run(until_killed())
+
+
+async def ask(path: str, in_flight: int) -> None:
+    transport, protocol = await asyncio.get_running_loop().create_unix_connection(lambda: Asking(in_flight), path)
+    await protocol.is_done
+    transport.close()
+
+
+def measure(path: str, server: int, in_flight: int) -> tuple[float, float, float]:
+    """µs for each request: elapsed, CPU of who asks, CPU of who answers; the quietest round of each."""
+    clocks: tuple[Callable[[], float], ...] = (
+        time.perf_counter,
+        time.process_time,
+        lambda: cpu_seconds(server),
+    )
+    rounds = []
+    for _ in range(ROUNDS):
+        before = [clock() for clock in clocks]
+        uvloop.run(ask(path, in_flight))
+        rounds.append([(clock() - start) / HOPS * 1e6 for clock, start in zip(clocks, before, strict=True)])
+    elapsed, asks, answers = (min(each) for each in zip(*rounds, strict=True))
+    return elapsed, asks, answers
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/socket"
+        server = get_context("spawn").Process(target=serve, args=(path,))
+        server.start()
+        try:
+            while not os.path.exists(path):
+                time.sleep(0.01)
+            assert server.pid is not None
+            print("| requests at a time | elapsed | CPU of who asks | CPU of who answers |\n|---|---|---|---|")
+            for in_flight in (1, 32):
+                elapsed, asks, answers = measure(path, server.pid, in_flight)
+                print(f"| {in_flight} | {elapsed:.1f} µs | {asks:.1f} µs | {answers:.1f} µs |")
+        finally:
+            server.kill()
+            server.join()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""Odradek's producer beside the other two in Python that need no C library of Kafka's: same work, same batching.
+
+The asyncio clients run on uvloop. Records go to one partition, so that the client's own work is compared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+import aiokafka
+import kafka
+import uvloop
+
+from bench.clients import incompressible
+from bench.subjects import Subject
+from bench.topics import topic
+from odradek.client import Producer
+
+BATCH_BYTES = 64 * 1024
+LINGER_MS = 5
+
+
+def produce_ours(bootstrap: str, name: str, value: bytes, count: int) -> float:
+    async def work() -> float:
+        async with Producer(bootstrap_servers=bootstrap, batch_size=BATCH_BYTES, linger_ms=LINGER_MS) as producer:
+            await (await producer.send(name, value))  # connected, and the leader known
+            started = time.perf_counter()
+            sent = [await producer.send(name, value) for _ in range(count)]
+            await producer.flush()
+            took_s = time.perf_counter() - started
+            for record in sent:
+                record.result()
+            return took_s
+
+    return uvloop.run(work())
+
+
+def produce_aiokafka(bootstrap: str, name: str, value: bytes, count: int) -> float:
+    async def work() -> float:
+        producer = aiokafka.AIOKafkaProducer(
+            bootstrap_servers=bootstrap, enable_idempotence=True, max_batch_size=BATCH_BYTES, linger_ms=LINGER_MS
+        )
+        await producer.start()
+        try:
+            await producer.send_and_wait(name, value)
+            started = time.perf_counter()
+            sent: list[Awaitable[object]] = [await producer.send(name, value) for _ in range(count)]
+            await producer.flush()
+            took_s = time.perf_counter() - started
+            await asyncio.gather(*sent)
+            return took_s
+        finally:
+            await producer.stop()
+
+    return uvloop.run(work())
+
+
+def produce_kafka_python(bootstrap: str, name: str, value: bytes, count: int) -> float:
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=bootstrap, enable_idempotence=True, batch_size=BATCH_BYTES, linger_ms=LINGER_MS
+    )
+    try:
+        producer.send(name, value).get(30)
+        started = time.perf_counter()
+        sent = [producer.send(name, value) for _ in range(count)]
+        producer.flush()
+        took_s = time.perf_counter() - started
+        for record in sent:
+            record.get(0)
+        return took_s
+    finally:
+        producer.close()
+
+
+Produce = Callable[[str, str, bytes, int], float]
+PRODUCE: Mapping[str, Produce] = {
+    "odradek": produce_ours,
+    "aiokafka": produce_aiokafka,
+    "kafka_python": produce_kafka_python,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PythonProduce:
+    """Until everything is acknowledged by acks=all, each record with its own future."""
+
+    value_bytes: int
+    messages: int
+
+    def measure(self, subject: Subject, share: float) -> Mapping[str, float]:
+        """Thousands of records a second for each library, and how often ours does what the best of the others does."""
+        count, value = int(self.messages * share), incompressible(self.value_bytes)
+        figures = {}
+        for library, produce in PRODUCE.items():
+            with topic(subject.bootstrap, 1) as name:
+                figures[library] = count / produce(subject.bootstrap, name, value, count) / 1000
+        return {**figures, "ahead": figures["odradek"] / max(figures["aiokafka"], figures["kafka_python"])}

@@ -1,0 +1,155 @@
+"""The broker's budget, row by row: goal, figure, and the comparison with this machine at this moment.
+
+    python -m bench.run [--kafka] [--rows start,clients_1k] [--only pure,kfake] [--quick] [--json FILE]
+
+Measures the sources as they are (pure), what `make compile` has built of them (compiled), kfake where Go is installed,
+and with --kafka Apache Kafka 4.3.1, all in one run and in turns; figures are medians of the rounds. What is not there
+is named and left out; goals are judged by the compiled variant where it is there. The last columns divide by a trivial
+program that does the same work (bench/baselines.py), so that figures of different machines can be compared. Names
+of rows are those in bench/rows.py.
+"""
+
+import argparse
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Collection, Sequence
+from contextlib import nullcontext, suppress
+from pathlib import Path
+
+from bench.native import NoCompiler, compiled
+from bench.raw import RawLoad
+from bench.rows import MEASUREMENTS, Measurement
+from bench.subjects import COMPILED, KAFKA, KFAKE, OURS, PURE, Subject, maker
+from bench.table import BASELINE, Results, lines, machine, markdown, write_json
+from bench.variants import NotThere
+
+DEFAULT = frozenset({PURE, COMPILED, KFAKE})
+QUICK_SHARE = 0.25
+WARM_UP_SHARE = 0.5
+WARM_UP_OF_A_BROKER = 6.0  # before its first load: what is compiled while it runs is to be compiled
+
+
+def main() -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the brokers are to end too
+    options = parse()
+    chosen = [one for one in MEASUREMENTS if options.rows is None or one.name in options.rows]
+    results = Results()
+    about = machine()
+    print(f"{about['cpus']} CPUs, {about['model']}, Python {about['python']}, load {about['load_average'][0]:.1f}\n")
+    with tempfile.TemporaryDirectory(prefix="odradek-bench-") as work:
+        subjects = found_subjects(options.only or DEFAULT | ({KAFKA} if options.kafka else set()), Path(work))
+        try:
+            for number, measurement in enumerate(chosen, 1):
+                print(f"[{number}/{len(chosen)}] {measurement.name}:", end="", flush=True)
+                measure(measurement, subjects, results, is_quick=options.quick)
+        except KeyboardInterrupt:
+            print("interrupted: what there is so far", file=sys.stderr)
+        finally:
+            for subject in subjects:
+                subject.end()
+    print()
+    print(markdown(results))
+    if options.json is not None:
+        write_json(results, options.json)
+    return 1 if results.failures else 0
+
+
+def found_subjects(wanted: Collection[str], work: Path) -> list[Subject]:
+    """In the order of the columns, without those that are not there."""
+    found = []
+    for name in (PURE, COMPILED, KAFKA, KFAKE):
+        if name in wanted:
+            try:
+                found.append(Subject(name, maker(name), work))
+            except NotThere as reason:
+                print(f"{name} is left out: {reason}")
+    return found
+
+
+def rounds(measurement: Measurement, who: str) -> int:
+    return {KAFKA: measurement.kafka_rounds, KFAKE: measurement.kfake_rounds}.get(who, measurement.rounds)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kafka", action="store_true", help="measure Apache Kafka too (needs Java and the oracle kit)")
+    parser.add_argument("--only", type=subject_names, metavar="A,B", help="of pure, compiled, kafka, kfake")
+    parser.add_argument("--rows", type=row_names, metavar="A,B", help="only these")
+    parser.add_argument(
+        "--quick", action="store_true", help="one short round each: whether it runs, not how fast it is"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="every sample, for programs")
+    return parser.parse_args()
+
+
+def row_names(text: str) -> frozenset[str]:
+    names = frozenset(text.split(","))
+    known = [measurement.name for measurement in MEASUREMENTS]
+    if unknown := names - set(known):
+        raise argparse.ArgumentTypeError(f"no such rows: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    return names
+
+
+def subject_names(text: str) -> frozenset[str]:
+    names = frozenset(text.split(","))
+    if unknown := names - {PURE, COMPILED, KAFKA, KFAKE}:
+        raise argparse.ArgumentTypeError(f"no such brokers: {', '.join(sorted(unknown))}")
+    return names
+
+
+def warm_up(subject: Subject, measurement: Measurement) -> None:
+    if not subject.is_warm:
+        subject.is_warm = True
+        with suppress(NoCompiler):
+            RawLoad(1024, 32, 1).measure(subject, WARM_UP_OF_A_BROKER)
+    measurement.measure(subject, WARM_UP_SHARE)
+
+
+def measure(measurement: Measurement, subjects: Sequence[Subject], results: Results, *, is_quick: bool) -> None:
+    """All rounds of one measurement; the subjects and the baseline take turns."""
+    share = QUICK_SHARE if is_quick else 1.0
+    begun = time.monotonic()
+    try:
+        if measurement.is_raw:
+            compiled("load")
+        if measurement.warms_up and not is_quick:
+            for subject in subjects:
+                if not rounds(measurement, subject.name):
+                    continue
+                say(f"{subject.name} warms up")
+                with nullcontext() if subject.name in OURS else suppress(RuntimeError):  # its turns will say so
+                    warm_up(subject, measurement)
+        most = max(rounds(measurement, subject.name) for subject in subjects)
+        for turn in range(min(1, most) if is_quick else most):
+            for subject in subjects:
+                if turn < rounds(measurement, subject.name):
+                    say(subject.name)
+                    try:
+                        results.add(measurement, subject.name, measurement.measure(subject, share))
+                    except RuntimeError as error:
+                        if subject.name in OURS:
+                            raise
+                        say(f"failed ({error})")  # our own figures are still worth having
+            if measurement.baseline is not None and turn < measurement.rounds:
+                say(BASELINE)
+                with suppress(NoCompiler):  # of a row that itself can be measured without
+                    results.add(measurement, BASELINE, measurement.baseline(share / 2))
+    except NoCompiler as reason:
+        results.failures[measurement.name] = str(reason)
+    except Exception as error:  # the other rows are still worth having
+        results.failures[measurement.name] = f"failed: {error}"
+    told = results.failures.get(measurement.name) or "; ".join(
+        " ".join(cell for cell in line.cells() if cell) for line in lines(results, measurement)
+    )
+    print(f" ({time.monotonic() - begun:.0f} s)\n    {told}", flush=True)
+
+
+def say(what: str) -> None:
+    """What is going on, on the line of its row."""
+    print(f" {what}", end="", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

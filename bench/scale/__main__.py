@@ -1,0 +1,137 @@
+"""How cost grows: `make bench ARGS=scale`. Connections, partitions, producers, the size of a log, groups.
+
+    python -m bench.scale [--only connections,log] [--largest 1000] [--json FILE] [--charts docs/scale]
+
+Every size has a broker of its own: CPU per request, p99, RSS after the load, and what a restart costs after a stop and
+after a kill, in CPU time, which other work on the machine changes least. Prints a table, and where each cost has
+doubled; --charts writes an SVG for each axis. --charts with --from FILE draws what --json has kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from bench.process_usage import MIB, cpu_seconds
+from bench.scale.axes import AXES, Axis
+from bench.scale.chart import svg
+from bench.scale.figures import Curve, Point, knees, shown, shown_size, table
+from bench.subjects import PURE, SETTINGS, Subject
+from bench.table import machine
+from tests.support.broker_process import Broker, BrokerProcess
+from tests.support.wire import Wire
+
+OVERRIDES = {**SETTINGS, "group.initial.rebalance.delay.ms": 0}
+START_TIMEOUT_S = 900.0  # a log of 50 GB is read once
+
+
+def new_odradek(data_dir: Path, port: int) -> Broker:
+    environment = {"PYTHONDONTWRITEBYTECODE": ""}
+    return BrokerProcess(data_dir, OVERRIDES, port=port, environment=environment, start_timeout_s=START_TIMEOUT_S)
+
+
+def measure(axis: Axis, size: int, work: Path) -> Point:
+    subject = Subject(PURE, new_odradek, work)
+    try:
+        load = axis.measure(subject, size)
+        rss_mib = subject.rss_bytes() / MIB
+        clean_s = restarted(subject.broker, Broker.stop, lambda wire: axis.is_back(wire, size))
+        killed_s = restarted(subject.broker, Broker.kill9, lambda wire: axis.is_back(wire, size))
+    finally:
+        subject.end()
+    return Point(size, load.cpu_us, load.p99_us, rss_mib, clean_s, killed_s)
+
+
+def restarted(broker: Broker, end: Callable[[Broker], None], is_back: Callable[[Wire], None]) -> float:
+    """CPU seconds of the new process until it serves again."""
+    end(broker)
+    broker.start()
+    with Wire(broker.bootstrap, timeout_s=300) as wire:
+        is_back(wire)
+    assert broker.pid is not None
+    return cpu_seconds(broker.pid)
+
+
+def run(axis: Axis, largest: int | None) -> Curve:
+    """A size that fails ends the curve, and is told."""
+    points: list[Point] = []
+    curve = Curve(axis.name, axis.title, axis.request, ())
+    for size in axis.sizes:
+        if largest is not None and size > largest:
+            break
+        began = time.monotonic()
+        print(f"{axis.title}, {shown_size(curve, size)}:", end="", flush=True)
+        try:
+            with tempfile.TemporaryDirectory(prefix="odradek-scale-") as work:
+                point = measure(axis, size, Path(work))
+        except (RuntimeError, OSError) as error:
+            print(f" failed: {error}", flush=True)
+            break
+        points.append(point)
+        told = f"{shown(point.cpu_us)} µs, p99 {shown(point.p99_us)} µs, {shown(point.rss_mib)} MiB"
+        told += f", restart {shown(point.clean_s)} / {shown(point.killed_s)} s"
+        print(f" {told} ({time.monotonic() - began:.0f} s)", flush=True)
+    return Curve(axis.name, axis.title, axis.request, tuple(points))
+
+
+def read(path: Path) -> tuple[list[Curve], str]:
+    content = json.loads(path.read_text())
+    curves = [
+        Curve(one["name"], one["title"], one["request"], tuple(Point(**point) for point in one["points"]))
+        for one in content["curves"]
+    ]
+    return curves, content["about"]
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = [axis.name for axis in AXES]
+    parser.add_argument(
+        "--only", type=lambda text: text.split(","), default=names, metavar="A,B", help=", ".join(names)
+    )
+    parser.add_argument("--largest", type=int, metavar="N", help="leave larger sizes out (the log's are in MB)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keep the figures, with those of other axes in it")
+    parser.add_argument("--from", type=Path, dest="kept", metavar="FILE", help="measure nothing, take these figures")
+    parser.add_argument("--charts", type=Path, metavar="DIR", help="write an SVG for each axis")
+    options = parser.parse_args()
+    if unknown := set(options.only) - set(names):
+        parser.error(f"no such axis: {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+    return options
+
+
+def main() -> int:
+    options = parse()
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
+    if options.kept is not None:
+        curves, about = read(options.kept)
+    else:
+        found = machine()
+        about = f"{time.strftime('%Y-%m-%d')}, {found['cpus']} cores, Python {found['python']}"
+        curves = [run(axis, options.largest) for axis in AXES if axis.name in options.only]
+    if options.json is not None:
+        if options.json.exists():
+            others = [one for one in read(options.json)[0] if one.name not in {curve.name for curve in curves}]
+            order = [axis.name for axis in AXES]
+            curves = sorted([*others, *curves], key=lambda one: order.index(one.name))
+        content = {"about": about, "curves": [asdict(curve) for curve in curves]}
+        options.json.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    if options.charts is not None:
+        options.charts.mkdir(parents=True, exist_ok=True)
+        for curve in curves:
+            (options.charts / f"{curve.name}.svg").write_text(svg(curve, about))
+    print(f"\n{table(curves)}\n")
+    for curve in curves:
+        print(f"{curve.title}. {'; '.join(knees(curve))}.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""The brokers that are measured: both variants of Odradek, Kafka with the same settings, and kfake."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+from bench.kfake import KfakeProcess, built
+from bench.process_usage import cpu_seconds, rss_bytes
+from bench.variants import PURE_ENVIRONMENT, NotThere, VariantProcess, compiled_environment
+from tests.support.broker_process import Broker, KafkaProcess
+from tests.support.oracle import HAS_JAVA, IS_THERE, ORACLE
+
+# Deleted topics leave the page cache soon, so that one row's data is not written back during the next row.
+SETTINGS: Mapping[str, object] = {"log.segment.delete.delay.ms": 1000, "auto.create.topics.enable": "false"}
+KAFKA_HEAP = "-Xmx1G -Xms1G"  # as Kafka's own start script
+
+
+PURE, COMPILED, KAFKA, KFAKE = "pure", "compiled", "kafka", "kfake"
+OURS = (PURE, COMPILED)
+Make: TypeAlias = Callable[[Path, int], Broker]  # from a data directory and a port
+
+
+def maker(name: str) -> Make:
+    """Of brokers of this kind. Raises NotThere."""
+    match name:
+        case "pure":
+            return _variant(PURE, PURE_ENVIRONMENT)
+        case "compiled":
+            return _variant(COMPILED, compiled_environment())
+        case "kafka":
+            if not (IS_THERE and HAS_JAVA):
+                raise NotThere(f"needs Java and the oracle kit (looked at {ORACLE}; ODRADEK_ORACLE moves it)")
+            return lambda data_dir, port: KafkaProcess(data_dir, SETTINGS, port=port, heap=KAFKA_HEAP)
+        case "kfake":
+            built()
+            return lambda data_dir, port: KfakeProcess(data_dir, port=port)
+        case _:
+            raise ValueError(name)
+
+
+def _variant(name: str, environment: Mapping[str, str]) -> Make:
+    return lambda data_dir, port: VariantProcess(data_dir, SETTINGS, port=port, variant=name, environment=environment)
+
+
+class Subject:
+    """One kind of broker: a process that most rows share, and fresh ones for those that start and stop."""
+
+    def __init__(self, name: str, make: Make, work: Path) -> None:
+        self.name = name
+        self.is_warm = False  # whether the shared process has had load
+        self.client_settings: Mapping[str, str] = {}  # of librdkafka, where they are not those of any client
+        self._make = make
+        self._work = work
+        self._made: list[Broker] = []
+        self._running: Broker | None = None
+        self._variants: dict[str, Subject] = {}
+
+    @property
+    def broker(self) -> Broker:
+        """The shared process; it is started when a row first asks for it."""
+        if self._running is None:
+            self._running = self.fresh().start()
+        return self._running
+
+    @property
+    def bootstrap(self) -> str:
+        return self.broker.bootstrap
+
+    @property
+    def pid(self) -> int:
+        pid = self.broker.pid
+        assert pid is not None
+        return pid
+
+    def cpu_seconds(self) -> float:
+        return cpu_seconds(self.pid)
+
+    def rss_bytes(self) -> int:
+        return rss_bytes(self.pid)
+
+    def fresh(self, port: int = 0) -> Broker:
+        """A broker on a new directory, not started."""
+        broker = self._make(self._work / f"{self.name}-{len(self._made)}", port)
+        self._made.append(broker)
+        return broker
+
+    def variant(self, name: str, overrides: Mapping[str, object], port: int) -> "Subject":
+        """The same kind of broker with further settings, which lives as long: one for each name."""
+        if name not in self._variants:
+
+            def make(data_dir: Path, _port: int) -> Broker:
+                broker = self._make(data_dir, port)
+                broker.overrides |= {key: str(value) for key, value in overrides.items()}
+                return broker
+
+            self._variants[name] = Subject(f"{self.name}-{name}", make, self._work)
+        return self._variants[name]
+
+    def discard(self, broker: Broker) -> None:
+        """End a broker that `fresh` made. Its directory stays until the run ends.
+
+        ext4 passes over each inode that was freed within the last minutes when it looks for a free one, so that a row
+        that creates many files would pay for directories that rows before it have removed.
+        """
+        if broker.is_running():
+            broker.kill9()
+
+    def end(self) -> None:
+        """Also of those that a failed row has left behind."""
+        for variant in self._variants.values():
+            variant.end()
+        for broker in self._made:
+            self.discard(broker)
