@@ -21,12 +21,7 @@ if TYPE_CHECKING:
     from odradek.client.administration.share_groups import SharePartitionOffset
     from odradek.client.administration.topics import NewTopic, PartitionDescription, TopicDescription
     from odradek.client.administration.transactions import TransactionDescription, TransactionListing
-    from odradek.client.consumer import Consumer
-    from odradek.client.consuming.fetched import RawBatches
-    from odradek.client.consuming.group_offsets import CommitFailed
-    from odradek.client.consuming.offset_lookup import OffsetAndTimestamp
-    from odradek.client.consuming.positions import OffsetOutOfRange
-    from odradek.client.errors import (
+    from odradek.client.common.errors import (
         AbortableError,
         AuthenticationFailed,
         AuthorizationFailed,
@@ -36,10 +31,8 @@ if TYPE_CHECKING:
         ProducerFenced,
         RetriableError,
     )
-    from odradek.client.prepared import PreparedTxnState
-    from odradek.client.producer import Producer
-    from odradek.client.share_consumer import ShareConsumer
-    from odradek.client.values import (
+    from odradek.client.common.prepared import PreparedTxnState
+    from odradek.client.common.values import (
         AcknowledgedRange,
         AcknowledgeType,
         ConsumerGroupMetadata,
@@ -50,6 +43,13 @@ if TYPE_CHECKING:
         ShareRecord,
         TopicPartition,
     )
+    from odradek.client.consumer import Consumer
+    from odradek.client.consuming.fetched import RawBatches
+    from odradek.client.consuming.group_offsets import CommitFailed
+    from odradek.client.consuming.offset_lookup import OffsetAndTimestamp
+    from odradek.client.consuming.positions import OffsetOutOfRange
+    from odradek.client.producer import Producer
+    from odradek.client.share_consumer import ShareConsumer
 
 _MODULES = {
     "odradek.client.admin": ("Admin",),
@@ -88,7 +88,7 @@ _MODULES = {
     "odradek.client.consuming.group_offsets": ("CommitFailed",),
     "odradek.client.consuming.offset_lookup": ("OffsetAndTimestamp",),
     "odradek.client.consuming.positions": ("OffsetOutOfRange",),
-    "odradek.client.errors": (
+    "odradek.client.common.errors": (
         "AbortableError",
         "AuthenticationFailed",
         "AuthorizationFailed",
@@ -98,10 +98,10 @@ _MODULES = {
         "ProducerFenced",
         "RetriableError",
     ),
-    "odradek.client.prepared": ("PreparedTxnState",),
+    "odradek.client.common.prepared": ("PreparedTxnState",),
     "odradek.client.producer": ("Producer",),
     "odradek.client.share_consumer": ("ShareConsumer",),
-    "odradek.client.values": (
+    "odradek.client.common.values": (
         "AcknowledgeType",
         "AcknowledgedRange",
         "ConsumerGroupMetadata",

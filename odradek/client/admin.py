@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 from odradek.client import administration
 from odradek.client.administration.asking import Asking
 from odradek.client.administration.features import UpgradeType
-from odradek.client.errors import (
+from odradek.client.common.errors import (
     STALE_COORDINATOR,
     ClientError,
     ProducerFenced,
@@ -18,6 +18,8 @@ from odradek.client.errors import (
     code_of,
     refusal,
 )
+from odradek.client.common.prepared import PreparedTxnState
+from odradek.client.common.values import OffsetAndMetadata, TopicPartition
 from odradek.client.network.cluster import (
     DEFAULT_REQUEST_TIMEOUT_MS,
     DEFAULT_RETRY_BACKOFF_MAX_MS,
@@ -25,9 +27,7 @@ from odradek.client.network.cluster import (
     Cluster,
     CoordinatorType,
 )
-from odradek.client.prepared import PreparedTxnState
 from odradek.client.security.settings import Security, SecuritySettings
-from odradek.client.values import OffsetAndMetadata, TopicPartition
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
 from odradek.protocol.messages.create_partitions_response import CreatePartitionsResponse

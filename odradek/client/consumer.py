@@ -8,6 +8,8 @@ from functools import partial
 from types import TracebackType
 from typing import TypeVar, Unpack
 
+from odradek.client.common.errors import ClientError, IllegalState, RetriableError
+from odradek.client.common.values import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, TopicPartition
 from odradek.client.consuming.assignors import ASSIGNORS
 from odradek.client.consuming.commits import Commits
 from odradek.client.consuming.consumer_membership import Interest
@@ -21,7 +23,6 @@ from odradek.client.consuming.offset_lookup import OffsetAndTimestamp, list_offs
 from odradek.client.consuming.positions import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OffsetReset, Positions
 from odradek.client.consuming.subscription import Subscription
 from odradek.client.consuming.taking import Taking
-from odradek.client.errors import ClientError, IllegalState, RetriableError
 from odradek.client.network.cluster import (
     DEFAULT_METADATA_MAX_AGE_MS,
     DEFAULT_REQUEST_TIMEOUT_MS,
@@ -30,7 +31,6 @@ from odradek.client.network.cluster import (
     Cluster,
 )
 from odradek.client.security.settings import Security, SecuritySettings
-from odradek.client.values import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, TopicPartition
 
 Records = dict[TopicPartition, list[ConsumerRecord]]
 T = TypeVar("T")

@@ -10,7 +10,16 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Unpack, cast
 
-from odradek.client.errors import AbortableError, ClientError, IllegalState
+from odradek.client.common.errors import AbortableError, ClientError, IllegalState
+from odradek.client.common.prepared import PreparedTxnState
+from odradek.client.common.values import (
+    ConsumerGroupMetadata,
+    Headers,
+    OffsetAndMetadata,
+    RecordMetadata,
+    ShareGroupMetadata,
+    TopicPartition,
+)
 from odradek.client.network.cluster import (
     DEFAULT_METADATA_MAX_AGE_MS,
     DEFAULT_REQUEST_TIMEOUT_MS,
@@ -18,7 +27,6 @@ from odradek.client.network.cluster import (
     DEFAULT_RETRY_BACKOFF_MS,
     Cluster,
 )
-from odradek.client.prepared import PreparedTxnState
 from odradek.client.producing.columns import COLUMN_BATCH_BYTES, all_of, encoded
 from odradek.client.producing.outbox import Outbox
 from odradek.client.producing.partitioner import Partitioner, StickyChoice, partition_for_key
@@ -30,14 +38,6 @@ from odradek.client.producing.transaction import ABORTED_BY_CLOSE, Call, Complet
 from odradek.client.producing.transaction_session import TransactionSession
 from odradek.client.producing.verdicts import Verdict
 from odradek.client.security.settings import Security, SecuritySettings
-from odradek.client.values import (
-    ConsumerGroupMetadata,
-    Headers,
-    OffsetAndMetadata,
-    RecordMetadata,
-    ShareGroupMetadata,
-    TopicPartition,
-)
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from enum import Enum
 from types import TracebackType
 from typing import Unpack
 
-from odradek.client.errors import ClientError, IllegalState, RetriableError
+from odradek.client.common.errors import ClientError, IllegalState, RetriableError
+from odradek.client.common.values import AcknowledgeType, ShareGroupMetadata, ShareRecord, TopicPartition
 from odradek.client.network.cluster import (
     DEFAULT_METADATA_MAX_AGE_MS,
     DEFAULT_REQUEST_TIMEOUT_MS,
@@ -21,7 +22,6 @@ from odradek.client.sharing.share_fetcher import Records, ShareFetcher
 from odradek.client.sharing.share_leader import Acknowledged
 from odradek.client.sharing.share_member import ShareMember
 from odradek.client.sharing.share_requests import AcquireMode, ShareSettings
-from odradek.client.values import AcknowledgeType, ShareGroupMetadata, ShareRecord, TopicPartition
 
 CLOSE_TIMEOUT_MS = 5_000
 

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 
-from odradek.client.errors import ProducerFenced
-from odradek.client.prepared import PreparedTxnState
+from odradek.client.common.errors import ProducerFenced
+from odradek.client.common.prepared import PreparedTxnState
+from odradek.client.common.values import ConsumerGroupMetadata, RecordMetadata, ShareGroupMetadata
 from odradek.client.producing.share_acknowledgements import ToAcknowledge
 from odradek.client.sync import Producer
-from odradek.client.values import ConsumerGroupMetadata, RecordMetadata, ShareGroupMetadata
 from odradek.dualwrite.participant import Message, Offsets, ParticipantFenced
 
 CLOSE_TIMEOUT_MS = 1_000

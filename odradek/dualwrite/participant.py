@@ -5,14 +5,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
-from odradek.client.producing.share_acknowledgements import ToAcknowledge
-from odradek.client.values import (
+from odradek.client.common.values import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
     RecordMetadata,
     ShareGroupMetadata,
     TopicPartition,
 )
+from odradek.client.producing.share_acknowledgements import ToAcknowledge
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata | int]
 Headers = Sequence[tuple[str, bytes | None]]

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Generic
 
+from odradek.client.common.values import ConsumerGroupMetadata, RecordMetadata, ShareGroupMetadata
 from odradek.client.producing.share_acknowledgements import ToAcknowledge
-from odradek.client.values import ConsumerGroupMetadata, RecordMetadata, ShareGroupMetadata
 from odradek.dualwrite.database import C, Cursor, Driver, Parameters
 from odradek.dualwrite.errors import IllegalUse
 from odradek.dualwrite.participant import Headers, Message, Offsets, Participant

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from odradek.client.common.values import TopicPartition
 from odradek.client.sync import Admin
-from odradek.client.values import TopicPartition
 from odradek.spark.export_plan import Bounds, Chunk, ExportError, cut
 from odradek.spark.file_options import FileOptions
 from odradek.spark.file_plan import FileTask, chosen_logs, plan

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from odradek.client.columns import read_records
-from odradek.client.values import TopicPartition
+from odradek.client.common.values import TopicPartition
 from odradek.protocol.internal_topics import CLUSTER_METADATA, INTERNAL_TOPICS
 from odradek.spark.file_options import FileOptions, View
 from odradek.spark.file_options import OnDamage as Mode

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from odradek.client.common.values import TopicPartition
 from odradek.client.sync import Admin, Consumer
-from odradek.client.values import TopicPartition
 from odradek.spark.options import EARLIEST, LATEST, STRATEGY, Bound, OptionError, SourceOptions
 
 Offsets = dict[TopicPartition, int]

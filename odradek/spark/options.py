@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from odradek.client.common.values import TopicPartition
 from odradek.client.security.properties import is_of_security, security_settings
 from odradek.client.security.settings import Security
-from odradek.client.values import TopicPartition
 from odradek.spark.brokers import Brokers
 from odradek.spark.names import DEFAULT_PREFIX
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyspark import TaskContext, __version__
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from odradek.client.errors import ClientError
+from odradek.client.common.errors import ClientError
 from odradek.spark.names import Sink
 from odradek.spark.options import Delivery, OptionError, SinkOptions
 from odradek.spark.steps import Observe, ObserveTask, observe_no_task, observe_nothing

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from odradek.client import TransactionDescription
-from odradek.client.errors import ClientError
+from odradek.client.common.errors import ClientError
 from odradek.protocol.errors import ErrorCode
 from odradek.spark.brokers import Brokers
 from odradek.spark.ledger import Entry, read_entries

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from odradek.broker.groups.outcome import GroupConfig
+from odradek.broker.groups.common.outcome import GroupConfig
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.join_group_response import JoinGroupResponse
 from odradek.protocol.messages.leave_group_request import MemberIdentity

@@ -2,8 +2,8 @@
 
 import pytest
 
+from odradek.broker.groups.common.outcome import GroupConfig
 from odradek.broker.groups.core import GroupCore
-from odradek.broker.groups.outcome import GroupConfig
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequest,

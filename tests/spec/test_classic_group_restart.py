@@ -1,6 +1,6 @@
 """A restart of the broker: members, generation and offsets are as they were; only waiting members must ask again."""
 
-from odradek.broker.groups.outcome import GroupConfig
+from odradek.broker.groups.common.outcome import GroupConfig
 from odradek.protocol.errors import ErrorCode
 from tests.support.group_scene import GROUP, Scene
 

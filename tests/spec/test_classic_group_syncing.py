@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.broker.groups.outcome import GroupConfig
+from odradek.broker.groups.common.outcome import GroupConfig
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.support.group_scene import GROUP, Scene, subscription
 

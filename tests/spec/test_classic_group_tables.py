@@ -19,7 +19,7 @@ from odradek.broker.groups.classic.tables import (
     join_verdict,
     offset_commit_verdict,
 )
-from odradek.broker.groups.group import GroupType
+from odradek.broker.groups.common.group import GroupType
 from odradek.protocol.errors import ErrorCode
 
 GRIDS = [JOIN_BY_MEMBER, SYNC, HEARTBEAT, OFFSET_COMMIT, TXN_OFFSET_COMMIT, OFFSET_DELETE, DELETE_GROUP]

@@ -4,8 +4,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from odradek.client.common.values import ConsumerGroupMetadata, RecordMetadata, ShareGroupMetadata, TopicPartition
 from odradek.client.producing.share_acknowledgements import ToAcknowledge, acknowledgements
-from odradek.client.values import ConsumerGroupMetadata, RecordMetadata, ShareGroupMetadata, TopicPartition
 from odradek.dualwrite.participant import Message, Offsets, ParticipantFenced
 
 PRODUCER_ID = 1000

@@ -9,7 +9,7 @@ from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.coordinators.cluster_view import ImageView
 from odradek.broker.coordinators.group_coordinator import CoordinatorSettings, GroupCoordinator, OffsetsTopic
 from odradek.broker.coordinators.shard_log import PartitionLog
-from odradek.broker.groups.outcome import GroupConfig
+from odradek.broker.groups.common.outcome import GroupConfig
 from odradek.broker.handlers.groups.delete_groups import delete_groups
 from odradek.broker.handlers.groups.describe_groups import describe_groups
 from odradek.broker.handlers.groups.heartbeat import heartbeat

@@ -25,7 +25,7 @@ from odradek.broker.coordinators.transaction_markers import (
     ShareGroupMarkers,
     TxnMarker,
 )
-from odradek.broker.groups.outcome import GroupConfig
+from odradek.broker.groups.common.outcome import GroupConfig
 from odradek.broker.handlers.transactions.add_offsets_to_txn import add_offsets_to_txn
 from odradek.broker.handlers.transactions.add_partitions_to_txn import add_partitions_to_txn
 from odradek.broker.handlers.transactions.describe_transactions import describe_transactions

@@ -11,7 +11,7 @@ from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.configuration.settings import InvalidSetting
 from odradek.broker.configuration.settings_table import BROKER_SETTINGS
 from odradek.broker.configuration.topic_settings import GROUP_SETTINGS
-from odradek.broker.groups.cluster import TopicView
+from odradek.broker.groups.common.cluster import TopicView
 from odradek.broker.patterns.re2 import InvalidPattern, Pattern
 from odradek.protocol.errors import ErrorCode, KafkaError
 

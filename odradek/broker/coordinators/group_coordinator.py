@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.coordinators.shard import RecordFormat, Shard, ShardLog
 from odradek.broker.coordinators.shards import Scans, Shards
-from odradek.broker.groups.cluster import ClusterView
-from odradek.broker.groups.consumer.config import ConsumerConfig, MigrationPolicy
+from odradek.broker.groups.common.cluster import ClusterView
+from odradek.broker.groups.common.consumer_config import ConsumerConfig, MigrationPolicy
+from odradek.broker.groups.common.outcome import GroupConfig
+from odradek.broker.groups.common.share_config import ShareConfig
 from odradek.broker.groups.core import GroupCore
-from odradek.broker.groups.outcome import GroupConfig
 from odradek.broker.groups.records import decode_record, encode_record
-from odradek.broker.groups.share.config import ShareConfig
 from odradek.broker.runtime.clock import Clock, Timers
 from odradek.broker.runtime.uuids import hex_text
 from odradek.protocol.compression import Compression

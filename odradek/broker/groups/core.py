@@ -18,7 +18,11 @@ from odradek.broker.groups.classic.requests import (
     leave_classic_group,
     sync_classic_group,
 )
-from odradek.broker.groups.cluster import ClusterView
+from odradek.broker.groups.common.cluster import ClusterView
+from odradek.broker.groups.common.effects import CoordinatorRecord, Timer, TimerKey
+from odradek.broker.groups.common.group import Committer, Group, GroupType
+from odradek.broker.groups.common.outcome import GroupConfig, Outcome, Reply, Token
+from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.broker.groups.consumer.classic_members import (
     heartbeat_consumer_group,
     join_consumer_group,
@@ -27,8 +31,6 @@ from odradek.broker.groups.consumer.classic_members import (
 from odradek.broker.groups.consumer.group import ConsumerGroup
 from odradek.broker.groups.consumer.leaving import leave_consumer_group
 from odradek.broker.groups.describe import describe_classic, describe_missing, listed_group, selects
-from odradek.broker.groups.effects import CoordinatorRecord, Timer, TimerKey
-from odradek.broker.groups.group import Committer, Group, GroupType
 from odradek.broker.groups.offset_requests import (
     all_tombstones,
     commit_records,
@@ -39,11 +41,9 @@ from odradek.broker.groups.offset_requests import (
     transactional_commit_records,
 )
 from odradek.broker.groups.offsets import Offsets
-from odradek.broker.groups.outcome import GroupConfig, Outcome, Reply, Token
 from odradek.broker.groups.protocols import PROTOCOLS, REPLAYS
 from odradek.broker.groups.recorded import RecordedGroup
 from odradek.broker.groups.records import offset_tombstone
-from odradek.broker.groups.registry import GroupRegistry
 from odradek.broker.groups.share.state import missing_topic_records
 from odradek.protocol.batch_header import NO_PRODUCER_ID
 from odradek.protocol.errors import ErrorCode, KafkaError

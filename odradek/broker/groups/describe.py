@@ -7,7 +7,7 @@ from typing import Final
 
 from odradek.broker.groups.classic.group import ClassicGroup
 from odradek.broker.groups.classic.tables import GroupState
-from odradek.broker.groups.group import Group
+from odradek.broker.groups.common.group import Group
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.describe_groups_response import DescribedGroup, DescribedGroupMember
 from odradek.protocol.messages.list_groups_response import ListedGroup

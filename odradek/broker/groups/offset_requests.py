@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from odradek.broker.groups.effects import CoordinatorRecord
+from odradek.broker.groups.common.effects import CoordinatorRecord
+from odradek.broker.groups.common.outcome import GroupConfig
 from odradek.broker.groups.offsets import CommittedOffset, Offsets, no_topic_conflict
-from odradek.broker.groups.outcome import GroupConfig
 from odradek.broker.groups.records import offset_commit_record, offset_tombstone
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest, OffsetCommitRequestPartition

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from odradek.broker.groups.effects import CoordinatorRecord, Timer, TimerKey
-from odradek.broker.groups.group import Committer, Group, GroupType
-from odradek.broker.groups.outcome import Outcome, Reply
+from odradek.broker.groups.common.effects import CoordinatorRecord, Timer, TimerKey
+from odradek.broker.groups.common.group import Committer, Group, GroupType
+from odradek.broker.groups.common.outcome import Outcome, Reply
+from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.broker.groups.records import SHORT
-from odradek.broker.groups.registry import GroupRegistry
 from odradek.protocol.codec import encode
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.struct import Message

@@ -17,8 +17,8 @@ from odradek.broker.shares.key import SharePartitionKey
 from odradek.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
+    from odradek.broker.groups.common.outcome import Outcome
     from odradek.broker.groups.core import GroupCore
-    from odradek.broker.groups.outcome import Outcome
     from odradek.broker.shares.state.turn import StateSummary
     from odradek.broker.sharing.broker_view import ShareBroker
     from odradek.broker.sharing.persister import Persister

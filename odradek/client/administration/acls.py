@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from odradek.client.administration.asking import Asking
-from odradek.client.errors import check
+from odradek.client.common.errors import check
 from odradek.protocol.acls import ANY_HOST, Operation, PatternType, Permission, ResourceType
 from odradek.protocol.messages.create_acls_request import AclCreation, CreateAclsRequest
 from odradek.protocol.messages.create_acls_response import CreateAclsResponse

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
-from odradek.client.errors import STALE_COORDINATOR, RetriableError, code_of, refusal
+from odradek.client.common.errors import STALE_COORDINATOR, RetriableError, code_of, refusal
 from odradek.client.network.cluster import Cluster, CoordinatorType
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.struct import Message

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import odradek
 from odradek.client.administration.asking import Asking
-from odradek.client.errors import check
+from odradek.client.common.errors import check
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
 from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from odradek.client.administration.asking import Asking
-from odradek.client.errors import check
+from odradek.client.common.errors import check
 from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
 from odradek.protocol.messages.describe_configs_response import DescribeConfigsResponse
 from odradek.protocol.messages.incremental_alter_configs_request import (

@@ -8,7 +8,7 @@ from enum import Enum
 
 import odradek
 from odradek.client.administration.asking import Asking
-from odradek.client.errors import check
+from odradek.client.common.errors import check
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
 from odradek.protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest

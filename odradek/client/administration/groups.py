@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from odradek.client.administration.asking import Asking, by_topic
+from odradek.client.common.errors import ClientError, check
+from odradek.client.common.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from odradek.client.consuming.assignors import assigned_partitions
 from odradek.client.consuming.group_offsets import GroupOffsets
-from odradek.client.errors import ClientError, check
 from odradek.client.network.cluster import CoordinatorType
-from odradek.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
 from odradek.protocol.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from odradek.client.administration.asking import Asking
-from odradek.client.errors import check
+from odradek.client.common.errors import check
 from odradek.protocol.messages.alter_client_quotas_request import (
     AlterClientQuotasRequest,
     EntityData,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from odradek.client.administration.asking import Asking
+from odradek.client.common.errors import ClientError, RetriableError, code_of, refusal
+from odradek.client.common.values import TopicPartition
 from odradek.client.consuming.offset_lookup import OffsetAndTimestamp, leaders_of, list_offsets
-from odradek.client.errors import ClientError, RetriableError, code_of, refusal
-from odradek.client.values import TopicPartition
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.delete_records_request import (
     DeleteRecordsPartition,

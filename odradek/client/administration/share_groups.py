@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from odradek.client.administration.asking import Asking
-from odradek.client.errors import check
-from odradek.client.values import TopicPartition
+from odradek.client.common.errors import check
+from odradek.client.common.values import TopicPartition
 from odradek.protocol.messages.alter_share_group_offsets_request import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,

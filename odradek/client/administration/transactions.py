@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from odradek.client.administration.asking import Asking
-from odradek.client.errors import STALE_COORDINATOR, ClientError, check, code_of, refusal
+from odradek.client.common.errors import STALE_COORDINATOR, ClientError, check, code_of, refusal
+from odradek.client.common.values import TopicPartition
 from odradek.client.network.cluster import CoordinatorType
-from odradek.client.values import TopicPartition
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.describe_transactions_request import DescribeTransactionsRequest
 from odradek.protocol.messages.describe_transactions_response import DescribeTransactionsResponse, TransactionState

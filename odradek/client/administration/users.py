@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 
 from odradek.client.administration.asking import Asking
-from odradek.client.errors import check
+from odradek.client.common.errors import check
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.alter_user_scram_credentials_request import (
     AlterUserScramCredentialsRequest,

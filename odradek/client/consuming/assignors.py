@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import cycle
 
-from odradek.client.values import TopicPartition
+from odradek.client.common.values import TopicPartition
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment

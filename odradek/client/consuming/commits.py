@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 
+from odradek.client.common.errors import ClientError, RetriableError
+from odradek.client.common.values import OffsetAndMetadata, TopicPartition
 from odradek.client.consuming.delivery import Delivery
 from odradek.client.consuming.group_offsets import CommitFailed, GroupOffsets
 from odradek.client.consuming.positions import Positions
 from odradek.client.consuming.subscription import Subscription
-from odradek.client.errors import ClientError, RetriableError
-from odradek.client.values import OffsetAndMetadata, TopicPartition
 
 UNATTENDED_TIMEOUT_MS = 5_000  # of a commit that the application did not call for: it waits for other things
 

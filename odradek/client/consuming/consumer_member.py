@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from odradek.client.common.values import ConsumerGroupMetadata, TopicPartition
 from odradek.client.consuming.consumer_membership import Assigned, ConsumerMembership, Interest
 from odradek.client.consuming.group_settings import GroupSettings
 from odradek.client.consuming.handover import Handover
 from odradek.client.consuming.heartbeats import Heartbeats
 from odradek.client.network.cluster import Cluster
-from odradek.client.values import ConsumerGroupMetadata, TopicPartition
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from odradek.client.values import ConsumerRecord, TopicPartition
+from odradek.client.common.values import ConsumerRecord, TopicPartition
 
 
 class Delivery:

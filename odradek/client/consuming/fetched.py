@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heapify, heappop
 
+from odradek.client.common.values import ConsumerRecord, TopicPartition
 from odradek.client.consuming.record_reading import records_in
-from odradek.client.values import ConsumerRecord, TopicPartition
 from odradek.protocol.batch_header import HEADER_BYTES, BatchHeader, batch_size_at, crc_ok, read_batch_header
 from odradek.protocol.control_records import ControlType, control_type
 from odradek.protocol.errors import MalformedMessage

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from odradek.client.common.errors import RETRIABLE, STALE_METADATA, ClientError, RetriableError, check, code_of, refusal
+from odradek.client.common.values import OffsetAndMetadata, TopicPartition
 from odradek.client.consuming.fetched import FetchedRecords
 from odradek.client.consuming.offset_lookup import NO_EPOCH, ask_epoch_ends, ask_offsets
 from odradek.client.consuming.positions import Assigned, Positions, Stage
-from odradek.client.errors import RETRIABLE, STALE_METADATA, ClientError, RetriableError, check, code_of, refusal
 from odradek.client.network.cluster import Cluster
-from odradek.client.values import OffsetAndMetadata, TopicPartition
 from odradek.protocol.errors import ErrorCode, MalformedMessage
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData

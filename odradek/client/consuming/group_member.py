@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 
+from odradek.client.common.errors import ClientError, RetriableError, code_of, refusal
+from odradek.client.common.values import ConsumerGroupMetadata, TopicPartition
 from odradek.client.consuming.assignors import (
     ASSIGNORS,
     PROTOCOL_TYPE,
@@ -20,9 +22,7 @@ from odradek.client.consuming.consumer_membership import Interest
 from odradek.client.consuming.group_settings import LEAVE_TIMEOUT_MS, GroupSettings
 from odradek.client.consuming.handover import Handover
 from odradek.client.consuming.membership import Asked, Membership, Next
-from odradek.client.errors import ClientError, RetriableError, code_of, refusal
 from odradek.client.network.cluster import Cluster, CoordinatorType
-from odradek.client.values import ConsumerGroupMetadata, TopicPartition
 from odradek.protocol.errors import ErrorCode, MalformedMessage
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.heartbeat_response import HeartbeatResponse

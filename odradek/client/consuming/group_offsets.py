@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from odradek.client.errors import STALE_COORDINATOR, ClientError, RetriableError, code_of, refusal
+from odradek.client.common.errors import STALE_COORDINATOR, ClientError, RetriableError, code_of, refusal
+from odradek.client.common.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from odradek.client.network.cluster import Cluster, CoordinatorType
-from odradek.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequest,

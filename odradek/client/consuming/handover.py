@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
+from odradek.client.common.values import TopicPartition
 from odradek.client.consuming.delivery import Delivery
 from odradek.client.consuming.fetcher import Fetcher
 from odradek.client.consuming.positions import Positions
-from odradek.client.values import TopicPartition
 
 OnRebalance = Callable[[list[TopicPartition]], Awaitable[None] | None]
 

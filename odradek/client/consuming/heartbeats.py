@@ -8,8 +8,8 @@ from contextlib import suppress
 from enum import Enum, auto
 from typing import Generic, Protocol, TypeVar
 
+from odradek.client.common.errors import ClientError, RetriableError, code_of, refusal
 from odradek.client.consuming.group_settings import LEAVE_TIMEOUT_MS
-from odradek.client.errors import ClientError, RetriableError, code_of, refusal
 from odradek.client.network.cluster import Cluster, CoordinatorType
 from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse

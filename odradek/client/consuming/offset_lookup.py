@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
-from odradek.client.errors import STALE_METADATA, RetriableError, code_of, refusal
+from odradek.client.common.errors import STALE_METADATA, RetriableError, code_of, refusal
+from odradek.client.common.values import TopicPartition
 from odradek.client.network.cluster import Cluster, Leader
-from odradek.client.values import TopicPartition
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse

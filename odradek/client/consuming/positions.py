@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from odradek.client.common.errors import ClientError, IllegalState
+from odradek.client.common.values import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from odradek.client.consuming.fetched import FetchedRecords, RawBatches
-from odradek.client.errors import ClientError, IllegalState
-from odradek.client.values import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from odradek.protocol.errors import ErrorCode
 
 EARLIEST_TIMESTAMP = -2  # what ListOffsets takes for the ends of a log

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import partial
 from itertools import repeat
 
-from odradek.client.values import ConsumerRecord
+from odradek.client.common.values import ConsumerRecord
 from odradek.protocol.batch_header import HEADER_BYTES, BatchHeader
 from odradek.protocol.compression import DECOMPRESSED_LIMIT_BYTES, decompress
 from odradek.protocol.errors import MalformedMessage

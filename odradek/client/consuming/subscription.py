@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from odradek.client.common.values import ConsumerGroupMetadata
 from odradek.client.consuming.consumer_member import ConsumerMember
 from odradek.client.consuming.consumer_membership import Interest
 from odradek.client.consuming.group_member import GroupMember
 from odradek.client.consuming.group_settings import GroupProtocol, GroupSettings
 from odradek.client.consuming.handover import Callbacks, Handover
 from odradek.client.network.cluster import Cluster
-from odradek.client.values import ConsumerGroupMetadata
 from odradek.protocol.errors import ErrorCode
 
 

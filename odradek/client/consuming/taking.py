@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from odradek.client.common.errors import ClientError
+from odradek.client.common.values import ConsumerRecord, TopicPartition
 from odradek.client.consuming.delivery import Delivery
 from odradek.client.consuming.fetched import RawBatches
 from odradek.client.consuming.fetcher import Fetcher
 from odradek.client.consuming.positions import Positions
-from odradek.client.errors import ClientError
-from odradek.client.values import ConsumerRecord, TopicPartition
 from odradek.protocol.errors import ErrorCode, MalformedMessage
 
 

@@ -10,11 +10,11 @@ from enum import Enum
 from typing import TypeVar
 
 import odradek
-from odradek.client.errors import RETRIABLE, ClientError, RetriableError, check, code_of, refusal
+from odradek.client.common.errors import RETRIABLE, ClientError, RetriableError, check, code_of, refusal
+from odradek.client.common.values import TopicPartition
 from odradek.client.network.backoff import Backoff
 from odradek.client.network.connection import Connection, Versions
 from odradek.client.security.settings import NO_SECURITY, Security
-from odradek.client.values import TopicPartition
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import ApiVersionsResponse

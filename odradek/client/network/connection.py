@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 import odradek
-from odradek.client.errors import AuthenticationFailed, ClientError, RetriableError
+from odradek.client.common.errors import AuthenticationFailed, ClientError, RetriableError
 from odradek.client.network.tls_errors import tls_failure
 from odradek.client.security.settings import NO_SECURITY, Security
 from odradek.protocol.api_keys import ApiKey

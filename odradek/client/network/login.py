@@ -7,7 +7,7 @@ import inspect
 import secrets
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from odradek.client.errors import AuthenticationFailed, ClientError, RetriableError, code_of
+from odradek.client.common.errors import AuthenticationFailed, ClientError, RetriableError, code_of
 from odradek.client.security.sasl import SaslError, SaslExchange
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 
-from odradek.client.errors import AuthenticationFailed, ClientError, RetriableError
+from odradek.client.common.errors import AuthenticationFailed, ClientError, RetriableError
 from odradek.protocol.errors import ErrorCode
 
 NO_TLS = frozenset(

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 
-from odradek.client.errors import RetriableError
+from odradek.client.common.errors import RetriableError
 from odradek.client.producing.outbox import Outbox
 from odradek.client.producing.producer_batch import ProducerBatch
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from odradek.client.values import RecordMetadata
+from odradek.client.common.values import RecordMetadata
 from odradek.protocol.compression import Compression
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
 
+from odradek.client.common.values import TopicPartition
 from odradek.client.producing.producer_batch import NO_IDENTITY, Identity, ProducerBatch
-from odradek.client.values import TopicPartition
 from odradek.protocol.errors import ErrorCode
 
 NONE = -1

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from odradek.client.errors import ClientError, RetriableError, code_of
+from odradek.client.common.errors import ClientError, RetriableError, code_of
+from odradek.client.common.values import TopicPartition
 from odradek.client.network.cluster import Cluster
 from odradek.client.producing.producer_batch import NO_IDENTITY, Identity
 from odradek.client.producing.verdicts import Verdict, as_exception, verdict
-from odradek.client.values import TopicPartition
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from odradek.client.errors import code_of
-from odradek.client.values import TopicPartition
+from odradek.client.common.errors import code_of
+from odradek.client.common.values import TopicPartition
 from odradek.protocol.batch_header import NO_TIMESTAMP
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse

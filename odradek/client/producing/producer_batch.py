@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from odradek.client.values import Headers, RecordMetadata
+from odradek.client.common.values import Headers, RecordMetadata
 from odradek.protocol.batch_header import HEADER_BYTES, NO_LEADER_EPOCH, NO_SEQUENCE, TRANSACTIONAL, seal_batch
 from odradek.protocol.compression import Compression, compress
 from odradek.protocol.records import append_record

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 
-from odradek.client.errors import AuthenticationFailed, ClientError
+from odradek.client.common.errors import AuthenticationFailed, ClientError
+from odradek.client.common.values import TopicPartition
 from odradek.client.network.cluster import Cluster
 from odradek.client.network.connection import Connection
-from odradek.client.values import TopicPartition
 
 
 class Routes:

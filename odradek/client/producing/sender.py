@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from odradek.client.errors import (
+from odradek.client.common.errors import (
     STALE_METADATA,
     AbortableError,
     AuthenticationFailed,
@@ -16,6 +16,7 @@ from odradek.client.errors import (
     RetriableError,
     code_of,
 )
+from odradek.client.common.values import Headers, TopicPartition
 from odradek.client.network.cluster import Cluster
 from odradek.client.network.connection import Connection
 from odradek.client.producing.backlog import Backlog
@@ -31,7 +32,6 @@ from odradek.client.producing.produce_exchange import (
 from odradek.client.producing.producer_batch import Acknowledgement, EncodedRecords, Identity, ProducerBatch
 from odradek.client.producing.routes import Routes
 from odradek.client.producing.verdicts import Verdict, as_exception, verdict
-from odradek.client.values import Headers, TopicPartition
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.compression import Compression
 from odradek.protocol.errors import ErrorCode

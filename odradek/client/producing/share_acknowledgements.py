@@ -10,18 +10,18 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 
-from odradek.client.errors import ClientError, IllegalState, RetriableError, code_of
-from odradek.client.network.cluster import Cluster
-from odradek.client.producing.producer_batch import Identity
-from odradek.client.producing.verdicts import Verdict, verdict
-from odradek.client.sharing.acquired import ranges_of
-from odradek.client.values import (
+from odradek.client.common.errors import ClientError, IllegalState, RetriableError, code_of
+from odradek.client.common.values import (
     AcknowledgedRange,
     AcknowledgeType,
     ShareGroupMetadata,
     ShareRecord,
     TopicPartition,
 )
+from odradek.client.network.cluster import Cluster
+from odradek.client.producing.producer_batch import Identity
+from odradek.client.producing.verdicts import Verdict, verdict
+from odradek.client.sharing.acquired import ranges_of
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.txn_share_acknowledge_request import (

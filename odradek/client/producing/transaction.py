@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum, auto
 
-from odradek.client.errors import IllegalState
-from odradek.client.prepared import PreparedTxnState
+from odradek.client.common.errors import IllegalState
+from odradek.client.common.prepared import PreparedTxnState
 from odradek.client.producing.verdicts import Verdict
 from odradek.protocol.errors import ErrorCode
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from odradek.client.errors import code_of
+from odradek.client.common.errors import code_of
+from odradek.client.common.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from odradek.client.producing.producer_batch import Identity
 from odradek.client.producing.verdicts import Verdict, verdict
-from odradek.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.batch_header import NO_LEADER_EPOCH
 from odradek.protocol.errors import ErrorCode

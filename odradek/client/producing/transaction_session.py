@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
-from odradek.client.errors import (
+from odradek.client.common.errors import (
     STALE_COORDINATOR,
     AbortableError,
     ClientError,
@@ -17,9 +17,10 @@ from odradek.client.errors import (
     RetriableError,
     code_of,
 )
+from odradek.client.common.prepared import PreparedTxnState
+from odradek.client.common.values import ConsumerGroupMetadata, OffsetAndMetadata, ShareGroupMetadata, TopicPartition
 from odradek.client.network.backoff import Backoff
 from odradek.client.network.cluster import Cluster, CoordinatorType
-from odradek.client.prepared import PreparedTxnState
 from odradek.client.producing.producer_batch import Identity
 from odradek.client.producing.share_acknowledgements import (
     Acknowledgements,
@@ -35,7 +36,6 @@ from odradek.client.producing.transaction_requests import (
     error_of_partitions,
 )
 from odradek.client.producing.verdicts import Verdict, as_exception, verdict
-from odradek.client.values import ConsumerGroupMetadata, OffsetAndMetadata, ShareGroupMetadata, TopicPartition
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.batch_header import NO_PRODUCER_ID
 from odradek.protocol.errors import ErrorCode

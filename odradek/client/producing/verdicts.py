@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from odradek.client.errors import (
+from odradek.client.common.errors import (
     AUTHORIZATION,
     RETRIABLE,
     AbortableError,

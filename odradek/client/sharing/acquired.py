@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 
-from odradek.client.values import AcknowledgeType, TopicPartition
+from odradek.client.common.values import AcknowledgeType, TopicPartition
 from odradek.protocol.topic_partition import TopicIdPartition
 
 GAP = 0  # an offset without a record for the application

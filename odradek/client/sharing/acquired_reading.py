@@ -14,10 +14,10 @@ from functools import partial
 from itertools import repeat
 from operator import add, attrgetter
 
+from odradek.client.common.values import ConsumerRecord, ShareRecord, TopicPartition
 from odradek.client.consuming.fetched import whole_batches
 from odradek.client.consuming.record_reading import records_in
 from odradek.client.sharing.acquired import GAP, OPEN, REJECT, RELEASE, AcquiredRange
-from odradek.client.values import ConsumerRecord, ShareRecord, TopicPartition
 from odradek.protocol.batch_header import BatchHeader, crc_ok, read_batch_header
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.messages.share_fetch_response import AcquiredRecords

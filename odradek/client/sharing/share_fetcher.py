@@ -8,11 +8,11 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
 
-from odradek.client.errors import STALE_METADATA, ClientError, RetriableError
+from odradek.client.common.errors import STALE_METADATA, ClientError, RetriableError
+from odradek.client.common.values import ShareRecord, TopicPartition
 from odradek.client.network.cluster import Cluster
 from odradek.client.sharing.share_leader import Acknowledged, Delivery, ShareLeader
 from odradek.client.sharing.share_requests import AcquireMode, ShareSettings
-from odradek.client.values import ShareRecord, TopicPartition
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import TopicIdPartition
 

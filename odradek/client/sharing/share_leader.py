@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from odradek.client.errors import RETRIABLE, ClientError, RetriableError, code_of, refusal
+from odradek.client.common.errors import RETRIABLE, ClientError, RetriableError, code_of, refusal
+from odradek.client.common.values import ShareRecord, TopicPartition
 from odradek.client.network.cluster import Cluster
 from odradek.client.sharing.acquired import AcquiredRecords, Sending
 from odradek.client.sharing.acquired_reading import Acquired, read_acquired
 from odradek.client.sharing.share_requests import AcquireMode, ShareSettings, acknowledge_request, fetch_request
 from odradek.client.sharing.share_session import FINAL_EPOCH, SESSION_IS_GONE, ShareSession
-from odradek.client.values import ShareRecord, TopicPartition
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.share_acknowledge_response import ShareAcknowledgeResponse
 from odradek.protocol.messages.share_fetch_response import PartitionData, ShareFetchResponse

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from odradek.client.common.values import ShareGroupMetadata, TopicPartition
 from odradek.client.consuming.heartbeats import Heartbeats
 from odradek.client.network.cluster import Cluster
 from odradek.client.sharing.share_membership import ShareMembership
-from odradek.client.values import ShareGroupMetadata, TopicPartition
 from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
 from odradek.protocol.topic_partition import TopicIdPartition
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from odradek.client.common.errors import code_of
 from odradek.client.consuming.heartbeats import Step
-from odradek.client.errors import code_of
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse

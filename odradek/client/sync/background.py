@@ -16,7 +16,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from odradek.client.errors import IllegalState
+from odradek.client.common.errors import IllegalState
 
 P = ParamSpec("P")
 R = TypeVar("R")

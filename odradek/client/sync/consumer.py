@@ -8,10 +8,10 @@ from functools import partial
 from types import TracebackType
 
 from odradek.client import consumer
+from odradek.client.common.errors import IllegalState
+from odradek.client.common.values import ConsumerRecord, TopicPartition
 from odradek.client.consuming.handover import OnRebalance as AsyncOnRebalance
-from odradek.client.errors import IllegalState
 from odradek.client.sync.background import Blocking, blocking, in_a_coroutine, on_the_loop, taking
-from odradek.client.values import ConsumerRecord, TopicPartition
 
 OnRebalance = Callable[[list[TopicPartition]], None]
 

@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from odradek.client import producer
+from odradek.client.common.values import RecordMetadata
 from odradek.client.producing.columns import COLUMN_BATCH_BYTES
 from odradek.client.sync.background import Blocking, Work, blocking, taking
-from odradek.client.values import RecordMetadata
 
 if TYPE_CHECKING:
     import pyarrow as pa

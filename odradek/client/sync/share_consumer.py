@@ -6,8 +6,8 @@ from collections.abc import Callable
 from types import TracebackType
 
 from odradek.client import share_consumer
+from odradek.client.common.values import AcknowledgeType, ShareRecord
 from odradek.client.sync.background import Blocking, blocking, on_the_loop, taking
-from odradek.client.values import AcknowledgeType, ShareRecord
 
 
 class ShareConsumer(Blocking[share_consumer.ShareConsumer]):

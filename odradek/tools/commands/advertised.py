@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from odradek.client.errors import ClientError
+from odradek.client.common.errors import ClientError
 from odradek.tools.commands.options import client_settings
 
 if TYPE_CHECKING:

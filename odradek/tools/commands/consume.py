@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from odradek.client.values import TopicPartition
+from odradek.client.common.values import TopicPartition
 from odradek.tools.commands.errors import DONE, NOT_FOUND, CommandError
 from odradek.tools.commands.options import add_connection, add_topic, client_settings
 from odradek.tools.commands.record_format import Render, as_json, formatted

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from odradek.client.errors import AuthenticationFailed, ClientError
+from odradek.client.common.errors import AuthenticationFailed, ClientError
 from odradek.protocol.errors import ErrorCode
 
 DONE, REFUSED, MISUNDERSTOOD, UNREACHABLE, NOT_FOUND, NOT_PERMITTED, DIFFERENT, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 130

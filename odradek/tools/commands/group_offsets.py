@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from odradek.client.values import TopicPartition
+from odradek.client.common.values import TopicPartition
 from odradek.tools.commands.errors import NOT_FOUND, CommandError
 from odradek.tools.commands.options import add_connection, add_json
 from odradek.tools.commands.output import print_rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from odradek.client.values import TopicPartition
+from odradek.client.common.values import TopicPartition
 from odradek.tools.commands.group_offsets import add_reset, check_reset, plan, selected, show
 from odradek.tools.commands.options import add_connection, add_json, add_names, names, with_admin
 from odradek.tools.commands.output import print_rows
@@ -136,7 +136,7 @@ def print_states(found: list[GroupDescription], *, as_json: bool) -> None:
 async def _offsets(admin: Admin, group: GroupDescription) -> list[dict[str, object]]:
     """Of every partition that has a committed offset or a member."""
     from odradek.client.administration.records import LATEST
-    from odradek.client.errors import ClientError
+    from odradek.client.common.errors import ClientError
 
     committed = await admin.list_group_offsets(group.group_id)
     members = {partition: member for member in group.members for partition in member.assignment}

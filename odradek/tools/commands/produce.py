@@ -15,7 +15,7 @@ from odradek.tools.commands.options import add_connection, add_topic, client_set
 from odradek.tools.commands.record_format import delimiter
 
 if TYPE_CHECKING:
-    from odradek.client.values import RecordMetadata
+    from odradek.client.common.values import RecordMetadata
 
 READ_BYTES = 1 << 16
 BY_KEY = -1  # what kcat calls unassigned

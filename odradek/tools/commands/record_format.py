@@ -6,7 +6,7 @@ import json
 import struct
 from collections.abc import Callable
 
-from odradek.client.values import ConsumerRecord
+from odradek.client.common.values import ConsumerRecord
 
 Render = Callable[[ConsumerRecord], bytes]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from odradek.client.values import TopicPartition
+from odradek.client.common.values import TopicPartition
 from odradek.tools.commands.group_offsets import milliseconds, selected
 from odradek.tools.commands.options import add_connection, add_json, add_topic, with_admin
 from odradek.tools.commands.output import print_rows

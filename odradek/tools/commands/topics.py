@@ -127,7 +127,7 @@ def _as_json(topic: TopicDescription, settings: dict[str, str | None]) -> dict[s
 
 async def create(admin: Admin, options: argparse.Namespace) -> None:
     from odradek.client.administration.topics import NewTopic
-    from odradek.client.errors import ClientError
+    from odradek.client.common.errors import ClientError
     from odradek.protocol.errors import ErrorCode
 
     for name in names(options):
@@ -149,7 +149,7 @@ async def alter(admin: Admin, options: argparse.Namespace) -> None:
 
 
 async def delete(admin: Admin, options: argparse.Namespace) -> None:
-    from odradek.client.errors import ClientError
+    from odradek.client.common.errors import ClientError
     from odradek.protocol.errors import ErrorCode
 
     for name in names(options):

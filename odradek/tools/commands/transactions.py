@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from odradek.client.errors import ClientError
+from odradek.client.common.errors import ClientError
 from odradek.tools.commands.errors import NOT_FOUND, CommandError, explained
 from odradek.tools.commands.options import Act, Check, add_connection, add_json, complete_topics, security, with_admin
 from odradek.tools.commands.output import duration, print_rows

@@ -260,7 +260,7 @@ def _elsewhere(options: argparse.Namespace, text: str) -> str:
 
 
 def _is_expected(error: Exception) -> bool:
-    from odradek.client.errors import ClientError
+    from odradek.client.common.errors import ClientError
     from odradek.tools.commands.errors import CommandError
 
     return isinstance(error, ClientError | CommandError | OSError | ValueError)

@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
 async def _wait(options: argparse.Namespace) -> None:
     """Raises CommandError with the last reason when the time is over."""
     from odradek.client.admin import Admin
-    from odradek.client.errors import ClientError
+    from odradek.client.common.errors import ClientError
     from odradek.protocol.errors import ErrorCode
 
     ends_at = time.monotonic() + options.timeout

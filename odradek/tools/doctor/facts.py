@@ -81,7 +81,7 @@ def file_system_of(path: Path) -> str:
 
 async def broker_facts(bootstrap: str, timeout_s: float, security: SecuritySettings) -> BrokerFacts:
     from odradek.client.admin import Admin
-    from odradek.client.errors import ClientError
+    from odradek.client.common.errors import ClientError
 
     given = [address_of(text.strip()) for text in bootstrap.split(",")]
     reached = tuple(await asyncio.gather(*(reach(host, port) for host, port in given)))

@@ -13,7 +13,7 @@ from odradek.client.administration.transactions import (
     describe_transaction,
     ids_by_producer,
 )
-from odradek.client.errors import ClientError, check
+from odradek.client.common.errors import ClientError, check
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from odradek.protocol.messages.write_txn_markers_request import (

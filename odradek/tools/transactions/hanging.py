@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from odradek.client.administration.asking import Asking, by_topic
 from odradek.client.administration.transactions import TransactionDescription, describe_transaction, ids_by_producer
-from odradek.client.errors import ClientError, check
+from odradek.client.common.errors import ClientError, check
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
 from odradek.protocol.messages.describe_producers_response import DescribeProducersResponse

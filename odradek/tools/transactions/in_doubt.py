@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from odradek.client.administration.asking import Asking, by_topic
 from odradek.client.administration.transactions import TransactionDescription, describe_listed, list_transactions
-from odradek.client.errors import check
+from odradek.client.common.errors import check
 from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
 from odradek.protocol.topic_partition import TopicPartition

@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.broker.groups.group import Committer
+from odradek.broker.groups.common.group import Committer
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup
 from tests.support.consumer_scene import ConsumerScene, Told

@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.broker.shares.partition.limits import Limits
-from odradek.broker.shares.partition.tables import GRID, TERMINAL, Event, RecordState
+from odradek.broker.shares.tables import GRID, TERMINAL, Event, RecordState
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.support.share_partition_scene import (
     ACCEPT,

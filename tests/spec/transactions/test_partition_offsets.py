@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.broker.groups.effects import CoordinatorRecord
+from odradek.broker.groups.common.effects import CoordinatorRecord
 from odradek.broker.handlers.transactions.txn_offset_commit import ANSWERS
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.batch_header import batches

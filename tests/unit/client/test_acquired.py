@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from odradek.client.common.values import AcknowledgeType, TopicPartition
 from odradek.client.sharing.acquired import GAP, OPEN, AcquiredRange, AcquiredRecords, Sending, ranges_of
-from odradek.client.values import AcknowledgeType, TopicPartition
 from odradek.protocol.topic_partition import TopicIdPartition
 
 TOPIC, OTHER = bytes(15) + b"\1", bytes(15) + b"\2"

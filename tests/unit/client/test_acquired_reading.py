@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from odradek.client.common.values import TopicPartition
 from odradek.client.sharing.acquired import GAP, OPEN, REJECT, RELEASE
 from odradek.client.sharing.acquired_reading import MOST_OFFSETS, Acquired, read_acquired
-from odradek.client.values import TopicPartition
 from odradek.protocol.batch_header import (
     HEADER_BYTES,
     NO_LEADER_EPOCH,

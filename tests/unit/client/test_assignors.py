@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from odradek.client.common.values import TopicPartition
 from odradek.client.consuming.assignors import (
     Assign,
     Subscribed,
@@ -15,7 +16,6 @@ from odradek.client.consuming.assignors import (
     subscription_bytes,
     subscription_of,
 )
-from odradek.client.values import TopicPartition
 from odradek.protocol.errors import MalformedMessage
 from tests.support.examples import examples
 

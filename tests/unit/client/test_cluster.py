@@ -7,9 +7,9 @@ from itertools import chain, repeat
 
 import pytest
 
-from odradek.client.errors import ClientError, FatalError, RetriableError
+from odradek.client.common.errors import ClientError, FatalError, RetriableError
+from odradek.client.common.values import TopicPartition
 from odradek.client.network.cluster import Cluster, CoordinatorType, Leader, parse_addresses
-from odradek.client.values import TopicPartition
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.find_coordinator_response import FindCoordinatorResponse

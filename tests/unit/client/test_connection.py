@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from odradek.client.errors import ClientError, RetriableError
+from odradek.client.common.errors import ClientError, RetriableError
 from odradek.client.network.connection import Connection
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode

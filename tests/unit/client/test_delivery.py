@@ -1,7 +1,7 @@
 """Records are handed out one by one, and at any moment it is known which have not been."""
 
+from odradek.client.common.values import ConsumerRecord, TopicPartition
 from odradek.client.consuming.delivery import Delivery
-from odradek.client.values import ConsumerRecord, TopicPartition
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

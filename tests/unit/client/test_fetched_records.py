@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.client.common.values import TopicPartition
 from odradek.client.consuming.fetched import FetchedRecords
-from odradek.client.values import TopicPartition
 from odradek.protocol.control_records import marker_batch
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.messages.fetch_response import AbortedTransaction

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.client.errors import AuthenticationFailed, ClientError, RetriableError
+from odradek.client.common.errors import AuthenticationFailed, ClientError, RetriableError
 from odradek.client.network.cluster import Cluster
 from odradek.client.network.connection import Connection
 from odradek.client.security.settings import NO_SECURITY, Security

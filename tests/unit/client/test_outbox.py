@@ -1,8 +1,8 @@
 """The batches of one partition: what may be sent after which answer, and with which sequence."""
 
+from odradek.client.common.values import TopicPartition
 from odradek.client.producing.outbox import Gap, Outbox
 from odradek.client.producing.producer_batch import LARGEST_SEQUENCE, Identity, ProducerBatch
-from odradek.client.values import TopicPartition
 
 FIRST, NEXT = Identity(7, 0), Identity(7, 1)
 RECORDS = 10

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from odradek.client.common.values import TopicPartition
 from odradek.client.producing.outbox import Gap, Outbox
 from odradek.client.producing.producer_batch import LARGEST_SEQUENCE, NO_IDENTITY, Identity, ProducerBatch
-from odradek.client.values import TopicPartition
 
 SEEDS = range(400)
 BATCHES = 40

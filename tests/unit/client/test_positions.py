@@ -2,6 +2,8 @@
 
 import pytest
 
+from odradek.client.common.errors import ClientError, IllegalState
+from odradek.client.common.values import OffsetAndMetadata, TopicPartition
 from odradek.client.consuming.fetched import FetchedRecords
 from odradek.client.consuming.positions import (
     EARLIEST_TIMESTAMP,
@@ -11,8 +13,6 @@ from odradek.client.consuming.positions import (
     Positions,
     Stage,
 )
-from odradek.client.errors import ClientError, IllegalState
-from odradek.client.values import OffsetAndMetadata, TopicPartition
 from odradek.protocol.records import NewRecord, build_batch
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -9,13 +9,13 @@ from typing import TypeVar
 
 import pytest
 
-from odradek.client.errors import AbortableError, ClientError, FatalError, ProducerFenced, RetriableError
+from odradek.client.common.errors import AbortableError, ClientError, FatalError, ProducerFenced, RetriableError
+from odradek.client.common.prepared import PreparedTxnState
+from odradek.client.common.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from odradek.client.network.cluster import Cluster
-from odradek.client.prepared import PreparedTxnState
 from odradek.client.producing.producer_batch import Identity
 from odradek.client.producing.transaction import Call, TxnState
 from odradek.client.producing.transaction_session import TransactionSession
-from odradek.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey

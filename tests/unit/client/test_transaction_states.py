@@ -2,8 +2,8 @@
 
 import pytest
 
-from odradek.client.errors import IllegalState
-from odradek.client.prepared import PreparedTxnState
+from odradek.client.common.errors import IllegalState
+from odradek.client.common.prepared import PreparedTxnState
 from odradek.client.producing.transaction import (
     NEXT,
     Call,

@@ -2,7 +2,13 @@
 
 import pytest
 
-from odradek.client.errors import AbortableError, AuthorizationFailed, ClientError, ProducerFenced, RetriableError
+from odradek.client.common.errors import (
+    AbortableError,
+    AuthorizationFailed,
+    ClientError,
+    ProducerFenced,
+    RetriableError,
+)
 from odradek.client.producing.verdicts import Verdict, as_exception, verdict
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from odradek.client.administration.configs import AlterOperation, ConfigChange
-from odradek.client.errors import ClientError, RetriableError, refusal
+from odradek.client.common.errors import ClientError, RetriableError, refusal
 from odradek.protocol.errors import ErrorCode
 from odradek.tools.commands.configs import changes
 from odradek.tools.commands.errors import (

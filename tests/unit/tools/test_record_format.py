@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from odradek.client.values import ConsumerRecord
+from odradek.client.common.values import ConsumerRecord
 from odradek.tools.commands.record_format import as_json, delimiter, formatted
 
 RECORD = ConsumerRecord("t", 3, 41, 1_700_000_000_000, b"key", b"value", (("a", b"1"), ("b", None)))

@@ -1,7 +1,7 @@
 """What is made of the answers about transactions."""
 
 from odradek.client.administration.transactions import TransactionDescription
-from odradek.client.values import TopicPartition
+from odradek.client.common.values import TopicPartition
 
 
 def test_a_transaction_is_open_from_its_start_until_all_its_partitions_have_their_marker() -> None:

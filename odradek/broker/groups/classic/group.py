@@ -23,8 +23,8 @@ from odradek.broker.groups.classic.tables import (
     Verdict,
     offset_commit_verdict,
 )
-from odradek.broker.groups.effects import CoordinatorRecord, Timer, TimerKey, TimerKind
-from odradek.broker.groups.group import Committer, GroupType
+from odradek.broker.groups.common.effects import CoordinatorRecord, Timer, TimerKey, TimerKind
+from odradek.broker.groups.common.group import Committer, GroupType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.group_metadata_key import GroupMetadataKey
 

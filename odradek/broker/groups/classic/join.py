@@ -9,8 +9,8 @@ from odradek.broker.groups.classic.rebalance import joined, maybe_complete_join,
 from odradek.broker.groups.classic.records import group_metadata_record
 from odradek.broker.groups.classic.tables import JOIN_BY_RETURNING_STATIC_MEMBER, GroupState, Verdict, join_verdict
 from odradek.broker.groups.classic.turn import Turn
-from odradek.broker.groups.effects import TimerKind
-from odradek.broker.groups.outcome import GroupConfig, Token
+from odradek.broker.groups.common.effects import TimerKind
+from odradek.broker.groups.common.outcome import GroupConfig, Token
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.join_group_request import JoinGroupRequest
 from odradek.protocol.messages.join_group_response import JoinGroupResponse

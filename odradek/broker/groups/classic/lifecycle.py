@@ -7,10 +7,10 @@ from odradek.broker.groups.classic.join import refused
 from odradek.broker.groups.classic.rebalance import on_join_timer, on_session_timer, on_sync_timer, prepare_rebalance
 from odradek.broker.groups.classic.records import member_of
 from odradek.broker.groups.classic.turn import Turn
-from odradek.broker.groups.effects import CoordinatorRecord, Timer, TimerKey, TimerKind
-from odradek.broker.groups.group import Group
-from odradek.broker.groups.outcome import Outcome, Reply
-from odradek.broker.groups.registry import GroupRegistry
+from odradek.broker.groups.common.effects import CoordinatorRecord, Timer, TimerKey, TimerKind
+from odradek.broker.groups.common.group import Group
+from odradek.broker.groups.common.outcome import Outcome, Reply
+from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.group_metadata_key import GroupMetadataKey
 from odradek.protocol.messages.group_metadata_value import GroupMetadataValue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
-from odradek.broker.groups.outcome import Token
+from odradek.broker.groups.common.outcome import Token
 from odradek.protocol.messages.join_group_request import JoinGroupRequestProtocol
 
 Protocols = tuple[tuple[str, bytes], ...]

@@ -9,8 +9,8 @@ from odradek.broker.groups.classic.rebalance import maybe_complete_join, prepare
 from odradek.broker.groups.classic.records import group_metadata_record
 from odradek.broker.groups.classic.tables import HEARTBEAT, SYNC, GroupState, Verdict
 from odradek.broker.groups.classic.turn import Turn
-from odradek.broker.groups.effects import TimerKind
-from odradek.broker.groups.outcome import Token
+from odradek.broker.groups.common.effects import TimerKind
+from odradek.broker.groups.common.outcome import Token
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.leave_group_request import MemberIdentity

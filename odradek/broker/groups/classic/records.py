@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from odradek.broker.groups.classic.group import ClassicGroup
 from odradek.broker.groups.classic.member import Member
-from odradek.broker.groups.effects import CoordinatorRecord
+from odradek.broker.groups.common.effects import CoordinatorRecord
 from odradek.protocol.messages.group_metadata_key import GroupMetadataKey
 from odradek.protocol.messages.group_metadata_value import GroupMetadataValue, MemberMetadata
 

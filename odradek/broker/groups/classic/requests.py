@@ -9,9 +9,9 @@ from odradek.broker.groups.classic.join import NO_MEMBER_ID, Joiner, join, refus
 from odradek.broker.groups.classic.membership import heartbeat_verdict, leave_group, sync_group
 from odradek.broker.groups.classic.records import empty_group_record
 from odradek.broker.groups.classic.turn import Turn
-from odradek.broker.groups.effects import CoordinatorRecord
-from odradek.broker.groups.outcome import Outcome, Token
-from odradek.broker.groups.registry import GroupRegistry
+from odradek.broker.groups.common.effects import CoordinatorRecord
+from odradek.broker.groups.common.outcome import Outcome, Token
+from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.heartbeat_response import HeartbeatResponse

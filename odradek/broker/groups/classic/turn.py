@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TypeVar
 
 from odradek.broker.groups.classic.group import ClassicGroup
-from odradek.broker.groups.effects import CoordinatorRecord, Timer, TimerKey, TimerKind
-from odradek.broker.groups.outcome import GroupConfig, Outcome, Reply, Token
+from odradek.broker.groups.common.effects import CoordinatorRecord, Timer, TimerKey, TimerKind
+from odradek.broker.groups.common.outcome import GroupConfig, Outcome, Reply, Token
 from odradek.protocol.messages.join_group_response import JoinGroupResponse
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.broker.groups.consumer.group import ConsumerGroup
 from odradek.broker.groups.consumer.heartbeat import consumer_group
 from odradek.broker.groups.consumer.member import ConsumerMember
-from odradek.broker.groups.registry import GroupRegistry
 from odradek.protocol.messages.consumer_group_describe_response import (
     Assignment,
     DescribedGroup,

@@ -13,11 +13,11 @@ from odradek.broker.groups.classic.member import Member
 from odradek.broker.groups.classic.rebalance import prepare_rebalance
 from odradek.broker.groups.classic.records import group_metadata_record
 from odradek.broker.groups.classic.turn import Turn
+from odradek.broker.groups.common.effects import TimerKind
 from odradek.broker.groups.consumer.embedded import written_assignment
 from odradek.broker.groups.consumer.member import ConsumerMember
 from odradek.broker.groups.consumer.records import all_tombstones
 from odradek.broker.groups.consumer.turn import ConsumerTurn
-from odradek.broker.groups.effects import TimerKind
 
 
 def downgrade_if_classic_only(turn: ConsumerTurn, leaving: Collection[ConsumerMember]) -> bool:

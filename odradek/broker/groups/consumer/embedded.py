@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Mapping
 
-from odradek.broker.groups.cluster import ClusterView
+from odradek.broker.groups.common.cluster import ClusterView
 from odradek.broker.groups.consumer.member import Partitions
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import MalformedMessage

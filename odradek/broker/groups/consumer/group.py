@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
+from odradek.broker.groups.common.effects import CoordinatorRecord, Timer, TimerKey, TimerKind
+from odradek.broker.groups.common.group import Committer, GroupType
 from odradek.broker.groups.consumer.member import (
     LEAVE_FOR_A_WHILE_EPOCH,
     ConsumerMember,
@@ -24,8 +26,6 @@ from odradek.broker.groups.consumer.records import (
     subscribed,
     target_of,
 )
-from odradek.broker.groups.effects import CoordinatorRecord, Timer, TimerKey, TimerKind
-from odradek.broker.groups.group import Committer, GroupType
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 MEMBER_EPOCHS_SINCE = 9  # of OffsetCommit

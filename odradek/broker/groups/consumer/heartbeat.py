@@ -9,6 +9,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from odradek.broker.groups.classic.group import ClassicGroup
+from odradek.broker.groups.common.effects import TimerKind
+from odradek.broker.groups.common.outcome import Outcome
+from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.broker.groups.consumer.checks import UNCHANGED_MS
 from odradek.broker.groups.consumer.downgrade import downgrade_if_classic_only
 from odradek.broker.groups.consumer.group import ConsumerGroup
@@ -27,9 +30,6 @@ from odradek.broker.groups.consumer.regexes import resolve_if_due, subscribe_by_
 from odradek.broker.groups.consumer.target import follow_group_epoch
 from odradek.broker.groups.consumer.turn import ConsumerTurn
 from odradek.broker.groups.consumer.upgrade import upgraded
-from odradek.broker.groups.effects import TimerKind
-from odradek.broker.groups.outcome import Outcome
-from odradek.broker.groups.registry import GroupRegistry
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.consumer_group_heartbeat_response import (

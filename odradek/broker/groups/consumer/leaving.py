@@ -5,13 +5,13 @@ Source: docs/spec/consumer-groups.md#s7
 
 from __future__ import annotations
 
+from odradek.broker.groups.common.outcome import Outcome
+from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.broker.groups.consumer.group import ConsumerGroup
 from odradek.broker.groups.consumer.heartbeat import remove_members
 from odradek.broker.groups.consumer.member import ConsumerMember
 from odradek.broker.groups.consumer.membership import require_member
 from odradek.broker.groups.consumer.turn import ConsumerTurn
-from odradek.broker.groups.outcome import Outcome
-from odradek.broker.groups.registry import GroupRegistry
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
 from odradek.protocol.messages.leave_group_response import LeaveGroupResponse, MemberResponse

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from odradek.broker.groups.common.effects import CoordinatorRecord, TimerKey, TimerKind
+from odradek.broker.groups.common.group import Group
+from odradek.broker.groups.common.outcome import Outcome
+from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.broker.groups.consumer.group import ConsumerGroup
 from odradek.broker.groups.consumer.heartbeat import remove_members
 from odradek.broker.groups.consumer.member import MemberState
 from odradek.broker.groups.consumer.regexes import resolve
 from odradek.broker.groups.consumer.turn import ConsumerTurn
-from odradek.broker.groups.effects import CoordinatorRecord, TimerKey, TimerKind
-from odradek.broker.groups.group import Group
-from odradek.broker.groups.outcome import Outcome
-from odradek.broker.groups.registry import GroupRegistry
 
 GROUP_EPOCH = 3
 

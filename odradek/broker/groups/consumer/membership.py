@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from odradek.broker.groups.common.effects import TimerKind
 from odradek.broker.groups.consumer.group import ConsumerGroup, is_away
 from odradek.broker.groups.consumer.member import (
     JOIN_EPOCH,
@@ -16,7 +17,6 @@ from odradek.broker.groups.consumer.member import (
 )
 from odradek.broker.groups.consumer.records import assignment_record, member_record, target_record
 from odradek.broker.groups.consumer.turn import ConsumerTurn, tombstones_of
-from odradek.broker.groups.effects import TimerKind
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 

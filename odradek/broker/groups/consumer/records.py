@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from odradek.broker.groups.common.effects import CoordinatorRecord
 from odradek.broker.groups.consumer.member import Assigned, ClassicProtocols, ConsumerMember, MemberState, Partitions
-from odradek.broker.groups.effects import CoordinatorRecord
 from odradek.protocol.messages.consumer_group_current_member_assignment_key import (
     ConsumerGroupCurrentMemberAssignmentKey,
 )

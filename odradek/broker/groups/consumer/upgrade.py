@@ -9,6 +9,9 @@ from __future__ import annotations
 from odradek.broker.groups.classic.group import ClassicGroup
 from odradek.broker.groups.classic.join import refused
 from odradek.broker.groups.classic.member import Member
+from odradek.broker.groups.common.effects import TimerKind
+from odradek.broker.groups.common.outcome import Reply
+from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.broker.groups.consumer.embedded import AssignorUserData, read_assignment, read_subscription
 from odradek.broker.groups.consumer.group import ConsumerGroup
 from odradek.broker.groups.consumer.member import ClassicProtocols, ConsumerMember
@@ -20,9 +23,6 @@ from odradek.broker.groups.consumer.records import (
     target_record,
 )
 from odradek.broker.groups.consumer.turn import ConsumerTurn
-from odradek.broker.groups.effects import TimerKind
-from odradek.broker.groups.outcome import Reply
-from odradek.broker.groups.registry import GroupRegistry
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 

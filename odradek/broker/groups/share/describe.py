@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek.broker.groups.registry import GroupRegistry
+from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.broker.groups.share.assignor import NAME
 from odradek.broker.groups.share.heartbeat import share_group
 from odradek.protocol.messages.share_group_describe_response import Assignment, DescribedGroup, Member, TopicPartitions

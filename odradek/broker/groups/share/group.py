@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from odradek.broker.groups.effects import CoordinatorRecord, Timer, TimerKey
-from odradek.broker.groups.group import Committer, GroupType
+from odradek.broker.groups.common.effects import CoordinatorRecord, Timer, TimerKey
+from odradek.broker.groups.common.group import Committer, GroupType
 from odradek.broker.groups.share.member import Partitions, ShareMember
 from odradek.broker.groups.share.records import (
     NO_STATE,

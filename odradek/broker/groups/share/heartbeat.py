@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from odradek.broker.groups.outcome import Outcome
-from odradek.broker.groups.registry import GroupRegistry
+from odradek.broker.groups.common.outcome import Outcome
+from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.broker.groups.share.group import ShareGroup
 from odradek.broker.groups.share.member import JOIN_EPOCH, LEAVE_EPOCH, ShareMember
 from odradek.broker.groups.share.records import assignment_record, member_record

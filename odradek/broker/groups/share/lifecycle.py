@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from odradek.broker.groups.effects import CoordinatorRecord, TimerKey
-from odradek.broker.groups.group import Group
-from odradek.broker.groups.outcome import Outcome
-from odradek.broker.groups.registry import GroupRegistry
+from odradek.broker.groups.common.effects import CoordinatorRecord, TimerKey
+from odradek.broker.groups.common.group import Group
+from odradek.broker.groups.common.outcome import Outcome
+from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.broker.groups.share.group import ShareGroup
 from odradek.broker.groups.share.turn import ShareTurn
 

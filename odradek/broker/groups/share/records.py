@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from odradek.broker.groups.effects import CoordinatorRecord
+from odradek.broker.groups.common.effects import CoordinatorRecord
 from odradek.broker.groups.share.member import Partitions, ShareMember
 from odradek.protocol.messages.share_group_current_member_assignment_key import ShareGroupCurrentMemberAssignmentKey
 from odradek.protocol.messages.share_group_current_member_assignment_value import (

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TypeVar
 
-from odradek.broker.groups.cluster import TopicView
-from odradek.broker.groups.consumer.metadata_hash import metadata_hash as hash_of_topics
-from odradek.broker.groups.effects import CoordinatorRecord, Timer, TimerKey, TimerKind
-from odradek.broker.groups.outcome import Outcome
-from odradek.broker.groups.registry import GroupRegistry
+from odradek.broker.groups.common.cluster import TopicView
+from odradek.broker.groups.common.effects import CoordinatorRecord, Timer, TimerKey, TimerKind
+from odradek.broker.groups.common.metadata_hash import metadata_hash as hash_of_topics
+from odradek.broker.groups.common.outcome import Outcome
+from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.broker.groups.share.assignor import assign
 from odradek.broker.groups.share.group import ShareGroup, ShareMemory
 from odradek.broker.groups.share.member import Partitions, ShareMember

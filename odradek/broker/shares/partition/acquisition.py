@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from odradek.broker.shares.partition.in_flight import NO_DEADLINE, NOBODY, InFlight, Span, TrackedBatch
 from odradek.broker.shares.partition.limits import Limits
-from odradek.broker.shares.partition.tables import GRID, Event, RecordState
+from odradek.broker.shares.tables import GRID, Event, RecordState
 
 LogBatches = Sequence[tuple[int, int]]
 _LAST = itemgetter(1)

@@ -15,10 +15,10 @@ from odradek.broker.shares.partition.acquisition import Acquired, Acquisition, L
 from odradek.broker.shares.partition.in_flight import InFlight, Span, TrackedBatch
 from odradek.broker.shares.partition.limits import Limits
 from odradek.broker.shares.partition.staged import StagedRecords, given_back
-from odradek.broker.shares.partition.tables import GRID, LOADED_STATES, Event, RecordState, Result
 from odradek.broker.shares.partition.writes import Change, StateWrite, complete_count, stored
 from odradek.broker.shares.staging import StagedRange
 from odradek.broker.shares.state_batch import StateBatch
+from odradek.broker.shares.tables import GRID, LOADED_STATES, Event, RecordState, Result
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 NOT_FOUND = "The batch cannot be acknowledged. No acquired records were found at these offsets."

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from odradek.broker.shares.acknowledgements import Acknowledgement
 from odradek.broker.shares.partition.in_flight import NOBODY, InFlight, Span, Staging, TrackedBatch
 from odradek.broker.shares.partition.limits import Limits
-from odradek.broker.shares.partition.tables import GRID, LOADED_STATES, TERMINAL, Event, RecordState, Result
 from odradek.broker.shares.partition.writes import Change, StateWrite, stored
 from odradek.broker.shares.staging import (
     ACCEPT,
@@ -26,6 +25,7 @@ from odradek.broker.shares.staging import (
     resolution_by,
 )
 from odradek.broker.shares.state_batch import StateBatch
+from odradek.broker.shares.tables import GRID, LOADED_STATES, TERMINAL, Event, RecordState, Result
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 NOT_TRACKED = "The acknowledgement cannot be staged. No acquired records were found at these offsets."

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from odradek.broker.groups.effects import CoordinatorRecord, Timer, TimerKey
+from odradek.broker.groups.common.effects import CoordinatorRecord, Timer, TimerKey
 from odradek.protocol.errors import ErrorCode
 
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from mypy_extensions import mypyc_attr
 
-from odradek.broker.groups.consumer.config import ConsumerConfig
-from odradek.broker.groups.effects import CoordinatorRecord, Timer
-from odradek.broker.groups.share.config import ShareConfig
+from odradek.broker.groups.common.consumer_config import ConsumerConfig
+from odradek.broker.groups.common.effects import CoordinatorRecord, Timer
+from odradek.broker.groups.common.share_config import ShareConfig
 from odradek.protocol.messages.join_group_response import JoinGroupResponse
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 
 if TYPE_CHECKING:
-    from odradek.broker.groups.group import Group
+    from odradek.broker.groups.common.group import Group
 
 Token = object
 """Stands for a client that waits; the core only keeps it and hands it back. The shell knows what it is."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from odradek.broker.groups.cluster import ClusterView
-from odradek.broker.groups.group import Group
+from odradek.broker.groups.common.cluster import ClusterView
+from odradek.broker.groups.common.group import Group
+from odradek.broker.groups.common.outcome import GroupConfig
 from odradek.broker.groups.offsets import Offsets
-from odradek.broker.groups.outcome import GroupConfig
 
 
 class GroupRegistry:

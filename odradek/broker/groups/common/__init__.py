@@ -1,0 +1,1 @@
+"""Groups of every type: what their protocols share."""

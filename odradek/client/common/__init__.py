@@ -1,0 +1,1 @@
+"""Values, errors and prepared states: what every part of the client uses."""
