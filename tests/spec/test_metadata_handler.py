@@ -87,6 +87,25 @@ def test_all_topics_are_asked_for_with_null_and_in_version_0_with_an_empty_list(
     assert codes(ask(scene, version=1)) == {}
 
 
+class ComparedName(str):
+    """A name that counts how often it is compared with another one."""
+
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        ComparedName.comparisons += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_names_that_nobody_knows_are_not_compared_with_one_another(scene: BrokerScene) -> None:
+    names = [ComparedName(f"unknown-{number}") for number in range(500)]
+    ComparedName.comparisons = 0
+    assert set(codes(ask(scene, *names)).values()) == {E.UNKNOWN_TOPIC_OR_PARTITION}
+    assert ComparedName.comparisons < 20 * len(names)
+
+
 def test_a_topic_named_twice_is_told_once(scene: BrokerScene) -> None:
     assert [topic.name for topic in ask(scene, "a", "b", "a").topics] == ["a", "b"]
 

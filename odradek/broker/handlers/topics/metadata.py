@@ -103,7 +103,7 @@ def topics_by_name(
     visible = {name for name in names if is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name)}
     missing = [name for name in names if name in visible and name not in image.topics]
     creates = request.allow_auto_topic_creation and broker.config.auto_create_topics_enable
-    creatable = creatable_names(context, missing) if creates else missing
+    creatable = dict.fromkeys(creatable_names(context, missing) if creates else missing)
     for name in names:
         topic = image.topics.get(name)
         if name not in visible or (topic is None and name not in creatable):
