@@ -57,6 +57,7 @@ class ServingBroker:
         broker.sasl_listeners = sasl
         authorizer = authorizer_of(config, broker.metadata.image.acls)
         dispatcher = Dispatcher(broker, broker.clock, handler_of, fast_path_of=fast_path_of, authorizer=authorizer)
+        dispatcher.workers = broker.workers
         admissions = Admissions(connection_limits(config), broker.timers)
         limits = ClientLimits(broker, dispatcher, admissions)
         limits.apply()

@@ -256,3 +256,27 @@ def test_a_young_session_is_never_pushed_out() -> None:
     cache = sessions(1)
     established(cache, at("a"))
     assert established(cache, at("b"), at("c"), now_ms=EVICTION_MS) == NO_SESSION_ID
+
+
+def test_a_session_that_would_hold_too_many_partitions_in_all_is_not_begun() -> None:
+    cache = FetchSessions(10, lambda: 77, max_partitions=3)
+    first = established(cache, at("a"), at("b"))
+    assert full(cache, at("c"), at("d")).finish([Answer(), Answer()], 0).session_id == NO_SESSION_ID
+    full(cache, at("a"), session_id=first)  # ends it
+    assert established(cache, at("c"), at("d")) == 77
+
+
+def test_a_session_that_grows_beyond_what_all_may_hold_ends() -> None:
+    cache = FetchSessions(10, lambda: 77, max_partitions=3)
+    session_id = established(cache, at("a"), at("b"))
+    with pytest.raises(KafkaError) as refused:
+        incremental(cache, session_id, 1, at("c"), at("d"))
+    assert (refused.value.code, len(cache)) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
+
+
+def test_idle_sessions_make_room_for_the_partitions_of_others() -> None:
+    cache = FetchSessions(10, iter((7, 8, 9)).__next__, max_partitions=3)
+    established(cache, at("a"))
+    established(cache, at("b"))
+    assert established(cache, at("c"), at("d"), at("e"), now_ms=EVICTION_MS + 1) == 9
+    assert len(cache) == 1

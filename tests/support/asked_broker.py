@@ -58,6 +58,7 @@ class AskedBroker:
             fast_path_of=fast_path_of,
             authorizer=authorizer_of(broker.config, broker.metadata.image.acls),
         )
+        self.dispatcher.workers = broker.workers
         self.requests: Requests = self.dispatcher
         broker.begin()
 

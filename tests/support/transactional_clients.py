@@ -7,10 +7,10 @@ adds partitions itself (Produce v11, EndTxn v4), the latter relies on being adde
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from importlib import import_module
 from typing import Any
 
 from odradek.broker.api.context import ConnectionInfo, RequestContext
+from odradek.broker.handlers.by_api_key import handler_of
 from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode
@@ -114,8 +114,7 @@ class Clients(TransactionBroker):
         api_key = ApiKey(request.API_KEY)
         connection = ConnectionInfo(1, "127.0.0.1", 50_000)
         context = RequestContext(api_key, version, 1, "a-client", self.clock.now_ms(), connection, self.authorizer)
-        name = api_key.name.lower()
-        return getattr(import_module(f"odradek.broker.handlers.{name}"), name)(sent, context, self.broker)
+        return handler_of(api_key)(sent, context, self.broker)
 
     # Producers.
 

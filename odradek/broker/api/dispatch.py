@@ -15,15 +15,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
 from struct import Struct as Packing
 from time import perf_counter
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from odradek.broker.api.context import AllowAll, Authorizer, ConnectionInfo, RequestContext
+from odradek.broker.api.long_requests import LONG_REQUEST_BYTES, MAX_ENTRIES, read_long
 from odradek.broker.api.served import SERVED, Served
 from odradek.broker.runtime.clock import Clock
 from odradek.broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred, NoResponse, Parked
 from odradek.broker.runtime.loop_watch import LONG_S
+from odradek.broker.runtime.workers import JobResult, Workers
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import reader
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
@@ -96,6 +99,7 @@ class Route(Generic[B]):
         "encode",
         "fast_path",
         "has_tags",
+        "is_sliced",
         "keeps_frame",
         "key",
         "local_s",
@@ -114,6 +118,7 @@ class Route(Generic[B]):
         self.version = version
         self.call = call
         self.keeps_frame = served.keeps_frame
+        self.is_sliced = served.is_sliced
         self.waits_for_others = served.waits_for_others
         self.has_tags = request_header_version(self.key, version) == 2
         self.requests = self.request_bytes = 0
@@ -132,7 +137,7 @@ class Route(Generic[B]):
 class Exchange(RequestContext, Generic[B]):
     """A request whose answer is not there yet, with what it takes to give it."""
 
-    __slots__ = ("_dispatcher", "_request", "_route", "deferred", "parked_s", "size_bytes", "started_s")
+    __slots__ = ("_answer", "_dispatcher", "_request", "_route", "deferred", "parked_s", "size_bytes", "started_s")
 
     deferred: Deferred[Message]
     started_s: float  # when it came; of the counter that `Route.local_s` sums up
@@ -158,6 +163,7 @@ class Exchange(RequestContext, Generic[B]):
         self.size_bytes = size_bytes  # of the frame
         self._dispatcher = dispatcher
         self._route = route
+        self._answer: list[Chunk] | None = None  # of a long request, as soon as it is encoded
 
     @property
     def overlapping_key(self) -> int | None:
@@ -183,27 +189,96 @@ class Exchange(RequestContext, Generic[B]):
         route, now_s = self._route, perf_counter()
         route.remote_s += now_s - self.parked_s
         route.answered_in[int((now_s - self.started_s) * 1e6).bit_length()] += 1
+        if self._answer is not None:
+            return self._answer
         try:
             answer = self.deferred.outcome()
+        except CloseConnection:
+            raise
         except Exception as error:
             answer = self._dispatcher.error_answer(error, self._request, self)
         return self._encoded(answer)
 
     def begin(self, frame: Buffer, position: int) -> list[Chunk] | Exchange[B]:
         """The answer, or this, when it is parked. Raises MalformedMessage, CloseConnection."""
-        route, dispatcher = self._route, self._dispatcher
-        self._request = request = route.read(frame, position)[0]
-        try:
-            answer = route.call(request, self, dispatcher.broker)
-        except Exception as error:
-            answer = dispatcher.error_answer(error, request, self)
-        if isinstance(answer, Deferred):
-            self.deferred = answer
+        route, workers = self._route, self._dispatcher.workers
+        if self.size_bytes > LONG_REQUEST_BYTES and workers is not None and not route.keeps_frame:
+            self.deferred = Deferred()
+            frame = bytes(frame)
+            workers.run(lambda: read_long(route.read, frame, position, counts=not route.is_sliced), self._long_read)
             return self
-        if isinstance(answer, Message) or answer is NO_RESPONSE:
+        self._request = route.read(frame, position)[0]
+        answer = self._called()
+        if not isinstance(answer, Deferred):
             return self._encoded(answer)
-        self.deferred = dispatcher.run(answer)
+        self.deferred = answer
         return self
+
+    def _called(self) -> Message | NoResponse | Deferred[Any]:
+        """Calls the handler; the answer says so if it fails."""
+        dispatcher, request = self._dispatcher, self._request
+        try:
+            answer = self._route.call(request, self, dispatcher.broker)
+        except Exception as error:
+            return dispatcher.error_answer(error, request, self)
+        if isinstance(answer, (Message, Deferred)) or answer is NO_RESPONSE:
+            return answer
+        return dispatcher.run(answer)
+
+    # A long request: worker, loop, worker, loop.
+
+    def _long_read(self, read: JobResult[tuple[Message, int]]) -> None:
+        answer: Message | NoResponse | Deferred[Any] | None
+        try:
+            self._request, entries = read.result()
+            answer = self._called() if entries <= MAX_ENTRIES else None
+        except CloseConnection as error:
+            self.deferred.fail(error)
+            return
+        except MalformedMessage as error:
+            self.deferred.fail(CloseConnection(str(error)))
+            return
+        if answer is None:
+            self._refuse_long(f"{entries} entries in one request, {MAX_ENTRIES} are allowed")
+        elif isinstance(answer, Deferred):
+            self.deferred.on_disconnect(answer.abandon)
+            answer.when_done(self._long_answered)
+        else:
+            self._encode_long(answer)
+
+    def _long_answered(self, answered: Deferred[Any]) -> None:
+        try:
+            answer = answered.outcome()
+        except CloseConnection as error:
+            self.deferred.fail(error)
+            return
+        except Exception as error:
+            answer = self._dispatcher.error_answer(error, self._request, self)
+        self._encode_long(answer)
+
+    def _refuse_long(self, reason: str) -> None:
+        """The answer may name each entry, so it is made in a thread as well."""
+        workers, request, error = self._dispatcher.workers, self._request, KafkaError(ErrorCode.INVALID_REQUEST, reason)
+        assert workers is not None, "it was read by one"
+        self._dispatcher.count(self.api_key, error.code)
+        make = partial(error_answer, error, request, self)
+        workers.run(lambda: self._bytes_of(make()), self._long_encoded)
+
+    def _encode_long(self, answer: Message | NoResponse) -> None:
+        workers = self._dispatcher.workers
+        assert workers is not None, "it was read by one"
+        if answer is NO_RESPONSE:
+            self.deferred.resolve(answer)
+            return
+        self._settle(answer)
+        workers.run(lambda: self._bytes_of(answer), self._long_encoded)
+
+    def _long_encoded(self, encoded: JobResult[list[Chunk]]) -> None:
+        self._answer = encoded.result()
+        self.deferred.resolve(NO_RESPONSE)
+
+    def _settle(self, answer: Message) -> None:
+        """Does on the loop what belongs to an answer besides its bytes."""
 
     def refuse(self, frame: Buffer, position: int, error: KafkaError) -> list[Chunk]:
         """The answer to a request that is not handled. Raises MalformedMessage."""
@@ -211,8 +286,9 @@ class Exchange(RequestContext, Generic[B]):
         return self._encoded(self._dispatcher.error_answer(error, self._request, self))
 
     def _encoded(self, answer: Message | NoResponse) -> list[Chunk]:
-        if answer is NO_RESPONSE:
-            return []
+        return [] if answer is NO_RESPONSE else self._bytes_of(answer)
+
+    def _bytes_of(self, answer: Message) -> list[Chunk]:
         encode = self._route.encode
         try:
             return encode(self.correlation_id, answer)
@@ -241,6 +317,7 @@ class Dispatcher(Generic[B]):
         self.broker = broker
         self.authorizer = authorizer if authorizer is not None else AllowAll()
         self.now_ms = clock.now_ms
+        self.workers: Workers | None = None  # None: long requests are decoded on the loop
         self.throttling: Throttling | None = None  # None while no quota of clients is configured
         self.took_long: Callable[[ApiKey, float], None] = lambda api_key, time_s: None  # told of requests over LONG_S
         self.errors: dict[tuple[ApiKey, ErrorCode], int] = {}  # how often a whole request was refused, and why
@@ -329,19 +406,19 @@ class Dispatcher(Generic[B]):
         return Route(api_key, version, served, refuse)  # not kept: there are too many such versions
 
     def error_answer(self, error: Exception, request: Message, context: RequestContext) -> Message:
-        """What the client is told when its whole request failed."""
-        from odradek.broker.api.error_replies import code_for, error_reply  # here: most brokers live long without it
-
+        """Builds what the client is told when its whole request failed; counts it, and logs it if it is a bug."""
         match error:
             case CloseConnection():
                 raise error
             case KafkaError():
-                code, message = code_for(context.api_key, context.api_version, error.code), error.message
+                self.count(context.api_key, code_of(error, context))
             case _:
                 log.error("bug while answering %r with %r", context, request, exc_info=error)
-                code, message = ErrorCode.UNKNOWN_SERVER_ERROR, None
-        self.errors[context.api_key, code] = self.errors.get((context.api_key, code), 0) + 1
-        return error_reply(context.api_key, context.api_version, request, code, message)
+                self.count(context.api_key, ErrorCode.UNKNOWN_SERVER_ERROR)
+        return error_answer(error, request, context)
+
+    def count(self, api_key: ApiKey, code: ErrorCode) -> None:
+        self.errors[api_key, code] = self.errors.get((api_key, code), 0) + 1
 
     def run(self, coroutine: Coroutine[Any, Any, Message | NoResponse]) -> Deferred[Message]:
         """A task for a handler that takes its time."""
@@ -359,6 +436,22 @@ class Dispatcher(Generic[B]):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return deferred
+
+
+def code_of(error: Exception, context: RequestContext) -> ErrorCode:
+    """The code as this version of the API spells it."""
+    from odradek.broker.api.error_replies import code_for  # here: most brokers live long without it
+
+    if not isinstance(error, KafkaError):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return code_for(context.api_key, context.api_version, error.code)
+
+
+def error_answer(error: Exception, request: Message, context: RequestContext) -> Message:
+    from odradek.broker.api.error_replies import error_reply
+
+    message = error.message if isinstance(error, KafkaError) else None
+    return error_reply(context.api_key, context.api_version, request, code_of(error, context), message)
 
 
 def _unread(data: Buffer, position: int) -> tuple[None, int]:

@@ -150,13 +150,16 @@ class MeteredExchange(Exchange[B]):
     # The answer.
 
     def _encoded(self, answer: Message | NoResponse) -> list[Chunk]:
+        self._settle(answer)
+        return super()._encoded(answer)
+
+    def _settle(self, answer: Message | NoResponse) -> None:
         throttle_ms = self._throttle_ms(answer)
         if throttle_ms:
             if hasattr(answer, "throttle_time_ms"):
                 answer.throttle_time_ms = throttle_ms
             self._route.throttled_ms += throttle_ms
             self.connection.mute(throttle_ms)
-        return super()._encoded(answer)
 
     def _throttle_ms(self, answer: Message | NoResponse) -> int:
         now_ms, client, api_key = self._dispatcher.now_ms(), self._client, self.api_key

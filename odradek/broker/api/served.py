@@ -16,6 +16,7 @@ class Served:
 
     `served_from`: older ones are shown but disconnected (Kafka lists Produce 0-2 only for the sake of librdkafka).
     `keeps_frame`: the handler writes into the frame, or uses its bytes after it returned: they must be its own.
+    `is_sliced`: its handler serves others in between (`odradek.broker.runtime.slices`), whatever the number of entries.
     `waits_for_others`: its answer may wait for time or other clients, and a broker that stops does not wait with it.
     """
 
@@ -25,6 +26,7 @@ class Served:
     served_from: int = 0
     keeps_frame: bool = False
     waits_for_others: bool = False
+    is_sliced: bool = False
 
     def serves(self, version: int) -> bool:
         return max(self.min_version, self.served_from) <= version <= self.max_version
@@ -33,16 +35,16 @@ class Served:
 SERVED: Final[Mapping[ApiKey, Served]] = {
     ApiKey.PRODUCE: Served(0, 13, "records", served_from=3, keeps_frame=True),
     ApiKey.FETCH: Served(4, 18, "records", waits_for_others=True),
-    ApiKey.LIST_OFFSETS: Served(1, 11, "records"),
-    ApiKey.METADATA: Served(0, 13, "topics"),
+    ApiKey.LIST_OFFSETS: Served(1, 11, "records", is_sliced=True),
+    ApiKey.METADATA: Served(0, 13, "topics", is_sliced=True),
     ApiKey.OFFSET_COMMIT: Served(2, 10, "groups"),
-    ApiKey.OFFSET_FETCH: Served(1, 10, "groups"),
+    ApiKey.OFFSET_FETCH: Served(1, 10, "groups", is_sliced=True),
     ApiKey.FIND_COORDINATOR: Served(0, 6, "groups"),
     ApiKey.JOIN_GROUP: Served(0, 9, "groups", waits_for_others=True),
     ApiKey.HEARTBEAT: Served(0, 4, "groups"),
     ApiKey.LEAVE_GROUP: Served(0, 5, "groups"),
     ApiKey.SYNC_GROUP: Served(0, 5, "groups", waits_for_others=True),
-    ApiKey.DESCRIBE_GROUPS: Served(0, 6, "groups"),
+    ApiKey.DESCRIBE_GROUPS: Served(0, 6, "groups", is_sliced=True),
     ApiKey.LIST_GROUPS: Served(0, 5, "groups"),
     ApiKey.SASL_HANDSHAKE: Served(0, 1, "security"),
     ApiKey.API_VERSIONS: Served(0, 4, "cluster"),
@@ -59,7 +61,7 @@ SERVED: Final[Mapping[ApiKey, Served]] = {
     ApiKey.DESCRIBE_ACLS: Served(1, 3, "security"),
     ApiKey.CREATE_ACLS: Served(1, 3, "security"),
     ApiKey.DELETE_ACLS: Served(1, 3, "security"),
-    ApiKey.DESCRIBE_CONFIGS: Served(1, 4, "topics"),
+    ApiKey.DESCRIBE_CONFIGS: Served(1, 4, "topics", is_sliced=True),
     ApiKey.ALTER_CONFIGS: Served(0, 2, "topics"),
     ApiKey.ALTER_REPLICA_LOG_DIRS: Served(1, 2, "cluster"),
     ApiKey.DESCRIBE_LOG_DIRS: Served(1, 5, "cluster"),
@@ -88,7 +90,7 @@ SERVED: Final[Mapping[ApiKey, Served]] = {
     ApiKey.CONSUMER_GROUP_HEARTBEAT: Served(0, 1, "groups"),
     ApiKey.CONSUMER_GROUP_DESCRIBE: Served(0, 1, "groups"),
     ApiKey.LIST_CONFIG_RESOURCES: Served(0, 1, "topics"),
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: Served(0, 0, "topics"),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: Served(0, 0, "topics", is_sliced=True),
     ApiKey.SHARE_GROUP_HEARTBEAT: Served(1, 1, "shares"),
     ApiKey.SHARE_GROUP_DESCRIBE: Served(1, 1, "shares"),
     ApiKey.SHARE_FETCH: Served(1, 2, "shares", waits_for_others=True),

@@ -26,6 +26,7 @@ FINAL_EPOCH: Final = -1
 MAX_EPOCH: Final = 2**31 - 1
 MAX_SESSION_ID: Final = 2**31 - 1
 EVICTION_MS: Final = 120_000
+MAX_PARTITIONS: Final = 100_000  # in all sessions together, some 45 MB; Kafka has no such bound
 
 PartitionKey = tuple[str | bytes, int]
 
@@ -225,15 +226,23 @@ def next_epoch(epoch: int) -> int:
 
 
 class FetchSessions:
-    """All fetch sessions of this broker; at most `max_sessions` of them.
+    """All fetch sessions of this broker; at most `max_sessions` of them, with `max_partitions` in all.
 
     `new_session_id` draws a candidate from 1 to MAX_SESSION_ID; it is asked again when the id is taken.
     """
 
-    def __init__(self, max_sessions: int, new_session_id: Callable[[], int], eviction_ms: int = EVICTION_MS) -> None:
+    def __init__(
+        self,
+        max_sessions: int,
+        new_session_id: Callable[[], int],
+        eviction_ms: int = EVICTION_MS,
+        max_partitions: int = MAX_PARTITIONS,
+    ) -> None:
         self._max_sessions = max_sessions
         self._new_session_id = new_session_id
         self._eviction_ms = eviction_ms
+        self._max_partitions = max_partitions
+        self._partitions = 0  # of all sessions
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
 
     def __len__(self) -> int:
@@ -253,7 +262,7 @@ class FetchSessions:
         raises  FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR
         """
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._sessions.pop(session_id, None)
+            self._end(session_id)
             if epoch == FINAL_EPOCH:
                 return SessionlessFetch(wanted)
             return FullFetch(self, wanted, named_by)
@@ -264,16 +273,18 @@ class FetchSessions:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.named_by is not named_by:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        self._end(session_id)
         for partition in wanted:
             known = session.partitions.setdefault(partition.key, partition)
             if known is not partition:
                 known.update(partition)
         for key in forgotten:
             session.partitions.pop(key, None)
-        del self._sessions[session_id]
         if not session.partitions:
             return SessionlessFetch(wanted)
-        self._sessions[session_id] = session
+        if self._partitions + len(session.partitions) > self._max_partitions:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)  # the consumer goes on with full fetches
+        self._keep(session)
         session.last_used_ms = now_ms
         session.epoch = next_epoch(epoch)
         return IncrementalFetch(session)
@@ -286,6 +297,9 @@ class FetchSessions:
         now_ms: int,
     ) -> int:
         """The id of a new session over these partitions, or NO_SESSION_ID when there is no room."""
+        while self._partitions + len(partitions) > self._max_partitions:
+            if not self._evict_for(len(partitions), now_ms):
+                return NO_SESSION_ID
         if len(self._sessions) >= self._max_sessions and not self._evict_for(len(partitions), now_ms):
             return NO_SESSION_ID
         session_id = self._new_session_id()
@@ -295,10 +309,21 @@ class FetchSessions:
             assert answer is not None, "nothing was told before"
             partition.sent_high_watermark = answer.high_watermark
             partition.sent_log_start_offset = answer.log_start_offset
-        self._sessions[session_id] = FetchSession(
-            session_id, named_by, now_ms, now_ms, 1, {partition.key: partition for partition in partitions}
+        self._keep(
+            FetchSession(
+                session_id, named_by, now_ms, now_ms, 1, {partition.key: partition for partition in partitions}
+            )
         )
         return session_id
+
+    def _keep(self, session: FetchSession) -> None:
+        self._sessions[session.session_id] = session
+        self._partitions += len(session.partitions)
+
+    def _end(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partitions -= len(session.partitions)
 
     def _evict_for(self, partition_count: int, now_ms: int) -> bool:
         """Make room for a session of this size: one that is idle, else an old one that is smaller.
@@ -309,7 +334,7 @@ class FetchSessions:
             return False
         least_recent = next(iter(self._sessions.values()))
         if now_ms - least_recent.last_used_ms > self._eviction_ms:
-            del self._sessions[least_recent.session_id]
+            self._end(least_recent.session_id)
             return True
         settled = [s for s in self._sessions.values() if now_ms - s.created_ms > self._eviction_ms]
         if not settled:
@@ -317,5 +342,5 @@ class FetchSessions:
         smallest = min(settled, key=lambda session: (len(session.partitions), session.session_id))
         if len(smallest.partitions) >= partition_count:
             return False
-        del self._sessions[smallest.session_id]
+        self._end(smallest.session_id)
         return True

@@ -83,6 +83,14 @@ class Deferred(Generic[M]):
         """As if the handler had raised it: a `KafkaError` is answered in the API's form, `CloseConnection` hangs up."""
         self._finish(error)
 
+    def follow(self, answer: M | NoResponse | Deferred[M]) -> None:
+        """Give this answer: now, or when it is there, which the client may not wait for."""
+        if not isinstance(answer, Deferred):
+            self.resolve(answer)
+            return
+        self.on_disconnect(answer.abandon)
+        answer.when_done(lambda done: self._finish(done._outcome))
+
     def on_disconnect(self, action: Callable[[], None]) -> None:
         """`action` runs if the client goes away before the answer is there: the place to forget a parked request."""
         self._on_disconnect = action

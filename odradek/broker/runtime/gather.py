@@ -21,6 +21,7 @@ def gather(
     """
     together: Deferred[M] = Deferred()
     pending = [answer for answer in answers if isinstance(answer, Deferred) and not answer.is_done]
+    left = len(pending)
 
     def taken(index: int, answer: R | Deferred[R]) -> R:
         if not isinstance(answer, Deferred):
@@ -34,7 +35,9 @@ def gather(
         return make([taken(index, answer) for index, answer in enumerate(answers)])
 
     def on_done(_: Deferred[R]) -> None:
-        if all(answer.is_done for answer in pending):
+        nonlocal left
+        left -= 1
+        if not left:
             try:
                 together.resolve(complete())
             except Exception as error:  # a bug of the code that answered; it is logged where the reply is read

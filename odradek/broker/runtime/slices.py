@@ -1,14 +1,19 @@
-"""Looking at very many things on the loop, for somebody who can wait, while clients are served in between."""
+"""Work on very many things, on the loop and for somebody who can wait, while other clients are served in between."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Callable, Generator, Iterable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
+
+from odradek.broker.runtime.delayed import Deferred
 
 if TYPE_CHECKING:
     from odradek.broker.runtime.loop_watch import LoopWatch
 
+A = TypeVar("A")
+P = ParamSpec("P")
 T = TypeVar("T")
 
 SLICE_S: Final = 0.003
@@ -29,3 +34,42 @@ async def visit_in_slices(items: Iterable[T], visit: Callable[[T], None], watch:
             watch.took(name, took_s)
             await asyncio.sleep(0)
             began_s = monotonic_s()
+
+
+ENTRIES_PER_SLICE: Final = 250
+Steps: TypeAlias = Generator[None, None, A]  # yields after each entry of a request, and returns the answer
+
+
+def sliced(handler: Callable[P, Steps[A]]) -> Callable[P, A | Deferred[Any]]:
+    """Makes a handler of a generator: other clients are served after every ENTRIES_PER_SLICE of its entries.
+
+    An answer that takes one slice is given at once. What a longer one has not looked at yet may change meanwhile. It
+    ends early when the client has gone.
+    """
+
+    @wraps(handler)
+    def answer(*args: P.args, **named: P.kwargs) -> A | Deferred[Any]:
+        steps = handler(*args, **named)
+        try:
+            for _ in range(ENTRIES_PER_SLICE):
+                next(steps)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]  # what the generator returns
+        reply: Deferred[Any] = Deferred()
+        reply.on_disconnect(steps.close)
+        asyncio.get_running_loop().call_soon(_go_on, steps, reply)
+        return reply
+
+    return answer
+
+
+def _go_on(steps: Steps[Any], reply: Deferred[Any]) -> None:
+    try:
+        for _ in range(ENTRIES_PER_SLICE):
+            next(steps)
+    except StopIteration as done:
+        reply.follow(done.value)
+    except Exception as error:
+        reply.fail(error)
+    else:
+        asyncio.get_running_loop().call_soon(_go_on, steps, reply)

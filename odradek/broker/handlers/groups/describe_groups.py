@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import authorized_operations
+from odradek.broker.runtime.slices import sliced
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.describe_groups_response import DescribedGroup, DescribeGroupsResponse
@@ -16,15 +17,21 @@ from odradek.protocol.messages.describe_groups_response import DescribedGroup, D
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
+    from odradek.broker.runtime.slices import Steps
     from odradek.protocol.messages.describe_groups_request import DescribeGroupsRequest
 
 
-def describe_groups(request: DescribeGroupsRequest, context: RequestContext, broker: Broker) -> DescribeGroupsResponse:
-    groups = [describe(group_id, context, broker) for group_id in request.groups]
-    if request.include_authorized_operations:
-        for group in groups:
-            if group.error_code == ErrorCode.NONE.value:
-                group.authorized_operations = authorized_operations(context, ResourceType.GROUP, group.group_id)
+@sliced
+def describe_groups(
+    request: DescribeGroupsRequest, context: RequestContext, broker: Broker
+) -> Steps[DescribeGroupsResponse]:
+    groups = []
+    for group_id in request.groups:
+        group = describe(group_id, context, broker)
+        if request.include_authorized_operations and group.error_code == ErrorCode.NONE.value:
+            group.authorized_operations = authorized_operations(context, ResourceType.GROUP, group_id)
+        groups.append(group)
+        yield
     return DescribeGroupsResponse(groups=groups)
 
 

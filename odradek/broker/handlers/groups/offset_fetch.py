@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from odradek.broker.runtime.gather import gather
+from odradek.broker.runtime.slices import sliced
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup, OffsetFetchRequestTopics
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.runtime.delayed import Deferred
+    from odradek.broker.runtime.slices import Steps
     from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequest
 
 SEVERAL_GROUPS_SINCE = 8
@@ -37,12 +39,17 @@ TOPIC_IDS_SINCE = 10
 GROUP_ERROR_SINCE = 2
 
 
+@sliced
 def offset_fetch(
     request: OffsetFetchRequest, context: RequestContext, broker: Broker
-) -> OffsetFetchResponse | Deferred[OffsetFetchResponse]:
+) -> Steps[OffsetFetchResponse | Deferred[OffsetFetchResponse]]:
     asked = request.groups if context.api_version >= SEVERAL_GROUPS_SINCE else [only_group(request)]
+    groups = []
+    for group in asked:
+        groups.append(fetch_group(group, request.require_stable, context, broker))
+        yield
     return gather(
-        [fetch_group(group, request.require_stable, context, broker) for group in asked],
+        groups,
         lambda index, error: group_error(asked[index], error.code, context.api_version),
         lambda groups: in_version(groups, context.api_version),
     )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.partitions.reading import NO_EPOCH, IsolationLevel, check_leader_epoch
 from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.slices import sliced
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.batch_header import NO_TIMESTAMP
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.partitions.partition import Partition
+    from odradek.broker.runtime.slices import Steps
     from odradek.broker.runtime.workers import JobResult
     from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest
     from odradek.storage.log import TimestampOffset
@@ -53,11 +55,13 @@ SINCE = {
 NEVER_THERE = frozenset({LATEST_TIERED, EARLIEST_PENDING_UPLOAD})  # without remote storage
 
 
+@sliced
 def list_offsets(
     request: ListOffsetsRequest, context: RequestContext, broker: Broker
-) -> ListOffsetsResponse | Deferred[ListOffsetsResponse]:
+) -> Steps[ListOffsetsResponse | Deferred[ListOffsetsResponse]]:
     pending = PendingListOffsets(request, context, broker)
-    return pending.response if pending.reply is None else pending.reply
+    yield from pending.look()
+    return pending.response if pending.reply is None or pending.reply.is_done else pending.reply
 
 
 class PendingListOffsets:
@@ -69,23 +73,26 @@ class PendingListOffsets:
         self._context = context
         self._broker = broker
         self._isolation = IsolationLevel.of(request.isolation_level)
-        self._undone = 0
-        named_twice = partitions_named_twice(request)
-        by_topic: dict[str, list[ListOffsetsPartitionResponse]] = {}  # one answer, however often a topic is named
-        for topic in request.topics:
-            answers = by_topic.setdefault(topic.name, [])
+        self._request = request
+        self._undone = 1  # the look itself
+
+    def look(self) -> Steps[None]:
+        named_twice = partitions_named_twice(self._request)
+        by_topic: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}  # one answer, however often a topic is named
+        for topic in self._request.topics:
+            answers = by_topic.setdefault(topic.name, {})
             for wanted in topic.partitions:
+                yield
                 answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
                 if (topic.name, wanted.partition_index) in named_twice:
-                    if any(other.partition_index == wanted.partition_index for other in answers):
-                        continue
                     answer.error_code = ErrorCode.INVALID_REQUEST.value
                 else:
                     self._answer(topic.name, wanted, answer)
-                answers.append(answer)
+                answers.setdefault(wanted.partition_index, answer)
         self.response.topics += [
-            ListOffsetsTopicResponse(name=name, partitions=answers) for name, answers in by_topic.items()
+            ListOffsetsTopicResponse(name=name, partitions=list(answers.values())) for name, answers in by_topic.items()
         ]
+        self._one_done()
 
     def _answer(self, topic: str, wanted: ListOffsetsPartition, answer: ListOffsetsPartitionResponse) -> None:
         timestamp = wanted.timestamp
@@ -141,6 +148,9 @@ class PendingListOffsets:
         else:
             if found is not None and found.offset < end_offset:
                 self._tell(answer, found.timestamp, found.offset, found.leader_epoch)
+        self._one_done()
+
+    def _one_done(self) -> None:
         self._undone -= 1
         if not self._undone and self.reply is not None:
             self.reply.resolve(self.response)

@@ -23,6 +23,7 @@ from odradek.broker.configuration.loggers import PythonLoggers, level_name
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.configuration.settings import InvalidSetting
 from odradek.broker.metadata.topic_names import check_topic_name
+from odradek.broker.runtime.slices import sliced
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.describe_configs_response import (
@@ -35,20 +36,28 @@ from odradek.protocol.messages.describe_configs_response import (
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
+    from odradek.broker.runtime.slices import Steps
     from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
 
 UNKNOWN_KIND = 0
 NOT_TOLD = ""  # what the documentation is where nobody may ask for it
 
 
+@sliced
 def describe_configs(
     request: DescribeConfigsRequest, context: RequestContext, broker: Broker
-) -> DescribeConfigsResponse:
+) -> Steps[DescribeConfigsResponse]:
     known = {one.value for one in ConfigResourceType}
     unknown = [resource.resource_type for resource in request.resources if resource.resource_type not in known]
     if unknown:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {unknown[0]}")
-    return DescribeConfigsResponse(results=[_result(one, request, context, broker) for one in request.resources])
+    results = []
+    for one in request.resources:
+        result = _result(one, request, context, broker)
+        results.append(result)
+        for _ in result.configs or (None,):
+            yield
+    return DescribeConfigsResponse(results=results)
 
 
 def _result(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.api.authorized_operations import NOT_ASKED_FOR, authorized_operations, is_allowed
 from odradek.broker.metadata.image import NO_LEADER
 from odradek.broker.metadata.topic_names import is_valid_topic_name
+from odradek.broker.runtime.slices import sliced
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.internal_topics import INTERNAL_TOPICS
@@ -26,12 +27,14 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.metadata.image import PartitionImage, TopicImage
+    from odradek.broker.runtime.slices import Steps
     from odradek.protocol.messages.describe_topic_partitions_request import DescribeTopicPartitionsRequest
 
 
+@sliced
 def describe_topic_partitions(
     request: DescribeTopicPartitionsRequest, context: RequestContext, broker: Broker
-) -> DescribeTopicPartitionsResponse:
+) -> Steps[DescribeTopicPartitionsResponse]:
     image = broker.metadata.image
     first_topic, first_partition = "", 0
     names = {topic.name for topic in request.topics} or set(image.topics)
@@ -44,6 +47,7 @@ def describe_topic_partitions(
 
     response = DescribeTopicPartitionsResponse()
     for name in sorted(name for name in names if name >= first_topic):
+        yield
         first = first_partition if name == first_topic else 0
         if not is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
             if request.topics:

@@ -19,6 +19,7 @@ from odradek.broker.api.authorized_operations import authorized_operations, clus
 from odradek.broker.api.context import Audit
 from odradek.broker.metadata.image import NO_LEADER
 from odradek.broker.metadata.topic_names import is_valid_topic_name
+from odradek.broker.runtime.slices import sliced
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.internal_topics import INTERNAL_TOPICS
@@ -34,13 +35,15 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.metadata.image import PartitionImage, TopicImage
+    from odradek.broker.runtime.slices import Steps
     from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 
 NULL_MEANS_ALL_SINCE = 1
 TOPIC_IDS_SINCE = 12
 
 
-def metadata(request: MetadataRequest, context: RequestContext, broker: Broker) -> MetadataResponse:
+@sliced
+def metadata(request: MetadataRequest, context: RequestContext, broker: Broker) -> Steps[MetadataResponse]:
     image = broker.metadata.image
     response = MetadataResponse(cluster_id=broker.cluster_id, controller_id=broker.config.node_id)
     for registration in image.brokers.values():
@@ -50,31 +53,39 @@ def metadata(request: MetadataRequest, context: RequestContext, broker: Broker) 
             response.brokers.append(
                 MetadataResponseBroker(node_id=registration.broker_id, host=host, port=port, rack=registration.rack)
             )
-    response.topics = described_topics(request, context, broker)
+    response.topics = yield from described_topics(request, context, broker)
     if request.include_topic_authorized_operations:
         refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED.value
         for topic in response.topics:  # those that are not there, or are being created, are told as well
             if topic.error_code != refused and topic.name is not None:
                 topic.topic_authorized_operations = authorized_operations(context, ResourceType.TOPIC, topic.name)
+            yield
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = cluster_operations(context)
     return response
 
 
-def described_topics(request: MetadataRequest, context: RequestContext, broker: Broker) -> list[MetadataResponseTopic]:
+def described_topics(
+    request: MetadataRequest, context: RequestContext, broker: Broker
+) -> Steps[list[MetadataResponseTopic]]:
     asked = request.topics
     if asked is None or (not asked and context.api_version < NULL_MEANS_ALL_SINCE):
-        return [
-            described_topic(topic)
-            for topic in broker.metadata.image.topics.values()
-            if is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name, Audit.PROBE)
-        ]
+        topics = []
+        for topic in list(broker.metadata.image.topics.values()):
+            if is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name, Audit.PROBE):
+                topics.append(described_topic(topic))
+            yield
+        return topics
     check_names(asked, context.api_version)
     topic_ids = [topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID]
     if topic_ids:  # then, as in Kafka, names are not looked at
-        return [topic_by_id(topic_id, context, broker) for topic_id in dict.fromkeys(topic_ids)]
+        topics = []
+        for topic_id in dict.fromkeys(topic_ids):
+            topics.append(topic_by_id(topic_id, context, broker))
+            yield
+        return topics
     names = dict.fromkeys(topic.name for topic in asked if topic.name is not None)
-    return topics_by_name(list(names), request, context, broker)
+    return (yield from topics_by_name(list(names), request, context, broker))
 
 
 def check_names(asked: list[MetadataRequestTopic], version: int) -> None:
@@ -97,33 +108,32 @@ def topic_by_id(topic_id: bytes, context: RequestContext, broker: Broker) -> Met
 
 def topics_by_name(
     names: list[str], request: MetadataRequest, context: RequestContext, broker: Broker
-) -> list[MetadataResponseTopic]:
+) -> Steps[list[MetadataResponseTopic]]:
     image = broker.metadata.image
     answers: list[MetadataResponseTopic] = []
-    visible = {name for name in names if is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name)}
-    missing = [name for name in names if name in visible and name not in image.topics]
     creates = request.allow_auto_topic_creation and broker.config.auto_create_topics_enable
-    creatable = dict.fromkeys(creatable_names(context, missing) if creates else missing)
+    may_create_all = not creates or is_allowed(
+        context, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE
+    )
+    creatable: list[str] = []
     for name in names:
         topic = image.topics.get(name)
-        if name not in visible or (topic is None and name not in creatable):
+        if not is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
             answers.append(failed_topic(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         elif topic is not None:
             answers.append(described_topic(topic))
+        elif not (may_create_all or is_allowed(context, Operation.CREATE, ResourceType.TOPIC, name)):
+            answers.append(failed_topic(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         elif not is_valid_topic_name(name):
             answers.append(failed_topic(name, ErrorCode.INVALID_TOPIC_EXCEPTION))
         else:
             answers.append(failed_topic(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            creatable.append(name)
+        yield
     if creates and creatable:
         charge = None if context.meter is None else partial(context.meter.take_partitions, is_strict=True)
-        broker.auto_creation.begin([name for name in creatable if is_valid_topic_name(name)], charge)
+        broker.auto_creation.begin(creatable, charge)
     return answers
-
-
-def creatable_names(context: RequestContext, names: list[str]) -> list[str]:
-    if not names or is_allowed(context, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE):
-        return names
-    return [name for name in names if is_allowed(context, Operation.CREATE, ResourceType.TOPIC, name)]
 
 
 def failed_topic(name: str, code: ErrorCode) -> MetadataResponseTopic:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import count
+from itertools import count, pairwise
 
+import pytest
+
+from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.loop_watch import LoopWatch
-from odradek.broker.runtime.slices import SLICE_S, visit_in_slices
+from odradek.broker.runtime.slices import ENTRIES_PER_SLICE, SLICE_S, Steps, sliced, visit_in_slices
+from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.support.clock import ManualClock, ManualTimers
 
 NOW_MS = 1_700_000_000_000
@@ -35,3 +39,49 @@ def test_others_get_their_turn_after_each_slice() -> None:
 
 def test_what_fits_into_one_slice_is_one_turn() -> None:
     assert visited(SLICE_S / 3) == ["a", "b", "other", "other"]
+
+
+def counted(entries: int, looked_at: list[int]) -> Steps[str]:
+    for entry in range(entries):
+        looked_at.append(entry)
+        yield
+    return "all"
+
+
+async def test_a_handler_in_slices_answers_at_once_what_takes_one_of_them() -> None:
+    assert sliced(counted)(ENTRIES_PER_SLICE - 1, []) == "all"
+
+
+async def test_others_are_served_after_each_slice_of_a_long_request() -> None:
+    looked_at: list[int] = []
+    reply = sliced(counted)(10 * ENTRIES_PER_SLICE, looked_at)
+    assert isinstance(reply, Deferred)
+    seen = [len(looked_at)]
+    while not reply.is_done:
+        await asyncio.sleep(0)
+        seen.append(len(looked_at))
+    assert reply.outcome() == "all"
+    assert max(after - before for before, after in pairwise(seen)) <= ENTRIES_PER_SLICE
+
+
+async def test_a_handler_in_slices_ends_when_the_client_has_gone() -> None:
+    looked_at: list[int] = []
+    reply = sliced(counted)(10 * ENTRIES_PER_SLICE, looked_at)
+    assert isinstance(reply, Deferred)
+    reply.abandon()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(looked_at) == ENTRIES_PER_SLICE
+
+
+async def test_what_fails_in_a_later_slice_is_answered_so() -> None:
+    def fails() -> Steps[str]:
+        yield from counted(2 * ENTRIES_PER_SLICE, [])
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+
+    reply = sliced(fails)()
+    assert isinstance(reply, Deferred)
+    while not reply.is_done:
+        await asyncio.sleep(0)
+    with pytest.raises(KafkaError):
+        reply.outcome()
