@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from odradek.broker.sharing.shares import Shares
 
 WORKER_THREADS = 4
+# Each holds the records of one compressed batch, up to DECOMPRESSED_LIMIT_BYTES; what other connections send waits.
+OPENER_THREADS = 2
 HOUSEKEEPING_AFTER_MS = 500  # so that its import does not stand in the way of the first requests
 LOCAL_HOST = "localhost"  # what clients are told where the configuration names no host: one machine is what this is for
 
@@ -77,6 +79,9 @@ class Broker:
         self.timers: Timers = LoopTimers(loop)
         self.watch = LoopWatch(self.timers)
         self.workers = ThreadWorkers(loop, WORKER_THREADS, watched=partial(self.watch.timed, "what threads ended"))
+        self.openers = ThreadWorkers(
+            loop, OPENER_THREADS, "opener", watched=partial(self.watch.timed, "what threads ended")
+        )
         self.housekeeping: Housekeeping | None = None
         self._token_expiry: TokenExpiry | None = None
         self.certificates: ListenerCertificates | None = None  # where a listener has TLS
@@ -147,6 +152,7 @@ class Broker:
             self.groups.stop()
         self._flush.flush()
         self._sync_threads.close()
+        self.openers.close()
         self.workers.close()
         await asyncio.sleep(0)  # what the threads have ended is settled on the loop
         self.metadata.close()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, TypeAlias
 
-from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.errors import MalformedMessage, bare
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 
@@ -64,7 +64,14 @@ def decompress(kind: Compression, data: Bytes, limit_bytes: int = DECOMPRESSED_L
         if len(data) > limit_bytes:
             raise DecompressedTooLarge(f"{len(data)} bytes of records, {limit_bytes} allowed")
         return memoryview(data)
-    return _OPEN[kind](memoryview(data), limit_bytes)
+    try:
+        return _OPEN[kind](memoryview(data), limit_bytes)
+    except MalformedMessage as error:
+        refusal = bare(error)
+    try:
+        raise refusal
+    finally:
+        del refusal  # else it would keep this frame, and this frame it
 
 
 # --- gzip ------------------------------------------------------------------------------------------------------------

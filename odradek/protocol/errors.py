@@ -4,6 +4,7 @@ Source: the table of error codes in Kafka's protocol guide (kafka.apache.org/pro
 """
 
 from enum import Enum
+from typing import TypeVar
 
 from mypy_extensions import mypyc_attr
 
@@ -173,3 +174,12 @@ class MalformedMessage(Exception):
 
 class UnsupportedVersion(Exception):
     """A message holds a value that the version it is to be written in cannot carry: a bug of ours, or of a caller."""
+
+
+E = TypeVar("E", bound=Exception)
+
+
+def bare(error: E) -> E:
+    """The same error without the frames it came through: their buffers would live as long as somebody keeps it."""
+    error.__context__ = error.__cause__ = None
+    return error.with_traceback(None)

@@ -27,8 +27,15 @@ from odradek.protocol.batch_header import (
     unpack_batch_header,
 )
 from odradek.protocol.checksum import crc32c
-from odradek.protocol.compression import Bytes, Compression, DecompressedTooLarge, compress, decompress
-from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from odradek.protocol.compression import (
+    DECOMPRESSED_LIMIT_BYTES,
+    Bytes,
+    Compression,
+    DecompressedTooLarge,
+    compress,
+    decompress,
+)
+from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage, bare
 from odradek.protocol.record_walk import Survey, survey_records
 from odradek.storage.log_config import LogConfig
 from odradek.storage.record_errors import record_errors
@@ -46,6 +53,7 @@ _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 CHEAP_RECORDS: Final = 10_000
 ALWAYS_CHEAP_BYTES: Final = 7 * CHEAP_RECORDS  # of what is not compressed: a record takes 7 bytes at least
 CHEAP_COMPRESSED_BYTES: Final = 16 * 1024
+CHEAP_OPENED_BYTES: Final = 1024 * 1024
 
 
 class RefusedRecords(KafkaError):
@@ -116,8 +124,15 @@ class Accepted:
     log_append_time_ms: int | None
 
 
+class OpensToMore(Exception):
+    """Compressed records that open to more bytes than this call of `check_produced` may take."""
+
+
 def is_cheap(records: Bytes, rules: BatchRules | None = None) -> bool:
-    """Whether `check_produced` may run on the loop; else run it in a thread. Believes nothing but sizes."""
+    """Whether `check_produced` may run on the loop, if it opens CHEAP_OPENED_BYTES at most; else run it in a thread.
+
+    Believes nothing but sizes.
+    """
     size = len(records)
     if size < HEADER_BYTES:
         return True
@@ -127,6 +142,10 @@ def is_cheap(records: Bytes, rules: BatchRules | None = None) -> bool:
         return size <= CHEAP_COMPRESSED_BYTES
     count: int = _LENGTH.unpack_from(records, 57)[0]
     return count <= CHEAP_RECORDS or size <= ALWAYS_CHEAP_BYTES
+
+
+def is_compressed(records: Bytes) -> bool:
+    return len(records) >= HEADER_BYTES and records[22] & COMPRESSION_MASK != 0
 
 
 def is_first_batch_transactional(records: Bytes | None) -> bool:
@@ -141,14 +160,28 @@ def is_first_batch_transactional(records: Bytes | None) -> bool:
     return size is not None and size > 22 and records[_MAGIC_POSITION] == MAGIC and records[22] & TRANSACTIONAL != 0
 
 
-def check_produced(records: Bytes, rules: BatchRules, now_ms: int, version: int) -> Accepted:
+def check_produced(
+    records: Bytes, rules: BatchRules, now_ms: int, version: int, *, opens_bytes: int = DECOMPRESSED_LIMIT_BYTES
+) -> Accepted:
     """The one batch that `records` must be, checked, and changed to what the topic asks for.
 
     records   of one partition; written to in place where it can be, so it belongs to the log from now on
     now_ms    the append time of LogAppendTime topics, and what timestamps are compared with
     version   of the Produce request
-    raises    RefusedRecords; also KafkaError where the whole request is wrong
+    opens_bytes  how much the records may be when they are opened
+    raises    RefusedRecords; also KafkaError where the whole request is wrong, OpensToMore. None keeps opened records
     """
+    try:
+        return _checked(records, rules, now_ms, version, opens_bytes)
+    except (KafkaError, OpensToMore) as error:
+        refusal = bare(error)
+    try:
+        raise refusal
+    finally:
+        del refusal  # as in `decompress`
+
+
+def _checked(records: Bytes, rules: BatchRules, now_ms: int, version: int, opens_bytes: int) -> Accepted:
     batch = memoryview(records)
     usual = None if batch.readonly else accept_usual(batch, rules, now_ms)
     if usual is not None:
@@ -159,7 +192,7 @@ def check_produced(records: Bytes, rules: BatchRules, now_ms: int, version: int)
     _check_header(batch, header, rules)
     source = header.compression
     target = source if rules.compression is None else rules.compression
-    opened = _opened(batch, source)
+    opened = _opened(batch, source, opens_bytes)
     try:
         survey = survey_records(opened, header.record_count)
     except MalformedMessage as error:
@@ -311,10 +344,12 @@ def _check_header(batch: memoryview, header: BatchHeader, rules: BatchRules) -> 
         raise RefusedRecords(invalid, "transactional records without a producer id")
 
 
-def _opened(batch: memoryview, source: Compression) -> bytes | memoryview:
+def _opened(batch: memoryview, source: Compression, opens_bytes: int) -> bytes | memoryview:
     try:
-        return decompress(source, batch[HEADER_BYTES:])
+        return decompress(source, batch[HEADER_BYTES:], opens_bytes)
     except DecompressedTooLarge as error:
+        if opens_bytes < DECOMPRESSED_LIMIT_BYTES:
+            raise OpensToMore from None
         raise RefusedRecords(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
     except MalformedMessage as error:
         raise RefusedRecords(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from None

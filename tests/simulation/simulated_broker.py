@@ -122,7 +122,7 @@ class SimulatedBroker:
         self.life = Life()
         self.clock = time
         self.timers = VirtualTimers(time, self.life)
-        self.workers = parts.workers(time, self.life, rng)
+        self.openers = self.workers = parts.workers(time, self.life, rng)
         self.loop = LoopOf(self.timers)
         self.loading: list[Coroutine[Any, Any, None]] = []
         self._uuids = count(rng.randrange(1 << 40))

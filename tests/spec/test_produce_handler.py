@@ -15,7 +15,7 @@ from odradek.protocol.messages.produce_request import PartitionProduceData, Prod
 from odradek.protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse
 from odradek.protocol.records import Compression, NewRecord, build_batch
 from odradek.storage.log import Origin
-from odradek.storage.validation import CHEAP_RECORDS
+from odradek.storage.validation import CHEAP_COMPRESSED_BYTES, CHEAP_OPENED_BYTES, CHEAP_RECORDS
 from tests.support.broker_scene import NOW_MS, BrokerScene, answer_of
 from tests.support.fake_disk import FakeDisk, Fault
 
@@ -272,6 +272,15 @@ def test_a_large_batch_is_checked_in_a_thread_and_then_keeps_later_requests_wait
     assert small.overlaps
     scene.settle()
     assert answer_of(large).responses[0].partition_responses[0].error_code == 0
+
+
+def test_a_small_batch_that_opens_to_much_is_opened_in_a_thread(scene: Scene) -> None:
+    batch = build_batch([NewRecord(b"k", bytes(CHEAP_OPENED_BYTES), NOW_MS)], compression=Compression.GZIP)
+    assert len(batch) < CHEAP_COMPRESSED_BYTES
+    reply = scene.send(batch)
+    assert len(scene.workers.jobs) == 1
+    scene.settle()
+    assert answer_of(reply).responses[0].partition_responses[0].error_code == 0
 
 
 def test_a_large_batch_that_is_refused_in_the_thread_is_answered(scene: Scene) -> None:

@@ -3,9 +3,14 @@
 The conformance suite sends the same rows to Apache Kafka and compares what it answers and stores.
 """
 
+import gc
+import tracemalloc
+from dataclasses import replace
+
 import pytest
 
-from odradek.protocol.batch_header import crc_ok, read_batch_header
+from odradek.protocol.batch_header import crc_ok, pack_batch, read_batch_header
+from odradek.protocol.compression import Compression, compress
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.records import records_of
 from odradek.storage.log_config import LogConfig
@@ -77,3 +82,24 @@ def test_a_wrong_largest_timestamp_is_put_right() -> None:
     wrong = bytearray(next(bytes(row.records) for row in everything(NOW_MS) if "by the header alone" in row.name))
     accepted = check_produced(wrong, BatchRules.of("t", 0, LogConfig()), NOW_MS, 8)
     assert accepted.header.max_timestamp == NOW_MS
+
+
+def test_a_refusal_that_is_kept_keeps_no_opened_records() -> None:
+    """In a broker it is kept until the answer has left, and in a cycle of its own until the next collection."""
+    opened = bytearray(4 * 1024 * 1024)  # not the records that the header announces
+    batch = pack_batch(
+        replace(read_batch_header(good_batch()), attributes=Compression.GZIP.value), compress(Compression.GZIP, opened)
+    )
+    kept: list[Exception] = []
+    gc.disable()
+    tracemalloc.start()
+    try:
+        for _ in range(10):
+            with pytest.raises(RefusedRecords) as refused:
+                check_produced(bytearray(batch), BatchRules.of("t", 0, LogConfig()), NOW_MS, 8)
+            kept.append(refused.value)
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert held_bytes < len(opened)

@@ -86,6 +86,7 @@ class BrokerScene:
             timers=self.timers,
             watch=LoopWatch(self.timers),
             workers=self.workers,
+            openers=self.workers,
             metadata=SimpleNamespace(image=self.image),
             partitions=self.partitions,
             log_directory=self.log_directory,

@@ -6,6 +6,7 @@ handlers/produce.py, and transactional.py for transactions, decide which request
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -20,7 +21,16 @@ from odradek.protocol.messages.produce_response import (
     TopicProduceResponse,
 )
 from odradek.storage.log import Origin
-from odradek.storage.validation import Accepted, RefusedRecords, check_produced, is_cheap, only_batch
+from odradek.storage.validation import (
+    CHEAP_OPENED_BYTES,
+    Accepted,
+    OpensToMore,
+    RefusedRecords,
+    check_produced,
+    is_cheap,
+    is_compressed,
+    only_batch,
+)
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
@@ -60,6 +70,10 @@ class ProduceBroker(Protocol):
     def partitions(self) -> Partitions: ...
     @property
     def workers(self) -> Workers: ...
+    @property
+    def openers(self) -> Workers:
+        """For compressed batches, which may open to very much; few of them are open at a time."""
+
     @property
     def verifier(self) -> Verifier: ...
 
@@ -146,9 +160,12 @@ class PendingProduce:
             raise refusal
         context, rules = self._context, partition.rules
         if is_cheap(records, rules):
-            accepted = check_produced(records, rules, context.now_ms, context.api_version)
-            self._stage(partition, accepted, answer, guard)
-            return
+            with suppress(OpensToMore):
+                accepted = check_produced(
+                    records, rules, context.now_ms, context.api_version, opens_bytes=CHEAP_OPENED_BYTES
+                )
+                self._stage(partition, accepted, answer, guard)
+                return
         self.reply.overlaps = False
         self._undone += 1
         self._check_in_thread(partition, records, answer, guard)
@@ -178,7 +195,8 @@ class PendingProduce:
     ) -> None:
         context, rules = self._context, partition.rules
         check = partial(check_produced, records, rules, context.now_ms, context.api_version)
-        self._broker.workers.run(check, partial(self._checked, partition, records, rules, answer, guard))
+        workers = self._broker.openers if is_compressed(records) else self._broker.workers
+        workers.run(check, partial(self._checked, partition, records, rules, answer, guard))
 
     def _checked(
         self,

@@ -1,6 +1,7 @@
 """Each codec in the framings of Kafka's clients, decompressed up to the limit and no further."""
 
 import contextlib
+import gc
 import gzip
 import os
 import tracemalloc
@@ -74,6 +75,24 @@ def test_a_bomb_costs_no_more_memory_than_the_limit(codec: Compression) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 4 * limit
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_refusal_that_is_kept_keeps_nothing_that_was_opened(codec: Compression) -> None:
+    bomb, limit_bytes = compress(codec, bytes(4 * 1024 * 1024)), 2 * 1024 * 1024
+    kept: list[Exception] = []
+    gc.disable()
+    tracemalloc.start()
+    try:
+        for _ in range(10):
+            with pytest.raises(DecompressedTooLarge) as refused:
+                decompress(codec, bomb, limit_bytes)
+            kept.append(refused.value)
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert held_bytes < limit_bytes
 
 
 def test_a_claim_of_more_than_snappy_can_hold_is_refused_before_memory_is_taken() -> None:
