@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from odradek.broker.fetch.request import MOST_IN_ONE_TURN
 from odradek.broker.handlers.records.fetch import fetch
 from odradek.broker.metadata.image import TopicImage
 from odradek.broker.runtime.delayed import Deferred
@@ -435,3 +436,20 @@ def test_a_negative_limit_is_no_error_where_there_is_nothing_to_read(scene: Scen
     scene.write()
     codes = [only(scene.fetch(want(offset=at, max_bytes=-1), max_wait_ms=0)).error_code for at in (1, 2)]
     assert codes == [0, E.OFFSET_OUT_OF_RANGE.value]
+
+
+def test_a_fetch_of_very_many_partitions_lets_others_have_their_turn_in_between(scene: Scene) -> None:
+    reply = scene.fetch(*(want(index) for index in range(2 * MOST_IN_ONE_TURN + 1)), min_bytes=0)
+    for _ in range(2):
+        assert isinstance(reply, Deferred)
+        assert not reply.is_done
+        scene.timers.advance(0)
+    (topic,) = on_the_wire(reply).responses
+    assert [partition.partition_index for partition in topic.partitions] == list(range(2 * MOST_IN_ONE_TURN + 1))
+
+
+def test_a_client_that_leaves_between_two_turns_leaves_nothing_behind(scene: Scene) -> None:
+    reply = scene.fetch(want(0), *(want(99 + index) for index in range(MOST_IN_ONE_TURN)), max_wait_ms=2**31 - 1)
+    reply.abandon()
+    scene.timers.advance(0)
+    assert scene.timers.armed() == []

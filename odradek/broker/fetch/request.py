@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from odradek.storage.log import ReadResult
 
 CURRENT_LEADER_SINCE: Final = 16
+MOST_IN_ONE_TURN: Final = 1_000  # partitions looked at before other clients have their turn
 
 
 class FetchBroker(BrokerParts, Protocol):
@@ -127,13 +128,17 @@ class PendingFetch:
 
     def park(self) -> Deferred[FetchResponse]:
         self._reply = Deferred()
-        self._reply.on_disconnect(self._end_waiting)
+        self._reply.on_disconnect(self._leave)
         return self._reply
 
     def _read_on(self) -> None:
         """Read the partitions that have no answer yet. Where the disk is needed, a thread reads; then this goes on."""
         answers, partitions = self._answers, self._fetch.partitions
+        pause = len(answers) + MOST_IN_ONE_TURN
         while len(answers) < len(partitions):
+            if len(answers) == pause:  # other clients first
+                self._broker.timers.after(0, self._read_more)
+                return
             wanted = partitions[len(answers)]
             try:
                 partition = self._find(wanted)
@@ -162,6 +167,10 @@ class PendingFetch:
             self._take(answer)
         self._is_looking = False
         self._all_read()
+
+    def _read_more(self) -> None:
+        if self._reply is None or not self._reply.is_done:
+            self._read_on()
 
     def _read_came(self, read: PartitionRead, wanted: FetchPartition, outcome: JobResult[ReadResult]) -> None:
         if self._reply is not None and self._reply.is_done:
@@ -241,6 +250,10 @@ class PendingFetch:
     def _time_is_over(self) -> None:
         self._must_answer = True
         self.look()
+
+    def _leave(self) -> None:
+        self._must_answer = True  # so that a look that goes on does not wait after it
+        self._end_waiting()
 
     def _end_waiting(self) -> None:
         wait, self._wait = self._wait, None  # it knows this fetch, which must not know it for longer than needed

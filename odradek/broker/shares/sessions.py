@@ -20,6 +20,7 @@ from odradek.protocol.topic_partition import TopicIdPartition
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 MAX_EPOCH = 2**31 - 1
+MAX_PARTITIONS = 250_000  # of all sessions together
 
 
 class SessionKey(NamedTuple):
@@ -71,7 +72,8 @@ class ShareSession:
 class ShareSessions:
     """State: all share sessions of this broker."""
 
-    def __init__(self, max_sessions: int) -> None:
+    def __init__(self, max_sessions: int, max_partitions: int = MAX_PARTITIONS) -> None:
+        self._max_partitions = max_partitions
         self._max_sessions = max_sessions
         self._sessions: dict[SessionKey, ShareSession] = {}
 
@@ -98,9 +100,16 @@ class ShareSessions:
             session = self._sessions[key] = ShareSession(key, connection)
         else:
             session = self._require_epoch(key, epoch)
+        known_before = len(session.partitions)
         session._update(wanted, forgotten)
+        if len(session.partitions) > known_before and self._count_partitions() > self._max_partitions:
+            del self._sessions[key]
+            raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
         session._count()
         return session
+
+    def _count_partitions(self) -> int:
+        return sum(len(session.partitions) for session in self._sessions.values())
 
     def acknowledge(self, key: SessionKey, epoch: int) -> ShareSession:
         """raises  SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH"""

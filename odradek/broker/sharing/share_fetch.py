@@ -9,6 +9,7 @@ The answer also waits for the acknowledgements to be stored. Source: docs/spec/s
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -92,7 +93,7 @@ class PendingShareFetch:
         self._answers: dict[TopicIdPartition, PartitionData] = {}
         self._leaders: dict[int, None] = {}
         self._left_records = 0
-        self._left: list[TopicIdPartition] = []  # still to be looked at in this round
+        self._left: deque[TopicIdPartition] = deque()  # still to be looked at in this round
         self.reply.on_disconnect(self._abandon)
 
     def begin(self) -> None:
@@ -111,9 +112,9 @@ class PendingShareFetch:
             return
         self._answers = {}
         self._left_records = self._max_records
-        self._left = list(self._partitions)
+        self._left = deque(self._partitions)
         if not self._broker.shares.sessions.is_open(self._session):
-            self._left = []
+            self._left.clear()
             self._must_answer = True
         self._is_looking = True
         self._must_have_bytes = self._min_bytes > 1 and not self._must_answer and not self._has_min_bytes()
@@ -122,7 +123,7 @@ class PendingShareFetch:
     def _go_on(self) -> None:
         left = self._left
         while left:
-            partition = left.pop(0)
+            partition = left.popleft()
             try:
                 if self._left_records <= 0:
                     self._partition(partition)  # what is wrong with it is told even now
