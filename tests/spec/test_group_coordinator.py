@@ -328,6 +328,29 @@ async def test_an_offset_delete_answers_for_every_partition() -> None:
     assert scene.committed() == {}
 
 
+class ComparedIndex(int):
+    """An index that counts how often it is compared with another one."""
+
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        ComparedIndex.comparisons += 1
+        return int(self) == other
+
+    __hash__ = int.__hash__
+
+
+async def test_an_offset_delete_does_not_compare_its_partitions_with_one_another() -> None:
+    scene = Scene()
+    await scene.make_offsets_topic()
+    scene.commit(1)
+    indexes = [ComparedIndex(index) for index in [0] * 100 + [9] * 100]
+    partitions = [OffsetDeleteRequestPartition(partition_index=index) for index in indexes]
+    request = OffsetDeleteRequest(group_id="g", topics=[OffsetDeleteRequestTopic(name="t", partitions=partitions)])
+    assert len(answer_of(scene.ask(request, 0)).topics[0].partitions) == len(indexes)
+    assert ComparedIndex.comparisons < 20 * len(indexes)
+
+
 @pytest.mark.parametrize(
     ("entries", "expected"),
     [

@@ -33,16 +33,16 @@ def offset_delete(
     for topic in request.topics:
         image = broker.metadata.image.topics.get(topic.name)
         count = 0 if image is None else len(image.partitions)
-        existing = [partition for partition in topic.partitions if 0 <= partition.partition_index < count]
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         try:
             context.require(Operation.READ, ResourceType.TOPIC, topic.name)
         except KafkaError as error:
-            existing, code = [], error.code
+            count, code = 0, error.code
+        existing = [partition for partition in topic.partitions if 0 <= partition.partition_index < count]
         missing = [
             OffsetDeleteResponsePartition(partition_index=partition.partition_index, error_code=code.value)
             for partition in topic.partitions
-            if partition not in existing
+            if not 0 <= partition.partition_index < count
         ]
         if missing:
             refused.setdefault(topic.name, OffsetDeleteResponseTopic(name=topic.name)).partitions += missing
