@@ -20,7 +20,7 @@ from odradek.protocol.topic_partition import TopicIdPartition
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 MAX_EPOCH = 2**31 - 1
-MAX_PARTITIONS = 250_000  # of all sessions together
+MAX_PARTITIONS = 100_000  # in all sessions together; Kafka has no such bound
 
 
 class SessionKey(NamedTuple):

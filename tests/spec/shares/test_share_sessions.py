@@ -3,8 +3,10 @@
 import pytest
 
 from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.sessions import SessionKey, ShareSessions
 from odradek.protocol.acls import Operation, ResourceType
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.topic_partition import TopicIdPartition
 from tests.support.share_broker import GROUP, ShareBroker
 from tests.support.share_member import partitions_of
 
@@ -348,3 +350,13 @@ def test_with_the_last_session_what_is_in_memory_goes(broker: ShareBroker) -> No
     a.disconnect()
     assert list(broker.shares.live) == []
     assert broker.member("B").acquire(topic) == [(0, 9, 2)]
+
+
+def test_a_session_that_takes_all_of_them_beyond_their_partitions_is_refused_and_leaves_none() -> None:
+    sessions = ShareSessions(10, max_partitions=3)
+    first, second, third = (TopicIdPartition(NO_TOPIC, index) for index in range(3))
+    sessions.fetch(SessionKey(GROUP, "A"), 0, [first, second, third], (), "connection")
+    with pytest.raises(KafkaError) as refusal:
+        sessions.fetch(SessionKey(GROUP, "B"), 0, [first], (), "connection")
+    assert (refusal.value.code, len(sessions)) == (ErrorCode.SHARE_SESSION_LIMIT_REACHED, 1)
+    assert sessions.fetch(SessionKey(GROUP, "A"), 1, [first], (), "connection").epoch == 2
