@@ -2,7 +2,6 @@
 cycle around a request would keep its frame, perhaps a megabyte, for a long time.
 """
 
-import asyncio
 import gc
 from collections.abc import Callable
 
@@ -10,8 +9,6 @@ import pytest
 
 from odradek.broker.api.dispatch import Dispatcher
 from odradek.broker.handlers.by_api_key import fast_path_of, handler_of
-from odradek.broker.network.limits import ConnectionLimits
-from odradek.broker.network.server import Server
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
@@ -19,7 +16,7 @@ from odradek.protocol.messages.produce_request import PartitionProduceData, Prod
 from odradek.protocol.records import Compression, NewRecord, build_batch
 from tests.support.broker_scene import NOW_MS, BrokerScene
 from tests.support.fake_disk import FakeDisk
-from tests.support.peer import Peer
+from tests.support.peer import Peer, server_around
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA = 9, 12, 6, 12  # versions
 
@@ -30,7 +27,7 @@ class Scene(BrokerScene):
         super().__init__(self.disk, "/data")
         self.topic("t", 2)
         dispatcher = Dispatcher(self.broker, self.clock, handler_of, fast_path_of=fast_path_of)
-        self.server = Server(dispatcher, ConnectionLimits(), self.timers, asyncio.get_running_loop())
+        self.server = server_around(dispatcher, None, self.timers)
         self.peer = Peer(self.server)
 
     def produce(self, *partitions: int, acks: int = -1, compression: Compression = Compression.NONE) -> None:

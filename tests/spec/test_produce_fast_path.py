@@ -1,6 +1,5 @@
 """A batch that arrives alone takes the fast path: the log and the answer must be those of the general path."""
 
-import asyncio
 from itertools import product
 from typing import Any
 
@@ -9,8 +8,6 @@ import pytest
 from odradek.broker.api.context import ConnectionInfo
 from odradek.broker.api.dispatch import Dispatcher
 from odradek.broker.handlers.by_api_key import fast_path_of, handler_of
-from odradek.broker.network.limits import ConnectionLimits
-from odradek.broker.network.server import Server
 from odradek.broker.produce.fast_path import ProduceFastPath
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
@@ -20,7 +17,7 @@ from odradek.protocol.messages.produce_response import ProduceResponse
 from odradek.protocol.records import Compression, NewRecord, batches, build_batch, records_of
 from tests.support.broker_scene import NOW_MS, BrokerScene
 from tests.support.fake_disk import FakeDisk, Fault
-from tests.support.peer import Peer
+from tests.support.peer import Peer, server_around
 from tests.support.transactional_clients import Answering
 
 VERSIONS = range(9, 14)
@@ -52,7 +49,7 @@ class Scene(BrokerScene):
         self.dispatcher = Dispatcher(
             self.broker, self.clock, handler_of, fast_path_of=fast_path_of if is_short else None
         )
-        server = Server(self.dispatcher, ConnectionLimits(), self.timers, asyncio.get_running_loop())
+        server = server_around(self.dispatcher, None, self.timers)
         self.peer = Peer(server)
 
     def request(

@@ -48,6 +48,48 @@ def test_types_of_the_fields_of_compiled_classes_are_there_at_run_time() -> None
     assert [found for path in build().modules() for found in unknown_types(path)] == []
 
 
+def test_nothing_that_was_set_to_none_is_read_again_after_a_call() -> None:
+    """mypyc believes that it still is None, and raises TypeError where the call has changed it."""
+    sources = [(path, (REPOSITORY / path).read_text()) for path in build().modules()]
+    assert [f"{path}:{found}" for path, source in sources for found in believed_to_be_none(source)] == []
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("kept, self._x = self._x, None\n    self.go()\n    return self._x is None", ["4 self._x"]),
+        ("self._x = None\n    self.go()\n    if self._x: pass", ["4 self._x"]),
+        ("self._x = None\n    if self._x: pass\n    self.go()", []),
+        ("self._x = None\n    self._x = self.go()\n    return self._x", []),
+        ("self.drop_x()\n    self.go()\n    return self._x", []),
+    ],
+)
+def test_what_mypyc_believes_to_be_none_is_found(body: str, found: list[str]) -> None:
+    assert list(believed_to_be_none(f"def f(self):\n    {body}\n")) == found
+
+
+def believed_to_be_none(source: str) -> Iterator[str]:
+    """Line and attribute of each read, in the order of the lines, that follows `self.x = None` and then a call."""
+    for function in ast.walk(ast.parse(source)):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            nodes = [node for node in ast.walk(function) if isinstance(node, ast.expr | ast.stmt)]
+            unset: dict[str, bool] = {}  # attribute → whether something was called since
+            for node in sorted(nodes, key=lambda node: (node.end_lineno, node.end_col_offset, node.col_offset)):
+                if isinstance(node, ast.Call | ast.Await):
+                    unset = dict.fromkeys(unset, True)
+                elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                    if unset.pop(ast.unparse(node), False):
+                        yield f"{node.lineno} {ast.unparse(node)}"
+                elif isinstance(node, ast.Assign):
+                    (target,) = node.targets[-1:]
+                    targets = target.elts if isinstance(target, ast.Tuple) else [target]
+                    values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value] * len(targets)
+                    for each, value in zip(targets, values, strict=False):
+                        unset.pop(ast.unparse(each), None)
+                        if isinstance(each, ast.Attribute) and isinstance(value, ast.Constant) and value.value is None:
+                            unset[ast.unparse(each)] = False
+
+
 def unknown_types(path: str) -> Iterator[str]:
     tree = ast.parse((REPOSITORY / path).read_text())
     unknown = {"object"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
@@ -120,6 +120,12 @@ def refused(resource: ResourceType, api_key: ApiKey) -> KafkaError:
 
 
 Address: TypeAlias = tuple[str, int]  # host and port
+IPV4_IN_IPV6: Final = "::ffff:"  # how a socket for both writes the address of an IPv4 peer
+
+
+def ip_address(socket_address: Any) -> Address | None:
+    """One end of a connection as a socket names it; None where the peer has gone already."""
+    return (socket_address[0].removeprefix(IPV4_IN_IPV6), socket_address[1]) if socket_address else None
 
 
 class Addresses(Protocol):

@@ -11,17 +11,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from dataclasses import dataclass
 from struct import Struct as Packing
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
-from odradek.broker.api.context import ConnectionInfo
+from odradek.broker.api.context import ConnectionInfo, ip_address
 from odradek.broker.network.connection_host import ConnectionHost
 from odradek.broker.network.file_sender import SENDS_FILES, FileSender
 from odradek.broker.network.held_bytes import HeldBytes
 from odradek.broker.network.limits import Admission
 from odradek.broker.runtime.clock import TimerHandle
-from odradek.broker.runtime.delayed import CloseConnection, Parked
+from odradek.broker.runtime.delayed import Answered, CloseConnection, Parked
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.file_slice import Chunk, FileSlice, in_memory
 
@@ -33,19 +32,15 @@ log = logging.getLogger("odradek.connection")
 LENGTH: Final = Packing(">i")
 LENGTH_BYTES: Final = LENGTH.size
 API_KEY_BYTES: Final = 2
-IPV4_IN_IPV6: Final = "::ffff:"  # how a socket for both writes the address of an IPv4 peer
 FIRST_BUFFER_BYTES: Final = 16 * 1024  # the least that a frame longer than what came with it gets
 GROWTH_FACTOR: Final = 8  # its buffer is never longer than this times the bytes that have arrived
 ZEROS: Final = memoryview(bytes(1024 * 1024))
 WRITE_HIGH_WATER_BYTES: Final = 256 * 1024  # with more than this unread by the peer, no further request of it is taken
 MAX_OVERLAPPING_REQUESTS: Final = 32
 MAX_OVERLAPPING_BYTES: Final = 8 * 1024 * 1024
-
-
-@dataclass(slots=True)
-class Answered:
-    answer: list[Chunk]
-    size_bytes: int
+# What a connection may use of one turn of the loop, whatever it has sent; then the others have theirs.
+REQUESTS_PER_TURN: Final = 32
+TURN_S: Final = 0.002
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -71,6 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         "_server",
         "_takes_requests",
         "_transport",
+        "_turn_is_due",
         "_wanted",
         "active_at_sweep",
         "info",
@@ -101,6 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         self._mute_timer: TimerHandle | None = None  # while muted
         self._muted_until_s = 0.0
         self._takes_requests = True  # the peer reads, and is not muted
+        self._turn_is_due = False  # the loop will call `_next_turn`
         self._closing = False
         self.active_at_sweep = server.sweep_count
 
@@ -108,15 +105,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        peer: Any = transport.get_extra_info("peername")
-        host, port = (peer[0].removeprefix(IPV4_IN_IPV6), peer[1]) if peer else ("unknown", 0)
+        host, port = ip_address(transport.get_extra_info("peername")) or ("unknown", 0)
         server = self._server
         self.info = ConnectionInfo(server.next_connection_id(), host, port, server.listener_name, mute=self.mute)
         if server.addresses is not None:
-            here: Any = transport.get_extra_info("sockname")
-            if here:  # otherwise the peer has gone already
-                self.info.arrived_at = (here[0].removeprefix(IPV4_IN_IPV6), here[1])
-                self.info.addresses = server.addresses
+            here = ip_address(transport.get_extra_info("sockname"))
+            if here is not None:
+                self.info.arrived_at, self.info.addresses = here, server.addresses
         self._admission = self._server.admit(self)
         if self._admission is Admission.REFUSED:
             self._closing = True
@@ -270,8 +265,15 @@ class Connection(asyncio.BufferedProtocol):
         Of read-only data, which lies in the shared buffer, the bytes are overwritten when this has returned.
         """
         server, info = self._server, self.info
-        position, end = 0, len(data)
+        position, end, handled, began_s = 0, len(data), 0, 0.0
         while end - position >= LENGTH_BYTES:
+            if handled:
+                if handled == 1:
+                    began_s = server.now_s()
+                elif handled >= REQUESTS_PER_TURN or server.now_s() - began_s >= TURN_S:
+                    self._wait_with(data[position:])
+                    self._wait_for_turn()
+                    return
             start = position + LENGTH_BYTES
             (size,) = LENGTH.unpack_from(data, position)
             if not 0 <= size <= info.max_request_bytes:
@@ -299,6 +301,7 @@ class Connection(asyncio.BufferedProtocol):
             self._handle(data[start:position])
             if self._closing:
                 return
+            handled += 1
         if position < end:
             self._wanted = LENGTH_BYTES
             self._keep_partial(data[position:])
@@ -332,12 +335,27 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._mute_timer is not None:
             return
-        backlog, self._backlog = self._backlog, None
+        if self._turn_is_due:
+            return
+        backlog = self._backlog
         if backlog is not None:
+            self._drop_backlog()
             self._take(backlog)
         if self._backlog is None and not self._is_reading and not self._closing:
             self._is_reading = True
             self._transport.resume_reading()
+
+    def _drop_backlog(self) -> None:
+        self._backlog = None
+
+    def _wait_for_turn(self) -> None:
+        if not self._turn_is_due:
+            self._turn_is_due = True
+            self._server.loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn_is_due = False
+        self._go_on()
 
     def _stop_reading(self) -> None:
         if self._is_reading and self._transport is not None and not self._transport.is_closing():
@@ -397,7 +415,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._waits_for_others():
                 self._close()
         elif self._backlog is not None:
-            self._server.loop.call_soon(self._go_on)
+            self._wait_for_turn()
 
     def _write(self, chunks: list[Chunk]) -> None:
         transport = self._transport

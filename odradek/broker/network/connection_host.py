@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from odradek.broker.api.context import Addresses
@@ -35,6 +36,10 @@ class ConnectionHost(Protocol[C]):
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...
+    @property
+    def now_s(self) -> Callable[[], float]:
+        """Times what a connection uses of a turn of the loop."""
+
     @property
     def timers(self) -> Timers: ...
     @property

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+from collections.abc import Callable
+from time import perf_counter
 from typing import Any, Final
 
 from odradek.broker.api.context import Addresses, ConnectionInfo
@@ -66,15 +68,18 @@ class Server:
         handshakes: Handshakes[Connection] | None = None,
         authentication_timeout_ms: int | None = None,
         admissions: Admissions | None = None,
+        now_s: Callable[[], float] = perf_counter,
     ) -> None:
         """
         authentication_timeout_ms  for a listener on which connections begin unauthenticated; None on others
         admissions                 shared by the listeners of a broker
+        now_s                      times what a connection uses of a turn of the loop
         """
         self.handshakes = handshakes
         self.requests = requests
         self.limits = limits
         self.loop = loop
+        self.now_s = now_s
         self.listener_name = listener_name
         self.addresses = addresses
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, Protocol, TypeVar
 
@@ -58,6 +59,14 @@ class Parked(Protocol):
 
     def chunks(self) -> list[Chunk]:
         """The answer in bytes, once it is done; empty where there is none. Raises CloseConnection."""
+
+
+@dataclass(slots=True)
+class Answered:
+    """An answer that is there and waits for earlier ones of its connection."""
+
+    answer: list[Chunk]
+    size_bytes: int  # of the request's frame
 
 
 class Deferred(Generic[M]):

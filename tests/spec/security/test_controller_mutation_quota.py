@@ -1,6 +1,5 @@
 """The quota of partitions that are created and deleted: docs/spec/security.md#s4-3, scenario 147."""
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +9,6 @@ from odradek.broker.api.dispatch import Dispatcher
 from odradek.broker.api.metered import Throttling
 from odradek.broker.handlers.by_api_key import handler_of
 from odradek.broker.metadata.topic_creation import TopicCreation
-from odradek.broker.network.limits import ConnectionLimits
-from odradek.broker.network.server import Server
 from odradek.broker.security.quotas.metering import Metering
 from odradek.broker.security.quotas.windows import Windows
 from odradek.protocol.api_keys import ApiKey
@@ -24,7 +21,7 @@ from odradek.protocol.struct import Message
 from tests.support.clock import ManualTimers
 from tests.support.fake_disk import FakeDisk
 from tests.support.metadata import Running, ids
-from tests.support.peer import Peer
+from tests.support.peer import Peer, server_around
 
 THROTTLED = E.THROTTLING_QUOTA_EXCEEDED.value
 
@@ -43,7 +40,7 @@ class Scene:
         metering = Metering(Windows(), Windows())
         metering.set_limits({(("user", None),): {"controller_mutation_rate": 1}})
         dispatcher.throttling = Throttling(metering)
-        server = Server(dispatcher, ConnectionLimits(), self.timers, asyncio.get_running_loop())
+        server = server_around(dispatcher, None, self.timers)
         self.peer = Peer(server)
 
     def ask(self, request: Message, version: int) -> Any:

@@ -3,19 +3,16 @@
 Kafka acquires records for it and answers without them; here they stay available to others.
 """
 
-import asyncio
 from typing import Any
 
 from odradek.broker.api.dispatch import Dispatcher
 from odradek.broker.api.metered import Throttling
 from odradek.broker.handlers.by_api_key import handler_of
-from odradek.broker.network.limits import ConnectionLimits
-from odradek.broker.network.server import Server
 from odradek.broker.security.quotas.metering import Metering
 from odradek.broker.security.quotas.windows import Windows
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.share_fetch_request import FetchPartition, FetchTopic, ShareFetchRequest
-from tests.support.peer import Peer
+from tests.support.peer import Peer, server_around
 from tests.support.share_broker import GROUP, ShareBroker
 from tests.support.share_member import partitions_of
 
@@ -58,7 +55,7 @@ async def test_scenario_145_records_are_sent_or_not_acquired() -> None:
     metering = Metering(Windows(), Windows())
     metering.set_limits({(("client-id", "test"),): {"consumer_byte_rate": 10}})
     dispatcher.throttling = Throttling(metering)
-    server = Server(dispatcher, ConnectionLimits(), scene.timers, asyncio.get_running_loop())
+    server = server_around(dispatcher, None, scene.timers)
     peer, other = Peer(server), Peer(server)
 
     acquired, throttle_ms = share_fetch(scene, peer, topic_id, 0)

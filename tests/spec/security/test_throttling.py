@@ -9,7 +9,6 @@ from odradek.broker.api.dispatch import Dispatcher
 from odradek.broker.api.metered import Throttling
 from odradek.broker.handlers.by_api_key import fast_path_of, handler_of
 from odradek.broker.network.limits import ConnectionLimits
-from odradek.broker.network.server import Server
 from odradek.broker.security.quotas.entities import QuotaEntity
 from odradek.broker.security.quotas.metering import Metering
 from odradek.broker.security.quotas.windows import Windows
@@ -23,7 +22,7 @@ from odradek.protocol.messages.produce_response import ProduceResponse
 from odradek.protocol.records import NewRecord, build_batch
 from tests.support.broker_scene import NOW_MS, BrokerScene
 from tests.support.fake_disk import FakeDisk
-from tests.support.peer import Peer
+from tests.support.peer import Peer, server_around
 
 EVERYBODY: QuotaEntity = (("user", "ANONYMOUS"),)
 TEST_CLIENT: QuotaEntity = (("client-id", "test"),)  # what a Peer calls itself
@@ -40,7 +39,7 @@ class Scene(BrokerScene):
         self.dispatcher: Dispatcher[Any] = Dispatcher(self.broker, self.clock, handler_of, fast_path_of=fast_path_of)
         self.metering = Metering(Windows(), Windows())
         self.limit(quotas)
-        self.server = Server(self.dispatcher, limits or ConnectionLimits(), self.timers, asyncio.get_running_loop())
+        self.server = server_around(self.dispatcher, limits, self.timers)
         self.peer = Peer(self.server)
 
     def limit(self, quotas: dict[str, float], entity: QuotaEntity = EVERYBODY) -> None:

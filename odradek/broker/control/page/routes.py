@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from aiohttp import web
 
-from odradek.broker.api.context import Audit
+from odradek.broker.api.context import IPV4_IN_IPV6, Audit
 from odradek.broker.control.page.acting import Acting
 from odradek.broker.control.page.document import document
 from odradek.broker.control.page.guard import LOCAL, refusal
 from odradek.broker.control.page.rights import require_right
 from odradek.broker.control.page.served import Served
 from odradek.broker.control.page.views import VIEWS
-from odradek.broker.network.connection import IPV4_IN_IPV6
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

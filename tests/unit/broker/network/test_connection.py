@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.dispatch import Answer
-from odradek.broker.network.connection import FIRST_BUFFER_BYTES, GROWTH_FACTOR, MAX_OVERLAPPING_REQUESTS
+from odradek.broker.network.connection import (
+    FIRST_BUFFER_BYTES,
+    GROWTH_FACTOR,
+    MAX_OVERLAPPING_REQUESTS,
+    REQUESTS_PER_TURN,
+)
 from odradek.broker.network.limits import ConnectionLimits
 from odradek.broker.network.server import RECEIVE_BUFFER_BYTES, Server
 from odradek.broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred, NoResponse
@@ -171,8 +176,9 @@ async def test_reading_stops_when_more_comes_behind_an_unanswered_request_and_go
     assert peer.unread_bytes == 997 * len(heartbeat(2))
     desk.parks = False
     desk.owed[0].resolve(HeartbeatResponse())
-    await let_the_loop_run()
-    peer.deliver()
+    for _ in range(1000 // REQUESTS_PER_TURN + 1):
+        await let_the_loop_run()
+        peer.deliver()
     assert peer.correlation_ids() == list(range(1, 1000))
 
 
@@ -227,13 +233,13 @@ async def test_a_peer_that_does_not_read_its_answers_is_not_served_further() -> 
     desk = Desk()
     peer = Peer(desk.server())
     peer.connection.pause_writing()
-    for number in range(50):
+    for number in range(REQUESTS_PER_TURN):
         peer.send(heartbeat(number))
     assert desk.asked == []
     assert peer.transport.is_paused
     peer.connection.resume_writing()
     peer.deliver()
-    assert desk.asked == list(range(50))
+    assert desk.asked == list(range(REQUESTS_PER_TURN))
 
 
 async def test_the_transport_is_told_to_say_when_the_peer_does_not_read() -> None:
@@ -380,3 +386,36 @@ async def test_any_pipeline_cut_anyhow_is_answered_completely_and_in_order(
         peer.deliver()
     assert peer.correlation_ids() == expected
     assert [bytes(records) for records in desk.records] == kept
+
+
+async def test_a_connection_that_sends_very_much_waits_behind_the_others_after_some_requests() -> None:
+    desk = Desk()
+    server = desk.server()
+    flood, other = Peer(server), Peer(server)
+    sent = 10 * REQUESTS_PER_TURN
+    flood.send(b"".join(map(heartbeat, range(sent))))
+    assert len(desk.asked) <= REQUESTS_PER_TURN
+    other.send(heartbeat(sent))
+    assert len(other.frames()) == 1
+    turns = 0
+    while len(desk.asked) <= sent:
+        before = len(desk.asked)
+        await asyncio.sleep(0)
+        assert 0 < len(desk.asked) - before <= REQUESTS_PER_TURN
+        turns += 1
+    assert len(flood.frames()) == sent
+    assert turns >= sent / REQUESTS_PER_TURN - 1
+    assert sorted(desk.asked) == list(range(sent + 1))
+    assert [one for one in desk.asked if one < sent] == list(range(sent))
+
+
+async def test_answers_that_come_meanwhile_give_a_connection_no_further_turn() -> None:
+    desk = Desk(parks=True, overlaps=True)
+    peer = Peer(desk.server())
+    peer.send(b"".join(map(heartbeat, range(4 * MAX_OVERLAPPING_REQUESTS))))
+    assert len(desk.asked) <= MAX_OVERLAPPING_REQUESTS
+    for owed in desk.owed[:MAX_OVERLAPPING_REQUESTS]:
+        owed.resolve(HeartbeatResponse())
+    before = len(desk.asked)
+    await asyncio.sleep(0)
+    assert len(desk.asked) - before <= REQUESTS_PER_TURN
