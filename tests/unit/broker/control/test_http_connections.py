@@ -18,7 +18,9 @@ from tests.support.certificates import Authority
 LIMITS = HttpLimits(most_connections=10)
 BEGINNING = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 WHOLE = BEGINNING + b"\r\n"
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 OK = b"HTTP/1.1 200 OK"
+FULL = b"HTTP/1.1 503 Service Unavailable"
 TLS_BEGINS = b"\x16\x03\x01"
 
 
@@ -63,6 +65,7 @@ def at_port(scene: Callable[[Port], Awaitable[None]], context: ssl.SSLContext | 
     async def run() -> None:
         app = web.Application()
         app.router.add_get("/", hello)
+        app.router.add_get("/healthz", hello)
         bound = bind("127.0.0.1", 0)
         port = bound.getsockname()[1]
         stop = await serve_http(app, bound, context, LIMITS)
@@ -135,12 +138,29 @@ def test_a_connection_too_many_is_closed_and_its_place_comes_back() -> None:
             writer.write(WHOLE)
             assert (await reader.readuntil(b"hello")).startswith(OK)
             writer.write(BEGINNING)
-        assert await port.answer() == b""
+        assert await port.answer() == FULL
         slow[0][1].close()
         while await port.answer() != OK:  # until the server has seen that one went
             pass
         port.pass_(30.1)
         for reader, writer in slow[1:]:
+            assert await reader.read() == b""
+            writer.close()
+
+    at_port(scene)
+
+
+def test_health_is_told_although_all_connections_are_taken_and_more_of_them_wait() -> None:
+    """Those beyond the most have the reserve, in which the oldest makes room."""
+
+    async def scene(port: Port) -> None:
+        slow = [await port.connect() for _ in range(LIMITS.most_connections + 3 * LIMITS.reserve)]
+        for _, writer in slow:
+            writer.write(BEGINNING)
+        for _ in range(3):
+            assert await port.answer(HEALTH) == OK
+        assert await port.answer() == FULL
+        for reader, writer in slow[LIMITS.most_connections : -LIMITS.reserve]:
             assert await reader.read() == b""
             writer.close()
 
@@ -170,7 +190,7 @@ def test_tls_handshakes_that_nobody_goes_on_with_take_places_for_as_long(tmp_pat
         for _ in range(LIMITS.most_connections):
             half_open.append(await port.connect())
             half_open[-1][1].write(TLS_BEGINS)
-        assert await answer(port) == b""
+        assert await answer(port) == FULL
         port.pass_(30.1)
         for reader, writer in half_open:
             assert await reader.read() == b""
