@@ -14,6 +14,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from odradek.broker.api.context import REFUSALS
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.shares.key import SharePartitionKey
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
@@ -31,6 +32,7 @@ SHARE_PARTITIONS_SINCE = 6
 MESSAGES = {  # versions 1 to 3 have a field for it, and fill it in even where nothing is wrong
     ErrorCode.NONE: "NONE",
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
+    **dict(REFUSALS.values()),
 }
 
 
@@ -56,6 +58,8 @@ def find_coordinator(
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no coordinator of type {request.key_type}.") from None
     topic = STATE_TOPICS[key_type]
     is_served = key_type is not KeyType.SHARE or context.api_version >= SHARE_PARTITIONS_SINCE
+    if key_type is KeyType.SHARE and is_served:
+        context.require(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     if is_served and topic not in broker.metadata.image.topics:
         return once_it_is_there(topic, request, key_type, context, broker)
     return answer(request, key_type, context, broker)
@@ -103,7 +107,6 @@ def find(key: str, key_type: KeyType, context: RequestContext, broker: Broker) -
             case KeyType.SHARE:
                 if context.api_version < SHARE_PARTITIONS_SINCE:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
-                context.require(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
                 state_partition = broker.share_coordinator.partition_for(share_partition(key).coordinator_key)
                 leader = leader_of(SHARE_GROUP_STATE, state_partition, broker)
         registration = broker.metadata.image.brokers.get(leader)

@@ -49,8 +49,8 @@ def producers_of(context: RequestContext, broker: Broker, topic: str, index: int
         return PartitionResponse(partition_index=index, error_code=code.value, error_message=str(refusal))
     except KafkaError as refusal:
         message = refusal.message
-        if topic not in broker.metadata.image.topics:  # only then does Kafka find words
-            message = "this broker has no partition of that name"
+        if message is None and topic not in broker.metadata.image.topics:  # of a partition Kafka says nothing
+            message = "This server does not host this topic-partition."
         return PartitionResponse(partition_index=index, error_code=refusal.code.value, error_message=message)
     return PartitionResponse(
         partition_index=index, active_producers=[state(entry) for entry in partition.log.producers()]

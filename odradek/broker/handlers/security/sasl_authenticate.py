@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
 
-NO_EXCHANGE = "SaslAuthenticate came without a SaslHandshake that begins an exchange"
+NO_EXCHANGE = "SaslAuthenticate request received after successful authentication"
 
 
 def sasl_authenticate(

@@ -37,14 +37,14 @@ def alter_share_group_offsets(
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
     shard = broker.groups.shard_for(group_id)
     shard.look(lambda core: require_empty(core.registry, group_id, may_be_missing=True))
-    refused: dict[str, ErrorCode] = {}
+    refused: dict[str, KafkaError] = {}
     wanted: dict[Pair, int] = {}
     image = broker.metadata.image
     for topic in request.topics:
         try:
             context.require(Operation.READ, ResourceType.TOPIC, topic.topic_name)
         except KafkaError as error:
-            refused[topic.topic_name] = error.code
+            refused[topic.topic_name] = error
             continue
         known = image.topics.get(topic.topic_name)
         for partition in topic.partitions:
@@ -53,9 +53,9 @@ def alter_share_group_offsets(
 
     def code_of(name: str, topic_id: bytes, index: int, refusals: Refusals) -> tuple[ErrorCode, str | None]:
         if name in refused:
-            return refused[name], "The topic may not be read."
+            return refused[name].code, refused[name].message
         if (topic_id, index) not in wanted:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no such topic partition."
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
         error = refusals.get((topic_id, index))
         return (ErrorCode.NONE, None) if error is None else (error.code, error.message)
 

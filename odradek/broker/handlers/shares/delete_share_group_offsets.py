@@ -35,12 +35,12 @@ def delete_share_group_offsets(
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
     shard = broker.groups.shard_for(group_id)
     shard.look(lambda core: require_empty(core.registry, group_id, may_be_missing=False))
-    refused: dict[str, ErrorCode] = {}
+    refused: dict[str, KafkaError] = {}
     for topic in request.topics:
         try:
             context.require(Operation.READ, ResourceType.TOPIC, topic.topic_name)
         except KafkaError as error:
-            refused[topic.topic_name] = error.code
+            refused[topic.topic_name] = error
     wanted = [topic.topic_name for topic in request.topics if topic.topic_name not in refused]
 
     def recorded(gone: Partitions) -> DeleteShareGroupOffsetsResponse | Deferred[DeleteShareGroupOffsetsResponse]:
@@ -56,9 +56,11 @@ def delete_share_group_offsets(
     def result(name: str, gone: Partitions, refusals: Refusals) -> DeleteShareGroupOffsetsResponseTopic:
         known = broker.metadata.image.topics.get(name)
         if name in refused:
-            error = KafkaError(refused[name], "The topic may not be read.")
-        elif known is None or known.topic_id not in gone:
-            error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The group has no offsets in this topic.")
+            error = refused[name]
+        elif known is None:
+            error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        elif known.topic_id not in gone:
+            error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no offset information to delete.")
         else:
             failures = [error for (topic_id, _), error in refusals.items() if topic_id == known.topic_id]
             if not failures:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import is_allowed
+from odradek.broker.api.context import REFUSALS
 from odradek.broker.groups.share.group import ShareGroup
 from odradek.broker.groups.share.member import Partitions
 from odradek.broker.runtime.gather import gather
@@ -108,14 +109,15 @@ def _topic(
     context: RequestContext,
     broker: Broker,
 ) -> Topic | Deferred[Topic]:
-    if not is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
-        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    try:
+        context.require(Operation.DESCRIBE, ResourceType.TOPIC, name)
+    except KafkaError as refusal:
         refused = [
             Position(
                 partition_index=index,
                 start_offset=UNDECIDED_START_OFFSET,
-                error_code=code.value,
-                error_message="The topic may not be described.",
+                error_code=refusal.code.value,
+                error_message=REFUSALS[ResourceType.TOPIC][1],
             )
             for index in partitions
         ]

@@ -52,8 +52,7 @@ def renew_token(
 ) -> tuple[int, Message]:
     """When it expires now. period_ms: 0 or less for as long as it may be. Raises KafkaError."""
     token = _found(tokens, rules, proof, principal)
-    if token.max_ms <= now_ms:
-        raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED, "The delegation token has reached its maximal lifetime")
+    _require_lives(token, now_ms)
     period_ms = min(period_ms, rules.expiry_time_ms) if period_ms > 0 else rules.expiry_time_ms
     expires_ms = min(token.max_ms, now_ms + period_ms)
     return expires_ms, token_record(replace(token, expires_ms=expires_ms))
@@ -66,10 +65,15 @@ def expire_token(
     token = _found(tokens, rules, proof, principal)
     if period_ms < 0:
         return now_ms, RemoveDelegationTokenRecord(token_id=token.token_id)
-    if token.max_ms <= now_ms:
-        raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED, "The delegation token has reached its maximal lifetime")
+    _require_lives(token, now_ms)
     expires_ms = min(token.max_ms, now_ms + period_ms)
     return expires_ms, token_record(replace(token, expires_ms=expires_ms))
+
+
+def _require_lives(token: DelegationToken, now_ms: int) -> None:
+    """An expired token stays for a while until it is removed; nobody makes it live again."""
+    if token.is_expired(now_ms):
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED, "The delegation token has expired")
 
 
 def removals_of_expired(tokens: DelegationTokens, now_ms: int) -> list[Message]:

@@ -6,6 +6,7 @@ import asyncio
 import ssl
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -161,7 +162,8 @@ def test_health_is_told_although_all_connections_are_taken_and_more_of_them_wait
             assert await port.answer(HEALTH) == OK
         assert await port.answer() == FULL
         for reader, writer in slow[LIMITS.most_connections : -LIMITS.reserve]:
-            assert await reader.read() == b""
+            with suppress(ConnectionResetError):  # there was something that nobody had read
+                assert await reader.read() == b""
             writer.close()
 
     at_port(scene)
