@@ -80,12 +80,22 @@ def test_the_page_shows_what_the_acls_allow_to_anonymous(guarded: BrokerProcess)
     assert "for request = Fetch" in guarded.log_text()
 
 
+def test_metrics_name_topics_so_that_they_take_the_right_to_describe_the_cluster(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", AUTHORIZER) as broker:
+        assert isinstance(broker, BrokerProcess)
+        status, text = ask(broker, "/metrics")
+        assert (status, code_of(text)) == (403, "CLUSTER_AUTHORIZATION_FAILED")
+        assert ask(broker, "/healthz")[0] == 200
+
+
 def test_who_has_the_token_sees_everything(tmp_path: Path) -> None:
     settings = AUTHORIZER | {"odradek.http.token": TOKEN}
     with BrokerProcess(tmp_path / "data", settings) as broker:
         assert isinstance(broker, BrokerProcess)
         for path in ("/", "/metrics", "/api/overview", "/api/actions"):
             assert ask(broker, path)[0] == 401, path
-        for path in ("/api/overview", "/api/topics", "/api/connections"):
+        for path in ("/api/overview", "/api/topics", "/api/connections", "/metrics"):
             assert ask(broker, path, {"Authorization": f"Bearer {TOKEN}"})[0] == 200, path
+        named = {"Authorization": f"Bearer {TOKEN}", "Host": "broker:9644"}  # Prometheus in another container
+        assert ask(broker, "/metrics", named)[0] == 200
         assert TOKEN not in broker.log_text()

@@ -40,8 +40,7 @@ async def serve(
 
 def pages(broker: Broker, traffic: Traffic, warnings: RecentWarnings, allowed: Access) -> web.Application:
     app = web.Application(middlewares=[guarded(allowed, broker.config.odradek_http_token)])
-    add_page(app, broker, traffic, warnings)
-    app.router.add_get("/metrics", partial(metrics, broker, traffic))
+    add_page(app, broker, traffic, warnings, partial(metrics, broker, traffic))
     app.router.add_get("/healthz", partial(healthz, broker))
     app.router.add_get("/readyz", partial(readyz, broker))
     return app
@@ -61,6 +60,8 @@ def guarded(allowed: Access, token: str | None) -> Middleware:
                     await request.read()  # and keeps it for the handler
             except TimeoutError:
                 raise web.HTTPRequestTimeout from None
+            except ConnectionResetError:  # who asked has gone
+                raise web.HTTPBadRequest from None
         return await handler(request)
 
     return guard

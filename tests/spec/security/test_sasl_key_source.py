@@ -165,7 +165,7 @@ def test_the_broker_goes_on_with_its_keys_while_the_issuer_is_away(
 
 @pytest.mark.parametrize(
     ("status", "text"),
-    [(500, key_set(new=NEW)), (404, b"not here"), (200, b""), (200, b"<html>"), (200, b'{"keys": []}'), (204, b"")],
+    [(500, key_set(new=NEW)), (404, b"not here"), (200, b""), (200, b"<html>"), (204, b"")],
 )
 def test_an_answer_that_is_no_set_of_keys_changes_nothing(server: KeyServer, status: int, text: bytes) -> None:
     source = Source(reader_of(server.url))
@@ -175,6 +175,17 @@ def test_an_answer_that_is_no_set_of_keys_changes_nothing(server: KeyServer, sta
     server.status, server.text = 200, key_set(new=NEW)
     source.pass_(RETRY_MS)
     assert source.accepts("new", NEW)
+
+
+def test_a_set_from_which_all_keys_were_withdrawn_accepts_no_token(
+    server: KeyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = Source(reader_of(server.url))
+    assert source.accepts("old", OLD)
+    server.text = b'{"keys": []}'
+    source.pass_(REFRESH_MS)
+    assert not source.accepts("old", OLD)
+    assert "no token is accepted" in caplog.text
 
 
 @pytest.mark.parametrize("text", [b"", b"{}"])

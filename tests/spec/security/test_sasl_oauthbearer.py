@@ -277,6 +277,8 @@ def test_keys_that_verify_nothing_are_passed_over() -> None:
     useless: list[object] = [{"kty": "oct", "k": "c2VjcmV0"}, {"kty": "RSA"}, {"kty": "EC", "crv": "P-256"}, 7]
     useless.append({**json.loads(RSAAlgorithm.to_jwk(rsa_key().public_key())), "use": "enc"})
     assert len(read_key_set(key_set(*useless))) == 2
+    assert read_key_set(b'{"keys": []}') == ()
+    assert read_key_set(json.dumps({"keys": [useless[0], useless[-1]]}).encode()) == ()
     for text in (b"", b"[]", b"{}", b'{"keys": 7}', json.dumps({"keys": useless}).encode()):
         with pytest.raises(InvalidKeySet):
             read_key_set(text)

@@ -65,7 +65,7 @@ class Acting:
         if self.token is None:
             return self._error(403, f"actions are off: {SETTING}=true in the configuration of the broker allows them")
         given = request.headers.get(TOKEN_HEADER, "")
-        if not secrets.compare_digest(given.encode(), self.token.encode()):
+        if not secrets.compare_digest(given.encode(errors="surrogatepass"), self.token.encode()):
             return self._error(403, f"the header {TOKEN_HEADER} does not hold the token, which GET /api/actions tells")
         if request.content_type != JSON:
             return self._error(415, f"the body has to be {JSON}")
@@ -73,7 +73,8 @@ class Acting:
             return self._error(404, f"there is no action {name}; actions are {', '.join(ACTIONS)}")
         try:
             body = json.loads(await request.read())
-        except ValueError as error:
+            json.dumps(body, ensure_ascii=False).encode()  # half a pair of surrogates is no text
+        except (ValueError, RecursionError) as error:
             return self._error(400, f"the body is not JSON: {error}")
         return await self._done(name, body, request)
 

@@ -35,6 +35,7 @@ def of_cluster(like: ApiKey) -> Right:
 
 NEEDED: Mapping[str, Right] = {
     "overview": of_cluster(ApiKey.DESCRIBE_CLUSTER),
+    "metrics": of_cluster(ApiKey.DESCRIBE_CLUSTER),
     "topics": of_cluster(ApiKey.METADATA),
     "topic": Right(ApiKey.METADATA, Operation.DESCRIBE, ResourceType.TOPIC, "name"),
     "partition": Right(ApiKey.FETCH, Operation.READ, ResourceType.TOPIC, "topic"),

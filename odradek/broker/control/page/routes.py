@@ -45,7 +45,9 @@ HEADERS = {
 }
 
 
-def add_page(app: web.Application, broker: Broker, traffic: Traffic, warnings: RecentWarnings) -> None:
+def add_page(
+    app: web.Application, broker: Broker, traffic: Traffic, warnings: RecentWarnings, metrics: Handler
+) -> None:
     acting = Acting(traffic.dispatcher, HEADERS, is_on=broker.config.odradek_http_actions)
     page = Page(broker, Served(broker, traffic, warnings.records), acting.token, traffic.dispatcher.authorizer)
     app.router.add_get("/", page.guarded(page.document))
@@ -53,6 +55,7 @@ def add_page(app: web.Application, broker: Broker, traffic: Traffic, warnings: R
     app.router.add_post("/api/actions/{action}", page.guarded(acting.act))
     app.router.add_get("/api/{view}", page.guarded(page.api))
     app.router.add_get("/live/{view}", page.guarded(page.live))
+    app.router.add_get("/metrics", page.metrics_by(metrics))
     app.on_shutdown.append(page.stop)
 
 
@@ -75,6 +78,18 @@ class Page:
             return await handler(request)
 
         return handle
+
+    def metrics_by(self, handler: Handler) -> Handler:
+        """Guards them as the views, since they name topics and groups. Whoever has the token asks by any name."""
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            try:
+                self._require("metrics", request)
+            except KafkaError as error:
+                return web.json_response({"error": str(error), "code": error.code.name}, status=FORBIDDEN)
+            return await handler(request)
+
+        return handle if self._broker.config.odradek_http_token else self.guarded(handle)
 
     async def document(self, request: web.Request) -> web.Response:
         first: View

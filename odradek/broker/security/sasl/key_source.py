@@ -107,6 +107,7 @@ class KeySource:
     ) -> None:
         """Waits for the first reading. Raises OSError, InvalidKeySet."""
         self.keys: tuple[VerificationKey, ...] = read_key_set(read())
+        self._warn_of_none()
         self._read = read
         self._workers = workers
         self._timers = timers
@@ -116,6 +117,10 @@ class KeySource:
         self._is_reading = False
         self._may_be_early = True
         self._timer = timers.after(refresh_ms, self._refresh)
+
+    def _warn_of_none(self) -> None:
+        if not self.keys:
+            log.warning("the JWKS of OAUTHBEARER has no RSA or EC key for signatures: no token is accepted")
 
     def key_missed(self) -> None:
         if self._may_be_early and not self._is_reading:
@@ -140,5 +145,6 @@ class KeySource:
             self._timer = self._timers.after(self._retry_ms, self._refresh)
             self._retry_ms = min(2 * self._retry_ms, self._max_retry_ms)
         else:
+            self._warn_of_none()
             self._retry_ms = self._first_retry_ms
             self._timer = self._timers.after(self._refresh_ms, self._refresh)

@@ -38,7 +38,10 @@ class VerificationKey:
 
 
 def read_key_set(text: bytes) -> tuple[VerificationKey, ...]:
-    """The keys for signatures; those of other types and uses are passed over. Raises InvalidKeySet."""
+    """Reads the keys for signatures; those of other types and uses are passed over.
+
+    Raises InvalidKeySet, also where no key for signatures can be read. A set without any is one: all were withdrawn.
+    """
     from jwt import PyJWK
     from jwt.exceptions import PyJWTError
 
@@ -46,9 +49,14 @@ def read_key_set(text: bytes) -> tuple[VerificationKey, ...]:
         entries = json.loads(text)["keys"]
     except (ValueError, RecursionError, KeyError, TypeError):
         raise InvalidKeySet("it is not a JSON object with a list of keys") from None
-    found = []
-    for entry in entries[:MAX_KEYS] if isinstance(entries, list) else []:
-        if not isinstance(entry, dict) or entry.get("use", "sig") != "sig":
+    if not isinstance(entries, list):
+        raise InvalidKeySet("its keys are no list")
+    found, unreadable = [], 0
+    for entry in entries[:MAX_KEYS]:
+        if not isinstance(entry, dict):
+            unreadable += 1
+            continue
+        if entry.get("use", "sig") != "sig":
             continue
         kind = (entry.get("kty"), entry.get("crv") if entry.get("kty") == "EC" else None)
         algorithm = next((name for name, of in ALGORITHMS.items() if of == kind), None)
@@ -58,10 +66,11 @@ def read_key_set(text: bytes) -> tuple[VerificationKey, ...]:
         try:
             key = PyJWK.from_dict(public, algorithm=algorithm).key
         except (PyJWTError, ValueError, TypeError):
+            unreadable += 1
             continue
         found.append(VerificationKey(entry.get("kid"), ALGORITHMS[algorithm], entry.get("alg"), key))
-    if not found:
-        raise InvalidKeySet("it has no RSA or EC key for signatures")
+    if unreadable and not found:
+        raise InvalidKeySet("none of its keys can be read")
     return tuple(found)
 
 

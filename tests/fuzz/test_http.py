@@ -1,0 +1,128 @@
+"""Mutated HTTP requests to the pages and actions: each is answered without a 500, or the connection is closed.
+
+HTTP is the number of requests, FUZZ_SEED another series of them.
+"""
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from tests.support.broker_process import BrokerProcess
+
+REQUESTS = int(os.environ.get("HTTP", "1000"))
+PATIENCE_S = float(os.environ.get("HTTP_PATIENCE_S", "0.05"))  # most of the time nothing will come
+SEED = os.environ.get("FUZZ_SEED", "0")
+PATHS = (
+    "/", "/metrics", "/healthz", "/readyz", "/api/overview", "/api/topics", "/api/topic?name=t", "/api/groups",
+    "/api/partition?topic=t&partition=0", "/api/records?topic=t&partition=0&offset=0", "/api/group?id=g",
+    "/api/transactions", "/api/transaction?id=x", "/api/shares", "/api/connections", "/api/warnings", "/api/actions",
+)  # fmt: skip
+ACTIONS = ("create-topic", "delete-records", "reset-offsets", "abort", "force-terminate", "delete-topic", "none")
+BODIES: tuple[object, ...] = (
+    {"topic": "t", "partition": 0, "before_offset": 1}, {"name": "n", "partitions": 1, "configs": {"a": "b"}},
+    {"group": "g", "topic": "t", "to": "earliest"}, {"transactional_id": "x"}, [], None, 7, "text", {"name": 10**30},
+)  # fmt: skip
+ODD = (
+    b"\xff",
+    b"%ff",
+    b"%00",
+    b"\xed\xa0\x80",
+    b"-1",
+    b"9" * 400,
+    b"e",
+    b"&",
+    b"?",
+    b"/",
+    b"..",
+    b"{",
+    b'"',
+    b"\\ud800",
+)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("data"), {"odradek.http.actions": "true"}) as broker:
+        assert isinstance(broker, BrokerProcess)
+        yield broker
+        assert "Traceback" not in broker.log_text(), broker.log_text()[broker.log_text().index("Traceback") - 500 :][
+            :3000
+        ]
+
+
+def ask(broker: BrokerProcess, request: bytes) -> int | None:
+    """The status of the answer; None where the connection was closed without one, or the broker waits for more."""
+    with socket.create_connection(("127.0.0.1", broker.ready["http_port"]), 30) as connection:
+        connection.sendall(request)
+        connection.settimeout(PATIENCE_S)
+        try:
+            line = connection.makefile("rb").readline()
+        except (ConnectionResetError, TimeoutError):
+            return None
+    return int(line.split()[1]) if line else None
+
+
+def token_of(broker: BrokerProcess) -> bytes:
+    with socket.create_connection(("127.0.0.1", broker.ready["http_port"]), 30) as connection:
+        connection.sendall(b"GET /api/actions HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        body = connection.makefile("rb").read().partition(b"\r\n\r\n")[2]
+    return str(json.loads(body)["token"]).encode()
+
+
+def post(token: bytes, body: bytes, action: str = "create-topic") -> bytes:
+    head = f"POST /api/actions/{action} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n".encode()
+    length = str(len(body)).encode()
+    return head + b"X-Odradek-Token: " + token + b"\r\nContent-Length: " + length + b"\r\n\r\n" + body
+
+
+def mutated(rng: Random, token: bytes) -> bytes:
+    if rng.random() < 0.5:
+        request = f"GET {rng.choice(PATHS)} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+    else:
+        request = post(token, json.dumps(rng.choice(BODIES)).encode(), rng.choice(ACTIONS))
+    for _ in range(rng.randrange(4)):
+        at, end = sorted(rng.randrange(len(request) + 1) for _ in range(2))
+        match rng.randrange(4):
+            case 0:
+                request = request[:at] + rng.choice(ODD) + request[at:]
+            case 1:
+                request = request[:at] + request[min(end, at + 8) :]
+            case 2:
+                request = request[:at] + request[at:end][:64] + request[at:]
+            case _:
+                request = request[:at] + bytes([rng.randrange(256)]) + request[at + 1 :]
+    return request
+
+
+def test_no_mutated_request_is_answered_500(broker: BrokerProcess) -> None:
+    rng, token = Random(f"{SEED}/http"), token_of(broker)
+    for number in range(REQUESTS):
+        request = mutated(rng, token)
+        status = ask(broker, request)
+        assert status is None or status < 500 or status == 503, f"FUZZ_SEED={SEED}, request {number}: {request!r}"
+
+
+@pytest.mark.parametrize(
+    ("token", "body", "status"),
+    [
+        (b"\xff\xfe", b"{}", 403),
+        (b"\xed\xa0\x80", b"{}", 403),
+        (None, b"[" * 100_000, 400),
+        (None, b'{"name": "\\ud800"}', 400),
+        (None, b'{"\\udfff": 1}', 400),
+        (None, b'{"name": "t", "configs": {"a": "\\ud800"}}', 400),
+        (None, b'{"name": ' + b"9" * 5000 + b"}", 400),
+        (None, b"\xff", 400),
+    ],
+    ids=["token", "half a pair in the token", "depth", "half a pair", "as a name", "as a value", "number", "bytes"],
+)
+def test_what_is_no_text_or_no_json_is_refused(
+    broker: BrokerProcess, token: bytes | None, body: bytes, status: int
+) -> None:
+    with socket.create_connection(("127.0.0.1", broker.ready["http_port"]), 30) as connection:
+        connection.sendall(post(token_of(broker) if token is None else token, body))
+        assert int(connection.makefile("rb").readline().split()[1]) == status
