@@ -228,11 +228,16 @@ class RealLock:
             self._fd = None
 
 
+# What is created is for its owner alone, as far as the umask is not stricter still: records and credentials are in it.
+DIRECTORY_MODE: Final = 0o700
+FILE_MODE: Final = 0o600
+
+
 class RealDisk:
     """The operating system's files."""
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
-        return RealFile(os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644))
+        return RealFile(os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), FILE_MODE))
 
     def open_for_reading(self, path: str) -> RealFile:
         return RealFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
@@ -242,7 +247,7 @@ class RealDisk:
         return bytes(file.read_at(file.size(), 0))
 
     def write_bytes(self, path: str, data: Buffer) -> None:
-        file = RealFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
+        file = RealFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE))
         if len(data):
             file.write_at([data], 0)
 
@@ -267,9 +272,9 @@ class RealDisk:
 
     def make_directory(self, path: str) -> None:
         try:
-            os.mkdir(path)
+            os.mkdir(path, DIRECTORY_MODE)
         except (FileExistsError, FileNotFoundError):  # makedirs looks first whether the directory above is there
-            os.makedirs(path, exist_ok=True)
+            os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
         os.rename(source, target)
@@ -304,7 +309,7 @@ class RealDisk:
         return space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize
 
     def lock(self, path: str) -> RealLock:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

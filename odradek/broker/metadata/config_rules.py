@@ -200,13 +200,22 @@ def _refuse(names: Iterable[str], why: str) -> None:
 
 
 def _check_login_module(name: str, text: str) -> None:
-    """A text that could not be read would keep the broker from starting again. The message shows no password."""
+    """A text that could not be read would keep the broker from starting again. The message shows no password.
+
+    Passwords of PLAIN would lie in clear in the metadata log, and in each copy of it.
+    """
     try:
-        parse_login_module(text)
+        options = parse_login_module(text).options
     except InvalidJaas as error:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"Invalid value [hidden] for configuration {name}: {error}"
         ) from None
+    if any(option == "password" or option.startswith("user_") for option in options):
+        way_out = "give it in the configuration with which the broker starts, or use SCRAM credentials"
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Invalid value [hidden] for configuration {name}: its passwords would be stored in clear; {way_out}",
+        )
 
 
 def _check_value(config: BrokerConfig, name: str, text: str | None) -> None:

@@ -142,9 +142,20 @@ def test_settings_of_tokens_that_would_let_anybody_in_or_nobody_are_refused(
 @pytest.mark.parametrize("text", [f"x {SECRET};", "", f'a.Module required user_a="{SECRET}"'])
 def test_a_login_module_that_cannot_be_read_is_refused_when_it_is_altered_too(text: str) -> None:
     config, _ = configure({"sasl.enabled.mechanisms": "PLAIN", JAAS: PLAIN_LOGIN}, {}, {})
-    check_broker_change(config, {JAAS: PLAIN_LOGIN}, is_default=False)
+    check_broker_change(
+        config, {JAAS: "org.apache.kafka.common.security.scram.ScramLoginModule required;"}, is_default=False
+    )
     with pytest.raises(KafkaError) as refused:
         check_broker_change(config, {JAAS: text}, is_default=False)
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+    assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize("option", ["user_alice", "password"])
+def test_passwords_of_plain_are_not_altered_since_they_would_lie_in_the_metadata_log(option: str) -> None:
+    config, _ = configure({"sasl.enabled.mechanisms": "PLAIN", JAAS: PLAIN_LOGIN}, {}, {})
+    with pytest.raises(KafkaError, match="SCRAM") as refused:
+        check_broker_change(config, {JAAS: f'a.Module required {option}="{SECRET}";'}, is_default=False)
     assert refused.value.code is ErrorCode.INVALID_REQUEST
     assert SECRET not in str(refused.value)
 

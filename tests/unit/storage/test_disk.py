@@ -162,3 +162,18 @@ def test_what_was_just_written_is_cached_and_what_is_not_there_is_not(tmp_path: 
     assert file.is_cached_at(3 * SAMPLE_EVERY_BYTES, 0)
     assert file.is_cached_at(1, 5)
     assert not file.is_cached_at(3 * SAMPLE_EVERY_BYTES, 1)
+
+
+@pytest.mark.parametrize(("umask", "file_mode", "directory_mode"), [(0o022, 0o600, 0o700), (0o277, 0o400, 0o500)])
+def test_what_is_created_is_for_its_owner_alone(
+    tmp_path: Path, umask: int, file_mode: int, directory_mode: int
+) -> None:
+    disk, before = RealDisk(), os.umask(umask)
+    try:
+        disk.make_directory(f"{tmp_path}/directory")
+        disk.open(f"{tmp_path}/file", create=True)
+        disk.write_bytes(f"{tmp_path}/whole", b"x")
+        assert (tmp_path / "directory").stat().st_mode & 0o777 == directory_mode
+        assert {(tmp_path / name).stat().st_mode & 0o777 for name in ("file", "whole")} == {file_mode}
+    finally:
+        os.umask(before)
