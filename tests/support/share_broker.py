@@ -42,6 +42,7 @@ class FlakyPersister:
     """The real one. `refusals` are told to writes in place of its answers, one each; `held` keeps writes back.
 
     held_reads   keeps the answers to reads back, which have been asked already
+    held_begins  the same of initialisations
     """
 
     def __init__(self, persister: LocalPersister) -> None:
@@ -51,11 +52,17 @@ class FlakyPersister:
         self.delete_refusals: list[ErrorCode] = []
         self.held: list[Callable[[], None]] | None = None
         self.held_reads: list[Callable[[], None]] | None = None
+        self.held_begins: list[Callable[[], None]] | None = None
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Deferred[bool]:
         if self.initialize_refusals:
             return self._refused(self.initialize_refusals.pop(0))
-        return self._persister.initialize(key, state_epoch, start_offset)
+        real = self._persister.initialize(key, state_epoch, start_offset)
+        if self.held_begins is None:
+            return real
+        answer: Deferred[bool] = Deferred()
+        self.held_begins.append(lambda: answer.resolve(real.outcome()))
+        return answer
 
     def read(self, key: SharePartitionKey, leader_epoch: int) -> Deferred[StoredState]:
         real = self._persister.read(key, leader_epoch)

@@ -41,7 +41,10 @@ def begin(broker: ShareBroker, group_id: str, request: StateRequest) -> Refusals
 
     def begun(refusals: Refusals) -> Refusals:
         succeeded = [pair for pair in pairs if pair not in refusals]
-        broker.shares.drop([SharePartitionKey(group_id, *pair) for pair in succeeded])
+        # State that was there stays; before there was any, nothing could be loaded. Members may fetch already, and what
+        # they have acquired is theirs.
+        replaced = [pair for pair in succeeded if pair not in request.if_missing]
+        broker.shares.drop([SharePartitionKey(group_id, *pair) for pair in replaced])
         for pair, error in refusals.items():
             log.warning("the share state of %s cannot be begun: %s", SharePartitionKey(group_id, *pair), error)
         note(

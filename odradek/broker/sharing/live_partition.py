@@ -226,6 +226,9 @@ class LiveSharePartition:
         self.phase = Phase.ACTIVE
         for ending in self._ended_meanwhile:
             self.end_transaction(ending)
+        used_up = core.archive_used_up(self.limits)
+        if used_up is not None:
+            self._store(used_up, None)
         self._on_staging(self)
         self.arm()
         self.wake()

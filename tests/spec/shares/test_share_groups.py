@@ -471,3 +471,18 @@ def test_every_api_of_share_groups_is_answered(broker: ShareBroker) -> None:
     for api_key in ApiKey:
         if "SHARE" in api_key.name and api_key in SERVED:
             assert callable(handler_of(api_key))
+
+
+def test_what_a_member_acquires_before_the_group_hears_that_there_is_state_stays_its_own(broker: ShareBroker) -> None:
+    """The fetch finds the state that was just begun, and the group is told of it only when that is on the disk."""
+    topic = bytes(broker.topic("T").topic_id)
+    broker.produce("T", 10)
+    held = broker.persister.held_begins = []
+    a = broker.member("A")
+    assert assigned(a.heartbeat(0, ["T"])) == {}
+    assert len(held) == 1
+    assert (a.acquire(topic) or a.acquire(topic)) == [(0, 9, 1)]
+    for answer in held:
+        answer()
+    broker.settle()
+    assert a.ack_code(topic, (0, 9, ACCEPT)) is NONE

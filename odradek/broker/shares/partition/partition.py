@@ -134,6 +134,21 @@ class SharePartition:
                         flight.become(gone, RecordState.ARCHIVED)
         flight.move_start_to(log_start_offset)
 
+    def archive_used_up(self, limits: Limits) -> StateWrite | None:
+        """Finish what was delivered as often as it may be, and is free since nobody could say so in time: while it was
+        staged, an abort found no leader that knew the limit (#s5-8). Best effort, as an expired lock.
+        """
+        used_up = []
+        for span in self._flight.spans():
+            if span.state is RecordState.AVAILABLE and span.delivery_count >= limits.delivery_count_limit:
+                self._flight.become(span, RecordState.ARCHIVED)
+                used_up.append((span, span.state))
+        if not used_up:
+            return None
+        batches = stored(used_up)
+        self._flight.advance()
+        return StateWrite(self._flight.start_offset, self._flight.complete_count, batches)
+
     # Acknowledging.
 
     def acknowledge(

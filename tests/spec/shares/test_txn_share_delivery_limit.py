@@ -1,0 +1,101 @@
+"""However a staged acknowledgement ends, its record is delivered as often as the limit allows and no more, whether the
+share partition is in memory then or not. Rule: docs/spec/share-groups.md#s5-8.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from odradek.protocol.errors import ErrorCode
+from tests.support.share_member import Member
+from tests.support.txn_share_broker import ACCEPT, RELEASE, Producer, TxnShareBroker
+
+ONE = (0, 0, ACCEPT)
+LIMIT = 3
+TRANSACTION_TIMEOUT_MS = 60_000
+
+
+def abort(broker: TxnShareBroker, producer: Producer) -> None:
+    assert producer.abort() is ErrorCode.NONE
+
+
+def time_out(broker: TxnShareBroker, producer: Producer) -> None:
+    broker.sleep(TRANSACTION_TIMEOUT_MS + 10_000)
+
+
+def fence(broker: TxnShareBroker, producer: Producer) -> None:
+    broker.producer()
+
+
+ENDS = {"abort": abort, "time-out": time_out, "fencing": fence}
+
+
+def stays(broker: TxnShareBroker, member: Member) -> None:
+    """Somebody else keeps the share partition in memory."""
+    member.fetch(epoch=-1)
+
+
+def leaves_memory(broker: TxnShareBroker, member: Member) -> None:
+    member.disconnect()
+
+
+def is_killed(broker: TxnShareBroker, member: Member) -> None:
+    broker.kill()
+
+
+GONE = {"session closed": stays, "left memory": leaves_memory, "killed": is_killed}
+LATER: dict[str, Callable[[TxnShareBroker], None]] = {
+    "nothing": lambda broker: None,
+    "another restart": lambda broker: broker.kill(),
+}
+
+
+def delivered(broker: TxnShareBroker, topic: bytes, times: int) -> Member:
+    """Who has acquired the record, for the so manieth time."""
+    for number in range(1, times):
+        one = broker.joined(f"before-{number}")
+        assert one.acquire(topic) == [(0, 0, number)]
+        assert one.ack_code(topic, (0, 0, RELEASE)) is ErrorCode.NONE
+        one.disconnect()
+    last = broker.joined("last")
+    assert last.acquire(topic) == [(0, 0, times)]
+    return last
+
+
+@pytest.mark.parametrize("later", LATER)
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("gone", GONE)
+@pytest.mark.parametrize("count", [LIMIT - 1, LIMIT, LIMIT + 1])
+def test_a_record_is_delivered_up_to_its_limit_however_its_staged_acknowledgement_ends(
+    count: int, gone: str, end: str, later: str
+) -> None:
+    broker = TxnShareBroker()
+    broker.set_group(share_delivery_count_limit=str(max(LIMIT, count)))
+    topic = broker.shared_topic("T", 1)
+    member, producer = delivered(broker, topic, count), broker.producer()
+    if gone == "session closed":
+        broker.joined("beside").fetch(topic)
+    assert producer.codes(member, {topic: [ONE]}) == [ErrorCode.NONE]
+    broker.set_group(share_delivery_count_limit=str(LIMIT))
+    GONE[gone](broker, member)
+    ENDS[end](broker, producer)
+    LATER[later](broker)
+    after = broker.joined("after")
+    acquired = after.acquire(topic) or after.acquire(topic)  # the first fetch begins to load, and may not wait for it
+    assert acquired == ([(0, 0, count + 1)] if count < LIMIT else [])
+
+
+def test_a_poison_record_whose_workers_die_is_delivered_as_often_as_the_limit_says() -> None:
+    broker = TxnShareBroker()
+    broker.set_group(share_delivery_count_limit="2")
+    topic = broker.shared_topic("T", 1)
+    deliveries = 0
+    for number in range(6):
+        worker, producer = broker.joined(f"w{number}"), broker.producer(f"pay-{number}")
+        if not (worker.acquire(topic) or worker.acquire(topic)):
+            break
+        deliveries += 1
+        assert producer.codes(worker, {topic: [ONE]}) == [ErrorCode.NONE]
+        worker.disconnect()
+        assert producer.abort() is ErrorCode.NONE
+    assert deliveries == 2
