@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from odradek.client.common.values import TopicPartition
 from odradek.client.sync import Admin, Consumer
 from odradek.spark.options import EARLIEST, LATEST, STRATEGY, Bound, OptionError, SourceOptions
 
 Offsets = dict[TopicPartition, int]
+TopicIds = dict[str, str]  # by name; in hexadecimal digits
+
+# Beside the topics in a checkpoint: no topic has such a name. A checkpoint of before, or of Spark's source, has none.
+TOPIC_IDS = "#topicIds"
 
 FETCH_BYTES = 8 * 1024 * 1024  # of a partition at a time: each Fetch costs the reader and the broker a round trip
 _FEW_FETCH_BYTES = 1024 * 1024  # where few records are asked for
@@ -45,12 +49,35 @@ class RangeOptions(Protocol):
     def fail_on_data_loss(self) -> bool: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a stream has come, and in which topics: one that is made anew has another id."""
+
+    offsets: Offsets
+    topic_ids: TopicIds
+
+    @classmethod
+    def read(cls, checkpoint: Mapping[str, Any] | str) -> Position:
+        found: Mapping[str, Any] = json.loads(checkpoint) if isinstance(checkpoint, str) else checkpoint
+        topics = {topic: of for topic, of in found.items() if topic != TOPIC_IDS}
+        return cls(from_json(topics), dict(found.get(TOPIC_IDS, {})))
+
+    def json(self) -> dict[str, Any]:
+        topics = {each.topic for each in self.offsets}
+        ids = {topic: topic_id for topic, topic_id in sorted(self.topic_ids.items()) if topic in topics}
+        return {**to_json(self.offsets), TOPIC_IDS: ids} if ids else to_json(self.offsets)
+
+
 class OffsetReader:
-    """Asks the cluster; started when it is first needed, and closed by its owner."""
+    """Asks the cluster; started when it is first needed, and closed by its owner.
+
+    topic_ids   of the topics that `partitions` has found
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._consumer: Consumer | None = None
+        self.topic_ids: TopicIds = {}
 
     def close(self) -> None:
         if self._consumer is not None:
@@ -60,22 +87,22 @@ class OffsetReader:
     def partitions(self) -> list[TopicPartition]:
         """Those that the options name, as they are now. Raises ClientError for a topic that does not exist."""
         options = self._options
-        if options.partitions:
-            return list(options.partitions)
         brokers = options.brokers
         with Admin(
             bootstrap_servers=brokers.bootstrap_servers,
             bootstrap_timeout_ms=brokers.bootstrap_timeout_ms,
             **brokers.security,
         ) as admin:
-            topics = options.topics
+            topics = options.topics or tuple(dict.fromkeys(each.topic for each in options.partitions))
             if options.pattern is not None:
                 topics = tuple(each for each in admin.list_topics() if re.fullmatch(options.pattern, each))
-            return [
-                TopicPartition(topic, each.partition)
-                for topic, description in admin.describe_topics(topics).items()
-                for each in description.partitions
-            ]
+            described = admin.describe_topics(topics)
+        self.topic_ids = {topic: description.topic_id.hex() for topic, description in described.items()}
+        return list(options.partitions) or [
+            TopicPartition(topic, each.partition)
+            for topic, description in described.items()
+            for each in description.partitions
+        ]
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
         return self._opened().beginning_offsets(list(partitions))
@@ -84,9 +111,22 @@ class OffsetReader:
         """The last stable offsets, or with read_uncommitted the ends."""
         return self._opened().end_offsets(list(partitions))
 
+    def log_ends(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        """The ends of the logs, whatever transactions are open."""
+        asked = consumer(replace(self._options, isolation_level="read_uncommitted"))
+        try:
+            return asked.end_offsets(list(partitions))
+        finally:
+            asked.close()
+
     def resolve(self, bound: Bound, partitions: list[TopicPartition]) -> Offsets:
         """An offset for each partition. Raises OptionError where no record is as late as a timestamp and the bound
-        needs one; else it is the end then."""
+        needs one; else it is the end then. Also, as in Spark, for a bound that names some of the partitions only."""
+        if missing := set(partitions) - bound.named(partitions):
+            raise OptionError(
+                "offsets or timestamps of some partitions take those of all that are read (-1 is latest, -2 earliest);"
+                f" missing: {sorted(missing)}"
+            )
         times, asked = asked_of(bound, partitions)
         found = {each: offset for each, offset in asked.items() if offset >= 0}
         if early := [each for each, offset in asked.items() if offset == EARLIEST]:
@@ -142,6 +182,28 @@ def consumer(options: SourceOptions, record_count: int = 0) -> Consumer:
     )
     made.start()
     return made
+
+
+def losses(begun: Position, latest: Offsets, topic_ids: TopicIds, earliest: Offsets, log_ends: Offsets) -> list[str]:
+    """The ways in which the topics have shrunk since the checkpoint; each a sentence. What a new one can read is there.
+
+    latest     of all partitions that are there
+    earliest   of those that the checkpoint does not know
+    log_ends   of those whose latest offset lies before the checkpoint
+    """
+    found = []
+    anew = {topic for topic, topic_id in begun.topic_ids.items() if topic_ids.get(topic, topic_id) != topic_id}
+    found += [f"{topic} was deleted and made anew" for topic in sorted(anew)]
+    for each, offset in sorted(begun.offsets.items()):
+        name = f"{each.topic}-{each.partition}"
+        if each not in latest:
+            found.append(f"{name} is gone; what was behind offset {offset} was not read")
+        elif each.topic not in anew and log_ends.get(each, offset) < offset:
+            found.append(f"{name} ends at {log_ends[each]}, before the offset {offset} up to which it was read")
+    for each, offset in sorted(earliest.items()):
+        if offset > 0:
+            found.append(f"{each.topic}-{each.partition} is new and begins at {offset} instead of 0")
+    return found
 
 
 def limited(start: Offsets, end: Offsets, most: int) -> Offsets:

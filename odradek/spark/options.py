@@ -6,7 +6,7 @@ What the client does not have is refused by name, rather than ignored.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -68,6 +68,10 @@ class Bound:
     timestamp_ms: int | None = None
     timestamps_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
     needs_record: bool = False  # where no record is as late as a timestamp: an error, rather than the end
+
+    def named(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Those that it names, or all where it names none."""
+        return {*self.offsets, *self.timestamps_ms} or set(partitions)
 
     @property
     def is_latest(self) -> bool:
@@ -241,8 +245,8 @@ def number(given: Mapping[str, str], name: str) -> int | None:
     text = given.get(name.lower())
     if text is None:
         return None
-    if not text.isdecimal():
-        raise OptionError(f"{name} is a number, not {text!r}")
+    if not text.isdecimal() or not int(text):
+        raise OptionError(f"{name} is a number above 0, not {text!r}")
     return int(text)
 
 

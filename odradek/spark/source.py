@@ -5,6 +5,7 @@ Committed records only, unless `kafka.isolation.level` says otherwise.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -24,10 +25,22 @@ from pyspark.sql.streaming.datasource import (
 
 from odradek.client import OffsetOutOfRange, RawBatches, TopicPartition
 from odradek.client.columns import read_records
-from odradek.spark.offsets import DataLost, OffsetReader, Offsets, Range, consumer, from_json, limited, ranges, to_json
+from odradek.spark.offsets import (
+    DataLost,
+    OffsetReader,
+    Offsets,
+    Position,
+    Range,
+    consumer,
+    limited,
+    losses,
+    ranges,
+    to_json,
+)
 from odradek.spark.options import SourceOptions
 from odradek.spark.record_columns import as_spark_has_them, decoded_columns
 
+_log = logging.getLogger(__name__)
 POLL_MS = 1_000
 
 
@@ -59,7 +72,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._options = options
         self._wanted = wanted
         self._offsets = OffsetReader(options)
-        self._target: Offsets | None = None  # of Trigger.AvailableNow
+        self._target: Position | None = None  # of Trigger.AvailableNow
 
     def __getstate__(self) -> dict[str, Any]:
         """Executors only read."""
@@ -70,30 +83,49 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._offsets = OffsetReader(self._options)
 
     def initialOffset(self) -> dict[str, Any]:
-        return to_json(self._offsets.resolve(self._options.starting, self._offsets.partitions()))
+        offsets = self._offsets.resolve(self._options.starting, self._offsets.partitions())
+        return Position(offsets, self._offsets.topic_ids).json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        begun = from_json(start)
-        end = self._latest() if self._target is None else self._target
-        new = [each for each in end if each not in begun]
-        begun |= self._offsets.earliest(new) if new else {}
-        end = {each: max(offset, begun[each]) for each, offset in end.items()}
+        begun = Position.read(start)
+        target = self._latest() if self._target is None else self._target
+        end = target.offsets
+        earliest = self._offsets.earliest([each for each in end if each not in begun.offsets])
+        shrunk = [each for each, offset in end.items() if offset < begun.offsets.get(each, 0)]
+        log_ends = self._offsets.log_ends(shrunk) if shrunk else {}
+        self._told_of(losses(begun, end, target.topic_ids, earliest, log_ends))
+        first = begun.offsets | earliest
+        # Where the log is long enough, an open transaction keeps back what was read: without read_committed, before.
+        end = {each: first[each] if log_ends.get(each, -1) >= first[each] else at for each, at in end.items()}
         if isinstance(limit, ReadMaxRows):
-            end = limited(begun, end, limit.max_rows)
-        return to_json(end)
+            end = limited(first, end, limit.max_rows)
+        return Position(end, target.topic_ids).json()
+
+    def _told_of(self, found: list[str]) -> None:
+        """Raises DataLost, or warns where that is allowed."""
+        if found and self._options.fail_on_data_loss:
+            raise DataLost(f"{'; '.join(found)}; set failOnDataLoss to false to go on without what was lost")
+        for each in found:
+            _log.warning("records were lost: %s", each)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        return to_json(self._latest())
+        return to_json(self._latest().offsets)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._latest()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        begun, ended = from_json(start), from_json(end)
+        begun, planned = Position.read(start).offsets, Position.read(end)
+        ended = planned.offsets
+        there = self._offsets.partitions()  # a batch that is planned again may be of topics that are others by now
+        gone = [f"{each.topic}-{each.partition} is gone" for each in sorted(set(ended) - set(there))]
+        anew = Position({}, planned.topic_ids)
+        self._told_of(gone + losses(anew, {}, self._offsets.topic_ids, {}, {}))
+        ended = {each: offset for each, offset in ended.items() if each in there}
         earliest = self._offsets.earliest(list(ended))
         return _tasks({each: begun.get(each, earliest[each]) for each in ended}, ended, earliest, self._options)
 
@@ -103,8 +135,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def stop(self) -> None:
         self._offsets.close()
 
-    def _latest(self) -> Offsets:
-        return self._offsets.latest(self._offsets.partitions())
+    def _latest(self) -> Position:
+        offsets = self._offsets.latest(self._offsets.partitions())
+        return Position(offsets, self._offsets.topic_ids)
 
 
 def read_range(options: SourceOptions, asked: Range, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,74 @@
+"""All ways in which what a stream reads can shrink between two of its batches, as Spark's own source refuses them."""
+
+import pytest
+
+from odradek.client import TopicPartition
+from odradek.spark.offsets import OffsetReader, Offsets, Position, TopicIds, losses
+from odradek.spark.options import Bound, OptionError, SourceOptions
+
+A, B, OTHER = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+READ: Offsets = {A: 10, B: 20}
+IDS: TopicIds = {"t": "aa"}
+
+
+@pytest.mark.parametrize(
+    ("latest", "ids", "earliest", "log_ends", "told"),
+    [
+        (READ, IDS, {}, {}, []),
+        ({A: 11, B: 25}, IDS, {}, {}, []),
+        ({A: 4, B: 20}, IDS, {}, {A: 10}, []),
+        ({A: 4, B: 20}, IDS, {}, {A: 4}, ["t-0 ends at 4, before the offset 10"]),
+        ({A: 4, B: 2}, {"t": "bb"}, {}, {A: 4, B: 2}, ["t was deleted and made anew"]),
+        ({A: 40, B: 50}, {"t": "bb"}, {}, {}, ["t was deleted and made anew"]),
+        ({A: 10}, IDS, {}, {}, ["t-1 is gone; what was behind offset 20"]),
+        ({OTHER: 3}, {"u": "cc"}, {OTHER: 0}, {}, ["t-0 is gone", "t-1 is gone"]),
+        (READ | {OTHER: 9}, IDS, {OTHER: 0}, {}, []),
+        (READ | {OTHER: 9}, IDS, {OTHER: 5}, {}, ["u-0 is new and begins at 5 instead of 0"]),
+        ({A: 40, B: 50}, {}, {}, {}, []),
+    ],
+    ids=[
+        "nothing new",
+        "grown",
+        "kept back by an open transaction",
+        "shorter: made anew, or an older copy",
+        "made anew, shorter",
+        "made anew, and longer by now",
+        "a partition deleted",
+        "a topic of a pattern deleted",
+        "a new topic",
+        "a new partition without its first records",
+        "a broker that tells no ids",
+    ],
+)
+def test_what_was_lost_is_told(
+    latest: Offsets, ids: TopicIds, earliest: Offsets, log_ends: Offsets, told: list[str]
+) -> None:
+    found = losses(Position(READ, IDS), latest, ids, earliest, log_ends)
+    assert len(found) == len(told)
+    assert all(each.startswith(words) for each, words in zip(found, told, strict=True))
+
+
+def test_a_checkpoint_of_sparks_source_knows_no_ids_and_goes_on() -> None:
+    position = Position.read({"t": {"0": 10, "1": 20}})
+    assert position == Position(READ, {})
+    assert losses(position, READ, {"t": "bb"}, {}, {}) == []
+
+
+def test_a_checkpoint_keeps_the_ids_of_its_topics_beside_the_offsets() -> None:
+    written = Position(READ, IDS | {"u": "cc"}).json()
+    assert written == {"t": {"0": 10, "1": 20}, "#topicIds": {"t": "aa"}}
+    assert Position.read(written) == Position(READ, IDS)
+
+
+def test_offsets_of_some_partitions_only_are_refused() -> None:
+    options = SourceOptions.read({"kafka.bootstrap.servers": "localhost:1", "subscribe": "t"}, is_stream=True)
+    for bound in (Bound(everywhere=-2, offsets={A: 5}), Bound(everywhere=-2, timestamps_ms={B: 5})):
+        with pytest.raises(OptionError, match="missing"):  # before it asks anybody
+            OffsetReader(options).resolve(bound, [A, B])
+    assert OffsetReader(options).resolve(Bound(everywhere=-2, offsets=READ), [A, B]) == READ
+
+
+def test_no_records_per_trigger_is_no_limit_that_means_anything() -> None:
+    options = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "maxOffsetsPerTrigger": "0"}
+    with pytest.raises(OptionError, match="maxOffsetsPerTrigger"):
+        SourceOptions.read(options, is_stream=True)
