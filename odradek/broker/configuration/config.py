@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.configuration.authorization import AUTHORIZER_CHECKS
 from odradek.broker.configuration.environment import settings_of_environment
+from odradek.broker.configuration.group_limits import broker_settings_of_groups
 from odradek.broker.configuration.listener_settings import (
     HEEDED_BY_LISTENERS,
     ListenerSettings,
+    readable,
     setting_named,
 )
 from odradek.broker.configuration.listeners import (
@@ -245,8 +247,8 @@ class BrokerConfig:
     def set_dynamic(self, dynamic_defaults: Mapping[str, str], dynamic_broker: Mapping[str, str]) -> None:
         """Take over what the cluster metadata says of brokers. Values that cannot be read are passed over."""
         self.recorded_defaults, self.recorded_broker = dict(dynamic_defaults), dict(dynamic_broker)
-        self.dynamic_defaults = _readable(dynamic_defaults, but_not=Update.PER_BROKER)
-        self.dynamic_broker = _readable(dynamic_broker)
+        self.dynamic_defaults = readable(dynamic_defaults, but_not=Update.PER_BROKER)
+        self.dynamic_broker = readable(dynamic_broker)
         self._set_attributes()
 
     @property
@@ -451,32 +453,20 @@ def configure(
     given = {**from_file, **settings_of_environment(environ), **overrides}
     known = {name: text for name, text in given.items() if setting_named(name) is not None}
     unknown = sorted(given.keys() - known.keys())
-    heeded = {attribute.replace("_", ".") for attribute in BrokerConfig.__annotations__} | HEEDED_BY_LISTENERS
-    idle = sorted(
-        name
-        for name, text in given.items()
-        if name in BROKER_SETTINGS
-        and name not in heeded
-        and not name.startswith(WITHOUT_MEANING_HERE)
-        and text != BROKER_SETTINGS[name].default
-    )
     warnings = []
     if unknown:
         warnings.append(f"unknown settings, ignored: {', '.join(unknown)}")
-    if idle:
+    if idle := without_effect(given):
         warnings.append(f"settings without effect in this broker: {', '.join(idle)}")
     return BrokerConfig(known), tuple(warnings)
 
 
-def _readable(values: Mapping[str, str], but_not: Update | None = None) -> dict[str, str]:
-    readable = {}
-    for name, text in values.items():
-        setting = setting_named(name)
-        if setting is None or (name in BROKER_SETTINGS and setting.update in (Update.READ_ONLY, but_not)):
-            continue
-        try:
-            setting.parse(text)
-        except InvalidSetting:
-            continue
-        readable[name] = text
-    return readable
+def without_effect(given: Mapping[str, str]) -> list[str]:
+    """Names those of these settings that Kafka heeds and this broker does not."""
+    heeded = {attribute.replace("_", ".") for attribute in BrokerConfig.__annotations__}
+    heeded |= {*HEEDED_BY_LISTENERS, *broker_settings_of_groups(), "metadata.log.dir"}
+    return sorted(
+        name
+        for name in given.keys() & BROKER_SETTINGS.keys() - heeded
+        if not name.startswith(WITHOUT_MEANING_HERE) and given[name] != BROKER_SETTINGS[name].default
+    )

@@ -6,10 +6,10 @@ Source: docs/spec/security.md#s1-1.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from odradek.broker.configuration.settings import Setting, SettingValue
+from odradek.broker.configuration.settings import InvalidSetting, Setting, SettingValue, Update
 from odradek.broker.configuration.settings_table import BROKER_SETTINGS
 
 PREFIX = "listener.name."
@@ -27,6 +27,8 @@ HEEDED_BY_LISTENERS = frozenset(
         "sasl.jaas.config",
         "sasl.oauthbearer.clock.skew.seconds",
         "sasl.oauthbearer.expected.audience",
+        "ssl.allow.dn.changes",
+        "ssl.allow.san.changes",
         "sasl.oauthbearer.expected.issuer",
         "sasl.oauthbearer.jwks.endpoint.refresh.ms",
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
@@ -107,3 +109,18 @@ class ListenerSettings:
         if mechanism is None:
             return (f"{listener}{setting}",)
         return f"{listener}{mechanism.lower()}.{setting}", f"{listener}{setting}"
+
+
+def readable(values: Mapping[str, str], but_not: Update | None = None) -> dict[str, str]:
+    """Picks those that may be altered and can be parsed; `but_not` are altered otherwise."""
+    found = {}
+    for name, text in values.items():
+        setting = setting_named(name)
+        if setting is None or (name in BROKER_SETTINGS and setting.update in (Update.READ_ONLY, but_not)):
+            continue
+        try:
+            setting.parse(text)
+        except InvalidSetting:
+            continue
+        found[name] = text
+    return found

@@ -5,17 +5,21 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Iterator
-from itertools import islice
+from collections import deque
+from collections.abc import Callable, Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, cast
 
-from odradek.tools.commands.errors import DONE
+from odradek.client.common.errors import ClientError
+from odradek.tools.commands.errors import DONE, CommandError, explained
 from odradek.tools.commands.options import add_connection, add_topic, client_settings, setting
 from odradek.tools.commands.record_format import delimiter
 
 if TYPE_CHECKING:
     from odradek.client.common.values import RecordMetadata
+
+    Sent: TypeAlias = tuple[int, asyncio.Future[RecordMetadata]]
 
 READ_BYTES = 1 << 16
 BY_KEY = -1  # what kcat calls unassigned
@@ -70,63 +74,75 @@ async def _produce(options: argparse.Namespace) -> None:
         if options.transactional_id is not None:
             await producer.init_transactions()
             await producer.begin_transaction()
-        sent: list[asyncio.Future[RecordMetadata]] = []
-        records = islice(_records(options), options.count)
+        sent: deque[Sent] = deque()
+        read = _blocks(options)
         partition = None if options.partition == BY_KEY else options.partition
+        count = 0
         # Reading waits for whoever types; meanwhile the loop sends what there is.
-        while (record := await asyncio.to_thread(next, records, None)) is not None:
-            key, value = options.key.encode() if options.key is not None else None, record
-            if key_delimiter is not None:
-                before, separator, after = record.partition(key_delimiter)
-                key, value = (before, after) if separator else (key, record)
-            sent.append(
-                await producer.send(
-                    options.topic,
-                    None if options.null and not value else value,
-                    key=None if options.null and not key else key,
-                    partition=partition,
-                    headers=headers,
-                )
-            )
-            _raise_first(sent)
-            if not options.report:
-                sent = [each for each in sent if not each.done()]
+        while block := await asyncio.to_thread(next, read, None):
+            for record in block[: None if options.count is None else options.count - count]:
+                count += 1
+                key, value = options.key.encode() if options.key is not None else None, record
+                if key_delimiter is not None:
+                    before, separator, after = record.partition(key_delimiter)
+                    key, value = (before, after) if separator else (key, record)
+                try:
+                    future = await producer.send(
+                        options.topic,
+                        None if options.null and not value else value,
+                        key=None if options.null and not key else key,
+                        partition=partition,
+                        headers=headers,
+                    )
+                except ClientError as error:
+                    raise _of_record(count, error) from error
+                sent.append((count, future))
+            while sent and sent[0][1].done():
+                _tell(*sent.popleft(), report=options.report)
+            if count == options.count:
+                break
         await producer.flush()
-        for metadata in await asyncio.gather(*sent):
-            if options.report:
-                print(metadata.topic, metadata.partition, "-" if metadata.offset is None else metadata.offset)
+        for each in sent:
+            await asyncio.wait([each[1]])
+            _tell(*each, report=options.report)
         if options.transactional_id is not None:
             await producer.commit_transaction()
 
 
-def _raise_first(sent: list[asyncio.Future[RecordMetadata]]) -> None:
-    for each in sent:
-        if each.done():
-            each.result()
+def _tell(number: int, future: asyncio.Future[RecordMetadata], *, report: bool) -> None:
+    try:
+        metadata = future.result()
+    except ClientError as error:
+        raise _of_record(number, error) from error
+    if report:
+        print(metadata.topic, metadata.partition, "-" if metadata.offset is None else metadata.offset)
 
 
-def _records(options: argparse.Namespace) -> Iterator[bytes]:
-    """Each file, or what the delimiter separates; the last may lack it."""
+def _of_record(number: int, error: ClientError) -> CommandError:
+    status, words = explained(error)
+    return CommandError(f"record {number}: {words}", status)
+
+
+def _blocks(options: argparse.Namespace) -> Iterator[list[bytes]]:
+    """Records as they come: each file, or what the delimiter separates; the last may lack it. No block is empty."""
     end = delimiter(options.delimiter)
     if options.files and not options.lines:
         for path in options.files:
-            yield path.read_bytes()
+            yield [path.read_bytes()]
         return
     for path in options.files:
         with path.open("rb") as file:
-            yield from split(file, end)
+            yield from split(file.read, end)
     if not options.files:
-        yield from split(sys.stdin.buffer, end)
+        yield from split(cast("BufferedReader", sys.stdin.buffer).read1, end)
 
 
-def split(file: IO[bytes], end: bytes) -> Iterator[bytes]:
-    if end == b"\n":
-        for line in file:
-            yield line.removesuffix(b"\n")
-        return
+def split(read: Callable[[int], bytes], end: bytes) -> Iterator[list[bytes]]:
+    """What is there at a time: a line that somebody types comes alone."""
     rest = b""
-    while part := file.read(READ_BYTES):
+    while part := read(READ_BYTES):
         *whole, rest = (rest + part).split(end)
-        yield from whole
+        if whole:
+            yield whole
     if rest:
-        yield rest
+        yield [rest]

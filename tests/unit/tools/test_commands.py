@@ -118,7 +118,15 @@ def test_durations(ms: int, text: str) -> None:
     ],
 )
 def test_input_is_split_at_the_delimiter(content: bytes, end: bytes, expected: list[bytes]) -> None:
-    assert list(split(io.BytesIO(content), end)) == expected
+    assert [record for block in split(io.BytesIO(content).read, end) for record in block] == expected
+
+
+def test_a_line_is_there_as_soon_as_it_is_typed() -> None:
+    typed = [b"one\n", b"tw", b"o\nthree\nfo", b"ur"]
+    blocks = split(lambda size: typed.pop(0) if typed else b"", b"\n")
+    assert (next(blocks), len(typed)) == ([b"one"], 3)
+    assert (next(blocks), len(typed)) == ([b"two", b"three"], 1)
+    assert list(blocks) == [[b"four"]]
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,16 @@
 """The broker's configuration: sources and their order, refusals, listeners, defaults of topics."""
 
+import ast
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from odradek.broker.configuration.config import BrokerConfig, ConfigError, configure, load_config
+from odradek.broker.configuration.config import BrokerConfig, ConfigError, configure, load_config, without_effect
+from odradek.broker.configuration.group_limits import broker_settings_of_groups
 from odradek.broker.configuration.listeners import Listener
+from odradek.broker.configuration.settings_table import BROKER_SETTINGS
+from tests.support.oracle import REPOSITORY
 
 DAY_MS = 86_400_000
 
@@ -248,3 +252,18 @@ def test_recorded_values_that_may_not_be_dynamic_or_cannot_be_read_take_no_effec
     assert config.node_id == 1
     assert config.log_segment_bytes == 1 << 30
     assert config.recorded_defaults["foo"] == "bar"
+
+
+def named_in_the_broker() -> set[str]:
+    """Names of settings that stand somewhere in its code, besides the tables that describe them."""
+    tables = ("settings_table.py", "settings_documentation.py", "config_rules.py", "topic_settings.py")
+    files = [path for path in (REPOSITORY / "odradek" / "broker").rglob("*.py") if path.name not in tables]
+    nodes = (node for path in files for node in ast.walk(ast.parse(path.read_text())))
+    return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+
+
+def test_nothing_that_is_heeded_is_said_to_be_without_effect() -> None:
+    given = dict.fromkeys((named_in_the_broker() & BROKER_SETTINGS.keys()) | set(broker_settings_of_groups()), "other")
+    assert "group.share.record.lock.duration.ms" in given
+    assert without_effect(given) == []
+    assert without_effect({"log.cleaner.threads": "7"}) == ["log.cleaner.threads"]
