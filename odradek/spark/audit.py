@@ -66,7 +66,7 @@ class Comparison:
     def __str__(self) -> str:
         return (
             f"{self.input_rows:,} in, {self.output_rows:,} out, "
-            f"{self.lost:,} lost, {self.repeated:,} repeated, {self.invented:,} invented"
+            f"{self.lost:,} lost, {self.repeated:,} twice, {self.invented:,} invented"
         )
 
 

@@ -33,7 +33,7 @@ def test_what_was_written_once_is_no_difference_whatever_the_order(spark: Any) -
     compared = compare(source, output, ["key", "value"])
     assert compared == Comparison(4, 4, 0, 0, 0, [])
     assert compared.is_exact
-    assert str(compared) == "4 in, 4 out, 0 lost, 0 repeated, 0 invented"
+    assert str(compared) == "4 in, 4 out, 0 lost, 0 twice, 0 invented"
 
 
 def test_what_is_lost_repeated_and_invented_is_told_with_its_place(spark: Any) -> None:
@@ -106,7 +106,7 @@ def test_the_command_says_what_is_wrong_and_where(
     words = ["spark", "exactly-once", "--input", f"{at}/{topic}", "--output", f"{at}/{output}", "--on", "value"]
     assert run(words) == DIFFERENT
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "NOT exactly once: 3 in, 3 out, 1 lost, 1 repeated, 0 invented"
+    assert lines[0] == "NOT exactly once: 3 in, 3 out, 1 lost, 1 twice, 0 invented"
     assert [line.split()[:4] for line in lines[3:]] == [["lost", "3", "1", "0"], ["repeated", "2", "1", "2"]]
     assert run([*words, "--json"]) == DIFFERENT
     told = json.loads(capsys.readouterr().out)
