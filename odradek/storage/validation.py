@@ -351,8 +351,8 @@ def _opened(batch: memoryview, source: Compression, opens_bytes: int) -> bytes |
         if opens_bytes < DECOMPRESSED_LIMIT_BYTES:
             raise OpensToMore from None
         raise RefusedRecords(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
-    except MalformedMessage as error:
-        raise RefusedRecords(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from None
+    except MalformedMessage as malformed:
+        raise RefusedRecords(ErrorCode.UNKNOWN_SERVER_ERROR, str(malformed)) from None
 
 
 # --- the records -----------------------------------------------------------------------------------------------------

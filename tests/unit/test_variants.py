@@ -68,6 +68,25 @@ def test_what_mypyc_believes_to_be_none_is_found(body: str, found: list[str]) ->
     assert list(believed_to_be_none(f"def f(self):\n    {body}\n")) == found
 
 
+def test_each_name_of_an_error_has_one_type() -> None:
+    """mypyc gives the name of an `except … as error` the type that it has first, for the whole function."""
+    sources = [(path, (REPOSITORY / path).read_text()) for path in build().modules()]
+    assert [f"{path}:{found}" for path, source in sources for found in errors_of_two_types(source)] == []
+
+
+def errors_of_two_types(source: str) -> Iterator[str]:
+    for function in ast.walk(ast.parse(source)):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            types: dict[str, str] = {}
+            inner = [each for each in ast.walk(function) if isinstance(each, ast.FunctionDef) and each is not function]
+            not_its_own = {id(node) for each in inner for node in ast.walk(each)}
+            for node in (node for node in ast.walk(function) if id(node) not in not_its_own):
+                if isinstance(node, ast.ExceptHandler) and node.name and node.type is not None:
+                    type_name = ast.unparse(node.type)
+                    if types.setdefault(node.name, type_name) != type_name:
+                        yield f"{node.lineno} {node.name}"
+
+
 def believed_to_be_none(source: str) -> Iterator[str]:
     """Line and attribute of each read, in the order of the lines, that follows `self.x = None` and then a call."""
     for function in ast.walk(ast.parse(source)):

@@ -232,11 +232,11 @@ class Exchange(RequestContext, Generic[B]):
         try:
             self._request, entries = read.result()
             answer = self._called() if entries <= MAX_ENTRIES else None
-        except CloseConnection as error:
-            self.deferred.fail(error)
+        except CloseConnection as closes:
+            self.deferred.fail(closes)
             return
-        except MalformedMessage as error:
-            self.deferred.fail(CloseConnection(str(error)))
+        except MalformedMessage as malformed:
+            self.deferred.fail(CloseConnection(str(malformed)))
             return
         if answer is None:
             self._refuse_long(f"{entries} entries in one request, {MAX_ENTRIES} are allowed")
@@ -249,8 +249,8 @@ class Exchange(RequestContext, Generic[B]):
     def _long_answered(self, answered: Deferred[Any]) -> None:
         try:
             answer = answered.outcome()
-        except CloseConnection as error:
-            self.deferred.fail(error)
+        except CloseConnection as closes:
+            self.deferred.fail(closes)
             return
         except Exception as error:
             answer = self._dispatcher.error_answer(error, self._request, self)
