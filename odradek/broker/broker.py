@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from odradek.broker.coordinators.group_coordinator import GroupCoordinator
     from odradek.broker.coordinators.share_coordinator import ShareCoordinator
     from odradek.broker.coordinators.transaction_coordinator import ProducerIdSource, TransactionCoordinator
-    from odradek.broker.coordinators.transaction_markers import LocalMarkerWriter
+    from odradek.broker.coordinators.transaction_markers import MarkerWriter
     from odradek.broker.coordinators.verification import Verifier
     from odradek.broker.fetch.sessions import FetchSessions
     from odradek.broker.metadata.image import TopicImage
@@ -72,12 +72,26 @@ class Broker:
     producer_ids: ProducerIdSource
     two_phase: TwoPhaseProducers
 
-    def __init__(self, config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        clock: Clock | None = None,
+        timers: Timers | None = None,
+        is_alone: bool = True,
+    ) -> None:
+        """
+        clock, timers  the system's where they are None
+        is_alone       whether the process is for this broker: what start-up makes stays to its end
+        """
         self.config = config
         self.loop = loop
-        self.clock: Clock = SystemClock()
-        self.timers: Timers = LoopTimers(loop)
-        self.watch = LoopWatch(self.timers)
+        self.clock: Clock = clock or SystemClock()
+        self.timers: Timers = timers or LoopTimers(loop)
+        self.is_alone = is_alone
+        self.watch = LoopWatch(LoopTimers(loop))
+        self.wrap_markers: Callable[[MarkerWriter], MarkerWriter] = lambda plain: plain
         self.workers = ThreadWorkers(loop, WORKER_THREADS, watched=partial(self.watch.timed, "what threads ended"))
         self.openers = ThreadWorkers(
             loop, OPENER_THREADS, "opener", watched=partial(self.watch.timed, "what threads ended")
@@ -180,10 +194,10 @@ class Broker:
         return start_transactions(self)
 
     @cached_property
-    def markers(self) -> LocalMarkerWriter:
+    def markers(self) -> MarkerWriter:
         from odradek.broker.coordinators.on_demand import make_markers
 
-        return make_markers(self)
+        return self.wrap_markers(make_markers(self))
 
     @cached_property
     def verifier(self) -> Verifier:
@@ -208,6 +222,16 @@ class Broker:
         from odradek.broker.sharing.markers import ShareMarkers
 
         return ShareMarkers(lambda: self.share_coordinator, lambda: self.shares if self.has_started("shares") else None)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is under way but what waits for clients or for time to pass."""
+        threads = (self.workers, self.openers, self._sync_threads)
+        return self._loading == 0 and all(each.is_idle for each in threads)
+
+    def flush_appends(self) -> None:
+        """Writes what is appended and waits for the end of this turn, so that the files hold all that the logs do."""
+        self._flush.flush()
 
     def has_started(self, coordinator: str) -> bool:
         """Whether there is one yet, of those above: asking for it by its name would make it."""
@@ -346,7 +370,8 @@ class Broker:
     def _loaded(self, _: asyncio.Task[None]) -> None:
         self._loading -= 1
         if self._loading == 0:
-            gc.freeze()
+            if self.is_alone:
+                gc.freeze()
             gc.enable()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

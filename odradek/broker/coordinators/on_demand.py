@@ -17,7 +17,7 @@ from odradek.broker.coordinators.transaction_coordinator import (
     TransactionCoordinator,
     TransactionSettings,
 )
-from odradek.broker.coordinators.transaction_markers import LocalMarkerWriter, ShareGroupMarkers
+from odradek.broker.coordinators.transaction_markers import LocalMarkerWriter, MarkerWriter, ShareGroupMarkers
 from odradek.broker.coordinators.verification import Verifier
 from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
 from odradek.broker.partitions.broker_parts import BrokerParts
@@ -42,7 +42,7 @@ class CoordinatedBroker(BrokerParts, Protocol):
     @property
     def transactions(self) -> TransactionCoordinator: ...
     @property
-    def markers(self) -> LocalMarkerWriter: ...
+    def markers(self) -> MarkerWriter: ...
     @property
     def share_markers(self) -> ShareGroupMarkers: ...
     def load(self, coroutine: Coroutine[None, None, None]) -> None:
@@ -63,7 +63,7 @@ def start_groups(broker: CoordinatedBroker) -> GroupCoordinator:
     return groups
 
 
-def make_markers(broker: CoordinatedBroker) -> LocalMarkerWriter:
+def make_markers(broker: CoordinatedBroker) -> MarkerWriter:
     return LocalMarkerWriter(broker.partitions, broker.groups, broker.clock, broker.share_markers)
 
 

@@ -82,6 +82,11 @@ class ThreadWorkers:
             thread.start()
         self._jobs.put(work)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that was given is done and settled."""
+        return self._unsettled == 0
+
     def close(self) -> None:
         """What the jobs lead to still waits for the loop's next turn."""
         self._is_closed = True

@@ -1,0 +1,149 @@
+"""Clock and timers of one cluster under test: they follow the system's until somebody freezes, moves or sets them.
+
+Two times are kept apart, as in an operating system: the one that timers wait for only goes forward; the wall clock is
+that time and a shift, which `set` may turn back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Awaitable, Callable
+from itertools import count
+from time import time_ns
+
+from odradek.broker.runtime.clock import TimerHandle
+
+SPARED_CANCELLED = 64  # so many cancelled timers may wait among the armed ones, or as many as those are
+
+
+class ControlledTimer:
+    __slots__ = ("_owner", "action")
+
+    def __init__(self, action: Callable[[], None], owner: ControlledTime) -> None:
+        self.action: Callable[[], None] | None = action
+        self._owner = owner
+
+    def cancel(self) -> None:
+        if self.action is not None:
+            self.action = None
+            self._owner.one_cancelled()
+
+
+class ControlledTime:
+    """A `Clock` and `Timers`; loop thread only. Actions run in the order of their due times, then as armed."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, now_ms: int | None = None) -> None:
+        """now_ms: where it begins; None for the system's time"""
+        self._loop = loop
+        self._at_ms = float(
+            time_ns() // 1_000_000 if now_ms is None else now_ms
+        )  # when it last began to run or stopped
+        self._since_s = loop.time()
+        self._shift_ms = 0.0
+        self.is_frozen = False
+        self._numbers = count()
+        self._armed: list[tuple[float, int, ControlledTimer]] = []
+        self._cancelled = 0
+        self._wake: asyncio.TimerHandle | None = None
+        self._wake_ms = 0.0
+        self._moving = asyncio.Lock()
+
+    def now_ms(self) -> int:
+        return int(self._time_ms() + self._shift_ms)
+
+    def after(self, delay_ms: float, action: Callable[[], None]) -> TimerHandle:
+        timer = ControlledTimer(action, self)
+        due_ms = self._time_ms() + max(delay_ms, 0)
+        heapq.heappush(self._armed, (due_ms, next(self._numbers), timer))
+        if not self.is_frozen and (self._wake is None or due_ms < self._wake_ms):
+            self._wake_later()
+        return timer
+
+    def freeze(self) -> None:
+        if not self.is_frozen:
+            self._at_ms = self._time_ms()
+            self.is_frozen = True
+            self._sleep()
+
+    def resume(self) -> None:
+        """Goes on from where it stands, at the system's pace."""
+        if self.is_frozen:
+            self._since_s = self._loop.time()
+            self.is_frozen = False
+            self._wake_later()
+
+    async def advance(self, ms: float, settled: Callable[[], Awaitable[None]]) -> None:
+        """Returns when all that became due has run, in its order, and what follows from it.
+
+        settled: waits until the broker has nothing more to do at the time that it is
+        """
+        async with self._moving:
+            was_frozen = self.is_frozen
+            self.freeze()
+            until_ms = self._at_ms + ms
+            try:
+                await settled()
+                while self._armed and self._armed[0][0] <= until_ms:
+                    self._at_ms = max(self._at_ms, self._armed[0][0])
+                    self._run_due()
+                    await settled()
+                self._at_ms = until_ms
+            finally:
+                if not was_frozen:
+                    self.resume()
+
+    async def set(self, now_ms: int, settled: Callable[[], Awaitable[None]]) -> None:
+        """Forward: as `advance`. Back: the wall clock jumps, and timers notice nothing of it."""
+        ahead_ms = now_ms - self.now_ms()
+        if ahead_ms >= 0:
+            await self.advance(ahead_ms, settled)
+        else:
+            self._shift_ms += ahead_ms
+
+    def stop(self) -> None:
+        """Forgets all timers: whose they were is gone."""
+        self._sleep()
+        self._armed.clear()
+        self._cancelled = 0
+
+    def one_cancelled(self) -> None:
+        """What a timer calls. Long delays that are mostly cancelled must not pile up."""
+        self._cancelled += 1
+        if self._cancelled > max(SPARED_CANCELLED, len(self._armed) // 2):
+            self._armed = [each for each in self._armed if each[2].action is not None]
+            heapq.heapify(self._armed)
+            self._cancelled = 0
+
+    def _time_ms(self) -> float:
+        return self._at_ms if self.is_frozen else self._at_ms + (self._loop.time() - self._since_s) * 1000
+
+    def _run_due(self) -> None:
+        """Runs what is due now, and not what these arm: that has a turn of its own."""
+        now_ms, last = self._time_ms(), next(self._numbers)
+        while self._armed and self._armed[0][0] <= now_ms and self._armed[0][1] < last:
+            _, _, timer = heapq.heappop(self._armed)
+            action, timer.action = timer.action, None
+            if action is None:
+                self._cancelled -= 1
+                continue
+            try:
+                action()
+            except Exception as error:  # as the loop treats its own timers
+                self._loop.call_exception_handler({"message": "a timer's action failed", "exception": error})
+
+    def _wake_later(self) -> None:
+        self._sleep()
+        if self._armed and not self.is_frozen:
+            self._wake_ms = self._armed[0][0]
+            self._wake = self._loop.call_later(max(self._wake_ms - self._time_ms(), 0) / 1000, self._woken)
+
+    def _woken(self) -> None:
+        self._sleep()
+        self._run_due()
+        self._wake_later()
+
+    def _sleep(self) -> None:
+        if self._wake is not None:
+            self._wake.cancel()
+            self._wake = None

@@ -1,0 +1,120 @@
+"""Time under control: what is due happens in its order, whatever the system's clock does."""
+
+import asyncio
+from functools import partial
+from random import Random
+
+import pytest
+
+from odradek.broker.runtime.controlled_time import ControlledTime
+
+DAY_MS = 24 * 3600 * 1000
+
+
+async def settled() -> None:
+    await asyncio.sleep(0)
+
+
+async def test_a_frozen_clock_stands_and_no_timer_fires() -> None:
+    time = ControlledTime(asyncio.get_running_loop(), 1000)
+    time.freeze()
+    fired: list[int] = []
+    time.after(0, lambda: fired.append(1))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert (time.now_ms(), fired) == (1000, [])
+
+
+async def test_an_advance_runs_what_becomes_due_in_its_order_and_at_its_time() -> None:
+    time = ControlledTime(asyncio.get_running_loop(), 0)
+    time.freeze()
+    fired: list[tuple[str, int]] = []
+
+    def first() -> None:
+        fired.append(("first", time.now_ms()))
+        time.after(5, lambda: fired.append(("armed by it", time.now_ms())))
+
+    time.after(30, lambda: fired.append(("last", time.now_ms())))
+    time.after(10, first)
+    time.after(31, lambda: fired.append(("later", time.now_ms())))
+    await time.advance(30, settled)
+    assert fired == [("first", 10), ("armed by it", 15), ("last", 30)]
+    assert time.now_ms() == 30
+
+
+async def test_what_one_timer_leads_to_has_happened_before_the_next() -> None:
+    loop = asyncio.get_running_loop()
+    time = ControlledTime(loop, 0)
+    time.freeze()
+    happened: list[str] = []
+
+    def first() -> None:
+        loop.call_soon(happened.append, "a turn later")
+
+    time.after(1, first)
+    time.after(2, lambda: happened.append("the next timer"))
+    await time.advance(2, settled)
+    assert happened == ["a turn later", "the next timer"]
+
+
+async def test_a_cancelled_timer_does_not_fire_and_many_do_not_pile_up() -> None:
+    time = ControlledTime(asyncio.get_running_loop(), 0)
+    time.freeze()
+    fired: list[int] = []
+    kept = [time.after(DAY_MS, lambda: fired.append(1)) for _ in range(10_000)]
+    for timer in kept[1:]:
+        timer.cancel()
+    await time.advance(DAY_MS, settled)
+    assert fired == [1]
+
+
+async def test_a_clock_that_runs_again_goes_on_from_where_it_stood() -> None:
+    loop = asyncio.get_running_loop()
+    time = ControlledTime(loop, 0)
+    time.freeze()
+    await time.advance(7 * DAY_MS, settled)
+    fired = loop.create_future()
+    time.after(1, lambda: fired.set_result(time.now_ms()))
+    time.resume()
+    assert await asyncio.wait_for(fired, 10) >= 7 * DAY_MS + 1
+
+
+async def test_a_clock_set_back_moves_no_timer() -> None:
+    time = ControlledTime(asyncio.get_running_loop(), DAY_MS)
+    time.freeze()
+    fired: list[int] = []
+    time.after(10, lambda: fired.append(time.now_ms()))
+    await time.set(DAY_MS // 2, settled)
+    assert (time.now_ms(), fired) == (DAY_MS // 2, [])
+    await time.advance(10, settled)
+    assert fired == [DAY_MS // 2 + 10]
+
+
+async def test_a_timer_that_fails_keeps_no_other_from_firing() -> None:
+    loop = asyncio.get_running_loop()
+    told: list[str] = []
+    loop.set_exception_handler(lambda _, context: told.append(str(context["exception"])))
+    time = ControlledTime(loop, 0)
+    time.freeze()
+    fired: list[int] = []
+    time.after(1, lambda: fired.append(1 // 0))
+    time.after(1, lambda: fired.append(1))
+    await time.advance(1, settled)
+    assert (fired, told) == ([1], ["integer division or modulo by zero"])
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_random_timers_fire_as_sorted_by_their_times(seed: int) -> None:
+    random = Random(seed)
+    time = ControlledTime(asyncio.get_running_loop(), 0)
+    time.freeze()
+    fired: list[int] = []
+    timers = {number: time.after(random.randrange(1000), partial(fired.append, number)) for number in range(200)}
+    gone = random.sample(sorted(timers), 50)
+    for number in gone:
+        timers[number].cancel()
+    random.seed(seed)
+    due = {number: random.randrange(1000) for number in range(200)}
+    while time.now_ms() < 1000:
+        await time.advance(random.randrange(1, 200), settled)
+    assert fired == sorted(timers.keys() - set(gone), key=due.__getitem__)
