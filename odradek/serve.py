@@ -19,7 +19,7 @@ from odradek.log_format import LOG_FORMATS, TEXT, UnknownLevel, set_up_logging
 EPHEMERAL_PREFIX = "odradek-ephemeral-"
 USAGE = (
     "usage: odradek serve [--config FILE] [--override NAME=VALUE]... [--data-dir DIR] [--port N] [--ready-file FILE]"
-    " [--ephemeral] [--log-format text|json]   (odradek serve --help says more)"
+    " [--ephemeral] [--control] [--log-format text|json]   (odradek serve --help says more)"
 )
 
 
@@ -35,6 +35,7 @@ class ServeOptions:
     port: int | None = None
     ready_file: Path | None = None
     is_ephemeral: bool = False
+    is_controlled: bool = False
     log_format: str = TEXT
 
     def settings(self) -> dict[str, str]:
@@ -45,6 +46,8 @@ class ServeOptions:
             if not separator or not name.strip():
                 raise UsageError(f"--override {text}: it takes a setting's name and value, as in num.partitions=3")
             settings[name.strip()] = value.strip()
+        if self.is_controlled:
+            settings["odradek.control.enable"] = "true"
         if self.data_dir is not None:
             settings["log.dirs"] = str(self.data_dir)
         if self.port is not None:
@@ -62,6 +65,9 @@ def parse_options(words: Sequence[str]) -> ServeOptions:
         name, separator, value = waiting.pop(0).partition("=")
         if name == "--ephemeral" and not separator:
             options = replace(options, is_ephemeral=True)
+            continue
+        if name == "--control" and not separator:
+            options = replace(options, is_controlled=True)
             continue
         if name not in ("--config", "--override", "--data-dir", "--port", "--ready-file", "--log-format"):
             raise UsageError(f"{name} is not an option of serve")

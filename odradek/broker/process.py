@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,9 @@ from odradek.storage.disk import allow_many_open_files
 from odradek.storage.log import LogWriteFailed
 
 if TYPE_CHECKING:
+    from aiohttp import web
+
+    from odradek.broker.clusters.clusters import Clusters
     from odradek.broker.configuration.config import BrokerConfig
 
 __all__ = ["CannotStart", "serve"]
@@ -76,8 +80,13 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
     allow_many_open_files()  # a log that is written to keeps one open
-    serving = ServingBroker(config, loop)
-    await serving.start()
+    clusters: Clusters | None = None
+    if config.odradek_control_enable:
+        clusters = _clusters(loop)
+        serving = await clusters.start_default(config, partial(_add_control, clusters))
+    else:
+        serving = ServingBroker(config, loop)
+        await serving.start()
     # What start-up has built is here to stay: the collector need not walk over it again. What requests leave behind
     # has no cycles, except after errors: looking for some every 700 objects took a tenth of the time of a Produce.
     gc.freeze()
@@ -92,8 +101,22 @@ async def _serve(
         log.info("stopping")
         if ready_file is not None:
             ready_file.unlink(missing_ok=True)
+        if clusters is not None:
+            await clusters.close()
         is_clean = await _stopped_cleanly(serving)
     return 0 if is_clean else 1
+
+
+def _clusters(loop: asyncio.AbstractEventLoop) -> Clusters:
+    from odradek.broker.clusters.clusters import Clusters  # here: most brokers are not controlled
+
+    return Clusters(loop)
+
+
+def _add_control(clusters: Clusters, app: web.Application) -> None:
+    from odradek.broker.clusters.routes import add_control  # here: with the first connection, as the pages
+
+    add_control(app, clusters)
 
 
 async def _stopped_cleanly(serving: ServingBroker) -> bool:

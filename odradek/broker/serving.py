@@ -27,15 +27,33 @@ from odradek.broker.security.listeners import load_certificates, tls_handshakes
 if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.configuration.listeners import Listener
+    from odradek.broker.control.http_connections import AddRoutes
     from odradek.broker.network.requests import Requests
+    from odradek.broker.runtime.controlled_time import ControlledTime
     from odradek.broker.security.sasl.listeners import SaslListeners
 
 
 class ServingBroker:
-    def __init__(self, config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> None:
-        self.broker = Broker(config, loop)
+    dispatcher: Dispatcher[Broker]  # once it has started
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        time: ControlledTime | None = None,
+        add_routes: AddRoutes | None = None,
+        is_alone: bool = True,
+    ) -> None:
+        """
+        time        its clock and timers; None for the system's
+        add_routes  puts more pages on the HTTP port
+        is_alone    whether the process is for this broker, which then watches over the loop
+        """
+        self.broker = Broker(config, loop, clock=time, timers=time, is_alone=is_alone)
         self.control: ControlListener | None = None  # metrics and health
-        self._servers: list[Server] = []
+        self.servers: list[Server] = []
+        self._add_routes = add_routes
 
     async def start(self) -> None:
         """Raises CannotStart, OSError, KafkaError; nothing of it is left running then."""
@@ -75,12 +93,15 @@ class ServingBroker:
                 authentication_timeout_ms=config.odradek_authentication_timeout_ms if is_sasl else None,
                 admissions=admissions,
             )
-            self._servers.append(server)
+            self.servers.append(server)
             await server.listen(sockets[listener.name])
-        self.control = listen(broker, Traffic(dispatcher, self._servers, broker.clock.now_ms(), limits))
-        watch = broker.watch
-        dispatcher.took_long = lambda api_key, time_s: watch.took(api_key.kafka_name, time_s)
-        watch.start(lambda: sum(route.requests for route in dispatcher.routes))
+        self.dispatcher = dispatcher
+        traffic = Traffic(dispatcher, self.servers, broker.clock.now_ms(), limits)
+        self.control = listen(broker, traffic, self._add_routes)
+        if broker.is_alone:
+            watch = broker.watch
+            dispatcher.took_long = lambda api_key, time_s: watch.took(api_key.kafka_name, time_s)
+            watch.start(lambda: sum(route.requests for route in dispatcher.routes))
         broker.begin()
 
     def _sasl_listeners(self) -> SaslListeners | None:
@@ -119,5 +140,5 @@ class ServingBroker:
             self.broker.certificates.stop()
         if self.control is not None:
             await self.control.stop()
-        await asyncio.gather(*(server.stop(in_flight_timeout_s) for server in self._servers))
+        await asyncio.gather(*(server.stop(in_flight_timeout_s) for server in self.servers))
         await self.broker.close()

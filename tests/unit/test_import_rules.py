@@ -45,6 +45,7 @@ BROKER_ORDER = (
     "client_limits.py",  # puts quotas into force
     "control",  # HTTP pages
     "serving.py",  # sockets, dispatch and pages around the broker
+    "clusters",  # brokers that tests of clients control
     "process.py",
 )
 

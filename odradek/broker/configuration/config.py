@@ -168,6 +168,7 @@ class BrokerConfig:
     odradek_advertise_published: tuple[str, ...] | None
     odradek_authentication_timeout_ms: int
     odradek_cluster_id: str | None
+    odradek_control_enable: bool
     odradek_http_actions: bool
     odradek_http_host: str
     odradek_http_port: int

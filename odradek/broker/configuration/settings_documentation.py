@@ -120,6 +120,7 @@ BROKER: Mapping[str, str] = {
     " configured; arrival, each client the address that its own connection came in by.",
     "odradek.advertise.published": "What odradek.advertise=arrival tells clients that come through a published port of"
     " the container: [NAME://]host[:port], by default the port of the listener.",
+    "odradek.control.enable": "Whether the HTTP port controls clusters, faults and clocks, for tests of clients.",
     "odradek.http.actions": "Whether the page can change something: end transactions, delete records and topics, create"
     " topics, move offsets. Whoever reaches it may do so.",
     "odradek.http.host": "The address on which metrics and health are served; an empty one is every interface.",

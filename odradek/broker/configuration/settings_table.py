@@ -406,6 +406,7 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     Setting("odradek.advertise.published", LIST, None),  # [NAME://]host[:port], …; see configuration/advertising.py
     # how long a TLS handshake may take, and after it a SASL exchange
     Setting("odradek.authentication.timeout.ms", INT, "30000", Range(1)),
+    Setting("odradek.control.enable", BOOLEAN, "false"),  # clusters, faults and clocks over HTTP; what --control sets
     Setting("odradek.http.actions", BOOLEAN, "false"),  # whether the page can change something
     Setting("odradek.http.host", STRING, "127.0.0.1"),  # empty: every interface
     Setting("odradek.http.security.protocol", STRING, "PLAINTEXT", OneOf(("PLAINTEXT", "SSL"))),

@@ -27,6 +27,7 @@ bugs = logging.getLogger("odradek.control.http")  # exceptions of handlers, by a
 SHUTDOWN_TIMEOUT_S = 1.0
 PAUSE_S = 1.0  # before a connection is accepted again, after the process had no file descriptor left for one
 Stop: TypeAlias = Callable[[], Awaitable[None]]
+AddRoutes: TypeAlias = Callable[[web.Application], None]
 Reserved: TypeAlias = dict[object, asyncio.BaseTransport]  # by the protocol of the connection
 
 

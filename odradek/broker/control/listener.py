@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from odradek.broker.broker import Broker
     from odradek.broker.configuration.config import BrokerConfig
+    from odradek.broker.control.http_connections import AddRoutes
     from odradek.broker.control.measures import Traffic
     from odradek.broker.runtime.workers import JobResult
     from odradek.broker.security.tls.context import LoadedTls
@@ -35,7 +36,8 @@ ANY_FREE_PORT, NO_HTTP = 0, -1
 
 Stop: TypeAlias = Callable[[], Awaitable[None]]
 Serve: TypeAlias = (
-    "Callable[[Broker, Traffic, RecentWarnings, socket.socket, Access, ssl.SSLContext | None], Awaitable[Stop]]"
+    "Callable[[Broker, Traffic, RecentWarnings, socket.socket, Access, ssl.SSLContext | None, AddRoutes | None],"
+    " Awaitable[Stop]]"
 )
 
 
@@ -64,8 +66,16 @@ def bind_pages(host: str, port: int) -> socket.socket | None:
 class ControlListener:
     """Loop thread only."""
 
-    def __init__(self, broker: Broker, traffic: Traffic, bound: socket.socket, certificates: LoadedTls | None) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        traffic: Traffic,
+        bound: socket.socket,
+        certificates: LoadedTls | None,
+        add_routes: AddRoutes | None,
+    ) -> None:
         """certificates: None for HTTP in the clear"""
+        self._add_routes = add_routes
         self.port: int = bound.getsockname()[1]
         self._broker = broker
         self._traffic = traffic
@@ -104,7 +114,7 @@ class ControlListener:
     async def _serve(self, serve: Serve) -> None:
         if not self._is_stopped:
             self._end = await serve(
-                self._broker, self._traffic, self._warnings, self._bound, self._access, self._context
+                self._broker, self._traffic, self._warnings, self._bound, self._access, self._context, self._add_routes
             )
 
     async def stop(self) -> None:
@@ -124,7 +134,7 @@ def import_pages() -> Serve:
     return serve
 
 
-def listen(broker: Broker, traffic: Traffic) -> ControlListener | None:
+def listen(broker: Broker, traffic: Traffic, add_routes: AddRoutes | None = None) -> ControlListener | None:
     """Where nothing is to be served, or cannot be, None."""
     port = port_of(broker.config)
     bound = None if port == NO_HTTP else bind_pages(broker.config.odradek_http_host, port)
@@ -132,11 +142,11 @@ def listen(broker: Broker, traffic: Traffic) -> ControlListener | None:
         return None
     certificates = broker.certificates
     if certificates is None or broker.config.odradek_http_security_protocol not in SSL_PROTOCOLS:
-        return ControlListener(broker, traffic, bound, None)
+        return ControlListener(broker, traffic, bound, None, add_routes)
 
     def newest(connection: ssl.SSLObject, name: object, context: ssl.SSLContext) -> None:
         connection.context = certificates.of(HTTP_LISTENER).context
 
     loaded = certificates.of(HTTP_LISTENER)
     loaded.context.sni_callback = newest  # a server keeps its context; this is asked at each handshake
-    return ControlListener(broker, traffic, bound, loaded)
+    return ControlListener(broker, traffic, bound, loaded, add_routes)

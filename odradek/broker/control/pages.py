@@ -14,7 +14,7 @@ from aiohttp.typedefs import Middleware
 
 from odradek.broker.control.access import Access, refusal
 from odradek.broker.control.exposition import CONTENT_TYPE, exposition
-from odradek.broker.control.http_connections import HttpLimits, Stop, serve_http
+from odradek.broker.control.http_connections import AddRoutes, HttpLimits, Stop, serve_http
 from odradek.broker.control.measures import Traffic, measure
 from odradek.broker.control.page.routes import add_page, in_thread
 from odradek.broker.control.readiness import readiness
@@ -33,9 +33,13 @@ async def serve(
     bound: socket,
     allowed: Access,
     context: ssl.SSLContext | None,
+    add_routes: AddRoutes | None,
 ) -> Stop:
     """Answer on `bound`, which is the server's from now on; returns what ends it. context: None for no TLS"""
-    return await serve_http(pages(broker, traffic, warnings, allowed), bound, context, LIMITS)
+    app = pages(broker, traffic, warnings, allowed)
+    if add_routes is not None:
+        add_routes(app)
+    return await serve_http(app, bound, context, LIMITS)
 
 
 def pages(broker: Broker, traffic: Traffic, warnings: RecentWarnings, allowed: Access) -> web.Application:

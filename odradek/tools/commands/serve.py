@@ -24,6 +24,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--ephemeral", action="store_true", help="use a fresh data directory that is removed with the process"
     )
     parser.add_argument(
+        "--control",
+        action="store_true",
+        help="let tests control it over HTTP: fresh clusters, faults, holds, the clock (docs/testing.md)",
+    )
+    parser.add_argument(
         "--log-format",
         choices=("text", "json"),
         default="text",

@@ -1,0 +1,289 @@
+"""Clusters: many brokers in one process, each with its own port, directory, clock and faults.
+
+The broker that `serve` starts is the cluster `default`. The others live below one directory of the process, in memory
+where the machine has such a file system, and go with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.broker.clusters.faults import Faults, FaultyMarkers
+from odradek.broker.clusters.problems import Problem, bad, unknown
+from odradek.broker.configuration.config import BrokerConfig, ConfigError, configure
+from odradek.broker.configuration.listener_settings import setting_named
+from odradek.broker.configuration.settings_table import BROKER_SETTINGS
+from odradek.broker.runtime.clock import LoopTimers, TimerHandle
+from odradek.broker.runtime.controlled_time import ControlledTime
+from odradek.broker.runtime.starting import CannotStart
+from odradek.broker.serving import ServingBroker
+from odradek.storage.checkpoints import LOCK
+
+if TYPE_CHECKING:
+    from odradek.broker.control.http_connections import AddRoutes
+
+DEFAULT = "default"
+MOST_CLUSTERS = 2000
+MOST_CHECKPOINTS = 100  # of a cluster
+PREFIX = "odradek-clusters-"
+IN_MEMORY = Path("/dev/shm")
+QUIET_TURNS = 3  # of the loop, without a thread at work: what one turn leaves to the next has happened
+OWNED = ("log.dirs", "log.dir", "odradek.port", "odradek.http.port", "odradek.control.enable", "listeners")
+
+
+@dataclass(slots=True)
+class Cluster:
+    id: str
+    settings: Mapping[str, str]
+    directory: Path
+    time: ControlledTime
+    faults: Faults
+    serving: ServingBroker | None = None  # None: it has crashed
+    port: int = 0
+    checkpoints: dict[str, int] = field(default_factory=dict)  # name → its clock
+    lease: TimerHandle | None = None
+    ttl_s: int | None = None
+    changing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def running(self) -> ServingBroker:
+        """Raises Problem."""
+        if self.serving is None:
+            raise Problem(409, f"cluster {self.id} has crashed: restart it first")
+        return self.serving
+
+    async def settled(self) -> None:
+        """Returns when its broker waits for nothing but clients and time."""
+        quiet = 0
+        while quiet < QUIET_TURNS and self.serving is not None:
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if self.serving.broker.is_settled else 0
+
+    def told(self) -> dict[str, object]:
+        if self.serving is None:
+            nodes: list[dict[str, object]] = []
+        else:
+            first = self.serving.broker.bound[0]
+            nodes = [{"id": self.serving.broker.config.node_id, "host": first.host, "port": first.port}]
+        return {
+            "id": self.id,
+            "bootstrap": ",".join(f"{each['host']}:{each['port']}" for each in nodes),
+            "nodes": nodes,
+            "state": "crashed" if self.serving is None else "running",
+            "checkpoints": sorted(self.checkpoints),
+        }
+
+
+class Clusters:
+    """Loop thread only."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._system = LoopTimers(loop)
+        self._clusters: dict[str, Cluster] = {}
+        self._numbers = 0
+        self._root: Path | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def start_default(self, config: BrokerConfig, add_routes: AddRoutes) -> ServingBroker:
+        """add_routes: puts the control interface on its HTTP port. Raises what `ServingBroker.start` does."""
+        time = ControlledTime(self._loop)
+        cluster = Cluster(DEFAULT, {}, config.data_directory, time, Faults(time))
+        serving = ServingBroker(config, self._loop, time=time, add_routes=add_routes)
+        self._clusters[DEFAULT] = cluster
+        await self._start(cluster, serving)
+        return serving
+
+    def __iter__(self) -> Iterator[Cluster]:
+        return iter(self._clusters.values())
+
+    def get(self, name: str) -> Cluster:
+        """Raises Problem."""
+        cluster = self._clusters.get(name)
+        if cluster is None:
+            raise Problem(404, f"there is no cluster {name}")
+        return cluster
+
+    async def create(self, settings: Mapping[str, object], fork: str | None, ttl_s: int | None) -> Cluster:
+        """fork: the cluster whose log, coordinators and clock it begins with. Raises Problem."""
+        if len(self._clusters) >= MOST_CLUSTERS:
+            raise Problem(409, f"at most {MOST_CLUSTERS} clusters at a time: delete some")
+        source = None if fork is None else self.get(fork)
+        checked = _checked(settings)
+        self._numbers += 1
+        name = f"c{self._numbers}"
+        time = ControlledTime(self._loop, None if source is None else source.time.now_ms())
+        inherited = {} if source is None else source.settings
+        cluster = Cluster(name, {**inherited, **checked}, self._directory(name), time, Faults(time))
+        if source is not None:
+            _copy_of(source, cluster.directory)
+            if source.time.is_frozen:
+                time.freeze()
+        self._clusters[name] = cluster
+        try:
+            await self._start_again(cluster)
+        except Problem:
+            self._forget(cluster)
+            raise
+        self.lease(cluster, ttl_s)
+        return cluster
+
+    def lease(self, cluster: Cluster, ttl_s: int | None) -> None:
+        """It is deleted then, by the system's time, unless it is leased again. None: it stays."""
+        if cluster.lease is not None:
+            cluster.lease.cancel()
+        cluster.ttl_s = ttl_s
+        cluster.lease = None if ttl_s is None else self._system.after(ttl_s * 1000, lambda: self._lapse(cluster))
+
+    async def delete(self, name: str) -> None:
+        """Raises Problem."""
+        cluster = self._own(name)
+        async with cluster.changing:
+            await self._end(cluster)
+        self._forget(cluster)
+
+    async def crash(self, name: str) -> None:
+        """Leaves what `kill -9` would: what the broker has written, and nothing of what it has not. Raises Problem."""
+        cluster = self._own(name)
+        async with cluster.changing:
+            cluster.running  # noqa: B018 (raises)
+            left = cluster.directory.with_name(f"{cluster.directory.name}-left")
+            _copy(cluster.directory, left)
+            await self._end(cluster)
+            shutil.rmtree(cluster.directory, ignore_errors=True)
+            left.rename(cluster.directory)
+
+    async def restart(self, name: str, *, is_clean: bool) -> Cluster:
+        """Raises Problem."""
+        cluster = self._own(name)
+        if not is_clean and cluster.serving is not None:
+            await self.crash(name)
+        async with cluster.changing:
+            await self._end(cluster)
+            await self._start_again(cluster)
+        return cluster
+
+    async def checkpoint(self, name: str, mark: str) -> None:
+        """Raises Problem."""
+        cluster = self.get(name)
+        if len(cluster.checkpoints) >= MOST_CHECKPOINTS:
+            raise Problem(409, f"at most {MOST_CHECKPOINTS} checkpoints of a cluster")
+        async with cluster.changing:
+            await cluster.settled()
+            path = self._checkpoint(cluster, mark)
+            shutil.rmtree(path, ignore_errors=True)
+            _copy_of(cluster, path)
+            cluster.checkpoints[mark] = cluster.time.now_ms()
+
+    async def rewind(self, name: str, mark: str) -> Cluster:
+        """Raises Problem."""
+        cluster = self._own(name)
+        if mark not in cluster.checkpoints:
+            raise unknown("name", mark, cluster.checkpoints)
+        async with cluster.changing:
+            await self._end(cluster)
+            shutil.rmtree(cluster.directory, ignore_errors=True)
+            _copy(self._checkpoint(cluster, mark), cluster.directory)
+            was_frozen = cluster.time.is_frozen
+            cluster.time = ControlledTime(self._loop, cluster.checkpoints[mark])
+            if was_frozen:
+                cluster.time.freeze()
+            cluster.faults.timers = cluster.time
+            await self._start_again(cluster)
+        return cluster
+
+    async def close(self) -> None:
+        """All but the default, which its process stops."""
+        for cluster in list(self._clusters.values()):
+            if cluster.id != DEFAULT:
+                await self.delete(cluster.id)
+        self._clusters.pop(DEFAULT, None)
+        if self._root is not None:
+            shutil.rmtree(self._root, ignore_errors=True)
+
+    async def _start_again(self, cluster: Cluster) -> None:
+        own = {"log.dirs": str(cluster.directory), "odradek.port": str(cluster.port), "odradek.http.port": "-1"}
+        try:
+            config, _ = configure({}, {}, {**cluster.settings, **own})
+            await self._start(cluster, ServingBroker(config, self._loop, time=cluster.time, is_alone=False))
+        except (CannotStart, ConfigError, OSError) as error:
+            raise Problem(400, f"the cluster cannot start: {error}", field="settings") from error
+
+    async def _start(self, cluster: Cluster, serving: ServingBroker) -> None:
+        serving.broker.wrap_markers = lambda plain: FaultyMarkers(plain, cluster.faults)
+        await serving.start()
+        cluster.serving = serving
+        cluster.port = serving.broker.bound[0].port
+        cluster.faults.attach(serving)
+
+    async def _end(self, cluster: Cluster) -> None:
+        serving, cluster.serving = cluster.serving, None
+        cluster.faults.detach()
+        if serving is not None:
+            await serving.stop(0)
+        cluster.time.stop()
+
+    def _forget(self, cluster: Cluster) -> None:
+        self.lease(cluster, None)
+        self._clusters.pop(cluster.id, None)
+        for path in (cluster.directory, *(self._checkpoint(cluster, mark) for mark in cluster.checkpoints)):
+            shutil.rmtree(path, ignore_errors=True)
+
+    def _lapse(self, cluster: Cluster) -> None:
+        task = self._loop.create_task(self.delete(cluster.id))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    def _own(self, name: str) -> Cluster:
+        if name == DEFAULT:
+            raise Problem(409, "the cluster default is the process itself: create another one for this")
+        return self.get(name)
+
+    def _directory(self, name: str) -> Path:
+        if self._root is None:
+            self._root = _fresh_root()
+        return self._root / name
+
+    def _checkpoint(self, cluster: Cluster, mark: str) -> Path:
+        return self._directory(f"{cluster.id}-at-{mark.encode().hex()}")
+
+
+def _checked(settings: Mapping[str, object]) -> dict[str, str]:
+    checked = {}
+    for name, value in settings.items():
+        if name in OWNED:
+            raise Problem(400, f"settings.{name} is the cluster's own affair", field=f"settings.{name}")
+        if setting_named(name) is None:
+            raise unknown(f"settings.{name}", name, BROKER_SETTINGS)
+        if isinstance(value, dict | list) or value is None:
+            raise bad(f"settings.{name}", "a text, a number, or true or false")
+        checked[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return checked
+
+
+def _copy_of(cluster: Cluster, to: Path) -> None:
+    """All that its logs hold. In one turn of the loop, so that no request comes in between."""
+    if cluster.serving is not None:
+        cluster.serving.broker.flush_appends()
+    _copy(cluster.directory, to)
+
+
+def _copy(directory: Path, to: Path) -> None:
+    shutil.copytree(directory, to, ignore=shutil.ignore_patterns(LOCK), copy_function=shutil.copyfile)
+
+
+def _fresh_root() -> Path:
+    """Also removes what processes left that were killed."""
+    parent = IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+    for left in parent.glob(f"{PREFIX}*"):
+        pid = left.name.removeprefix(PREFIX).partition("-")[0]
+        if pid.isdecimal() and not os.path.exists(f"/proc/{pid}"):
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))

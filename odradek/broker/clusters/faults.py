@@ -1,0 +1,373 @@
+"""Faults at work: they stand in the place of what answers frames, and of what writes markers, while there are rules.
+
+Without rules the listeners have the dispatcher itself again, so that requests cost what they always cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
+from odradek.broker.clusters.problems import Problem
+from odradek.broker.clusters.rules import OBSERVE, Action, Point, Rule, Seen, parse_rule
+from odradek.broker.clusters.sightings import named_in, places_in
+from odradek.broker.runtime.delayed import CloseConnection, Parked
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import decode, reader
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.file_slice import Chunk, in_memory
+from odradek.protocol.frames import (
+    RESPONSE_START,
+    read_client_id,
+    request_header_version,
+    response_has_tags,
+    response_writer,
+)
+from odradek.protocol.messages import request_class, response_class
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import ConnectionInfo
+    from odradek.broker.coordinators.transaction_markers import MarkerWriter, OnWritten, TxnMarker
+    from odradek.broker.network.logins import LoginCounts
+    from odradek.broker.network.requests import Requests
+    from odradek.broker.runtime.clock import Timers
+    from odradek.broker.serving import ServingBroker
+    from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
+
+MOST_RULES = 1000
+BY_NUMBER = {key.value: key for key in ApiKey}
+
+
+class Holds:
+    """Those who wait until somebody releases them, by the name of the hold."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, dict[object, Callable[[], None]]] = {}
+
+    def wait(self, name: str, who: object, go_on: Callable[[], None]) -> None:
+        self._waiting.setdefault(name, {})[who] = go_on
+
+    def forget(self, name: str, who: object) -> None:
+        self._waiting.get(name, {}).pop(who, None)
+
+    def counts(self) -> dict[str, int]:
+        return {name: len(waiting) for name, waiting in self._waiting.items() if waiting}
+
+    def release(self, name: str) -> int:
+        """Returns how many went on; none of them waits any more when this returns."""
+        waiting = self._waiting.pop(name, {})
+        for go_on in waiting.values():
+            go_on()
+        return len(waiting)
+
+
+class Faults:
+    """The rules of one cluster."""
+
+    def __init__(self, timers: Timers) -> None:
+        self.timers = timers
+        self.holds = Holds()
+        self.rules: dict[str, Rule] = {}
+        self._serving: ServingBroker | None = None
+        self._plain: list[Requests] = []
+        self._numbers = 0
+
+    def attach(self, serving: ServingBroker) -> None:
+        """To a broker that has just started."""
+        self._serving = serving
+        self._plain = [server.requests for server in serving.servers]
+        self._put()
+
+    def detach(self) -> None:
+        """Before the broker stops: whatever waits goes on, so that it can be answered or cut off."""
+        self._serving = None
+        for name in self.holds.counts():
+            self.holds.release(name)
+
+    def add(self, told: object) -> list[Rule]:
+        """One rule or a list of them; all or none. Raises Problem."""
+        parsed: dict[str, Rule] = {}
+        for each in told if isinstance(told, list) else [told]:
+            self._numbers += 1
+            rule = parse_rule(each, f"rule-{self._numbers}")
+            if rule.name in self.rules or rule.name in parsed:
+                raise Problem(409, f"there is a rule named {rule.name}", field="name")
+            parsed[rule.name] = rule
+        if len(self.rules) + len(parsed) > MOST_RULES:
+            raise Problem(409, f"at most {MOST_RULES} rules at a time")
+        self.rules.update(parsed)
+        self._put()
+        return list(parsed.values())
+
+    def remove(self, name: str | None) -> list[Rule]:
+        """Whatever waits for a hold of these goes on. name: None for all. Raises Problem."""
+        if name is not None and name not in self.rules:
+            raise Problem(404, f"there is no rule named {name}")
+        gone = list(self.rules.values()) if name is None else [self.rules[name]]
+        for rule in gone:
+            del self.rules[rule.name]
+        kept = {rule.do.hold for rule in self.rules.values()}
+        for rule in gone:
+            if rule.do.hold is not None and rule.do.hold not in kept:
+                self.holds.release(rule.do.hold)
+        self._put()
+        return gone
+
+    def action(self, point: Point, seen: Seen) -> Action:
+        """Of the first rule that acts; all of them count."""
+        found = OBSERVE
+        for rule in self.rules.values():
+            if rule.at is point and rule.hit(seen) and found.only_observes:
+                found = rule.do
+        return found
+
+    def _put(self) -> None:
+        if self._serving is None:
+            return
+        is_needed = any(rule.at is not Point.MARKER for rule in self.rules.values())
+        for server, plain in zip(self._serving.servers, self._plain, strict=True):
+            server.requests = FaultyRequests(plain, self, self._serving) if is_needed else plain
+
+
+class FaultyRequests:
+    """Between connections and the dispatcher; `odradek.broker.network.requests.Requests`."""
+
+    def __init__(self, plain: Requests, faults: Faults, serving: ServingBroker) -> None:
+        self.plain = plain
+        self.faults = faults
+        self.serving = serving
+
+    @property
+    def logins(self) -> LoginCounts | None:
+        return self.plain.logins
+
+    def connected(self, connection: ConnectionInfo) -> None:
+        self.plain.connected(connection)
+
+    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
+        return self.plain.too_long(reason, connection)
+
+    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
+        seen = self._seen(frame, connection)
+        if seen is None:
+            return self.plain.start(frame, connection)
+        return FaultyExchange(self, memoryview(bytearray(frame)), connection, seen).begin()
+
+    def _seen(self, frame: memoryview, connection: ConnectionInfo) -> Seen | None:
+        """None where no rule can match."""
+        if len(frame) < REQUEST_START.size:
+            return None
+        number, version = KEY_AND_VERSION.unpack_from(frame)
+        api = BY_NUMBER.get(number)
+        if api is None or not any(rule.may_match(api, version) for rule in self.faults.rules.values()):
+            return None
+        if not (request_class(number).MIN_VERSION <= version <= request_class(number).MAX_VERSION):
+            return None
+        _, _, client_id_size = REQUEST_START.unpack_from(frame)
+        client_id, position = read_client_id(frame, client_id_size, request_header_version(number, version) == 2)
+        request = reader(request_class(number), version)(frame, position)[0]
+        topics = self.serving.broker.metadata.image.topics_by_id
+
+        def topic_named(topic_id: bytes) -> str | None:
+            topic = topics.get(topic_id)
+            return None if topic is None else topic.name
+
+        about = {
+            "client_id": client_id,
+            "software": connection.client_software_name,
+            "principal": connection.principal,
+            "connection": connection.connection_id,
+            "listener": connection.listener,
+        }
+        return Seen(api, version, request, about, named_in(request), places_in(request, topic_named))
+
+
+class FaultyExchange:
+    """A request that rules may act on: received → (pause) → dispatched → applied → (pause) → answered."""
+
+    overlapping_key = None
+    waits_for_others = True
+
+    def __init__(self, host: FaultyRequests, frame: memoryview, connection: ConnectionInfo, seen: Seen) -> None:
+        self.size_bytes = len(frame)
+        self.is_done = False
+        self._host = host
+        self._frame = frame
+        self._connection = connection
+        self._seen = seen
+        self._reply: Parked | None = None
+        self._outcome: list[Chunk] | CloseConnection = []
+        self._on_done: Callable[[object], None] | None = None
+        self._stop_waiting: Callable[[], None] | None = None
+
+    def begin(self) -> list[Chunk] | Parked:
+        """Raises MalformedMessage, CloseConnection."""
+        self._at(Point.RECEIVED, self._dispatch)
+        return self.chunks() if self.is_done else self
+
+    def when_done(self, action: Callable[[object], None]) -> None:
+        if self.is_done:
+            action(self)
+        else:
+            self._on_done = action
+
+    def chunks(self) -> list[Chunk]:
+        if isinstance(self._outcome, CloseConnection):
+            raise self._outcome
+        return self._outcome
+
+    def abandon(self) -> None:
+        self._on_done = None
+        if self._stop_waiting is not None:
+            self._stop_waiting()
+        if self._reply is not None:
+            self._reply.abandon()
+
+    def _at(self, point: Point, go_on: Callable[[Action], None]) -> None:
+        faults = self._host.faults
+        action = faults.action(point, self._seen)
+
+        def resumed() -> None:
+            self._stop_waiting = None
+            go_on(action)
+
+        if action.hold is not None:
+            name = action.hold
+            faults.holds.wait(name, self, resumed)
+            self._stop_waiting = lambda: faults.holds.forget(name, self)
+        elif action.delay_ms:
+            self._stop_waiting = faults.timers.after(action.delay_ms, resumed).cancel
+        else:
+            go_on(action)
+
+    def _dispatch(self, action: Action) -> None:
+        if action.disconnects:
+            self._done(CloseConnection("a fault disconnects it"))
+        elif action.drops:
+            self._done([])
+        elif action.error is not None:
+            self._answered(self._refusal(action.error))
+        else:
+            try:
+                reply = self._host.plain.start(self._frame, self._connection)
+            except CloseConnection as closes:
+                self._done(closes)
+                return
+            if isinstance(reply, list):
+                self._answered(reply)
+            else:
+                self._reply = reply
+                reply.when_done(self._replied)
+
+    def _replied(self, _: object) -> None:
+        reply, self._reply = self._reply, None
+        assert reply is not None, "it has been replied to"
+        try:
+            answer = reply.chunks()
+        except CloseConnection as closes:
+            self._done(closes)
+            return
+        self._answered(answer)
+
+    def _answered(self, answer: list[Chunk]) -> None:
+        def finish(action: Action) -> None:
+            if action.disconnects:
+                self._done(CloseConnection("a fault disconnects it"))
+            elif action.drops:
+                self._done([])
+            elif action.error is not None:
+                self._done(self._refusal(action.error))
+            else:
+                self._done(self._edited(answer, action) if action.edits and answer else answer)
+
+        self._at(Point.APPLIED, finish)
+
+    def _refusal(self, code: ErrorCode) -> list[Chunk]:
+        return self._host.serving.dispatcher.refusal(self._frame, self._connection, code)
+
+    def _edited(self, answer: list[Chunk], action: Action) -> list[Chunk]:
+        api, version = self._seen.api, self._seen.version
+        assert api is not None, "it is a request"
+        answer_class = response_class(api.value)
+        data = b"".join(in_memory(answer))
+        position = RESPONSE_START.size + response_has_tags(api.value, answer_class, version)
+        message = decode(answer_class, version, data, position)
+        for edit in action.edits:
+            edit.apply(message)
+        _, correlation_id = RESPONSE_START.unpack_from(data)
+        return response_writer(api.value, answer_class, version)(correlation_id, message)
+
+    def _done(self, outcome: list[Chunk] | CloseConnection) -> None:
+        self.is_done = True
+        self._outcome = outcome
+        action, self._on_done = self._on_done, None
+        if action is not None:
+            action(self)
+
+
+class FaultyMarkers:
+    """Between transaction coordinators and the logs; `MarkerWriter`.
+
+    A marker that is held is refused for the moment, as by a leader that is elsewhere. So the coordinator does what it
+    does with any marker that is late: it answers the client, and tries again soon.
+    """
+
+    def __init__(self, plain: MarkerWriter, faults: Faults) -> None:
+        self._plain = plain
+        self._faults = faults
+        self._held: set[tuple[int, int, TopicPartition]] = set()
+        self._released: set[tuple[int, int, TopicPartition]] = set()  # and not written yet
+
+    def write(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
+        if (
+            not self._held
+            and not self._released
+            and not any(rule.at is Point.MARKER for rule in self._faults.rules.values())
+        ):
+            self._plain.write(markers, then)
+            return
+        refused: list[dict[TopicPartition, ErrorCode]] = []
+        passed: list[TxnMarker] = []
+        for marker in markers:
+            codes = {}
+            for each in marker.partitions:
+                code = self._refusal(marker, each)
+                if code is not None:
+                    codes[each] = code
+            refused.append(codes)
+            passed.append(replace(marker, partitions=[each for each in marker.partitions if each not in codes]))
+        going = [number for number, marker in enumerate(passed) if marker.partitions or not markers[number].partitions]
+        if not going:
+            then(refused)
+            return
+
+        def written(results: Sequence[PartitionCodes]) -> None:
+            for number, codes in zip(going, results, strict=True):
+                refused[number].update(codes)
+                for place, code in codes.items():
+                    if code is ErrorCode.NONE:
+                        self._released.discard((markers[number].producer_id, markers[number].producer_epoch, place))
+            then(refused)
+
+        self._plain.write([passed[number] for number in going], written)
+
+    def _refusal(self, marker: TxnMarker, place: TopicPartition) -> ErrorCode | None:
+        key = (marker.producer_id, marker.producer_epoch, place)
+        if key in self._held:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if key in self._released:
+            return None
+        seen = Seen(None, named={"producer_id": (marker.producer_id,)}, places=(place,))
+        action = self._faults.action(Point.MARKER, seen)
+        if action.hold is None:
+            return action.error
+        self._held.add(key)
+
+        def released() -> None:
+            self._held.discard(key)
+            self._released.add(key)
+
+        self._faults.holds.wait(action.hold, key, released)
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER

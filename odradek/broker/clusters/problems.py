@@ -1,0 +1,62 @@
+"""Refusals of the control interface, and the checks of what it is asked. Source: RFC 9457 for their form."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+
+
+class Problem(Exception):
+    """
+    field    of the body, as a path; None where it is none of them
+    allowed  what would have been right there
+    """
+
+    def __init__(self, status: int, detail: str, *, field: str | None = None, allowed: str | None = None) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.field = field
+        self.allowed = allowed
+
+    def document(self) -> dict[str, object]:
+        told: dict[str, object] = {"type": "about:blank", "status": self.status, "detail": str(self)}
+        if self.field is not None:
+            told["field"] = self.field
+        if self.allowed is not None:
+            told["allowed"] = self.allowed
+        return told
+
+
+def bad(field: str, allowed: str) -> Problem:
+    return Problem(400, f"{field} must be {allowed}", field=field, allowed=allowed)
+
+
+def unknown(field: str, name: str, known: Collection[str]) -> Problem:
+    near = get_close_matches(name, known, 1, 0.5)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return Problem(400, f"{field}: {name} is unknown{hint}", field=field, allowed=", ".join(sorted(known)))
+
+
+def only(value: Mapping[str, object], known: Collection[str], field: str = "") -> None:
+    """Raises Problem for the first key that means nothing."""
+    for key in value:
+        if key not in known:
+            raise unknown(f"{field}.{key}" if field else key, key, known)
+
+
+def text(value: object, field: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise bad(field, "a text")
+    return value
+
+
+def whole(value: object, field: str, least: int = 0, most: int = 2**63 - 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise bad(field, f"a whole number from {least} to {most}")
+    return value
+
+
+def mapping(value: object, field: str) -> Mapping[str, object]:
+    if not isinstance(value, dict):
+        raise bad(field, "an object")
+    return value

@@ -1,0 +1,224 @@
+"""HTTP of the control interface: `/control/v1` for the cluster `default`, `/control/v1/clusters/{id}` for another.
+
+Bodies and answers are JSON; refusals are problem documents. Nothing is answered before it is true.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+from aiohttp import web
+
+from odradek.broker.clusters.clusters import DEFAULT
+from odradek.broker.clusters.problems import Problem, mapping, only, text, whole
+from odradek.broker.clusters.waiting import LONGEST_MS, wait
+from odradek.broker.control.page.guard import LOCAL, refusal
+
+if TYPE_CHECKING:
+    from odradek.broker.clusters.clusters import Cluster, Clusters
+
+BASE = "/control/v1"
+LONGEST_TTL_S = 24 * 3600
+FARTHEST_MS = 2**53
+HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+Told: TypeAlias = Mapping[str, object]
+Call: TypeAlias = "Callable[[Cluster, web.Request], Awaitable[object]]"
+
+
+def add_control(app: web.Application, clusters: Clusters) -> None:
+    routes = Routes(clusters)
+    for method, path, handler in (
+        ("GET", "/clusters", routes.list),
+        ("POST", "/clusters", routes.create),
+        ("DELETE", "/clusters/{id}", routes.delete),
+        ("POST", "/clusters/{id}/crash", routes.crash),
+        ("POST", "/clusters/{id}/restart", routes.restart),
+        ("POST", "/clusters/{id}/rewind", routes.rewind),
+        ("POST", "/clusters/{id}/lease", routes.lease),
+    ):
+        app.router.add_route(method, BASE + path, guarded(handler))
+    for method, path, call in (*CALLS, ("POST", "/checkpoint", routes.checkpoint)):
+        for base in (BASE, f"{BASE}/clusters/{{id}}"):
+            app.router.add_route(method, base + path, guarded(routes.of_cluster(call)))
+
+
+def guarded(handler: Callable[[web.Request], Awaitable[object]]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """Refuses other Hosts and Origins as the page does, and says each refusal as a problem document."""
+
+    async def handle(request: web.Request) -> web.Response:
+        why = refusal(request.headers.get("Host", LOCAL), request.headers.get("Origin"), ())
+        try:
+            if why is not None:
+                raise Problem(403, why)
+            answer = await handler(request)
+        except Problem as problem:
+            document = problem.document()
+            return web.Response(
+                text=json.dumps(document),
+                status=problem.status,
+                content_type="application/problem+json",
+                headers=HEADERS,
+            )
+        status = 201 if request.method == "POST" and request.path.endswith(("/clusters", "/faults")) else 200
+        if isinstance(answer, web.Response):
+            return answer
+        return web.json_response(answer, status=status, headers=HEADERS)
+
+    return handle
+
+
+async def told(request: web.Request) -> object:
+    """The body; an empty one is an empty object. Raises Problem."""
+    try:
+        body = await request.text()
+        return json.loads(body) if body.strip() else {}
+    except (ValueError, LookupError, RecursionError):
+        raise Problem(400, "the body must be JSON, in UTF-8") from None
+
+
+async def told_object(request: web.Request, known: frozenset[str]) -> Told:
+    found = mapping(await told(request), "the body")
+    only(found, known)
+    return found
+
+
+class Routes:
+    def __init__(self, clusters: Clusters) -> None:
+        self._clusters = clusters
+
+    def of_cluster(self, call: Call) -> Callable[[web.Request], Awaitable[object]]:
+        async def handle(request: web.Request) -> object:
+            return await call(self._cluster(request), request)
+
+        return handle
+
+    def _cluster(self, request: web.Request) -> Cluster:
+        return self._clusters.get(request.match_info.get("id", DEFAULT))
+
+    async def list(self, request: web.Request) -> object:
+        return [each.told() for each in self._clusters]
+
+    async def create(self, request: web.Request) -> object:
+        found = await told_object(request, frozenset({"settings", "fork", "ttl_s"}))
+        fork = None if found.get("fork") is None else text(found["fork"], "fork")
+        return (await self._clusters.create(mapping(found.get("settings", {}), "settings"), fork, _ttl_s(found))).told()
+
+    async def delete(self, request: web.Request) -> object:
+        await self._clusters.delete(request.match_info["id"])
+        return {}
+
+    async def crash(self, request: web.Request) -> object:
+        await told_object(request, frozenset())
+        await self._clusters.crash(request.match_info["id"])
+        return self._cluster(request).told()
+
+    async def restart(self, request: web.Request) -> object:
+        found = await told_object(request, frozenset({"clean"}))
+        if not isinstance(found.get("clean", True), bool):
+            raise Problem(400, "clean must be true or false", field="clean")
+        return (
+            await self._clusters.restart(request.match_info["id"], is_clean=found.get("clean", True) is True)
+        ).told()
+
+    async def rewind(self, request: web.Request) -> object:
+        found = await told_object(request, frozenset({"name"}))
+        return (await self._clusters.rewind(request.match_info["id"], text(found.get("name"), "name"))).told()
+
+    async def lease(self, request: web.Request) -> object:
+        cluster = self._cluster(request)
+        if cluster.id == DEFAULT:
+            raise Problem(409, "the cluster default lives as long as its process")
+        self._clusters.lease(cluster, _ttl_s(await told_object(request, frozenset({"ttl_s"}))))
+        return {"ttl_s": cluster.ttl_s}
+
+    async def checkpoint(self, cluster: Cluster, request: web.Request) -> object:
+        found = await told_object(request, frozenset({"name"}))
+        await self._clusters.checkpoint(cluster.id, text(found.get("name"), "name"))
+        return cluster.told()
+
+
+def _ttl_s(found: Told) -> int | None:
+    return None if found.get("ttl_s") is None else whole(found["ttl_s"], "ttl_s", 1, LONGEST_TTL_S)
+
+
+async def show(cluster: Cluster, request: web.Request) -> object:
+    return cluster.told()
+
+
+async def faults(cluster: Cluster, request: web.Request) -> object:
+    return [rule.told() for rule in cluster.faults.rules.values()]
+
+
+async def add_faults(cluster: Cluster, request: web.Request) -> object:
+    return [rule.told() for rule in cluster.faults.add(await told(request))]
+
+
+async def remove_faults(cluster: Cluster, request: web.Request) -> object:
+    return [rule.told() for rule in cluster.faults.remove(request.match_info.get("name"))]
+
+
+async def holds(cluster: Cluster, request: web.Request) -> object:
+    return [{"name": name, "waiting": waiting} for name, waiting in cluster.faults.holds.counts().items()]
+
+
+async def release(cluster: Cluster, request: web.Request) -> object:
+    return {"released": cluster.faults.holds.release(request.match_info["name"])}
+
+
+async def clock(cluster: Cluster, request: web.Request) -> object:
+    return {"now_ms": cluster.time.now_ms(), "frozen": cluster.time.is_frozen}
+
+
+async def move_clock(cluster: Cluster, request: web.Request) -> object:
+    """`{"freeze": true}`, `{"resume": true}`, `{"advance_ms": n}`, `{"set_ms": n}`; or /clock/advance {"ms": n}."""
+    how = request.match_info.get("how")
+    found = await told_object(
+        request, frozenset({"freeze", "resume", "advance_ms", "set_ms"} if how is None else {"ms"})
+    )
+    if how is None:
+        if len(found) != 1:
+            raise Problem(
+                400, "one of freeze, resume, advance_ms and set_ms", allowed="freeze, resume, advance_ms, set_ms"
+            )
+        how, value = next(iter(found.items()))
+        if how in ("freeze", "resume") and value is not True:
+            raise Problem(400, f"{how} must be true", field=how)
+        how = how.removesuffix("_ms")
+    else:
+        value = found.get("ms")
+    match how:
+        case "freeze":
+            cluster.time.freeze()
+        case "resume":
+            cluster.time.resume()
+        case "advance":
+            await cluster.time.advance(whole(value, "ms", 0, FARTHEST_MS), cluster.settled)
+        case "set":
+            await cluster.time.set(whole(value, "ms", 0, FARTHEST_MS), cluster.settled)
+        case _:
+            raise Problem(404, f"a clock cannot {how}", allowed="freeze, resume, advance, set")
+    return await clock(cluster, request)
+
+
+async def wait_for(cluster: Cluster, request: web.Request) -> object:
+    found = dict(mapping(await told(request), "the body"))
+    timeout_ms = whole(found.pop("timeout_ms", 10_000), "timeout_ms", 0, LONGEST_MS)
+    is_true, facts = await wait(cluster, found, timeout_ms)
+    return web.json_response(facts, status=200 if is_true else 408, headers=HEADERS)
+
+
+CALLS: tuple[tuple[str, str, Call], ...] = (
+    ("GET", "", show),
+    ("GET", "/faults", faults),
+    ("POST", "/faults", add_faults),
+    ("DELETE", "/faults", remove_faults),
+    ("DELETE", "/faults/{name}", remove_faults),
+    ("GET", "/holds", holds),
+    ("POST", "/holds/{name}/release", release),
+    ("GET", "/clock", clock),
+    ("POST", "/clock", move_clock),
+    ("POST", "/clock/{how}", move_clock),
+    ("POST", "/wait", wait_for),
+)

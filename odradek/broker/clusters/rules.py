@@ -1,0 +1,335 @@
+"""Rules of faults: match, point, action. Pure; `faults.py` carries them out.
+
+{"name": "slow", "match": {"api": "EndTxn", "transactional_id": "t"}, "at": "received",
+ "do": {"error": "CONCURRENT_TRANSACTIONS"}, "times": 3}
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from random import Random
+from typing import Any
+
+from odradek.broker.clusters.problems import Problem, bad, mapping, only, text, unknown, whole
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages import request_class, response_class
+from odradek.protocol.struct import Struct
+
+
+class Point(Enum):
+    RECEIVED = "received"  # nothing is done yet
+    APPLIED = "applied"  # done, and not answered
+    MARKER = "marker"  # before the marker of a transaction is written to a partition
+
+
+APIS: Mapping[str, ApiKey] = {key.kafka_name: key for key in ApiKey}
+LONGEST_DELAY_MS = 7 * 24 * 3600 * 1000
+COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+WHEN = re.compile(r"\s*([A-Za-z][A-Za-z0-9]*)\s*(==|!=|<=|>=|<|>)\s*(\S.*?)\s*")
+MATCHES_OF_MARKERS = frozenset({"producer_id", "topic", "partition"})
+MATCHES = MATCHES_OF_MARKERS | {
+    "api",
+    "versions",
+    "client_id",
+    "software",
+    "principal",
+    "transactional_id",
+    "group",
+    "connection",
+    "listener",
+    "when",
+}
+COUNTS = ("after", "every", "times", "probability", "seed")
+ACTIONS = frozenset({"error", "edit", "delay_ms", "throttle_ms", "hold", "drop", "disconnect", "observe"})
+POINTS_OF: Mapping[str, frozenset[Point]] = {  # where an action means something; elsewhere it is refused
+    "edit": frozenset({Point.APPLIED}),
+    "throttle_ms": frozenset({Point.APPLIED}),
+    "drop": frozenset({Point.RECEIVED, Point.APPLIED}),
+    "disconnect": frozenset({Point.RECEIVED, Point.APPLIED}),
+    "delay_ms": frozenset({Point.RECEIVED, Point.APPLIED}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    attribute: str
+    compare: Callable[[Any, Any], bool]
+    value: object
+
+    def holds(self, request: Struct) -> bool:
+        try:
+            return self.compare(getattr(request, self.attribute), self.value)
+        except TypeError:  # null has no order
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Sets a field of the answer; `path` leads through structs by name and through arrays by index, `*` for all."""
+
+    path: tuple[str | int, ...]
+    value: object
+
+    def apply(self, answer: Struct) -> None:
+        """Raises Problem where the path leads nowhere in this answer."""
+        places: list[object] = [answer]
+        for step in self.path[:-1]:
+            places = [each for place in places for each in _below(place, step)]
+        last = self.path[-1]
+        for place in places:
+            if not isinstance(place, Struct) or not isinstance(last, str) or last not in type(place).__slots__:
+                raise Problem(400, f"no field {last} at {self.path}", field="do.edit")
+            setattr(place, last, self.value)
+
+
+def _below(place: object, step: str | int) -> list[object]:
+    if isinstance(place, list):
+        return list(place) if step == "*" else [place[step]] if isinstance(step, int) and step < len(place) else []
+    return [getattr(place, step)] if isinstance(step, str) and hasattr(place, step) else []
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    error: ErrorCode | None = None
+    edits: tuple[Edit, ...] = ()
+    delay_ms: int = 0
+    hold: str | None = None
+    drops: bool = False
+    disconnects: bool = False
+
+    @property
+    def only_observes(self) -> bool:
+        return self == OBSERVE
+
+
+OBSERVE = Action()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One request, or one marker, as rules look at it.
+
+    named   the values of fields that name what it is about: transactional_id, group, producer_id
+    places  topics with their partitions; a partition of None: the topic alone is named
+    """
+
+    api: ApiKey | None
+    version: int = 0
+    request: Struct | None = None
+    about: Mapping[str, object] = field(default_factory=dict)
+    named: Mapping[str, Collection[object]] = field(default_factory=dict)
+    places: Collection[tuple[str, int | None]] = ()
+
+
+@dataclass(slots=True)
+class Rule:
+    name: str
+    match: Mapping[str, object]
+    at: Point
+    do: Action
+    source: Mapping[str, object]
+    apis: frozenset[ApiKey] | None = None
+    versions: tuple[int, int] | None = None
+    when: tuple[Comparison, ...] = ()
+    after: int = 0
+    every: int = 1
+    times: int | None = None
+    probability: float = 1.0
+    random: Random = field(default_factory=lambda: Random(0))
+    matched: int = 0
+    hits: int = 0
+
+    def may_match(self, api: ApiKey, version: int) -> bool:
+        """What can be said before the request is decoded."""
+        if self.at is Point.MARKER or (self.times is not None and self.hits >= self.times):
+            return False
+        if self.apis is not None and api not in self.apis:
+            return False
+        return self.versions is None or self.versions[0] <= version <= self.versions[1]
+
+    def hit(self, seen: Seen) -> bool:
+        """Whether it acts on this one; counts it."""
+        if (self.times is not None and self.hits >= self.times) or not self._matches(seen):
+            return False
+        self.matched += 1
+        if self.matched <= self.after or (self.matched - self.after - 1) % self.every:
+            return False
+        if self.probability < 1 and self.random.random() >= self.probability:
+            return False
+        self.hits += 1
+        return True
+
+    def _matches(self, seen: Seen) -> bool:
+        match = self.match
+        if any(name in match and seen.about.get(name) != match[name] for name in BY_CONNECTION):
+            return False
+        if any(name in match and match[name] not in seen.named.get(name, ()) for name in BY_NAME):
+            return False
+        if ("topic" in match or "partition" in match) and not any(self._is_place(*each) for each in seen.places):
+            return False
+        return not self.when or (seen.request is not None and all(each.holds(seen.request) for each in self.when))
+
+    def _is_place(self, topic: str, partition: int | None) -> bool:
+        return self.match.get("topic", topic) == topic and self.match.get("partition", partition) == partition
+
+    def told(self) -> dict[str, object]:
+        return {**self.source, "name": self.name, "at": self.at.value, "matched": self.matched, "hits": self.hits}
+
+
+BY_CONNECTION = ("client_id", "software", "principal", "connection", "listener")
+BY_NAME = ("transactional_id", "group", "producer_id")
+
+
+def parse_rule(value: object, name: str) -> Rule:
+    """name: what it is called unless it says so itself. Raises Problem."""
+    told = mapping(value, "rule")
+    only(told, {"name", "match", "at", "do", "unused", *COUNTS})
+    match = dict(mapping(told.get("match", {}), "match"))
+    counts = {each: match.pop(each) for each in COUNTS if each in match}
+    counts |= {each: told[each] for each in COUNTS if each in told}
+    only(match, MATCHES, "match")
+    at = _point(told.get("at", "received"))
+    if at is Point.MARKER:
+        only(match, MATCHES_OF_MARKERS, "match")
+    api = _api(match.get("api"))
+    for each in ("client_id", "software", "principal", "transactional_id", "group", "topic", "listener"):
+        if each in match:
+            text(match[each], f"match.{each}")
+    for each in ("producer_id", "partition", "connection"):
+        if each in match:
+            whole(match[each], f"match.{each}")
+    probability = counts.get("probability", 1.0)
+    if isinstance(probability, bool) or not isinstance(probability, int | float) or not 0 <= probability <= 1:
+        raise bad("probability", "a number from 0 to 1")
+    if "do" not in told:
+        raise bad("do", "an object with one of " + ", ".join(sorted(ACTIONS)))
+    return Rule(
+        name=text(told.get("name", name), "name"),
+        match=match,
+        at=at,
+        do=_action(mapping(told["do"], "do"), at, api),
+        source=told,
+        apis=None if api is None else frozenset({api}),
+        versions=_versions(match.get("versions")),
+        when=_when(match.get("when"), api),
+        after=whole(counts.get("after", 0), "after"),
+        every=whole(counts.get("every", 1), "every", 1),
+        times=None if counts.get("times") is None else whole(counts["times"], "times", 1),
+        probability=float(probability),
+        random=Random(whole(counts.get("seed", 0), "seed")),
+    )
+
+
+def _point(value: object) -> Point:
+    names = {each.value: each for each in Point}
+    name = text(value, "at")
+    if name not in names:
+        raise unknown("at", name, names)
+    return names[name]
+
+
+def _api(value: object) -> ApiKey | None:
+    if value is None:
+        return None
+    name = text(value, "match.api")
+    if name not in APIS:
+        raise unknown("match.api", name, APIS)
+    return APIS[name]
+
+
+def _versions(value: object) -> tuple[int, int] | None:
+    """`3`, `"3"`, `"3-5"` or `"3+"`."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5})|(\+))?", str(value)) if isinstance(value, str | int) else None
+    if found is None:
+        raise bad("match.versions", 'a version, or versions as in "3-5" or "3+"')
+    first = int(found[1])
+    return first, int(found[2]) if found[2] else 2**15 if found[3] else first
+
+
+def attribute_of(name: str) -> str:
+    """MemberEpoch → member_epoch, as the message classes spell it."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def _when(value: object, api: ApiKey | None) -> tuple[Comparison, ...]:
+    if value is None:
+        return ()
+    made = []
+    for each in value if isinstance(value, list) else [value]:
+        found = WHEN.fullmatch(text(each, "match.when"))
+        if found is None:
+            raise bad("match.when", "a comparison such as MemberEpoch == 0")
+        if api is None:
+            raise Problem(400, "match.when needs match.api: it names fields of that request", field="match.api")
+        slots = request_class(api.value).__slots__
+        attribute = attribute_of(found[1])
+        if attribute not in slots:
+            raise unknown("match.when", attribute, slots)
+        try:
+            literal = json.loads(found[3])
+        except ValueError:
+            raise bad("match.when", 'a comparison with a JSON value, as in ProtocolType == "consumer"') from None
+        made.append(Comparison(attribute, COMPARISONS[found[2]], literal))
+    return tuple(made)
+
+
+def _action(told: Mapping[str, object], at: Point, api: ApiKey | None) -> Action:
+    only(told, ACTIONS, "do")
+    if not told:
+        raise bad("do", "one of " + ", ".join(sorted(ACTIONS)))
+    for each in told:
+        if at not in POINTS_OF.get(each, frozenset(Point)):
+            points = ", ".join(sorted(point.value for point in POINTS_OF[each]))
+            raise Problem(400, f"do.{each} has no meaning at {at.value}", field="at", allowed=points)
+    for each in ("drop", "disconnect", "observe"):
+        if told.get(each, True) is not True:
+            raise bad(f"do.{each}", "true")
+    error = None
+    if "error" in told:
+        name = text(told["error"], "do.error")
+        if name not in ErrorCode.__members__:
+            raise unknown("do.error", name, ErrorCode.__members__)
+        error = ErrorCode[name]
+    return Action(
+        error=error,
+        edits=tuple(_edits(told, api)),
+        delay_ms=whole(told.get("delay_ms", 0), "do.delay_ms", 0, LONGEST_DELAY_MS),
+        hold=None if "hold" not in told else text(told["hold"], "do.hold"),
+        drops="drop" in told,
+        disconnects="disconnect" in told,
+    )
+
+
+def _edits(told: Mapping[str, object], api: ApiKey | None) -> Iterator[Edit]:
+    if "throttle_ms" in told:
+        if api is None or "throttle_time_ms" not in response_class(api.value).__slots__:
+            raise Problem(
+                400, "do.throttle_ms needs match.api, one whose answers hold ThrottleTimeMs", field="match.api"
+            )
+        yield Edit(("throttle_time_ms",), whole(told["throttle_ms"], "do.throttle_ms", 0, 2**31 - 1))
+    if "edit" not in told:
+        return
+    if api is None:
+        raise Problem(400, "do.edit needs match.api: it names fields of that answer", field="match.api")
+    for path, value in mapping(told["edit"], "do.edit").items():
+        steps = [int(each) if each.isdecimal() else each for each in re.findall(r"\d+|\*|[A-Za-z]\w*", path)]
+        if not steps or not isinstance(steps[-1], str) or steps[-1] == "*" or isinstance(value, dict | list):
+            raise bad(
+                f"do.edit.{path}", "a path to a plain field, as in Topics[0].Partitions[*].ErrorCode, and its value"
+            )
+        yield Edit(tuple(attribute_of(each) if isinstance(each, str) else each for each in steps), value)

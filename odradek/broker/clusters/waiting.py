@@ -1,0 +1,145 @@
+"""Conditions that tests wait for. What is asked is asked of the broker as any client asks it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from itertools import count
+from typing import TYPE_CHECKING, TypeAlias
+
+from odradek.broker.clusters.problems import Problem, only, text, unknown, whole
+from odradek.broker.control.page.in_process import InProcessClient
+from odradek.protocol.errors import KafkaError
+from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
+from odradek.protocol.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse
+from odradek.protocol.messages.describe_groups_request import DescribeGroupsRequest
+from odradek.protocol.messages.describe_groups_response import DescribeGroupsResponse
+from odradek.protocol.messages.describe_transactions_request import DescribeTransactionsRequest
+from odradek.protocol.messages.describe_transactions_response import DescribeTransactionsResponse
+
+if TYPE_CHECKING:
+    from odradek.broker.clusters.clusters import Cluster
+
+LOOK_AGAIN_S = 0.002
+LONGEST_MS = 600_000
+KINDS: Mapping[str, frozenset[str]] = {  # what names the subject → what may be asked of it
+    "transaction": frozenset({"state"}),
+    "group": frozenset({"state", "members"}),
+    "topic": frozenset({"partition", "log_end_offset", "last_stable_offset", "log_start_offset"}),
+    "fault": frozenset({"hits"}),
+    "hold": frozenset({"waiting"}),
+}
+DEFAULTS: Mapping[str, Mapping[str, object]] = {"fault": {"hits": 1}, "hold": {"waiting": 1}}
+AT_LEAST = frozenset({"hits", "waiting", "log_end_offset", "last_stable_offset", "log_start_offset"})
+Facts: TypeAlias = Mapping[str, object]
+
+
+async def wait(cluster: Cluster, told: Mapping[str, object], timeout_ms: int) -> tuple[bool, Facts]:
+    """Whether it came true in time, and what is true now. Raises Problem."""
+    kind = _checked(told)
+    told = {**DEFAULTS.get(kind, {}), **told}
+    look = LOOKS[kind]
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + timeout_ms / 1000
+    while True:
+        facts = await look(cluster, told)
+        wanted = {name: told[name] for name in KINDS[kind] - {"partition"} if name in told}
+        if all(_is_met(name, value, facts.get(name)) for name, value in wanted.items()):
+            return True, facts
+        if loop.time() >= until_s:
+            return False, facts
+        await asyncio.sleep(LOOK_AGAIN_S)
+
+
+def _is_met(name: str, wanted: object, found: object) -> bool:
+    if name in AT_LEAST and isinstance(found, int) and isinstance(wanted, int):
+        return found >= wanted
+    return found == wanted
+
+
+def _checked(told: Mapping[str, object]) -> str:
+    kinds = [name for name in KINDS if name in told]
+    if len(kinds) != 1:
+        for name in told:
+            if not any(name in each for each in KINDS.values()) and name not in KINDS:
+                raise unknown(name, name, KINDS)
+        raise Problem(400, "a condition names one subject", allowed=", ".join(KINDS))
+    kind = kinds[0]
+    only(told, KINDS[kind] | {kind})
+    text(told[kind], kind)
+    asked = KINDS[kind] - {"partition"}
+    if not asked & told.keys() and kind not in DEFAULTS:
+        raise Problem(400, f"what about the {kind}?", allowed=", ".join(sorted(asked)))
+    for name in told:
+        if name == "state":
+            text(told[name], name)
+        elif name != kind:
+            whole(told[name], name)
+    return kind
+
+
+async def _transaction(cluster: Cluster, told: Mapping[str, object]) -> Facts:
+    name = str(told["transaction"])
+    async with _Asking(cluster) as ask:
+        request = DescribeTransactionsRequest(transactional_ids=[name])
+        found = (await ask.ask(request, DescribeTransactionsResponse)).transaction_states[0]
+    partitions = [f"{topic.topic}-{index}" for topic in found.topics for index in topic.partitions]
+    state = found.transaction_state or None
+    return {"transaction": name, "state": state, "producer_id": found.producer_id, "partitions": partitions}
+
+
+async def _group(cluster: Cluster, told: Mapping[str, object]) -> Facts:
+    name = str(told["group"])
+    async with _Asking(cluster) as ask:
+        modern = await ask.ask(ConsumerGroupDescribeRequest(group_ids=[name]), ConsumerGroupDescribeResponse)
+        if modern.groups[0].error_code == 0:
+            return {"group": name, "state": modern.groups[0].group_state, "members": len(modern.groups[0].members)}
+        classic = (await ask.ask(DescribeGroupsRequest(groups=[name]), DescribeGroupsResponse)).groups[0]
+    return {"group": name, "state": classic.group_state, "members": len(classic.members)}
+
+
+async def _topic(cluster: Cluster, told: Mapping[str, object]) -> Facts:
+    name, index = str(told["topic"]), whole(told.get("partition", 0), "partition")
+    try:
+        log = cluster.running.broker.partitions.get(name, index).log
+    except KafkaError as error:
+        return {"topic": name, "partition": index, "error": error.code.name}
+    return {
+        "topic": name,
+        "partition": index,
+        "log_start_offset": log.log_start_offset,
+        "last_stable_offset": log.last_stable_offset,
+        "log_end_offset": log.log_end_offset,
+    }
+
+
+async def _fault(cluster: Cluster, told: Mapping[str, object]) -> Facts:
+    rule = cluster.faults.rules.get(str(told["fault"]))
+    if rule is None:
+        raise unknown("fault", str(told["fault"]), cluster.faults.rules)
+    return {"fault": rule.name, "hits": rule.hits, "matched": rule.matched}
+
+
+async def _hold(cluster: Cluster, told: Mapping[str, object]) -> Facts:
+    return {"hold": told["hold"], "waiting": cluster.faults.holds.counts().get(str(told["hold"]), 0)}
+
+
+LOOKS: Mapping[str, Callable[[Cluster, Mapping[str, object]], Awaitable[Facts]]] = {
+    "transaction": _transaction,
+    "group": _group,
+    "topic": _topic,
+    "fault": _fault,
+    "hold": _hold,
+}
+PORTS = count(1)
+
+
+class _Asking:
+    def __init__(self, cluster: Cluster) -> None:
+        self._client = InProcessClient(cluster.running.dispatcher, "127.0.0.1", next(PORTS) % 65536)
+
+    async def __aenter__(self) -> InProcessClient:
+        return self._client
+
+    async def __aexit__(self, *_: object) -> None:
+        self._client.close()

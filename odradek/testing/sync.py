@@ -1,0 +1,227 @@
+"""Control of Odradek from tests, without asyncio and without any library.
+
+    with Odradek.start() as odradek, odradek.cluster() as kafka:
+        kafka.fault({"match": {"api": "EndTxn"}, "do": {"error": "CONCURRENT_TRANSACTIONS"}, "times": 3})
+        my_client(kafka.bootstrap)
+
+Each method is one call of the control interface and raises `Refused` with its words.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from http.client import HTTPConnection
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeAlias
+from urllib.parse import quote
+
+Json: TypeAlias = Any
+BASE = "/control/v1"
+START_TIMEOUT_S = 30.0
+LOOK_AGAIN_S = 0.005
+
+
+class Refused(Exception):
+    """The broker's refusal: `status` and `problem`, its problem document."""
+
+    def __init__(self, status: int, problem: Mapping[str, Json]) -> None:
+        super().__init__(f"{status}: {problem.get('detail', problem)}")
+        self.status = status
+        self.problem = problem
+
+
+class Unmet(Exception):
+    """A condition that did not come true in time; `facts` is what was true instead."""
+
+    def __init__(self, condition: Mapping[str, Json], facts: Mapping[str, Json]) -> None:
+        super().__init__(f"{dict(condition)} did not come true: {dict(facts)}")
+        self.facts = facts
+
+
+class Odradek:
+    """A process with the control interface, at `host`:`port` of its HTTP port."""
+
+    def __init__(self, host: str, port: int, *, token: str | None = None, process: Process | None = None) -> None:
+        self.host = host
+        self.port = port
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._process = process
+
+    @classmethod
+    def start(cls, **settings: str) -> Odradek:
+        """Starts `odradek serve --control` on free ports, with a directory that goes with it."""
+        process = Process(settings)
+        return cls("127.0.0.1", process.ready["http_port"], process=process)
+
+    def __enter__(self) -> Odradek:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.stop()
+
+    def call(
+        self, method: str, path: str, body: Json = None, *, also: frozenset[int] = frozenset()
+    ) -> tuple[int, Json]:
+        """One request below /control/v1. also: statuses that are answers too. Raises Refused, OSError."""
+        connection = HTTPConnection(self.host, self.port, timeout=610)
+        try:
+            text = None if body is None else json.dumps(body)
+            connection.request(method, BASE + path, text, {"Content-Type": "application/json", **self._headers})
+            response = connection.getresponse()
+            answer = json.loads(response.read() or b"{}")
+        finally:
+            connection.close()
+        if response.status >= 400 and response.status not in also:
+            raise Refused(response.status, answer)
+        return response.status, answer
+
+    @property
+    def default(self) -> Cluster:
+        return Cluster(self, "default", self.call("GET", "")[1])
+
+    def cluster(
+        self, *, settings: Mapping[str, Json] | None = None, fork: Cluster | None = None, ttl_s: int | None = None
+    ) -> Cluster:
+        """A fresh cluster, or a copy of `fork`. ttl_s: it goes by itself after so long."""
+        body = {"settings": dict(settings or {}), "fork": None if fork is None else fork.id, "ttl_s": ttl_s}
+        told = self.call("POST", "/clusters", body)[1]
+        return Cluster(self, told["id"], told)
+
+
+class Cluster:
+    """One broker of the process. In a `with` it is deleted at the end."""
+
+    def __init__(self, odradek: Odradek, name: str, told: Mapping[str, Json]) -> None:
+        self.id = name
+        self.bootstrap: str = told["bootstrap"]
+        self.clock = Clock(self)
+        self._odradek = odradek
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.delete()
+
+    def call(
+        self, method: str, path: str, body: Json = None, *, also: frozenset[int] = frozenset()
+    ) -> tuple[int, Json]:
+        return self._odradek.call(method, f"/clusters/{self.id}{path}", body, also=also)
+
+    def fault(self, rule: Mapping[str, Json]) -> str:
+        """Adds a rule; returns its name."""
+        name: str = self.call("POST", "/faults", rule)[1][0]["name"]
+        return name
+
+    def faults(self) -> list[Mapping[str, Json]]:
+        """The rules, with `matched` and `hits`."""
+        rules: list[Mapping[str, Json]] = self.call("GET", "/faults")[1]
+        return rules
+
+    def clear_faults(self, name: str | None = None) -> None:
+        """Whatever waits for holds of these rules goes on."""
+        self.call("DELETE", "/faults" if name is None else f"/faults/{quote(name, safe='')}")
+
+    def holds(self) -> dict[str, int]:
+        """How many wait, by the name of the hold."""
+        return {each["name"]: each["waiting"] for each in self.call("GET", "/holds")[1]}
+
+    def release(self, hold: str) -> int:
+        """Returns how many went on."""
+        count: int = self.call("POST", f"/holds/{quote(hold, safe='')}/release", {})[1]["released"]
+        return count
+
+    def wait(self, *, timeout_s: float = 10, **condition: Json) -> Mapping[str, Json]:
+        """Returns the facts once the condition is true, as in `wait(transaction="t", state="PrepareCommit")`.
+
+        Raises Unmet.
+        """
+        body = {**condition, "timeout_ms": int(timeout_s * 1000)}
+        status, facts = self.call("POST", "/wait", body, also=frozenset({408}))
+        if status == 408:
+            raise Unmet(condition, facts)
+        answer: Mapping[str, Json] = facts
+        return answer
+
+    def checkpoint(self, name: str) -> None:
+        self.call("POST", "/checkpoint", {"name": name})
+
+    def rewind(self, name: str) -> None:
+        """Connections are cut; the port stays."""
+        self.call("POST", "/rewind", {"name": name})
+
+    def crash(self) -> None:
+        """Leaves what `kill -9` leaves."""
+        self.call("POST", "/crash", {})
+
+    def restart(self, *, clean: bool = True) -> None:
+        """On the same port."""
+        self.call("POST", "/restart", {"clean": clean})
+
+    def delete(self) -> None:
+        self.call("DELETE", "")
+
+
+class Clock:
+    """Times in milliseconds since the epoch."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    @property
+    def now_ms(self) -> int:
+        now_ms: int = self._cluster.call("GET", "/clock")[1]["now_ms"]
+        return now_ms
+
+    def freeze(self) -> None:
+        self._cluster.call("POST", "/clock/freeze", {})
+
+    def resume(self) -> None:
+        self._cluster.call("POST", "/clock/resume", {})
+
+    def advance(self, ms: int) -> None:
+        """Returns when all that became due has happened."""
+        self._cluster.call("POST", "/clock/advance", {"ms": ms})
+
+    def set(self, now_ms: int) -> None:
+        self._cluster.call("POST", "/clock/set", {"ms": now_ms})
+
+
+class Process:
+    """`odradek serve --control --ephemeral`. Raises RuntimeError with its words if it does not start."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="odradek-testing-")
+        ready = Path(self._folder.name) / "ready.json"
+        words = [sys.executable, "-m", "odradek", "serve", "--control", "--ephemeral", "--port", "0"]
+        for name, value in {"odradek.http.port": "0", **settings}.items():
+            words += ["--override", f"{name}={value}"]
+        with (Path(self._folder.name) / "log").open("wb") as log:
+            self._process = subprocess.Popen([*words, "--ready-file", str(ready)], stdout=log, stderr=log)
+        until_s = time.monotonic() + START_TIMEOUT_S
+        while not ready.exists():
+            if self._process.poll() is not None or time.monotonic() > until_s:
+                said = (Path(self._folder.name) / "log").read_text(errors="replace")
+                self.stop()
+                raise RuntimeError(f"odradek serve --control did not start: {said.strip()}")
+            time.sleep(LOOK_AGAIN_S)
+        self.ready: dict[str, Json] = json.loads(ready.read_text())
+
+    def stop(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._folder.cleanup()

@@ -1,0 +1,255 @@
+"""The control interface with a real client: clusters, faults, holds, the clock (docs/testing.md)."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from http.client import HTTPConnection
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from odradek.testing.sync import Cluster, Odradek, Refused, Unmet
+
+DAY_MS = 24 * 3600 * 1000
+
+
+@pytest.fixture(scope="module")
+def odradek() -> Iterator[Odradek]:
+    with Odradek.start() as started:
+        yield started
+
+
+@pytest.fixture
+def kafka(odradek: Odradek) -> Iterator[Cluster]:
+    with odradek.cluster() as cluster:
+        yield cluster
+
+
+def make_topic(kafka: Cluster, name: str, partitions: int = 1) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    for made in admin.create_topics([NewTopic(name, partitions)]).values():
+        made.result(10)
+
+
+def transactional(kafka: Cluster, name: str) -> Producer:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": name, "linger.ms": 0})
+    producer.init_transactions(10)
+    return producer
+
+
+def produce(kafka: Cluster, topic: str, *values: str) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    failures: list[KafkaError] = []
+    for value in values:
+        producer.produce(topic, value, on_delivery=lambda error, _: failures.append(error) if error else None)
+    assert producer.flush(10) == 0
+    assert failures == []
+
+
+def consume(kafka: Cluster, topic: str, count: int) -> list[bytes]:
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "readers", "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    found: list[bytes] = []
+    until_s = time.monotonic() + 20
+    while len(found) < count and time.monotonic() < until_s:
+        message = consumer.poll(1)
+        if message is not None and message.error() is None:
+            found.append(message.value() or b"")
+    consumer.close()
+    return found
+
+
+def end_offset(kafka: Cluster, topic: str) -> int:
+    offset: int = kafka.wait(topic=topic, log_end_offset=0)["log_end_offset"]
+    return offset
+
+
+def test_clusters_know_nothing_of_one_another(odradek: Odradek) -> None:
+    with odradek.cluster() as one, odradek.cluster() as other:
+        make_topic(one, "orders")
+        produce(one, "orders", "a")
+        assert "orders" in AdminClient({"bootstrap.servers": one.bootstrap}).list_topics(timeout=10).topics
+        assert "orders" not in AdminClient({"bootstrap.servers": other.bootstrap}).list_topics(timeout=10).topics
+
+
+def test_a_commit_is_caught_between_its_two_markers(kafka: Cluster) -> None:
+    make_topic(kafka, "orders", 2)
+    kafka.fault({"at": "marker", "match": {"topic": "orders", "partition": 1}, "do": {"hold": "second"}})
+    producer = transactional(kafka, "t")
+    producer.begin_transaction()
+    producer.produce("orders", "a", partition=0)
+    producer.produce("orders", "b", partition=1)
+    producer.commit_transaction(10)
+    kafka.wait(hold="second")
+    assert kafka.wait(transaction="t", state="PrepareCommit")["partitions"] == ["orders-1"]
+    kafka.wait(topic="orders", partition=0, last_stable_offset=2)
+    with pytest.raises(Unmet):
+        kafka.wait(topic="orders", partition=1, last_stable_offset=1, timeout_s=0)
+    kafka.release("second")
+    kafka.wait(topic="orders", partition=1, last_stable_offset=2)
+
+
+def test_an_expiry_of_a_day_takes_a_second(odradek: Odradek) -> None:
+    settings = {"transactional.id.expiration.ms": DAY_MS}
+    with odradek.cluster(settings=settings) as kafka:
+        transactional(kafka, "t")
+        kafka.wait(transaction="t", state="Empty")
+        kafka.clock.freeze()
+        before_ms = kafka.clock.now_ms
+        kafka.clock.advance(DAY_MS + 3_600_000)
+        assert kafka.clock.now_ms == before_ms + DAY_MS + 3_600_000
+        with pytest.raises(Unmet) as gone:
+            kafka.wait(transaction="t", state="Empty", timeout_s=0)
+        assert gone.value.facts["state"] is None
+
+
+def test_a_transaction_times_out_when_the_clock_says_so(kafka: Cluster) -> None:
+    make_topic(kafka, "orders")
+    producer = transactional(kafka, "t")
+    producer.begin_transaction()
+    producer.produce("orders", "a")
+    producer.flush(10)
+    kafka.clock.advance(70_000)
+    kafka.wait(transaction="t", state="CompleteAbort")
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(10)
+
+
+def test_an_error_is_answered_as_often_as_asked(kafka: Cluster) -> None:
+    make_topic(kafka, "orders")
+    kafka.fault({"name": "busy", "match": {"api": "EndTxn"}, "do": {"error": "CONCURRENT_TRANSACTIONS"}, "times": 3})
+    producer = transactional(kafka, "t")
+    producer.begin_transaction()
+    producer.produce("orders", "a")
+    producer.commit_transaction(20)
+    kafka.wait(fault="busy", hits=3)
+    assert [each["hits"] for each in kafka.faults()] == [3]
+
+
+def test_a_lost_answer_to_a_produce_leaves_one_record(kafka: Cluster) -> None:
+    """Applied and not answered: the idempotent producer sends the batch again, and the broker knows it."""
+    make_topic(kafka, "orders")
+    kafka.fault({"name": "lost", "match": {"api": "Produce"}, "at": "applied", "do": {"disconnect": True}, "times": 1})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
+    producer.produce("orders", "a")
+    assert producer.flush(20) == 0
+    kafka.wait(fault="lost")
+    assert end_offset(kafka, "orders") == 1
+
+
+def test_a_held_request_is_not_done_before_it_is_released(kafka: Cluster) -> None:
+    make_topic(kafka, "orders")
+    kafka.fault({"name": "gate", "match": {"api": "Produce", "topic": "orders"}, "do": {"hold": "gate"}, "times": 1})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    producer.produce("orders", "a")
+    producer.poll(0)
+    kafka.wait(hold="gate")
+    assert end_offset(kafka, "orders") == 0
+    assert kafka.release("gate") == 1
+    assert producer.flush(10) == 0
+    assert end_offset(kafka, "orders") == 1
+
+
+def test_deleting_the_rules_lets_go_what_they_hold(kafka: Cluster) -> None:
+    make_topic(kafka, "orders")
+    kafka.fault({"match": {"api": "Produce"}, "do": {"hold": "gate"}})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    producer.produce("orders", "a")
+    producer.poll(0)
+    kafka.wait(hold="gate")
+    kafka.clear_faults()
+    assert producer.flush(10) == 0
+    assert (kafka.faults(), kafka.holds()) == ([], {})
+
+
+def test_a_crash_keeps_what_was_acknowledged(kafka: Cluster) -> None:
+    make_topic(kafka, "orders")
+    produce(kafka, "orders", "a", "b")
+    kafka.crash()
+    with pytest.raises(Refused, match="restart it first"):
+        kafka.wait(topic="orders", log_end_offset=2, timeout_s=0)
+    kafka.restart()
+    assert consume(kafka, "orders", 2) == [b"a", b"b"]
+
+
+def test_a_checkpoint_is_come_back_to_and_a_fork_goes_its_own_way(odradek: Odradek, kafka: Cluster) -> None:
+    make_topic(kafka, "orders")
+    produce(kafka, "orders", "a")
+    kafka.checkpoint("one")
+    produce(kafka, "orders", "b")
+    with odradek.cluster(fork=kafka) as fork:
+        produce(fork, "orders", "c")
+        assert end_offset(fork, "orders") == 3
+    assert end_offset(kafka, "orders") == 2
+    kafka.rewind("one")
+    assert end_offset(kafka, "orders") == 1
+    assert consume(kafka, "orders", 1) == [b"a"]
+
+
+def test_a_group_is_waited_for(kafka: Cluster) -> None:
+    make_topic(kafka, "orders")
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "g", "group.protocol": "consumer"})
+    consumer.subscribe(["orders"])
+    consumer.poll(0.1)
+    assert kafka.wait(group="g", state="Stable", members=1)["members"] == 1
+    consumer.close()
+
+
+def test_a_deleted_cluster_is_gone(odradek: Odradek) -> None:
+    cluster = odradek.cluster()
+    cluster.delete()
+    with pytest.raises(Refused, match="there is no cluster"):
+        cluster.delete()
+
+
+def test_a_lease_that_ends_takes_its_cluster_along(odradek: Odradek) -> None:
+    cluster = odradek.cluster(ttl_s=1)
+    until_s = time.monotonic() + 10
+    while time.monotonic() < until_s and cluster.id in {each["id"] for each in odradek.call("GET", "/clusters")[1]}:
+        time.sleep(0.05)
+    assert cluster.id not in {each["id"] for each in odradek.call("GET", "/clusters")[1]}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("POST", "/clusters", b"{", 400),
+        ("POST", "/clusters", b"[" * 100_000, 400),
+        ("POST", "/clusters", b'{"setting": {}}', 400),
+        ("POST", "/clusters", b'{"settings": {"num.partition": 1}}', 400),
+        ("POST", "/clusters", b'{"settings": {"num.partitions": "many"}}', 400),
+        ("POST", "/clusters", b'{"settings": {"log.dirs": "/"}}', 400),
+        ("POST", "/clusters", b'{"fork": "nothing"}', 404),
+        ("POST", "/clock/advance", b'{"ms": -1}', 400),
+        ("POST", "/clock/fly", b"{}", 404),
+        ("POST", "/wait", b'{"transactoin": "t"}', 400),
+        ("POST", "/wait", b'{"transaction": "t"}', 400),
+        ("POST", "/faults", b'[{"do": {"observe": true}}, {}]', 400),
+        ("POST", "/clusters/default/crash", b"{}", 409),
+        ("DELETE", "/clusters/default", b"", 409),
+        ("GET", "/clusters/nothing/clock", b"", 404),
+    ],
+)
+def test_bad_input_is_refused_and_nothing_is_half_applied(
+    odradek: Odradek, method: str, path: str, body: bytes, status: int
+) -> None:
+    before = odradek.call("GET", "/clusters")[1], odradek.call("GET", "/faults")[1]
+    connection = HTTPConnection(odradek.host, odradek.port, timeout=10)
+    connection.request(method, "/control/v1" + path, body)
+    response = connection.getresponse()
+    document = json.loads(response.read())
+    connection.close()
+    assert (response.status, document["status"]) == (status, status)
+    assert response.headers["Content-Type"].startswith("application/problem+json")
+    assert (odradek.call("GET", "/clusters")[1], odradek.call("GET", "/faults")[1]) == before
+
+
+@pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "http://evil.example"}])
+def test_pages_elsewhere_control_nothing(odradek: Odradek, headers: dict[str, str]) -> None:
+    connection = HTTPConnection(odradek.host, odradek.port, timeout=10)
+    connection.request("GET", "/control/v1/clusters", headers=headers)
+    assert connection.getresponse().status == 403
+    connection.close()

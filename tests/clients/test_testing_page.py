@@ -1,0 +1,30 @@
+"""The examples of docs/testing.md, as they stand there."""
+
+import re
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from odradek.testing.sync import Odradek
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/testing.md"
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+MOST_LINES = 15
+
+
+def make_topic(bootstrap: str, name: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for made in admin.create_topics([NewTopic(name, partitions)]).values():
+        made.result(10)
+
+
+def test_the_page_opens_with_three_short_examples() -> None:
+    assert len(EXAMPLES) == 3
+    assert all(len(example.splitlines()) <= MOST_LINES for example in EXAMPLES)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
+def test_an_example_runs(example: str) -> None:
+    exec(example, {"Odradek": Odradek, "Producer": Producer, "make_topic": make_topic})

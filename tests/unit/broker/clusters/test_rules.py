@@ -1,0 +1,136 @@
+"""Rules of faults: what is refused, by name, and which requests a rule acts on."""
+
+import pytest
+
+from odradek.broker.clusters.problems import Problem
+from odradek.broker.clusters.rules import Point, Rule, Seen, parse_rule
+from odradek.broker.clusters.sightings import named_in, places_in
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.messages.end_txn_response import EndTxnResponse
+from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.struct import Message
+
+TOPIC_ID = bytes(15) + b"\x01"
+
+
+def rule(**told: object) -> Rule:
+    return parse_rule({"do": {"observe": True}, **told}, "r")
+
+
+def seen(request: Message, **about: object) -> Seen:
+    places = places_in(request, {TOPIC_ID: "orders"}.get)
+    return Seen(ApiKey(request.API_KEY), 0, request, about, named_in(request), places)
+
+
+@pytest.mark.parametrize(
+    ("told", "field", "words"),
+    [
+        ({"match": {"api": "EndTx"}}, "match.api", "did you mean EndTxn"),
+        ({"match": {"apis": "EndTxn"}}, "match.apis", "did you mean api"),
+        ({"at": "recieved"}, "at", "did you mean received"),
+        ({"do": {"error": "CONCURRENT_TRANSACTION"}}, "do.error", "did you mean CONCURRENT_TRANSACTIONS"),
+        ({"do": {}}, "do", "one of"),
+        ({"do": {"edit": {"ErrorCode": 1}}}, "at", "no meaning at received"),
+        ({"do": {"drop": 1}}, "do.drop", "true"),
+        ({"at": "marker", "do": {"disconnect": True}}, "at", "no meaning at marker"),
+        ({"at": "marker", "match": {"api": "EndTxn"}}, "match.api", "unknown"),
+        ({"times": 0}, "times", "from 1"),
+        ({"times": True}, "times", "whole number"),
+        ({"match": {"probability": 2}}, "probability", "from 0 to 1"),
+        ({"match": {"when": "Epoch == 0", "api": "EndTxn"}}, "match.when", "unknown"),
+        ({"match": {"when": "ProducerEpoch == 0"}}, "match.api", "needs match.api"),
+        ({"match": {"when": "ProducerEpoch = 0", "api": "EndTxn"}}, "match.when", "a comparison"),
+        ({"match": {"versions": "x"}}, "match.versions", "3-5"),
+        ({"frequency": 1}, "frequency", "unknown"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_field_and_what_is_allowed(
+    told: dict[str, object], field: str, words: str
+) -> None:
+    with pytest.raises(Problem, match=words) as refused:
+        rule(**told)
+    assert (refused.value.status, refused.value.field) == (400, field)
+
+
+@pytest.mark.parametrize("told", [None, [], 1, "x"])
+def test_a_rule_is_an_object(told: object) -> None:
+    with pytest.raises(Problem, match="an object"):
+        parse_rule(told, "r")
+
+
+def test_a_rule_finds_transactional_ids_and_comparisons() -> None:
+    commits = rule(match={"api": "EndTxn", "transactional_id": "t", "when": "Committed == true"})
+    assert commits.hit(seen(EndTxnRequest(transactional_id="t", committed=True)))
+    assert not commits.hit(seen(EndTxnRequest(transactional_id="t", committed=False)))
+    assert not commits.hit(seen(EndTxnRequest(transactional_id="u", committed=True)))
+
+
+def test_a_null_meets_no_order() -> None:
+    old = rule(match={"api": "ConsumerGroupHeartbeat", "when": "RackId < 3"})
+    assert not old.hit(seen(ConsumerGroupHeartbeatRequest(rack_id=None)))
+
+
+def test_a_topic_and_its_partition_are_matched_together() -> None:
+    one = rule(match={"topic": "orders", "partition": 1})
+
+    def asked(topic: str, index: int) -> ProduceRequest:
+        data = [PartitionProduceData(index=index, records=None)]
+        other = TopicProduceData(name="other", partition_data=[PartitionProduceData(index=1, records=None)])
+        return ProduceRequest(topic_data=[TopicProduceData(name=topic, partition_data=data), other])
+
+    assert one.hit(seen(asked("orders", 1)))
+    assert not one.hit(seen(asked("orders", 0)))
+
+
+def test_a_topic_is_known_by_its_id() -> None:
+    request = FetchRequest(topics=[FetchTopic(topic_id=TOPIC_ID, partitions=[FetchPartition(partition=2)])])
+    assert rule(match={"topic": "orders", "partition": 2}).hit(seen(request))
+
+
+def test_who_asks_is_matched_too() -> None:
+    mine = rule(match={"client_id": "mine"})
+    assert mine.hit(seen(EndTxnRequest(), client_id="mine"))
+    assert not mine.hit(seen(EndTxnRequest(), client_id="yours"))
+
+
+@pytest.mark.parametrize(
+    ("counts", "acts_on"),
+    [
+        ({"times": 2}, [1, 2]),
+        ({"after": 3}, [4, 5, 6]),
+        ({"every": 3}, [1, 4]),
+        ({"after": 1, "every": 2, "times": 2}, [2, 4]),
+        ({"probability": 0}, []),
+    ],
+)
+def test_counts_choose_among_those_that_match(counts: dict[str, object], acts_on: list[int]) -> None:
+    one = rule(**counts)
+    assert [number for number in range(1, 7) if one.hit(seen(EndTxnRequest()))] == acts_on
+    assert one.hits == len(acts_on)
+
+
+def test_chance_repeats_with_its_seed() -> None:
+    def chosen(seed: int) -> list[bool]:
+        one = rule(match={"probability": 0.5, "seed": seed})
+        return [one.hit(seen(EndTxnRequest())) for _ in range(64)]
+
+    assert chosen(1) == chosen(1) != chosen(2)
+
+
+def test_versions_are_known_before_the_request_is_decoded() -> None:
+    new = rule(match={"api": "EndTxn", "versions": "4+"})
+    assert [version for version in range(6) if new.may_match(ApiKey.END_TXN, version)] == [4, 5]
+    assert not new.may_match(ApiKey.FETCH, 5)
+
+
+def test_an_edit_sets_a_field_of_the_answer() -> None:
+    one = rule(match={"api": "EndTxn"}, at="applied", do={"edit": {"ErrorCode": 51}, "throttle_ms": 7})
+    answer = EndTxnResponse()
+    for edit in one.do.edits:
+        edit.apply(answer)
+    assert (answer.error_code, answer.throttle_time_ms) == (ErrorCode.CONCURRENT_TRANSACTIONS.value, 7)
+    assert one.at is Point.APPLIED
