@@ -1,4 +1,4 @@
-"""Mutated HTTP requests to the pages and actions: each is answered without a 500, or the connection is closed.
+"""Mutated HTTP requests to the pages, actions and control: each is answered without a 500, or the connection is closed.
 
 HTTP is the number of requests, FUZZ_SEED another series of them.
 """
@@ -26,6 +26,15 @@ BODIES: tuple[object, ...] = (
     {"topic": "t", "partition": 0, "before_offset": 1}, {"name": "n", "partitions": 1, "configs": {"a": "b"}},
     {"group": "g", "topic": "t", "to": "earliest"}, {"transactional_id": "x"}, [], None, 7, "text", {"name": 10**30},
 )  # fmt: skip
+CONTROL: tuple[tuple[str, object], ...] = (
+    ("clusters", {"settings": {"num.partitions": 2}, "ttl_s": 1}), ("clusters", {"fork": "default", "ttl_s": 1}),
+    ("faults", {"match": {"api": "EndTxn", "topic": "t", "when": "Committed == true"}, "do": {"error": "NONE"}}),
+    ("faults", [{"at": "applied", "match": {"api": "Fetch"}, "do": {"edit": {"ErrorCode": 1}}, "every": 2}]),
+    ("clock", {"advance_ms": 10}), ("clock/set", {"ms": 10}), ("wait", {"hold": "h", "timeout_ms": 0}),
+    ("wait", {"group": "g", "members": 1, "timeout_ms": 0}), ("wait", {"transaction": "t", "state": "Empty"}),
+    ("holds/h/release", {}), ("checkpoint", {"name": "c"}), ("clusters/c1/restart", {"clean": False}),
+    ("clusters/c1/rewind", {"name": "c"}), ("clusters/c1/crash", {}), ("clusters/c1/lease", {"ttl_s": 1}),
+)  # fmt: skip
 ODD = (
     b"\xff",
     b"%ff",
@@ -46,7 +55,9 @@ ODD = (
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("data"), {"odradek.http.actions": "true"}) as broker:
+    with BrokerProcess(
+        tmp_path_factory.mktemp("data"), {"odradek.http.actions": "true", "odradek.control.enable": "true"}
+    ) as broker:
         assert isinstance(broker, BrokerProcess)
         yield broker
         assert "Traceback" not in broker.log_text(), broker.log_text()[broker.log_text().index("Traceback") - 500 :][
@@ -79,8 +90,17 @@ def post(token: bytes, body: bytes, action: str = "create-topic") -> bytes:
     return head + b"X-Odradek-Token: " + token + b"\r\nContent-Length: " + length + b"\r\n\r\n" + body
 
 
+def control(path: str, body: bytes) -> bytes:
+    head = f"POST /control/v1/{path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
 def mutated(rng: Random, token: bytes) -> bytes:
-    if rng.random() < 0.5:
+    kind = rng.random()
+    if kind < 0.3:
+        path, body = rng.choice(CONTROL)
+        request = control(path, json.dumps(body).encode())
+    elif kind < 0.65:
         request = f"GET {rng.choice(PATHS)} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
     else:
         request = post(token, json.dumps(rng.choice(BODIES)).encode(), rng.choice(ACTIONS))
