@@ -1,4 +1,4 @@
-"""The examples of README.md and docs/client.md, run as printed."""
+"""The examples of README.md and of the pages that it leads to, run as printed."""
 
 import os
 import re
@@ -30,9 +30,9 @@ def example(section: str, page: str = "README.md") -> str:
     return text
 
 
-def shell_lines(section: str) -> list[str]:
+def shell_lines(section: str, page: str) -> list[str]:
     """The commands below this heading, as printed."""
-    (text,) = re.findall(rf"^## {section}\n(.*?)^## ", (REPOSITORY / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    (text,) = re.findall(rf"^## {section}\n(.*?)^## ", (REPOSITORY / page).read_text(), re.MULTILINE | re.DOTALL)
     return re.findall(r"^    (.+)$", text, re.MULTILINE)
 
 
@@ -50,18 +50,23 @@ def run(example: str, bootstrap: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+def test_the_readme_is_an_entrance() -> None:
+    assert len((REPOSITORY / "README.md").read_text().splitlines()) <= 120
+
+
 def test_the_examples_do_what_they_say(start_broker: StartBroker) -> None:
     broker = start_broker({})
     greetings = run(example("First records"), broker.bootstrap)
     assert len(greetings) == 10
     assert greetings[0] == "b'0' b'hello 0' at offset 0"
-    assert run(example("First transaction"), broker.bootstrap) == ["shouted 10 greetings, each exactly once"]
+    transaction = example("First transaction", "docs/transactions.md")
+    assert run(transaction, broker.bootstrap) == ["shouted 10 greetings, each exactly once"]
     shouts = READERS["confluent-kafka"](broker.bootstrap, "shouts", committed=True)
     assert sorted(shouts) == [f"HELLO {number}".encode() for number in range(10)]
 
 
 def test_the_example_of_our_own_client_does_what_it_says(bootstrap: str) -> None:
-    assert run(example("The client"), bootstrap) == [
+    assert run(example("In one program", "docs/client.md"), bootstrap) == [
         "b'table 4' b'two teas' at offset 0",
         "b'table 4' b'a scone' at offset 1",
     ]
@@ -79,7 +84,7 @@ def test_the_first_examples_of_the_clients_page_do_what_they_say(start_broker: S
 
 def test_a_secured_broker_is_ten_lines(tmp_path: Path) -> None:
     """The last of them is refused: alice may not delete topics."""
-    lines = shell_lines("Secure it")
+    lines = shell_lines("In ten lines", "docs/security.md")
     assert len(lines) == 10
     certs, serve, *asking, refused = [line.replace("$as_", "-b $address $as_") for line in lines]
     serve = serve.replace("--config", "--port 0 --data-dir data --ready-file ready.json --config")
