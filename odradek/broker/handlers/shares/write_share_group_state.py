@@ -13,6 +13,7 @@ from odradek.broker.shares.state.staged_forms import resolved_of, staged_of
 from odradek.broker.shares.state.turn import Outcome
 from odradek.broker.shares.state_batch import StateBatch
 from odradek.broker.sharing.state_requests import ask_each
+from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from odradek.protocol.messages.write_share_group_state_response import (
     PartitionResult,
     WriteShareGroupStateResponse,
@@ -47,7 +48,10 @@ def write_share_group_state(
 def decide(
     core: StateCore, key: SharePartitionKey, partition: PartitionData, now_ms: int, *, two_phase: TwoPhaseProducers
 ) -> Outcome[PartitionResult]:
-    staged = staged_of(partition.txn_staged)
+    try:
+        staged, resolved = staged_of(partition.txn_staged), resolved_of(partition.txn_resolved)
+    except MalformedMessage as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
     outcome = core.write(
         key,
         state_epoch=partition.state_epoch,
@@ -59,7 +63,7 @@ def decide(
             for each in partition.state_batches
         ],
         staged=staged,
-        resolved=resolved_of(partition.txn_resolved),
+        resolved=resolved,
         must_sync=any(each.producer_id in two_phase for each in staged),
         now_ms=now_ms,
     )
