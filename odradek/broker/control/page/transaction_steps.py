@@ -71,7 +71,11 @@ def in_words(before: Txn | None, txn: Txn | None) -> dict[str, JsonValue]:
         case TxnState.PREPARE_COMMIT:
             return {"kind": "commit", "what": "commit decided; markers are written to each partition"}
         case TxnState.PREPARE_ABORT:
-            why = " because a new producer took over, or by its timeout" if is_new_epoch and before is not None else ""
+            why = ""
+            if is_new_epoch and before is not None:
+                # Past the timeout, a new producer has only the seconds until the coordinator looks.
+                is_late = before.is_timed_out(txn.updated_ms)
+                why = " by its timeout" if is_late else " because a new producer took over"
             return {"kind": "abort", "what": f"abort decided{why}; markers are written to each partition"}
         case TxnState.COMPLETE_COMMIT:
             return {"kind": "commit", "what": "committed: all markers are written"}

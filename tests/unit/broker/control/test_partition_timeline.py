@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
+import pytest
+
 from odradek.broker.control.page.partition_timeline import Run, timeline
-from odradek.broker.control.page.transaction_steps import Step
+from odradek.broker.control.page.transaction_steps import Step, in_words
 from odradek.broker.transactions.entry import Txn
 from odradek.broker.transactions.tables import TxnState
 
@@ -88,3 +90,14 @@ def test_of_an_open_transaction_the_begin_is_there_and_a_decision_whose_marker_i
 
 def test_without_the_coordinators_records_the_log_speaks_alone() -> None:
     assert words([batch(0, 0), marker(1, at_ms=5, is_commit=False)], {"pay": []}) == ["log: 1", "log: abort"]
+
+
+@pytest.mark.parametrize(
+    ("updated_ms", "why"), [(1_061, "by its timeout"), (1_060, "because a new producer took over")]
+)
+def test_an_abort_that_fences_says_whether_the_timeout_or_a_new_producer_was_its_reason(
+    updated_ms: int, why: str
+) -> None:
+    before = Txn("pay", 7, 0, 60, TxnState.ONGOING, started_ms=1_000)
+    after = Txn("pay", 7, 1, 60, TxnState.PREPARE_ABORT, started_ms=1_000, updated_ms=updated_ms)
+    assert in_words(before, after)["what"] == f"abort decided {why}; markers are written to each partition"
