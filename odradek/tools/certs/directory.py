@@ -104,9 +104,10 @@ def _is_there(directory: Path, name: str, authority: Credential, hosts: Sequence
 
 
 def _write(path: Path, content: bytes, *, is_secret: bool = True) -> None:
-    """All or nothing; what is secret, for its owner only from the first byte."""
+    """All or nothing; what is secret, for its owner only from the first byte: into no file or link that is there."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if is_secret else 0o644)
+    unfinished.unlink(missing_ok=True)
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if is_secret else 0o644)
     with open(descriptor, "wb") as file:
         file.write(content)
     unfinished.replace(path)

@@ -1,5 +1,6 @@
 """`odradek certs`: makes what is missing or expires soon, and leaves the rest."""
 
+import os
 import ssl
 import stat
 from datetime import UTC, datetime, timedelta
@@ -117,3 +118,16 @@ def test_the_command_says_what_to_set(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_what_makes_no_sense_is_refused(tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["certs", str(tmp_path), *words]) == 2
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_key_is_written_into_no_file_that_somebody_laid_in_its_way(tmp_path: Path) -> None:
+    readable, linked = tmp_path / f".ca-key.pem.{os.getpid()}", tmp_path / "elsewhere"
+    readable.touch(0o644)
+    reader = readable.open("rb")
+    (tmp_path / f".server.pem.{os.getpid()}").symlink_to(linked)
+    filled(tmp_path)
+    with reader:
+        assert reader.read() == b""
+    assert not linked.exists()
+    for name in ("ca-key.pem", "server.pem", "server.p12"):
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
