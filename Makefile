@@ -29,6 +29,7 @@ help:
 	@echo 'make test-slow     client tests that wait: for kills, restarts, time-outs, throttling'
 	@echo 'make fuzz          damaged and generated messages to our codec, 10,000 connections; FUZZ=n executions per API and version, 200 if nothing is said'
 	@echo 'make properties    tests with Hypothesis, with EXAMPLES=n times as many examples as usual (40), and new ones each time'
+	@echo 'make release-check before a release, for hours: fuzz, sim, crash and conformance, whole, on the compiled variant'
 	@echo 'make check         ruff, mypy, the import rules, and whether the docs'"'"' links resolve and their prose wraps'
 	@echo 'make sim SEED=n    one simulation again; SEEDS=n tries that many, else each as many as it says'
 	@echo 'make bench         measure this broker; ARGS="broker --kafka": beside Apache Kafka; ARGS="guard --base main": beside'
@@ -83,6 +84,11 @@ properties: .make/dev
 
 fuzz: .make/dev
 	$(PYTEST) --numprocesses auto --timeout 180 tests/fuzz $(ARGS)
+
+# Hours: what .ci/run does with the compiled variant in rounds, here as often as with the pure one.
+release-check: compile
+	$(MAKE) VARIANT=compiled FUZZ=10000 HTTP=10000 ARGS='--timeout 0' fuzz
+	$(MAKE) --keep-going VARIANT=compiled sim crash conformance
 
 check: .make/dev
 	$(VENV)/bin/ruff check .
@@ -230,4 +236,4 @@ $(RUN):
 	@$(PYTHON) -m venv $(VENV)
 
 .PHONY: page-test docs help run setup compile wheels test test-slow properties fuzz check sim damage soak bench example-dual-write example-queue example-graduation example-pipeline test-spark conformance conformance-answers crash clean
-.PHONY: test-spark-connector test-spark-faults soak-spark
+.PHONY: release-check test-spark-connector test-spark-faults soak-spark

@@ -60,9 +60,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     ) as broker:
         assert isinstance(broker, BrokerProcess)
         yield broker
-        assert "Traceback" not in broker.log_text(), broker.log_text()[broker.log_text().index("Traceback") - 500 :][
-            :3000
-        ]
 
 
 def ask(broker: BrokerProcess, request: bytes) -> int | None:
