@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from odradek.protocol.variant import PURE
+from tests.support import tracebacks
 from tests.support.oracle import ORACLE, REPOSITORY
 from tests.support.reserved_port import ReservedPort
 
@@ -133,6 +134,7 @@ class BrokerProcess(Broker):
         ready_file = self.data_dir.with_name(f"{self.data_dir.name}.ready.json")
         ready_file.unlink(missing_ok=True)
         ready_file.parent.mkdir(parents=True, exist_ok=True)
+        tracebacks.watch(self._stderr)
         with open(self._stderr, "ab") as stderr:
             self._process = subprocess.Popen(
                 self.command(ready_file),
@@ -174,6 +176,8 @@ class BrokerProcess(Broker):
             self._process.kill()
             self._process.wait()
             raise RuntimeError(f"no end {STOP_TIMEOUT_S:g} s after SIGTERM:\n{self.log_text()[-4000:]}") from None
+        finally:
+            tracebacks.leave(self._stderr)
         if how is signal.SIGTERM and status != 0:
             raise RuntimeError(f"the broker ended with status {status} after SIGTERM:\n{self.log_text()[-4000:]}")
 

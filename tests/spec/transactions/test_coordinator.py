@@ -238,6 +238,7 @@ def test_scenario_065_a_write_that_failed_is_tried_again() -> None:
     assert len(scene.markers_in(*P0)) == 1
 
 
+@pytest.mark.traceback("RuntimeError: a bug")
 def test_a_bug_on_the_way_of_a_marker_does_not_leave_its_transaction_stuck() -> None:
     scene = Scene()
     pair = scene.init()

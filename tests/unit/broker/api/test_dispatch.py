@@ -97,6 +97,7 @@ def test_each_version_is_told_the_codes_that_it_knows(
     assert [code_for(api_key, version, code) for version in (since - 1, since)] == [before, code]
 
 
+@pytest.mark.traceback("IndexError: no such member")
 async def test_a_bug_is_logged_with_its_request_and_answered_as_unknown_server_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -111,6 +112,7 @@ async def test_a_bug_is_logged_with_its_request_and_answered_as_unknown_server_e
     assert "no such member" in caplog.text
 
 
+@pytest.mark.traceback("UnsupportedVersion: HeartbeatResponse")
 async def test_a_response_that_its_version_cannot_carry_is_a_bug_too_and_answered() -> None:
     def heartbeat(request: HeartbeatRequest, context: RequestContext, broker: object) -> HeartbeatResponse:
         return HeartbeatResponse(error_code=1_000_000)

@@ -278,6 +278,7 @@ def test_turns_that_follow_run_in_the_order_in_which_they_were_asked_for() -> No
     assert order == ["first", "second", "third"]
 
 
+@pytest.mark.traceback("IndexError: no such thing")
 def test_a_bug_in_a_turn_that_follows_is_logged_and_harms_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
     stage = Stage()
 
@@ -458,6 +459,7 @@ def test_letting_go_tells_whoever_waits_and_stops_the_timers() -> None:
         stage.say(Said("x"))
 
 
+@pytest.mark.traceback("RuntimeError: a bug")
 def test_a_core_that_cannot_replay_what_it_decided_is_not_asked_again() -> None:
     stage = Stage()
     stage.core.breaks_at = "b"
