@@ -190,7 +190,7 @@ def verify(job: Job, killed: "Killed") -> int:
     """With a session of Spark in this process, which knows nothing of the query."""
     from odradek.spark.audit import compare
     from odradek.spark.inputs import input_of
-    from odradek.spark.session import session
+    from odradek.spark.jobs.session import session
 
     with session("verify", "local[2]", {"spark.sql.shuffle.partitions": "4"}) as spark:
         source, output = (

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
-from odradek.spark.shown import Place, shown
+from odradek.spark.jobs.shown import Place, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

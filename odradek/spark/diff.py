@@ -20,7 +20,7 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 from odradek.spark.inputs import Input
-from odradek.spark.shown import shown
+from odradek.spark.jobs.shown import shown
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

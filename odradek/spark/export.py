@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from odradek.spark.export_plan import (
+from odradek.spark.export_sources import ChunkTask, ExportSource
+from odradek.spark.jobs.export_plan import (
     ExportDirectory,
     ExportedFile,
     Observe,
@@ -21,8 +22,7 @@ from odradek.spark.export_plan import (
     next_plan,
     observe_nothing,
 )
-from odradek.spark.export_sources import ChunkTask, ExportSource
-from odradek.spark.parquet import write_chunk
+from odradek.spark.jobs.parquet import write_chunk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from odradek.client.common.values import TopicPartition
 from odradek.client.sync import Admin
-from odradek.spark.export_plan import Bounds, Chunk, ExportError, cut
 from odradek.spark.file_options import FileOptions
 from odradek.spark.file_plan import FileTask, chosen_logs, plan
 from odradek.spark.file_records import read_task
 from odradek.spark.inputs import Input
+from odradek.spark.jobs.export_plan import Bounds, Chunk, ExportError, cut
 from odradek.spark.offsets import OffsetReader, Offsets, Range
 from odradek.spark.options import SourceOptions
 from odradek.spark.record_columns import ARROW

@@ -11,7 +11,7 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 from odradek.spark.inputs import Input, one_topic
-from odradek.spark.profile_facts import (
+from odradek.spark.jobs.profile_facts import (
     STEPS,
     Distribution,
     KeyFacts,
@@ -20,7 +20,7 @@ from odradek.spark.profile_facts import (
     Profile,
     TimeFacts,
 )
-from odradek.spark.shown import shown
+from odradek.spark.jobs.shown import shown
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -11,7 +11,7 @@ import pytest
 
 from odradek.client.sync import Producer
 from odradek.spark.audit import Comparison, compare, exactly_once
-from odradek.spark.shown import Place
+from odradek.spark.jobs.shown import Place
 from odradek.tools.commands.errors import DIFFERENT, DONE, MISUNDERSTOOD, REFUSED
 from odradek.tools.commands.tree import run
 from tests.support.broker_process import Broker

@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     with session(options, "export") as spark:
         from odradek.spark.export import ExportOptions, export
         from odradek.spark.export_sources import export_source
-        from odradek.spark.shown import size
+        from odradek.spark.jobs.shown import size
 
         exported = export(
             spark,

@@ -45,9 +45,9 @@ def add_session(parser: argparse.ArgumentParser) -> None:
 @contextmanager
 def session(options: argparse.Namespace, title: str) -> Iterator[Any]:
     """A session of Spark with a progress bar. What is wrong in it is told as any other refusal."""
-    from odradek.spark.progress import progress
-    from odradek.spark.session import JobFailed
-    from odradek.spark.session import session as spark_session
+    from odradek.spark.jobs.progress import progress
+    from odradek.spark.jobs.session import JobFailed
+    from odradek.spark.jobs.session import session as spark_session
 
     try:
         with (

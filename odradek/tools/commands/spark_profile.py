@@ -15,7 +15,7 @@ from odradek.tools.commands.output import print_object
 from odradek.tools.commands.spark_options import SOURCES, Actions, add_isolation_level, add_session, session
 
 if TYPE_CHECKING:
-    from odradek.spark.profile_facts import Profile
+    from odradek.spark.jobs.profile_facts import Profile
 
 
 def configure(actions: Actions) -> None:
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
 
         found = profile(spark, source)
     if options.html is not None:
-        from odradek.spark.profile_page import page
+        from odradek.spark.jobs.profile_page import page
 
         options.html.write_text(page(found, datetime.now(UTC)), encoding="utf-8")
     if options.json:
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _lines(found: Profile) -> Iterator[str]:
-    from odradek.spark.shown import size
+    from odradek.spark.jobs.shown import size
 
     sizes, log = found.record_bytes, found.log
     yield f"{found.topic}: {found.records:,} records in {len(found.partitions)} partitions"

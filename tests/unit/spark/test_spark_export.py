@@ -15,7 +15,9 @@ import pytest
 from odradek.client import TopicPartition
 from odradek.protocol.records import NewRecord
 from odradek.spark.export import Exported, ExportOptions, at_once, export_with
-from odradek.spark.export_plan import (
+from odradek.spark.export_sources import ExportSource, export_source
+from odradek.spark.inputs import input_of
+from odradek.spark.jobs.export_plan import (
     Bounds,
     Chunk,
     ExportDirectory,
@@ -28,9 +30,7 @@ from odradek.spark.export_plan import (
     next_plan,
     observe_nothing,
 )
-from odradek.spark.export_sources import ExportSource, export_source
-from odradek.spark.inputs import input_of
-from odradek.spark.parquet import MOST_DAYS
+from odradek.spark.jobs.parquet import MOST_DAYS
 from tests.support.batches import NOW_MS
 from tests.support.written_log import WrittenLog
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.spark.profile_facts import (
+from odradek.spark.jobs.profile_facts import (
     Distribution,
     KeyFacts,
     LogFacts,
@@ -20,7 +20,7 @@ from odradek.spark.profile_facts import (
     bucket_bounds,
     bucket_of,
 )
-from odradek.spark.profile_page import page
+from odradek.spark.jobs.profile_page import page
 
 MADE = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 START_MS = 1_800_000_000_000

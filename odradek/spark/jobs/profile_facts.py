@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import floor, log2
 from typing import NamedTuple
 
-from odradek.spark.shown import size
+from odradek.spark.jobs.shown import size
 
 STEPS = 8  # buckets of a histogram for each doubling
 _SKEWED = 2.0  # times the mean

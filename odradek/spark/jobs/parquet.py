@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from odradek.spark.export_plan import (
+from odradek.spark.jobs.export_plan import (
     Chunk,
     ExportDirectory,
     ExportedFile,

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from html import escape
 from itertools import pairwise
 
-from odradek.spark.charts import WIDE, Bar, bars, columns, shares
-from odradek.spark.profile_facts import Distribution, LogFacts, Profile
-from odradek.spark.shown import size
+from odradek.spark.jobs.charts import WIDE, Bar, bars, columns, shares
+from odradek.spark.jobs.profile_facts import Distribution, LogFacts, Profile
+from odradek.spark.jobs.shown import size
 
 _MOST_PARTITIONS = 40
 _EXACTNESS = "the number of keys is right to some percent, and the quantiles are to a tenth."
