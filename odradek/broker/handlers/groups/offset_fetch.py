@@ -8,14 +8,20 @@ Needs DESCRIBE on the groups and topics.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.gather import gather
 from odradek.broker.runtime.slices import sliced
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from odradek.protocol.messages.offset_fetch_request import (
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
 from odradek.protocol.messages.offset_fetch_response import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
@@ -30,11 +36,11 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.metadata.image import MetadataImage
-    from odradek.broker.runtime.delayed import Deferred
     from odradek.broker.runtime.slices import Steps
     from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequest
 
 SEVERAL_GROUPS_SINCE = 8
+TOPICS_AT_ONCE = 100
 TOPIC_IDS_SINCE = 10
 GROUP_ERROR_SINCE = 2
 
@@ -43,26 +49,73 @@ GROUP_ERROR_SINCE = 2
 def offset_fetch(
     request: OffsetFetchRequest, context: RequestContext, broker: Broker
 ) -> Steps[OffsetFetchResponse | Deferred[OffsetFetchResponse]]:
-    asked = request.groups if context.api_version >= SEVERAL_GROUPS_SINCE else [only_group(request)]
-    groups = []
-    for group in asked:
-        groups.append(fetch_group(group, request.require_stable, context, broker))
-        yield
+    """In pieces of some topics: one group may be asked for very many."""
+    version, answers = context.api_version, list[OffsetFetchResponse | Deferred[OffsetFetchResponse]]()
+    asked: list[OffsetFetchRequestGroup] = []
+    places: list[int] = []  # of each piece's group in the request
+    groups = request.groups if version >= SEVERAL_GROUPS_SINCE else [OffsetFetchRequestGroup(group_id=request.group_id)]
+    for place, group in enumerate(groups):
+        for piece in pieces(group, group.topics if version >= SEVERAL_GROUPS_SINCE else request.topics):
+            answer = fetch_group(piece, request.require_stable, context, broker)
+            asked.append(piece)
+            places.append(place)
+            answers.append(
+                answer.then(partial(in_version, version=version))
+                if isinstance(answer, Deferred)
+                else in_version(answer, version)
+            )
+            for _ in range(1 + len(piece.topics or ())):
+                yield
     return gather(
-        groups,
-        lambda index, error: group_error(asked[index], error.code, context.api_version),
-        lambda groups: in_version(groups, context.api_version),
+        answers,
+        lambda index, error: in_version(group_error(asked[index], error.code, version), version),
+        lambda answers: joined(answers, places),
     )
 
 
-def only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
-    topics = None
-    if request.topics is not None:
-        topics = [
-            OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
-            for topic in request.topics
-        ]
-    return OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+def pieces(
+    group: OffsetFetchRequestGroup, topics: Sequence[OffsetFetchRequestTopics | OffsetFetchRequestTopic] | None
+) -> Iterator[OffsetFetchRequestGroup]:
+    """The same question about TOPICS_AT_ONCE topics at a time; the whole where it asks for all topics, or for none."""
+    for start in range(0, max(1, len(topics or ())), TOPICS_AT_ONCE):
+        piece = None if topics is None else topics[start : start + TOPICS_AT_ONCE]
+        yield OffsetFetchRequestGroup(
+            group_id=group.group_id,
+            member_id=group.member_id,
+            member_epoch=group.member_epoch,
+            topics=None if piece is None else [as_of_a_group(topic) for topic in piece],
+        )
+
+
+def as_of_a_group(topic: OffsetFetchRequestTopics | OffsetFetchRequestTopic) -> OffsetFetchRequestTopics:
+    if isinstance(topic, OffsetFetchRequestTopics):
+        return topic
+    return OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+
+
+def joined(answers: list[OffsetFetchResponse], places: list[int]) -> OffsetFetchResponse:
+    """Builds one answer of those to all pieces."""
+    response = answers[0] if answers else OffsetFetchResponse()
+    for place, before, answer in zip(places[1:], places, answers[1:], strict=False):
+        if place != before:
+            response.groups += answer.groups
+        elif answer.groups:
+            add(response.groups[-1], answer.groups[0])
+        else:
+            add(response, answer)
+    return response
+
+
+Part = TypeVar("Part", OffsetFetchResponse, OffsetFetchResponseGroup)
+
+
+def add(so_far: Part, more: Part) -> None:
+    """An error of one piece, such as a member epoch that has risen meanwhile, is that of its whole group."""
+    so_far.error_code = so_far.error_code or more.error_code
+    if so_far.error_code:
+        so_far.topics = []
+    else:
+        so_far.topics += more.topics
 
 
 def fetch_group(
@@ -158,10 +211,9 @@ def group_error(asked: OffsetFetchRequestGroup, code: ErrorCode, version: int) -
     )
 
 
-def in_version(groups: list[OffsetFetchResponseGroup], version: int) -> OffsetFetchResponse:
+def in_version(group: OffsetFetchResponseGroup, version: int) -> OffsetFetchResponse:
     if version >= SEVERAL_GROUPS_SINCE:
-        return OffsetFetchResponse(groups=groups)
-    (group,) = groups
+        return OffsetFetchResponse(groups=[group])
     return OffsetFetchResponse(
         error_code=group.error_code,
         topics=[

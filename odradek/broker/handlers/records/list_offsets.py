@@ -77,21 +77,25 @@ class PendingListOffsets:
         self._undone = 1  # the look itself
 
     def look(self) -> Steps[None]:
-        named_twice = partitions_named_twice(self._request)
+        named = Counter[tuple[str, int]]()  # Kafka refuses partitions that are named twice, each once
+        for topic in self._request.topics:
+            for wanted in topic.partitions:
+                named[topic.name, wanted.partition_index] += 1
+                yield
         by_topic: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}  # one answer, however often a topic is named
         for topic in self._request.topics:
             answers = by_topic.setdefault(topic.name, {})
             for wanted in topic.partitions:
                 yield
                 answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
-                if (topic.name, wanted.partition_index) in named_twice:
+                if named[topic.name, wanted.partition_index] > 1:
                     answer.error_code = ErrorCode.INVALID_REQUEST.value
                 else:
                     self._answer(topic.name, wanted, answer)
                 answers.setdefault(wanted.partition_index, answer)
-        self.response.topics += [
-            ListOffsetsTopicResponse(name=name, partitions=list(answers.values())) for name, answers in by_topic.items()
-        ]
+        for name, answers in by_topic.items():
+            self.response.topics.append(ListOffsetsTopicResponse(name=name, partitions=list(answers.values())))
+            yield
         self._one_done()
 
     def _answer(self, topic: str, wanted: ListOffsetsPartition, answer: ListOffsetsPartitionResponse) -> None:
@@ -154,9 +158,3 @@ class PendingListOffsets:
         self._undone -= 1
         if not self._undone and self.reply is not None:
             self.reply.resolve(self.response)
-
-
-def partitions_named_twice(request: ListOffsetsRequest) -> set[tuple[str, int]]:
-    """Kafka refuses them, each once."""
-    named = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
-    return {key for key, times in named.items() if times > 1}

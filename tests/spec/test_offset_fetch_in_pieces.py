@@ -1,0 +1,60 @@
+"""OffsetFetch of many topics is answered in pieces, and the client sees one answer."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from odradek.broker.handlers.groups.offset_fetch import TOPICS_AT_ONCE, in_version, joined
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.offset_fetch_request import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from odradek.protocol.messages.offset_fetch_response import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponseTopics,
+)
+from tests.support.asked_broker import AskedBroker
+
+NAMES = [f"t{number}" for number in range(5 * TOPICS_AT_ONCE // 2)]
+GROUPS = ("g", "h")
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AskedBroker]:
+    directory: Path = tmp_path_factory.mktemp("data")
+    with AskedBroker(directory, {}) as asked:
+        yield asked
+
+
+def test_each_topic_is_answered_in_its_place(broker: AskedBroker) -> None:
+    request = OffsetFetchRequest(
+        group_id="g", topics=[OffsetFetchRequestTopic(name=name, partition_indexes=[0]) for name in NAMES]
+    )
+    answer = broker.answer(broker.connection("User:a"), request, 7, OffsetFetchResponse)
+    assert [topic.name for topic in answer.topics] == NAMES
+    assert {partition.committed_offset for topic in answer.topics for partition in topic.partitions} == {-1}
+
+
+def test_each_group_has_its_own_topics(broker: AskedBroker) -> None:
+    topics = [OffsetFetchRequestTopics(name=name, partition_indexes=[0]) for name in NAMES]
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name, topics=topics) for name in GROUPS])
+    answer = broker.answer(broker.connection("User:a"), request, 8, OffsetFetchResponse)
+    assert [(group.group_id, [topic.name for topic in group.topics]) for group in answer.groups] == [
+        (name, NAMES) for name in GROUPS
+    ]
+
+
+@pytest.mark.parametrize("version", [7, 8])
+def test_an_error_of_one_piece_is_that_of_the_group(version: int) -> None:
+    def piece(code: ErrorCode) -> OffsetFetchResponse:
+        topics = [] if code is not ErrorCode.NONE else [OffsetFetchResponseTopics(name="t")]
+        return in_version(OffsetFetchResponseGroup(group_id="g", error_code=code.value, topics=topics), version)
+
+    answer = joined([piece(ErrorCode.NONE), piece(ErrorCode.STALE_MEMBER_EPOCH), piece(ErrorCode.NONE)], [0, 0, 0])
+    told = answer.groups[0] if version == 8 else answer
+    assert (told.error_code, told.topics) == (ErrorCode.STALE_MEMBER_EPOCH.value, [])
