@@ -7,6 +7,7 @@ import pytest
 
 from odradek.broker.handlers.groups.offset_fetch import TOPICS_AT_ONCE, in_version, joined
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from odradek.protocol.messages.offset_fetch_request import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -27,7 +28,14 @@ GROUPS = ("g", "h")
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AskedBroker]:
     directory: Path = tmp_path_factory.mktemp("data")
-    with AskedBroker(directory, {}) as asked:
+    with AskedBroker(directory, {"offsets.topic.num.partitions": "1"}) as asked:
+        found = False
+        while not found:  # the topic of the coordinator is made, and loaded
+            request = FindCoordinatorRequest(key="g")
+            asked.ask(asked.connection("User:a"), request, 1)
+            probe = OffsetFetchRequest(group_id="g", topics=[])
+            found = not asked.answer(asked.connection("User:a"), probe, 7, OffsetFetchResponse).error_code
+            asked.go_on()
         yield asked
 
 
