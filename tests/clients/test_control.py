@@ -140,6 +140,14 @@ def test_a_lost_answer_to_a_produce_leaves_one_record(kafka: Cluster) -> None:
     assert end_offset(kafka, "orders") == 1
 
 
+@pytest.mark.parametrize("edit", [{"Topics[*].Nothing": 1}, {"Topics[*].Name": 7}])
+def test_an_edit_that_cannot_be_made_closes_the_connection(kafka: Cluster, edit: dict[str, object]) -> None:
+    make_topic(kafka, "orders")
+    kafka.fault({"name": "odd", "match": {"api": "Metadata"}, "at": "applied", "do": {"edit": edit}, "times": 1})
+    assert "orders" in AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=20).topics
+    kafka.wait(fault="odd")
+
+
 def test_a_held_request_is_not_done_before_it_is_released(kafka: Cluster) -> None:
     make_topic(kafka, "orders")
     kafka.fault({"name": "gate", "match": {"api": "Produce", "topic": "orders"}, "do": {"hold": "gate"}, "times": 1})

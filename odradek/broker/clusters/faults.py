@@ -5,6 +5,7 @@ Without rules the listeners have the dispatcher itself again, so that requests c
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from odradek.broker.clusters.sightings import named_in, places_in
 from odradek.broker.runtime.delayed import CloseConnection, Parked
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, reader
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, MalformedMessage
 from odradek.protocol.file_slice import Chunk, in_memory
 from odradek.protocol.frames import (
     RESPONSE_START,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.clock import Timers
     from odradek.broker.serving import ServingBroker
     from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
+
+log = logging.getLogger("odradek.control")
 
 MOST_RULES = 1000
 BY_NUMBER = {key.value: key for key in ApiKey}
@@ -252,8 +255,8 @@ class FaultyExchange:
         else:
             try:
                 reply = self._host.plain.start(self._frame, self._connection)
-            except CloseConnection as closes:
-                self._done(closes)
+            except (CloseConnection, MalformedMessage) as closes:
+                self._done(closes if isinstance(closes, CloseConnection) else CloseConnection(str(closes)))
                 return
             if isinstance(reply, list):
                 self._answered(reply)
@@ -287,17 +290,22 @@ class FaultyExchange:
     def _refusal(self, code: ErrorCode) -> list[Chunk]:
         return self._host.serving.dispatcher.refusal(self._frame, self._connection, code)
 
-    def _edited(self, answer: list[Chunk], action: Action) -> list[Chunk]:
+    def _edited(self, answer: list[Chunk], action: Action) -> list[Chunk] | CloseConnection:
+        """The connection closes where an edit cannot be made, which only this answer shows."""
         api, version = self._seen.api, self._seen.version
         assert api is not None, "it is a request"
         answer_class = response_class(api.value)
         data = b"".join(in_memory(answer))
         position = RESPONSE_START.size + response_has_tags(api.value, answer_class, version)
         message = decode(answer_class, version, data, position)
-        for edit in action.edits:
-            edit.apply(message)
         _, correlation_id = RESPONSE_START.unpack_from(data)
-        return response_writer(api.value, answer_class, version)(correlation_id, message)
+        try:
+            for edit in action.edits:
+                edit.apply(message)
+            return response_writer(api.value, answer_class, version)(correlation_id, message)
+        except Exception as error:  # whatever the codec says of a value that is none of this field's
+            log.warning("a rule's edit of %s v%d cannot be made: %s", api.kafka_name, version, error)
+            return CloseConnection(f"a rule's edit cannot be made: {error}")
 
     def _done(self, outcome: list[Chunk] | CloseConnection) -> None:
         self.is_done = True

@@ -205,7 +205,7 @@ async def move_clock(cluster: Cluster, request: web.Request) -> object:
 async def wait_for(cluster: Cluster, request: web.Request) -> object:
     found = dict(mapping(await told(request), "the body"))
     timeout_ms = whole(found.pop("timeout_ms", 10_000), "timeout_ms", 0, LONGEST_MS)
-    is_true, facts = await wait(cluster, found, timeout_ms)
+    is_true, facts = await wait(cluster, found, timeout_ms, lambda: request.transport is None)
     return web.json_response(facts, status=200 if is_true else 408, headers=HEADERS)
 
 

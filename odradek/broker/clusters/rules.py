@@ -84,14 +84,14 @@ class Edit:
     value: object
 
     def apply(self, answer: Struct) -> None:
-        """Raises Problem where the path leads nowhere in this answer."""
+        """Raises ValueError where the path leads to no field of this answer."""
         places: list[object] = [answer]
         for step in self.path[:-1]:
             places = [each for place in places for each in _below(place, step)]
         last = self.path[-1]
         for place in places:
             if not isinstance(place, Struct) or not isinstance(last, str) or last not in type(place).__slots__:
-                raise Problem(400, f"no field {last} at {self.path}", field="do.edit")
+                raise ValueError(f"{type(place).__name__} has no field {last}")
             setattr(place, last, self.value)
 
 
@@ -332,4 +332,8 @@ def _edits(told: Mapping[str, object], api: ApiKey | None) -> Iterator[Edit]:
             raise bad(
                 f"do.edit.{path}", "a path to a plain field, as in Topics[0].Partitions[*].ErrorCode, and its value"
             )
+        slots = response_class(api.value).__slots__
+        first = attribute_of(str(steps[0]))
+        if first not in slots:
+            raise unknown(f"do.edit.{path}", first, slots)
         yield Edit(tuple(attribute_of(each) if isinstance(each, str) else each for each in steps), value)

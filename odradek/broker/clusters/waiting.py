@@ -34,8 +34,10 @@ AT_LEAST = frozenset({"hits", "waiting", "log_end_offset", "last_stable_offset",
 Facts: TypeAlias = Mapping[str, object]
 
 
-async def wait(cluster: Cluster, told: Mapping[str, object], timeout_ms: int) -> tuple[bool, Facts]:
-    """Whether it came true in time, and what is true now. Raises Problem."""
+async def wait(
+    cluster: Cluster, told: Mapping[str, object], timeout_ms: int, is_gone: Callable[[], bool]
+) -> tuple[bool, Facts]:
+    """Returns whether it came true in time, and what is true now. is_gone: nobody waits any more. Raises Problem."""
     kind = _checked(told)
     told = {**DEFAULTS.get(kind, {}), **told}
     look = LOOKS[kind]
@@ -46,7 +48,7 @@ async def wait(cluster: Cluster, told: Mapping[str, object], timeout_ms: int) ->
         wanted = {name: told[name] for name in KINDS[kind] - {"partition"} if name in told}
         if all(_is_met(name, value, facts.get(name)) for name, value in wanted.items()):
             return True, facts
-        if loop.time() >= until_s:
+        if loop.time() >= until_s or is_gone():
             return False, facts
         await asyncio.sleep(LOOK_AGAIN_S)
 

@@ -36,6 +36,11 @@ def seen(request: Message, **about: object) -> Seen:
         ({"do": {}}, "do", "one of"),
         ({"do": {"edit": {"ErrorCode": 1}}}, "at", "no meaning at received"),
         ({"do": {"drop": 1}}, "do.drop", "true"),
+        (
+            {"match": {"api": "EndTxn"}, "at": "applied", "do": {"edit": {"ErrorCod": 1}}},
+            "do.edit.ErrorCod",
+            "did you mean error_code",
+        ),
         ({"at": "marker", "do": {"disconnect": True}}, "at", "no meaning at marker"),
         ({"at": "marker", "match": {"api": "EndTxn"}}, "match.api", "unknown"),
         ({"times": 0}, "times", "from 1"),
