@@ -1,4 +1,4 @@
-"""The programs of examples/, and README's dual write, run as they stand."""
+"""The programs of examples/, and that of docs/dual-write.md, run as they stand."""
 
 import sqlite3
 import subprocess
@@ -55,9 +55,9 @@ def test_each_job_of_the_queue_gives_one_result_although_workers_and_the_broker_
 
 
 @pytest.mark.skipif(IS_KAFKA, reason="Kafka 4.3.1 keeps no prepared transactions")
-def test_the_dual_write_of_the_readme_writes_both(start_broker: StartBroker, tmp_path: Path) -> None:
+def test_the_dual_write_in_one_program_writes_both(start_broker: StartBroker, tmp_path: Path) -> None:
     bootstrap = start_broker({"transaction.two.phase.commit.enable": "true"}).bootstrap
-    program = example("A database and Kafka, consistent").replace(ADDRESS, bootstrap)
+    program = example("In one program", "docs/dual-write.md").replace(ADDRESS, bootstrap)
     for _ in range(2):
         subprocess.run([sys.executable, "-c", program], cwd=tmp_path, timeout=TIMEOUT_S, check=True)
     connection = sqlite3.connect(tmp_path / "orders.db")
