@@ -15,7 +15,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from odradek.spark.options import OptionError, SinkOptions, SourceOptions, flag, is_of_files
+from odradek.spark.options import OptionError, SinkOptions, SourceOptions, flag, is_of_files, require_known
 
 
 class OdradekSource(DataSource):  # type: ignore[misc]
@@ -42,6 +42,7 @@ class OdradekSource(DataSource):  # type: ignore[misc]
         from odradek.spark.record_columns import ARROW, chosen
         from odradek.spark.source import BatchReader
 
+        require_known(self.options)
         return BatchReader(SourceOptions.read(self.options, is_stream=False), chosen(schema.names, ARROW))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -50,16 +51,23 @@ class OdradekSource(DataSource):  # type: ignore[misc]
         from odradek.spark.record_columns import ARROW, chosen
         from odradek.spark.source import StreamReader
 
+        require_known(self.options)
         return StreamReader(SourceOptions.read(self.options, is_stream=True), chosen(schema.names, ARROW))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        from odradek.spark.sink import BatchWriter
+        from odradek.spark.sink import BatchWriter, require_columns
 
         if overwrite:
             raise OptionError('a topic cannot be overwritten: use mode("append")')
-        return BatchWriter(SinkOptions.read(self.options))
+        require_known(self.options)
+        options = SinkOptions.read(self.options, is_stream=False)
+        require_columns(schema, options.topic)
+        return BatchWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        from odradek.spark.sink import StreamWriter
+        from odradek.spark.sink import StreamWriter, require_columns
 
-        return StreamWriter(SinkOptions.read(self.options))
+        require_known(self.options)
+        options = SinkOptions.read(self.options, is_stream=True)
+        require_columns(schema, options.topic)
+        return StreamWriter(options)

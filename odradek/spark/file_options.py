@@ -8,13 +8,19 @@ from enum import Enum
 from typing import TypeVar
 
 from odradek.spark.file_filters import EVERYTHING, Pruning
-from odradek.spark.options import PATH, Bound, Choice, OptionError, bounds, flag, isolation_level, number
+from odradek.spark.options import PATH, Bound, Choice, OptionError, bounds, flag, isolation_level, number, require_known
 
 E = TypeVar("E", bound=Enum)
 
 MAX_BYTES_PER_PARTITION = 128 * 1024 * 1024  # as spark.sql.files.maxPartitionBytes
-# What only a broker can be told. Other options of the network are without effect.
+# What only a broker can be told.
 _OF_THE_NETWORK = ("kafka.bootstrap.servers",)
+_KNOWN = (
+    *("subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),
+    *("startingOffsetsByTimestampStrategy", "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
+    *("minPartitions", "maxBytesPerPartition", "failOnDataLoss", "includeHeaders"),
+    *("view", "transactions", "mode", "pushFilters"),
+)
 _KNOWN_KAFKA = ("kafka.isolation.level", "kafka.check.crcs")
 
 
@@ -66,6 +72,7 @@ class FileOptions:
         for name in _OF_THE_NETWORK:
             if name in given:
                 raise OptionError(f"{name} and path exclude one another: topics are read from a broker, or from files")
+        require_known(options, _KNOWN)
         unknown = [name for name in given if name.startswith("kafka.") and name not in _KNOWN_KAFKA]
         if unknown:
             raise OptionError(f"with path there is no broker to tell {', '.join(unknown)}")

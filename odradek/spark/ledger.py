@@ -38,7 +38,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What was decided last: batch `batch` consists of `parts`. `doomed` are ids that somebody may be aborting."""
+    """What was decided last: batch `batch` consists of `parts`. `doomed` are ids that somebody may be aborting.
+
+    is_finished   the parts are ended: nobody has to ask the broker about them
+    expires_ms    when the key of a batch write may be used again; None for a stream
+    """
 
     sink: str
     query: str
@@ -49,6 +53,12 @@ class Entry:
     rows: int
     digest: int
     at_ms: int
+    is_finished: bool = False
+    expires_ms: int | None = None
+
+    def is_expired(self, now_ms: int) -> bool:
+        """What is not finished stays, for whoever finishes it."""
+        return self.is_finished and self.expires_ms is not None and self.expires_ms <= now_ms
 
     def to_json(self) -> bytes:
         fields = {
@@ -63,6 +73,8 @@ class Entry:
             "rows": self.rows,
             "digest": self.digest,
             "at": self.at_ms,
+            "finished": self.is_finished,
+            "expires": self.expires_ms,
         }
         return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -81,6 +93,8 @@ class Entry:
                 fields["rows"],
                 fields["digest"],
                 fields["at"],
+                fields.get("finished", False),  # a record of before has neither
+                fields.get("expires"),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a record of the ledger: {text[:200]!r}") from error

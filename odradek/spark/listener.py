@@ -202,7 +202,7 @@ def written_by(write: tuple[str, Mapping[str, str]] | None, formats: Collection[
     if write is None or write[0] not in formats:
         return None
     try:
-        options = SinkOptions.read(write[1])
+        options = SinkOptions.read(write[1], is_stream=True)
     except OptionError:
         return None
     if options.delivery is not Delivery.EXACTLY_ONCE:

@@ -215,6 +215,31 @@ def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
     return {each: start[each] + min(size, -(-size * most // total)) for each, size in sizes.items()}
 
 
+@dataclass(slots=True)
+class Threshold:
+    """`minOffsetsPerTrigger`: a batch waits until so many offsets are new, or the last one is long enough ago."""
+
+    min_offsets: int
+    max_delay_s: float
+    _admitted_s: float | None = None
+
+    def holds_back(self, start: Offsets, end: Offsets, now_s: float) -> bool:
+        """At once after a start, as in Spark: nobody knows how long the first batch has waited."""
+        count = sum(max(0, offset - start[each]) for each, offset in end.items())
+        is_due = self._admitted_s is None or now_s - self._admitted_s >= self.max_delay_s
+        if count < self.min_offsets and not is_due:
+            return True
+        self._admitted_s = now_s
+        return False
+
+
+def at_most(parts: Iterable[Range], most: int | None) -> list[Range]:
+    """`maxRecordsPerPartition`: equal parts of what is longer."""
+    if most is None:
+        return list(parts)
+    return [part for each in parts for part in _split(each, -(-each.size // most))]
+
+
 def ranges(start: Offsets, end: Offsets, earliest: Offsets, options: RangeOptions) -> list[Range]:
     """What the tasks read: one each, or more with minPartitions. Raises DataLost."""
     found = []

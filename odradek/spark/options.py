@@ -1,13 +1,16 @@
 """The options of `format("odradek")`: names, JSON and defaults of Spark's Kafka source (docs/spec/spark.md#s8).
 
-What the client does not have is refused by name, rather than ignored.
+What the client does not have, and what means nothing, is refused by name, rather than ignored.
 """
 
 from __future__ import annotations
 
 import json
+import logging
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from enum import Enum
 from typing import Any
 
@@ -47,6 +50,32 @@ _BOTH = {
     "kafka.metadata.max.age.ms": ("metadata_max_age_ms", float),
 }
 _OWN = ("kafka.bootstrap.servers", "kafka.isolation.level")
+
+# By its side; a program may hand the options of both to each.
+_ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_OF_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_SOURCE = (
+    *("subscribe", "subscribePattern", "assign"),
+    *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", STRATEGY),
+    *_ENDING,
+    *_OF_STREAMS,
+    *("minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeHeaders", "kafkaConsumer.pollTimeoutMs"),
+)
+_SINK = ("topic", "transactionalIdPrefix", "delivery", "idempotencyKey", "idempotencyKeyRetention")
+_OF_SPARK = ("checkpointLocation", "queryName", PATH)
+_WITHOUT_MEANING = {
+    "groupIdPrefix": "the source joins no consumer group",
+    "fetchOffset.numRetries": "offsets are asked for until kafka.request.timeout.ms is over",
+    "fetchOffset.retryIntervalMs": "the time between two tries is kafka.retry.backoff.ms",
+}
+
+# As Spark's Kafka source has it, and the time for which a batch write is known by its key.
+MAX_TRIGGER_DELAY = "15m"
+KEY_RETENTION = "30d"
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "": 1}
+_DURATION = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
+
+_log = logging.getLogger(__name__)
 
 
 class OptionError(ValueError):
@@ -116,7 +145,10 @@ class SourceOptions:
     starting: Bound
     ending: Bound
     max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: int
     min_partitions: int | None
+    max_records_per_partition: int | None
     fail_on_data_loss: bool
     include_headers: bool
     poll_timeout_ms: int
@@ -126,10 +158,17 @@ class SourceOptions:
     def read(cls, options: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
         """Raises OptionError. `options` by their names in any case."""
         given = {name.lower(): value for name, value in options.items()}
+        for name in _of(_ENDING if is_stream else _OF_STREAMS, given):
+            if is_stream:
+                raise OptionError(f"the option {name} means nothing to a stream, which has no end")
+            _log.warning("the option %s means nothing to a batch, and is ignored", name)
         chosen = Choice.read(given)
         if chosen is None:
             raise OptionError("one of the options subscribe, subscribePattern and assign has to be set")
         starting, ending = bounds(given, is_stream=is_stream)
+        most, least = number(given, "maxOffsetsPerTrigger"), number(given, "minOffsetsPerTrigger")
+        if most is not None and least is not None and least > most:
+            raise OptionError(f"minOffsetsPerTrigger ({least}) is above maxOffsetsPerTrigger ({most})")
         return cls(
             brokers=_brokers(given),
             topics=chosen.topics,
@@ -138,8 +177,11 @@ class SourceOptions:
             isolation_level=isolation_level(given),
             starting=starting,
             ending=ending,
-            max_offsets_per_trigger=number(given, "maxOffsetsPerTrigger"),
+            max_offsets_per_trigger=most,
+            min_offsets_per_trigger=least,
+            max_trigger_delay_ms=duration_ms(given, "maxTriggerDelay", MAX_TRIGGER_DELAY),
             min_partitions=number(given, "minPartitions"),
+            max_records_per_partition=number(given, "maxRecordsPerPartition"),
             fail_on_data_loss=flag("failOnDataLoss", given.get("failondataloss", "true")),
             include_headers=flag("includeHeaders", given.get("includeheaders", "false")),
             poll_timeout_ms=number(given, "kafkaConsumer.pollTimeoutMs") or POLL_TIMEOUT_MS,
@@ -154,28 +196,55 @@ class SinkOptions:
     prefix: str
     delivery: Delivery
     idempotency_key: str | None
+    key_retention_ms: int
     producer: Mapping[str, Any]
 
     @classmethod
-    def read(cls, options: Mapping[str, str]) -> SinkOptions:
+    def read(cls, options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
         """Raises OptionError."""
         given = {name.lower(): value for name, value in options.items()}
+        for name in _of(("idempotencyKey", "idempotencyKeyRetention"), given):
+            if is_stream:
+                raise OptionError(f"the option {name} means nothing to a stream, whose batches are known by numbers")
         try:
             delivery = Delivery(given.get("delivery", Delivery.EXACTLY_ONCE.value))
         except ValueError:
             raise OptionError(f"delivery is exactlyOnce or atLeastOnce, not {given['delivery']!r}") from None
+        if delivery is Delivery.AT_LEAST_ONCE and "idempotencykey" in given:
+            raise OptionError("the option idempotencyKey takes delivery=exactlyOnce")
         return cls(
             brokers=_brokers(given),
             topic=given.get("topic"),
             prefix=given.get("transactionalidprefix", DEFAULT_PREFIX),
             delivery=delivery,
             idempotency_key=given.get("idempotencykey"),
+            key_retention_ms=duration_ms(given, "idempotencyKeyRetention", KEY_RETENTION),
             producer=_settings(given, _PRODUCER | _BOTH, _CONSUMER),
         )
 
 
 def is_of_files(options: Mapping[str, str]) -> bool:
     return any(name.lower() == PATH and value for name, value in options.items())
+
+
+def require_known(options: Mapping[str, str], known: Iterable[str] = (*_SOURCE, *_SINK)) -> None:
+    """Raises OptionError for a name, in any case, that neither `known` nor Spark has. `kafka.*` is looked at
+    elsewhere."""
+    names = {name.lower(): name for name in (*known, *_OF_SPARK)}
+    for name, reason in _WITHOUT_MEANING.items():
+        if _of((name,), options):
+            raise OptionError(f"the option {name} means nothing here: {reason}")
+    for name in options:
+        if name.lower() not in names and not name.lower().startswith("kafka."):
+            close = get_close_matches(name.lower(), names, 1)
+            hint = f"; is it {names[close[0]]}?" if close else ""
+            raise OptionError(f"the option {name} is not known{hint}")
+
+
+def _of(names: Iterable[str], options: Mapping[str, str]) -> list[str]:
+    """Those of `names` that are given, in any case."""
+    given = {name.lower() for name in options}
+    return [name for name in names if name.lower() in given]
 
 
 def flag(name: str, text: str) -> bool:
@@ -248,6 +317,15 @@ def number(given: Mapping[str, str], name: str) -> int | None:
     if not text.isdecimal() or not int(text):
         raise OptionError(f"{name} is a number above 0, not {text!r}")
     return int(text)
+
+
+def duration_ms(given: Mapping[str, str], name: str, default: str) -> int:
+    """As Spark reads it: 15m, 30s, 100ms, 1h, 7d, or milliseconds. Raises OptionError."""
+    text = given.get(name.lower(), default)
+    match = _DURATION.fullmatch(text)
+    if match is None or match[2].lower() not in _UNITS_MS:
+        raise OptionError(f"{name} is a time like 15m, 30s, 100ms, 1h or 7d, not {text!r}")
+    return int(match[1]) * _UNITS_MS[match[2].lower()]
 
 
 def _brokers(given: Mapping[str, str]) -> Brokers:

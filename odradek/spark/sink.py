@@ -22,6 +22,7 @@ from odradek.spark.steps import Observe, ObserveTask, observe_no_task, observe_n
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
     from odradek.spark.two_phase import TwoPhaseSink, Vote
 
@@ -30,6 +31,16 @@ T = TypeVar("T")
 # Spark's own names for what a task is not told otherwise; checked each time.
 BATCH_ID, QUERY_ID, RUN_ID = "streaming.sql.batchId", "sql.streaming.queryId", "spark.jobGroup.id"
 THE_ONLY_BATCH = 0  # of a batch write
+
+# Of Spark's Kafka sink; what else there is, is not written.
+_TEXT = ("string", "binary")
+_COLUMNS = {
+    "value": _TEXT,
+    "key": _TEXT,
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "topic": ("string",),
+    "partition": ("int",),
+}
 
 _log = logging.getLogger(__name__)
 _sinks: dict[tuple[str, str], TwoPhaseSink] = {}  # with their leases, from one batch of a query to the next
@@ -85,14 +96,32 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         _end(self._options, messages, self._observe, self._abort)
 
     async def _commit(self, sink: TwoPhaseSink, votes: list[Vote]) -> None:
-        await sink.commit(votes, THE_ONLY_BATCH)
-        if self._options.idempotency_key is None:
-            await _forgotten(sink)
+        is_keyed = self._options.idempotency_key is not None
+        await sink.commit(votes, THE_ONLY_BATCH, kept_ms=self._options.key_retention_ms if is_keyed else None)
+        await _forgotten(sink, everything=not is_keyed)
         await sink.close()
 
     async def _abort(self, sink: TwoPhaseSink, votes: list[Vote]) -> None:
         await sink.abort(votes, THE_ONLY_BATCH)
         await sink.close()
+
+
+def require_columns(schema: StructType, topic: str | None) -> None:
+    """Raises OptionError for a frame that cannot be written, when the query is planned."""
+    types = {each.name.lower(): each.dataType.simpleString() for each in schema.fields}
+    if "value" not in types:
+        raise OptionError(f"a column 'value' (string or binary) has to be written; there are {', '.join(types)}")
+    if topic is None and "topic" not in types:
+        raise OptionError("there is neither an option nor a column 'topic'")
+    for name, wanted in _COLUMNS.items():
+        found = types.get(name, wanted[0])
+        if found.partition(" ")[0].partition("(")[0] not in (*wanted, *_texts(wanted)):
+            raise OptionError(f"the column {name!r} is {found}, but has to be {' or '.join(wanted)}")
+
+
+def _texts(wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """What is a string by another name."""
+    return ("varchar", "char") if "string" in wanted else ()
 
 
 def _write(
@@ -141,12 +170,15 @@ def _end(
     background_loop().run(lambda: call(held, votes), SimpleQueue())
 
 
-async def _forgotten(sink: TwoPhaseSink) -> None:
-    """The write is done, whether or not its record stays in the ledger."""
+async def _forgotten(sink: TwoPhaseSink, *, everything: bool) -> None:
+    """The write is done, whether or not its record, and those of keys that have expired, stay in the ledger."""
     from odradek.spark.ledger import LeaseLost
 
     try:
-        await sink.forget()
+        if everything:
+            await sink.forget()
+        else:
+            await sink.forget_expired()
     except (ClientError, LeaseLost) as error:
         _log.warning("a record stays in the ledger: %s", error)
 

@@ -31,6 +31,8 @@ from odradek.spark.offsets import (
     Offsets,
     Position,
     Range,
+    Threshold,
+    at_most,
     consumer,
     limited,
     losses,
@@ -73,10 +75,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._wanted = wanted
         self._offsets = OffsetReader(options)
         self._target: Position | None = None  # of Trigger.AvailableNow
+        least = options.min_offsets_per_trigger
+        self._threshold = None if least is None else Threshold(least, options.max_trigger_delay_ms / 1000)
 
     def __getstate__(self) -> dict[str, Any]:
         """Executors only read."""
-        return {"_options": self._options, "_wanted": self._wanted, "_target": None}
+        return {"_options": self._options, "_wanted": self._wanted, "_target": None, "_threshold": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -101,6 +105,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         first = begun.offsets | earliest
         # Where the log is long enough, an open transaction keeps back what was read: without read_committed, before.
         end = {each: first[each] if log_ends.get(each, -1) >= first[each] else at for each, at in end.items()}
+        # With AvailableNow everything is read, however little is left.
+        if self._threshold and self._target is None and self._threshold.holds_back(first, end, time.monotonic()):
+            return start
         if isinstance(limit, ReadMaxRows):
             end = limited(first, end, limit.max_rows)
         return Position(end, target.topic_ids).json()
@@ -189,4 +196,5 @@ def _columns(raw: RawBatches, asked: Range, columns: set[str], wanted: pa.Schema
 
 
 def _tasks(start: Offsets, end: Offsets, earliest: Offsets, options: SourceOptions) -> list[InputPartition]:
-    return [InputPartition(each) for each in ranges(start, end, earliest, options)]
+    parts = at_most(ranges(start, end, earliest, options), options.max_records_per_partition)
+    return [InputPartition(each) for each in parts]

@@ -15,6 +15,7 @@ class Step(Enum):
     APPENDED = auto()  # the record is in the log, in an open transaction
     DECIDED = auto()
     ENDING = auto()  # of one transaction; comes once for each
+    ENDED = auto()  # all of them; the ledger does not say so yet
     FINISHED = auto()
 
 

@@ -18,6 +18,7 @@ from odradek.spark.steps import ObserveTask, TaskStep, observe_no_task
 from odradek.spark.two_phase import Vote
 
 _MASK = 2**64 - 1
+_UNPREPARED = (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.UNSUPPORTED_VERSION)
 
 
 def write_rows(
@@ -91,10 +92,24 @@ class _Task:
         self._producer = producer = Producer(**settings)
         producer.start()
         if self._options.delivery is Delivery.EXACTLY_ONCE:
-            producer.init_transactions()
+            self._initialize(producer)
             producer.begin_transaction()
         self._observe(TaskStep.OPENED)
         return producer
+
+    def _initialize(self, producer: Producer) -> None:
+        try:
+            producer.init_transactions()
+        except ClientError as error:
+            if error.code not in _UNPREPARED:
+                raise
+            raise ClientError(
+                f"the broker prepares no transaction of {self._transactional_id!r}: it has to be started with"
+                " transaction.two.phase.commit.enable=true (KIP-939), and where it has ACLs, TWO_PHASE_COMMIT and WRITE"
+                f" have to be allowed on transactional ids of the prefix {self._options.prefix!r}."
+                " The option delivery=atLeastOnce does without transactions",
+                error.code,
+            ) from error
 
     def _partition_count(self, topic: str) -> int:
         count = self._partition_counts.get(topic)

@@ -17,18 +17,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from odradek.client import Admin, ClientError, PreparedTxnState, ProducerFenced
 from odradek.protocol.errors import ErrorCode
 from odradek.spark.brokers import Brokers
-from odradek.spark.ledger import Entry, LeaseLost, Ledger, Part
-from odradek.spark.names import Sink
+from odradek.spark.ledger import UNDECIDED, Entry, LeaseLost, Ledger, Part, read_entries, undecided
+from odradek.spark.names import Sink, sink_of
 from odradek.spark.steps import Observe, Step, observe_nothing
 
 ONGOING = "Ongoing"
+# The broker forgets a transactional id an hour after its transaction ended (odradek.transactional.id.expiration.rules).
+FORGOTTEN_AFTER_MS = 3_600_000
+EXPIRED_AT_A_TIME = 10
 _DIGEST_MASK = 2**64 - 1
 _log = logging.getLogger(__name__)
 
@@ -46,7 +49,8 @@ class VotesDoomed(SinkError):
 
 
 class ReplayDiffers(SinkError):
-    """A batch that was decided earlier had another number of rows. The first decision stands."""
+    """A batch that was decided earlier had another number of rows, or a batch write of this key had other rows. The
+    first decision stands."""
 
 
 class NotExactlyOnce(SinkError):
@@ -104,6 +108,7 @@ def decision(entry: Entry, batch: int, votes: Sequence[Vote], open_ids: Iterable
         rows=sum(vote.rows for vote in votes),
         digest=digest_of(votes),
         at_ms=at_ms,
+        is_finished=False,
     )
 
 
@@ -113,6 +118,10 @@ def recovery(entry: Entry, open_ids: Iterable[str]) -> Entry:
     return replace(entry, doomed=tuple(sorted(set(entry.doomed) | (set(open_ids) - decided))))
 
 
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 def digest_of(votes: Iterable[Vote]) -> int:
     return sum(vote.digest for vote in votes) & _DIGEST_MASK
 
@@ -120,25 +129,37 @@ def digest_of(votes: Iterable[Vote]) -> int:
 class TwoPhaseSink:
     """The driver's side of one sink. Calls come one after the other; any may be repeated after a crash anywhere."""
 
-    def __init__(self, brokers: Brokers, sink: Sink, *, observe: Observe = observe_nothing) -> None:
+    def __init__(
+        self,
+        brokers: Brokers,
+        sink: Sink,
+        *,
+        observe: Observe = observe_nothing,
+        clock_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
         self._brokers = brokers
         self._sink = sink
         self._observe = observe
+        self._clock_ms = clock_ms
         self._ledger = Ledger(brokers, sink, observe)
 
     async def close(self) -> None:
         """Gives the lease back; what is prepared stays so."""
         await self._ledger.release()
 
-    async def commit(self, votes: Sequence[Vote], batch: int) -> None:
+    async def commit(self, votes: Sequence[Vote], batch: int, *, kept_ms: int | None = None) -> None:
         """Returns when the batch is decided and its transactions are committed. Raises SinkError or ClientError: then
-        call `abort`, which finishes the batch if it was decided all the same."""
+        call `abort`, which finishes the batch if it was decided all the same.
+
+        kept_ms   of a batch write with a key: for how long the ledger knows the key. Its repetition has to have the
+                  same rows; that of a stream's batch may have others, as with rand().
+        """
         await self._observe(Step.BEGUN, 0)
         try:
-            await self._commit(await self._ledger.held(), votes, batch)
+            await self._commit(await self._ledger.held(), votes, batch, kept_ms)
         except LeaseLost:
             try:
-                await self._commit(await self._ledger.take(), votes, batch)
+                await self._commit(await self._ledger.take(), votes, batch, kept_ms)
             except LeaseLost as error:
                 raise SinkError(f"batch {batch} of {self._sink.name}: the lease was lost twice: {error}") from error
         await self._observe(Step.FINISHED, 0)
@@ -166,8 +187,20 @@ class TwoPhaseSink:
     async def forget(self) -> None:
         """Take the sink out of the ledger, for one that will not write again: a batch write that may be repeated, but
         has no key by which its repetition would be known."""
-        await self._ledger.held()
-        await self._ledger.erase()
+        if (await self._ledger.held()).batch > UNDECIDED:
+            await self._ledger.erase()
+
+    async def forget_expired(self) -> None:
+        """Take some sinks out of the ledger whose keys have expired, the oldest first; each under its own lease."""
+        now_ms = self._clock_ms()
+        entries = [each for each in (await read_entries(self._brokers)).values() if each.is_expired(now_ms)]
+        for entry in sorted(entries, key=lambda each: each.at_ms)[:EXPIRED_AT_A_TIME]:
+            ledger = Ledger(self._brokers, sink_of(entry.sink))
+            try:
+                if (await ledger.take()).is_expired(now_ms):
+                    await ledger.erase()
+            finally:
+                await ledger.release()
 
     async def open_ids(self, run: str | None = None) -> list[str]:
         """Transactions of the sink's tasks (of this run) that are not ended. Takes no lease."""
@@ -183,8 +216,10 @@ class TwoPhaseSink:
             await self._finish(admin, doomed)
         return doomed
 
-    async def _commit(self, entry: Entry, votes: Sequence[Vote], batch: int) -> None:
+    async def _commit(self, entry: Entry, votes: Sequence[Vote], batch: int, kept_ms: int | None) -> None:
         where = f"batch {batch} of {self._sink.name}"
+        if entry.is_expired(self._clock_ms()):
+            entry = undecided(self._sink)
         async with self._brokers.admin() as admin:
             match judge(entry, batch, votes):
                 case Verdict.BEHIND:
@@ -195,37 +230,63 @@ class TwoPhaseSink:
                 case Verdict.DECIDED:
                     await self._finish(admin, entry)
                     await self._abort(admin, self._others(entry, votes))
-                    self._compare(entry, votes, where)
+                    await self._note_finished(entry)
+                    self._compare(entry, votes, where, is_keyed=kept_ms is not None)
                 case Verdict.DOOMED:
                     raise VotesDoomed(f"{where}: a recovery aborts its transactions; the batch has to be written again")
                 case Verdict.OPEN:
                     open_ids = await self._open_ids(admin)
+                    if not votes and not open_ids:
+                        return  # nothing is to be committed, nor aborted: a replay finds the same
                     await self._observe(Step.LISTED, 0)
-                    decided = decision(entry, batch, votes, open_ids, time.time_ns() // 1_000_000)
+                    now_ms = self._clock_ms()
+                    expires_ms = None if kept_ms is None else now_ms + kept_ms
+                    decided = replace(decision(entry, batch, votes, open_ids, now_ms), expires_ms=expires_ms)
                     await self._ledger.write(decided)
                     await self._observe(Step.DECIDED, 0)
                     await self._finish(admin, decided)
+                    await self._observe(Step.ENDED, 0)
+                    await self._note_finished(decided)
+
+    async def _note_finished(self, entry: Entry) -> None:
+        """So that a replay asks nothing, however late it comes. The batch is committed also without the note."""
+        if entry.is_finished:
+            return
+        try:
+            await self._ledger.write(replace(entry, is_finished=True))
+        except LeaseLost as error:
+            _log.info("%s: batch %d is finished, which the ledger does not say: %s", entry.sink, entry.batch, error)
 
     async def _finish(self, admin: Admin, entry: Entry) -> None:
         """End what was decided, then abort the doomed. Only an answer without an error proves a commit, as long as the
         broker remembers the transactional id."""
+        parts = () if entry.is_finished else entry.parts
         results = await asyncio.gather(
-            *(self._commit_part(admin, part, number) for number, part in enumerate(entry.parts)), return_exceptions=True
+            *(self._commit_part(admin, entry, part, number) for number, part in enumerate(parts)),
+            return_exceptions=True,
         )
         for result in results:
             if isinstance(result, BaseException):
                 raise result
         await self._abort(admin, entry.doomed)
 
-    async def _commit_part(self, admin: Admin, part: Part, number: int) -> None:
+    async def _commit_part(self, admin: Admin, entry: Entry, part: Part, number: int) -> None:
         await self._observe(Step.ENDING, number)
         where = self._sink.name
         try:
             await admin.end_transaction(part.transactional_id, part.state, committed=True)
         except ProducerFenced as error:
-            if error.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING:
-                # A prepared transaction is never forgotten, so this one was ended before: by a decision's finish.
-                _log.warning("%s: the broker has forgotten %r, which ended long ago", where, part.transactional_id)
+            age_ms = self._clock_ms() - entry.at_ms
+            if error.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING and age_ms >= FORGOTTEN_AFTER_MS:
+                # Prepared transactions are not forgotten: this one was ended, by the driver that did not note it.
+                _log.warning(
+                    "%s: batch %d was decided %d minutes ago, and the broker does not know %r any more; it is taken for"
+                    " committed",
+                    where,
+                    entry.batch,
+                    age_ms // 60_000,
+                    part.transactional_id,
+                )
                 return
             raise NotExactlyOnce(
                 f"{where}: a batch was decided, but {part.state} of {part.transactional_id!r} was"
@@ -239,16 +300,19 @@ class TwoPhaseSink:
         decided = {part.transactional_id for part in entry.parts}
         return [vote.transactional_id for vote in votes if vote.transactional_id not in decided]
 
-    def _compare(self, entry: Entry, votes: Sequence[Vote], where: str) -> None:
+    def _compare(self, entry: Entry, votes: Sequence[Vote], where: str, *, is_keyed: bool) -> None:
         rows = sum(vote.rows for vote in votes)
         if rows != entry.rows:
             raise ReplayDiffers(f"{where} was committed with {entry.rows} rows, and its replay has {rows}")
-        if digest_of(votes) != entry.digest:
-            _log.warning(
-                "%s was committed with other rows than its replay has: the query is not deterministic, or its input has"
-                " changed. The first ones stand.",
-                where,
-            )
+        if digest_of(votes) == entry.digest:
+            return
+        if is_keyed:
+            raise ReplayDiffers(f"{where} was committed with other rows than are written now under the same key")
+        _log.warning(
+            "%s was committed with other rows than its replay has: the query is not deterministic, or its input has"
+            " changed. The first ones stand.",
+            where,
+        )
 
     async def _open_ids(self, admin: Admin, run: str | None = None) -> list[str]:
         listed = await admin.list_transactions(states=[ONGOING], transactional_id_pattern=self._sink.pattern(run))

@@ -21,6 +21,7 @@ from odradek.spark.ledger import Entry, LeaseLost, read_entries
 from odradek.spark.names import Sink, TaskName, sink_of, task_of
 from odradek.spark.steps import Step
 from odradek.spark.two_phase import (
+    FORGOTTEN_AFTER_MS,
     CheckpointBehind,
     NotExactlyOnce,
     ReplayDiffers,
@@ -28,6 +29,7 @@ from odradek.spark.two_phase import (
     TwoPhaseSink,
     Vote,
     VotesDoomed,
+    wall_clock_ms,
 )
 from tests.clients.admin import create_topic
 from tests.clients.conftest import SETTINGS
@@ -46,6 +48,7 @@ STEPS = [
     (Step.DECIDED, 0),
     (Step.ENDING, 0),
     (Step.ENDING, 1),
+    (Step.ENDED, 0),
     (Step.FINISHED, 0),
 ]
 
@@ -157,12 +160,35 @@ async def test_nothing_is_lost_or_doubled(
     await query.check()
 
 
-async def test_a_batch_without_rows_is_decided_too(query: Query) -> None:
+async def test_a_batch_without_rows_writes_nothing(query: Query) -> None:
     driver = query.driver()
+    for batch in (0, 1, 0):
+        await driver.sink.commit([], batch)
+    assert query.sink.name not in await read_entries(query.brokers)
+
+
+async def test_a_batch_without_rows_aborts_what_is_left_open(query: Query) -> None:
+    driver = query.driver()
+    await query.prepare("an earlier run", 0, 0)
     await driver.sink.commit([], 0)
-    await driver.sink.commit([], 1)
-    with pytest.raises(CheckpointBehind):
-        await driver.sink.commit([], 0)
+    assert await driver.sink.open_ids() == []
+
+
+async def test_a_finished_batch_is_noted_and_its_replay_asks_nothing(query: Query) -> None:
+    driver = query.driver()
+    await driver.write()
+    entry = (await read_entries(query.brokers))[query.sink.name]
+    assert entry.is_finished
+    asked: list[Step] = []
+
+    async def observe(step: Step, number: int) -> None:
+        asked.append(step)
+
+    replay = query.driver(observe)
+    await replay.prepare(batch=0)
+    await replay.commit()
+    assert Step.ENDING not in asked
+    await query.check()
 
 
 async def test_the_losers_of_retries_are_aborted_by_the_decision(query: Query) -> None:
@@ -238,26 +264,71 @@ async def test_a_broker_that_is_killed_after_the_decision_finishes_it_later(
         await query.close()
 
 
-async def test_a_decision_whose_ids_the_broker_has_forgotten_is_finished(
-    tmp_path_factory: pytest.TempPathFactory,
+@pytest.mark.parametrize("hours", [0, 1])
+async def test_a_decision_whose_ids_the_broker_has_forgotten_is_finished_after_an_hour(
+    tmp_path_factory: pytest.TempPathFactory, hours: int
 ) -> None:
-    """A transaction that is prepared is never forgotten."""
+    """No prepared transaction is forgotten; and no ended one within the hour, unless the rules say so: here."""
     settings = SETTINGS | TWO_PHASE | {"odradek.transactional.id.expiration.rules": "spark.=2000"}
     with new_broker(tmp_path_factory.mktemp("broker") / "data", settings) as broker:
         topic = await asyncio.to_thread(create_topic, broker.bootstrap, "out", partitions=PARTITIONS)
-        query = Query(broker.bootstrap, topic)
-        await query.driver().write()
-        replay = query.driver()
+        query, stop = Query(broker.bootstrap, topic), Stop(Step.ENDED)
+        await query.driver(stop).write_until(stop)
+        replay = query.driver(clock_ms=lambda: wall_clock_ms() + hours * FORGOTTEN_AFTER_MS)
         await replay.prepare(batch=0)
         async with Admin(bootstrap_servers=broker.bootstrap) as admin:
             pattern = query.sink.pattern()
             async with asyncio.timeout(30):
                 while len(await admin.list_transactions(transactional_id_pattern=pattern)) > len(replay.votes):
                     await asyncio.sleep(0.05)
-        await replay.commit()
-        await query.driver().write()
-        await query.check()
+        if hours:
+            await replay.commit()
+            await query.driver().write()
+            await query.check()
+        else:
+            with pytest.raises(NotExactlyOnce):
+                await replay.sink.commit(replay.votes, 0)
         await query.close()
+
+
+DAY_MS = 86_400_000
+
+
+async def test_a_key_is_known_until_it_expires(query: Query) -> None:
+    writer = query.driver()
+    await writer.prepare(batch=0)
+    await writer.sink.commit(writer.votes, 0, kept_ms=DAY_MS)
+    for days, is_written in ((0, False), (1, True)):
+        again = query.driver(clock_ms=lambda days=days: wall_clock_ms() + days * DAY_MS)  # type: ignore[misc]
+        await again.prepare(batch=0)
+        await again.sink.commit(again.votes, 0, kept_ms=DAY_MS)
+        entry = (await read_entries(query.brokers))[query.sink.name]
+        assert (entry.parts == tuple(vote.part for vote in again.votes)) == is_written
+
+
+async def test_a_key_is_for_the_same_rows(query: Query) -> None:
+    writer, other = query.driver(), query.driver()
+    for driver in (writer, other):
+        await driver.prepare(batch=0)
+    await writer.sink.commit(writer.votes, 0, kept_ms=DAY_MS)
+    first, second = other.votes
+    with pytest.raises(ReplayDiffers, match="other rows"):
+        await other.sink.commit([first, replace(second, digest=99)], 0, kept_ms=DAY_MS)
+    await query.check()
+
+
+async def test_expired_keys_leave_the_ledger(query: Query) -> None:
+    old = query.driver()
+    await old.prepare(batch=0)
+    await old.sink.commit(old.votes, 0, kept_ms=DAY_MS)
+    young = Query(query.bootstrap, query.topic)
+    writer = young.driver()
+    await writer.sink.forget_expired()
+    assert query.sink.name in await read_entries(query.brokers)
+    later = young.driver(clock_ms=lambda: wall_clock_ms() + DAY_MS)
+    await later.sink.forget_expired()
+    assert query.sink.name not in await read_entries(query.brokers)
+    await young.close()
 
 
 async def test_a_sink_that_is_forgotten_leaves_no_record(query: Query) -> None:

@@ -222,10 +222,10 @@ class FaultySource(OdradekSource):
         )
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
-        return FaultyBatchWriter(SinkOptions.read(self.options), plan_of(self.options))
+        return FaultyBatchWriter(SinkOptions.read(self.options, is_stream=False), plan_of(self.options))
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:
-        return FaultyStreamWriter(SinkOptions.read(self.options), plan_of(self.options))
+        return FaultyStreamWriter(SinkOptions.read(self.options, is_stream=True), plan_of(self.options))
 
     @property
     def _probe(self) -> Probe:

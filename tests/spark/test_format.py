@@ -18,8 +18,10 @@ from odradek.client.sync import Admin, Producer
 from odradek.spark.brokers import Brokers
 from odradek.spark.ledger import read_entries
 from odradek.spark.names import Sink
+from tests.clients.admin import create_topic
+from tests.clients.speakers.speaker import wait_for
 from tests.spark.checks import finished
-from tests.support.broker_process import Broker
+from tests.support.broker_process import Broker, new_broker
 from tests.support.oracle import REPOSITORY
 from tests.support.spark_queries import committed_values
 
@@ -112,6 +114,81 @@ def test_a_batch_write_with_a_key_of_its_own_is_written_once(spark: Any, broker:
             .save()
         )
     assert committed(broker, output) == Counter(b"v%d" % number for number in range(ROWS))
+
+
+def write(frame: Any, broker: Broker, **options: str) -> None:
+    frame.write.format("odradek").options(**{"kafka.bootstrap.servers": broker.bootstrap} | options).mode(
+        "append"
+    ).save()
+
+
+def test_a_key_whose_rows_are_others_is_refused(spark: Any, broker: Broker, output: str) -> None:
+    write(spark.sql("select 'tea' value"), broker, topic=output, idempotencyKey=f"key-{output}")
+    with pytest.raises(Exception, match="other rows than are written now under the same key"):
+        write(spark.sql("select 'rum' value"), broker, topic=output, idempotencyKey=f"key-{output}")
+    assert committed(broker, output) == Counter([b"tea"])
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ("select 1 value", "the column 'value' is int, but has to be string or binary"),
+        ("select 'a' value, 7L partition", "the column 'partition' is bigint, but has to be int"),
+        ("select 'a' value, map('k', 'v') headers", "the column 'headers' is map<string,string>"),
+        ("select 'a' text", "a column 'value'.*there are text"),
+    ],
+)
+def test_types_are_checked_when_a_write_is_planned(
+    spark: Any, broker: Broker, output: str, rows: str, told: str
+) -> None:
+    with pytest.raises(Exception, match=told):
+        write(spark.sql(rows), broker, topic=output)
+
+
+def test_a_broker_without_two_phase_commit_is_told_of_with_the_way_out(spark: Any, tmp_path: Path) -> None:
+    frame = spark.sql("select 'tea' value")
+    with new_broker(tmp_path / "data", {}) as plain:
+        topic = create_topic(plain.bootstrap, "out")
+        with pytest.raises(Exception, match=r"transaction\.two\.phase\.commit\.enable=true.*delivery=atLeastOnce"):
+            write(frame, plain, topic=topic)
+        write(frame, plain, topic=topic, delivery="atLeastOnce")
+
+
+def test_an_unknown_option_is_refused_by_name(spark: Any, broker: Broker, topic: str) -> None:
+    with pytest.raises(Exception, match="startingoffset is not known; is it startingOffsets"):
+        reader(
+            spark, broker, topic, startingOffset="earliest"
+        ).load().collect()  # Spark hands names on in small letters
+
+
+def test_a_task_reads_no_more_than_it_is_told(spark: Any, broker: Broker, topic: str) -> None:
+    written(broker, topic, rows=100)
+    frame = reader(spark, broker, topic, maxRecordsPerPartition="10").load()
+    assert frame.count() == 100
+    assert frame.rdd.getNumPartitions() >= 10
+
+
+def test_a_stream_waits_for_enough_offsets_or_long_enough(
+    spark: Any, broker: Broker, topic: str, checkpoint: str
+) -> None:
+    expected = Counter(written(broker, topic))
+    query = (
+        spark.readStream.format("odradek")
+        .options(**{"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "startingOffsets": "earliest"})
+        .options(minOffsetsPerTrigger="100000", maxTriggerDelay="4s")
+        .load()
+        .writeStream.format("memory")
+        .queryName("waits")
+        .option("checkpointLocation", checkpoint)
+        .start()
+    )
+    try:
+        wait_for("the first batch, at once", lambda: spark.table("waits").count() == ROWS)
+        expected += Counter(written(broker, topic, start=ROWS))
+        wait_for("the next, when it is due", lambda: spark.table("waits").count() == 2 * ROWS)
+        assert Counter(bytes(row.value) for row in spark.table("waits").collect()) == expected
+    finally:
+        query.stop()
 
 
 def stream(spark: Any, broker: Broker, topic: str, output: str, checkpoint: str, **options: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -14,7 +14,7 @@ from odradek.spark.brokers import Brokers
 from odradek.spark.ledger import read_entries
 from odradek.spark.names import Sink
 from odradek.spark.steps import Observe, Step, observe_nothing
-from odradek.spark.two_phase import ONGOING, TwoPhaseSink, Vote
+from odradek.spark.two_phase import ONGOING, TwoPhaseSink, Vote, wall_clock_ms
 
 PARTITIONS = 2
 ROWS = 3  # of each task
@@ -59,9 +59,15 @@ class Query:
     def brokers(self) -> Brokers:
         return Brokers(self.bootstrap)
 
-    def driver(self, observe: Observe = observe_nothing, kind: type[TwoPhaseSink] = TwoPhaseSink) -> Driver:
+    def driver(
+        self,
+        observe: Observe = observe_nothing,
+        kind: type[TwoPhaseSink] = TwoPhaseSink,
+        clock_ms: Callable[[], int] = wall_clock_ms,
+    ) -> Driver:
         """A new run."""
-        self.drivers.append(Driver(self, uuid.uuid4().hex, kind(self.brokers, self.sink, observe=observe)))
+        sink = kind(self.brokers, self.sink, observe=observe, clock_ms=clock_ms)
+        self.drivers.append(Driver(self, uuid.uuid4().hex, sink))
         return self.drivers[-1]
 
     async def prepare(self, run: str, batch: int, partition: int, attempt: int = 0) -> Vote:

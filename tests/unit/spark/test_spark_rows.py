@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from odradek.client import TopicPartition
 from odradek.client.producing.partitioner import partition_for_key
-from odradek.spark.offsets import DataLost, Range, from_json, limited, ranges, to_json
-from odradek.spark.options import EARLIEST, LATEST, OptionError, SinkOptions, SourceOptions
+from odradek.spark.offsets import DataLost, Range, Threshold, at_most, from_json, limited, ranges, to_json
+from odradek.spark.options import EARLIEST, LATEST, OptionError, SinkOptions, SourceOptions, require_known
 from odradek.spark.rows import groups, partitions_for_keys
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -117,13 +117,62 @@ def test_defaults_are_those_of_sparks_kafka_source_but_for_the_isolation() -> No
         ({"subscribe": "a", "kafka.security.protocol": "TLS"}, "security_protocol is one of"),
         ({"subscribe": "a", "kafka.security.protocol": "SASL_SSL"}, r"sasl\.mechanism is missing"),
         ({"subscribe": "a", "kafka.isolation.level": "serializable"}, "read_uncommitted"),
+        ({"subscribe": "a", "maxTriggerDelay": "soon"}, "maxTriggerDelay is a time like 15m"),
+        ({"subscribe": "a", "maxRecordsPerPartition": "0"}, "maxRecordsPerPartition is a number above 0"),
+        ({"subscribe": "a", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, r"minOffsetsPerTrigger \(9\)"),
     ],
 )
 def test_options_that_mean_nothing_are_refused_by_name(options: dict[str, str], told: str) -> None:
     with pytest.raises(OptionError, match=told):
         SourceOptions.read(SERVERS | options, is_stream=False)
     with pytest.raises(OptionError, match="delivery"):
-        SinkOptions.read(SERVERS | {"delivery": "atMostOnce"})
+        SinkOptions.read(SERVERS | {"delivery": "atMostOnce"}, is_stream=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("groupIdPrefix", "groupIdPrefix means nothing here"),
+        ("fetchoffset.numretries", "fetchOffset.numRetries means nothing here"),
+        ("startingOffset", "startingOffset is not known; is it startingOffsets"),
+        ("idempotencykeys", "is it idempotencyKey"),
+        ("colour", "colour is not known$"),
+    ],
+)
+def test_a_name_that_nobody_heeds_is_refused(name: str, told: str) -> None:
+    with pytest.raises(OptionError, match=told):
+        require_known(SERVERS | {"subscribe": "a", "checkpointLocation": "c", name: "3"})
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingoffsetsbytimestamp"])
+def test_a_stream_has_no_end(name: str) -> None:
+    with pytest.raises(OptionError, match="a stream, which has no end"):
+        SourceOptions.read(SERVERS | {"subscribe": "a", name: "latest"}, is_stream=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_stream", "told"),
+    [
+        ({"idempotencyKey": "k"}, True, "whose batches are known by numbers"),
+        ({"idempotencyKey": "k", "delivery": "atLeastOnce"}, False, "takes delivery=exactlyOnce"),
+    ],
+)
+def test_a_key_that_would_not_be_heeded_is_refused(options: dict[str, str], is_stream: bool, told: str) -> None:
+    with pytest.raises(OptionError, match=told):
+        SinkOptions.read(SERVERS | options, is_stream=is_stream)
+
+
+def test_what_only_a_stream_heeds_is_told_to_a_batch(caplog: pytest.LogCaptureFixture) -> None:
+    SourceOptions.read(SERVERS | {"subscribe": "a", "maxTriggerDelay": "1s"}, is_stream=False)
+    assert "maxTriggerDelay means nothing to a batch" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_ms"), [("15m", 900_000), ("2 min", 120_000), ("30S", 30_000), ("7d", 604_800_000), ("250", 250)]
+)
+def test_times_are_written_as_for_spark(text: str, expected_ms: int) -> None:
+    options = SourceOptions.read(SERVERS | {"subscribe": "a", "maxTriggerDelay": text}, is_stream=True)
+    assert options.max_trigger_delay_ms == expected_ms
 
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -140,6 +189,24 @@ def test_a_limit_is_shared_by_the_size_of_the_backlogs() -> None:
     assert limited({A: 5, B: 0}, {A: 6, B: 1000}, 10)[A] == 6, "no partition starves"
 
 
+def test_a_batch_waits_for_enough_offsets_or_long_enough() -> None:
+    threshold, start = Threshold(min_offsets=10, max_delay_s=60), {A: 0, B: 5}
+    assert not threshold.holds_back(start, {A: 0, B: 6}, 0), "how long the first one has waited, nobody knows"
+    assert threshold.holds_back(start, {A: 4, B: 10}, 59)
+    assert not threshold.holds_back(start, {A: 5, B: 10}, 59)
+    assert threshold.holds_back(start, {A: 4, B: 10}, 118)
+    assert not threshold.holds_back(start, {A: 4, B: 10}, 119)
+
+
+def test_a_task_reads_no_more_records_than_the_option_says() -> None:
+    assert at_most([Range("t", 0, 5, 15), Range("t", 1, 0, 3)], 4) == [
+        Range("t", 0, 5, 8),
+        Range("t", 0, 8, 11),
+        Range("t", 0, 11, 15),
+        Range("t", 1, 0, 3),
+    ]
+
+
 def test_options_of_security_reach_every_client_and_travel_to_workers_unseen() -> None:
     options = SERVERS | {
         "subscribe": "t",
@@ -148,7 +215,7 @@ def test_options_of_security_reach_every_client_and_travel_to_workers_unseen() -
         "kafka.sasl.jaas.config": "x.PlainLoginModule required username=alice password=s3cret;",
         "kafka.ssl.truststore.location": "/etc/ca.pem",
     }
-    source, sink = SourceOptions.read(options, is_stream=True), SinkOptions.read(options)
+    source, sink = SourceOptions.read(options, is_stream=True), SinkOptions.read(options, is_stream=True)
     assert source.brokers == sink.brokers
     assert pickle.loads(pickle.dumps(source.brokers)).security["sasl_password"] == "s3cret"
     assert "s3cret" not in repr(source) + repr(sink)
