@@ -41,6 +41,7 @@ help:
 	@echo 'make example-queue a queue whose jobs each give one result, although workers and the broker are killed'
 	@echo 'make example-pipeline orders through Spark, each exactly once, although drivers and broker are killed (Java 17)'
 	@echo 'make example-graduation   a data directory moves to Apache Kafka and back (Java 17, Maven)'
+	@echo 'make hostile       hostile requests: how long other clients wait, and memory, beside Kafka (Java 17); ARGS=--quick'
 	@echo 'make test-spark    format("odradek") in one session of Spark (Java 17; installs 460 MB)'
 	@echo 'make test-spark-faults   drivers, executors and brokers killed, a cluster, Spark Connect (Java 17); ROUNDS=8: drivers'
 	@echo '                   killed at every step, 2 if nothing is said'
@@ -114,6 +115,9 @@ soak: .make/dev
 # Only what is measured with Spark needs it.
 bench: $(if $(filter spark --spark,$(ARGS)),.make/spark .make/spark-connector/jars,.make/dev)
 	$(RUN) -m bench $(ARGS)
+
+hostile: .make/dev
+	$(RUN) -m bench hostile $(ARGS)
 
 example-dual-write: .make/run
 	@$(RUN) examples/dual_write.py
@@ -235,5 +239,5 @@ $(RUN):
 	@test -n '$(PYTHON)' || { echo 'No Python 3.11 or later with venv was found: install one (Debian: apt install python3-venv), or say make PYTHON=/path/to/python3.12' >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-.PHONY: page-test docs help run setup compile wheels test test-slow properties fuzz check sim damage soak bench example-dual-write example-queue example-graduation example-pipeline test-spark conformance conformance-answers crash clean
+.PHONY: hostile page-test docs help run setup compile wheels test test-slow properties fuzz check sim damage soak bench example-dual-write example-queue example-graduation example-pipeline test-spark conformance conformance-answers crash clean
 .PHONY: release-check test-spark-connector test-spark-faults soak-spark

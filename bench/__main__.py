@@ -10,6 +10,7 @@ from runpy import run_module
 MEASUREMENTS = {
     "broker": ("bench.run", "the budget row by row, beside the compiled variant and kfake; --kafka adds Apache Kafka"),
     "guard": ("bench.guard", "CPU per operation beside the commit before; --base main: beside where the branch began"),
+    "hostile": ("bench.hostile", "hostile requests: how long other clients wait, and memory, beside Apache Kafka"),
     "scale": ("bench.scale", "growth of cost with connections, partitions, producers, the size of a log, groups"),
     "files": ("bench.files", "`odradek inspect check`, and records read from files: 5 GB in a temporary directory"),
     "spark": ("bench.spark", "our source and sink beside Spark's own (Java 17, Maven)"),

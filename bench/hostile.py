@@ -1,0 +1,309 @@
+"""Hostile requests, and what they cost another client: its waits and the broker's memory, attack by attack.
+
+    make hostile                       both, beside Apache Kafka 4.3.1 (Java 17): the table of docs/security.md
+    make hostile ARGS=--quick          this broker alone, a tenth of the work: a step of .ci/run
+
+It fails where a broker stops to answer. How long the others waited is a figure, which no machine but a quiet one shows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import multiprocessing
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from http.client import HTTPConnection
+from multiprocessing.synchronize import Event
+from pathlib import Path
+
+from bench.process_usage import MIB, rss_bytes
+from bench.subjects import KAFKA, PURE, Subject, maker
+from bench.variants import NotThere
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.frames import request_bytes
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+from odradek.protocol.messages.create_topics_response import CreateTopicsResponse
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.records import NewRecord, build_batch
+from tests.support.batches import changed
+from tests.support.long_requests import KNOWN_PARTITIONS, KNOWN_TOPIC, UNKNOWN, LongArray, long_arrays, long_request
+from tests.support.wire import ClosedByBroker, Wire
+
+PATIENCE_S = 120.0  # for an answer; a broker without one in this time does not answer
+PAUSE_S = 0.002  # between two requests of the client that is watched
+SETTLES_S = 1.0
+API_VERSIONS = 3
+PRODUCE = 9  # by names
+BOMB_BYTES = 500 * MIB
+GZIP = 1
+SLOW_CONNECTIONS = 250
+HEAD = b"GET /api/overview HTTP/1.1\r\nHost: localhost\r\n"  # whose end never comes
+
+# Of APIs that only look, since others would leave things behind.
+ASKED = (
+    ApiKey.METADATA,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    ApiKey.FETCH,
+    ApiKey.LIST_OFFSETS,
+    ApiKey.OFFSET_FETCH,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.DESCRIBE_CONFIGS,
+    ApiKey.DESCRIBE_GROUPS,
+    ApiKey.CONSUMER_GROUP_DESCRIBE,
+    ApiKey.SHARE_GROUP_DESCRIBE,
+    ApiKey.DESCRIBE_TRANSACTIONS,
+    ApiKey.DESCRIBE_PRODUCERS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    entries: int
+    most_entries: int
+    seconds: float
+    bombs: int
+
+
+FULL = Extent(entries=100_000, most_entries=1_000_000, seconds=5.0, bombs=100)
+QUICK = Extent(entries=10_000, most_entries=100_000, seconds=1.0, bombs=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    bootstrap: str
+    pid: int
+    http_port: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """`prepare` makes what takes the attacker's time, and returns what is measured."""
+
+    name: str
+    prepare: Callable[[Target], Callable[[], None]]
+    is_http: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Waits of the other client in ms; memory in MiB beyond what it was before."""
+
+    p50: float
+    p99: float
+    worst: float
+    peak: float
+    after: float
+
+    def __str__(self) -> str:
+        return f"{self.p50:.1f} · {self.p99:.0f} · {self.worst:.0f} | {self.peak:.0f} · {self.after:.0f}"
+
+
+def attacks(extent: Extent) -> Iterator[Attack]:
+    for array in long_arrays():
+        if array.api_key in ASKED and len(array.path) <= 2:
+            yield Attack(f"{array}, {extent.entries:,} unknown", long(array, extent.entries))
+    for array in long_arrays():
+        if array.api_key in ASKED[:3] and array.path[-1] in ("topics", "partitions"):
+            yield Attack(f"{array}, {extent.most_entries:,} unknown", long(array, extent.most_entries))
+    yield Attack(f"ApiVersions back to back, {extent.seconds:g} s", pipelined(extent.seconds))
+    yield Attack(f"{extent.bombs:,} gzip batches of 500 MiB each", bombs(extent.bombs))
+    yield Attack(f"{SLOW_CONNECTIONS} HTTP connections that never end their request", slow_http, is_http=True)
+
+
+def long(array: LongArray, entries: int) -> Callable[[Target], Callable[[], None]]:
+    def prepare(target: Target) -> Callable[[], None]:
+        frame = request_bytes(long_request(array, entries, UNKNOWN), array.version, 1, "hostile")
+
+        def run() -> None:
+            with Wire(target.bootstrap, timeout_s=PATIENCE_S) as wire, suppress(ClosedByBroker):
+                wire.send_bytes(frame)
+                wire.receive_bytes()
+
+        return run
+
+    return prepare
+
+
+def pipelined(seconds: float) -> Callable[[Target], Callable[[], None]]:
+    def prepare(target: Target) -> Callable[[], None]:
+        frames = asking() * 1_000
+        host, _, port = target.bootstrap.rpartition(":")
+
+        def run() -> None:
+            with socket.create_connection((host, int(port)), PATIENCE_S) as attacker:
+                attacker.setblocking(False)
+                deadline, rest = time.monotonic() + seconds, b""
+                while time.monotonic() < deadline:
+                    rest = rest or frames
+                    with suppress(BlockingIOError):
+                        rest = rest[attacker.send(rest) :]
+                    with suppress(BlockingIOError):
+                        attacker.recv(1 << 20)
+
+        return run
+
+    return prepare
+
+
+def bombs(count: int) -> Callable[[Target], Callable[[], None]]:
+    """Each is refused: its header has one record more than there are."""
+
+    def prepare(target: Target) -> Callable[[], None]:
+        batch = build_batch([NewRecord(None, bytes(BOMB_BYTES), time.time_ns() // 1_000_000, ())])
+        header, records = batch[:61], gzip.compress(memoryview(batch)[61:], 6)
+        del batch
+        packed = changed(
+            header + records, attributes=GZIP, batch_length=49 + len(records), record_count=2, last_offset_delta=1
+        )
+        data = PartitionProduceData(index=0, records=bytes(packed))
+        topic = TopicProduceData(name=KNOWN_TOPIC, partition_data=[data])
+        request = ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[topic])
+        frame = request_bytes(request, PRODUCE, 1, "hostile")
+
+        def run() -> None:
+            with Wire(target.bootstrap, timeout_s=PATIENCE_S) as wire:
+                for _ in range(count):
+                    wire.send_bytes(frame)
+                    wire.receive_bytes()
+
+        return run
+
+    return prepare
+
+
+def slow_http(target: Target) -> Callable[[], None]:
+    """While they are open, /healthz answers."""
+    port = target.http_port
+    assert port is not None
+
+    def run() -> None:
+        with ExitStack() as connections:
+            for _ in range(SLOW_CONNECTIONS):
+                connection = connections.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_S))
+                connection.sendall(HEAD)
+            with closing(HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)) as asking_health:
+                asking_health.request("GET", "/healthz")
+                if asking_health.getresponse().status != 200:
+                    raise RuntimeError("/healthz does not answer")
+
+    return run
+
+
+def asking() -> bytes:
+    return request_bytes(
+        ApiVersionsRequest(client_software_name="a", client_software_version="1"), API_VERSIONS, 1, "w"
+    )
+
+
+def watch(bootstrap: str, is_over: Event, told: multiprocessing.connection.Connection) -> None:
+    """What another client sees, in a process of its own: the seconds of each answer."""
+    waits = []
+    try:
+        with Wire(bootstrap, timeout_s=PATIENCE_S) as wire:
+            while not is_over.is_set():
+                begun = time.perf_counter()
+                wire.send_bytes(asking())
+                wire.receive_bytes()
+                waits.append(time.perf_counter() - begun)
+                time.sleep(PAUSE_S)
+    except (OSError, ClosedByBroker) as error:
+        told.send(str(error) or type(error).__name__)
+    else:
+        told.send(waits)
+
+
+def cost(attack: Attack, target: Target) -> Cost:
+    """Raises RuntimeError where the other client got no answer."""
+    run = attack.prepare(target)
+    fork = multiprocessing.get_context("fork")
+    is_over, (heard, told) = fork.Event(), fork.Pipe(duplex=False)
+    before = rss_bytes(target.pid)
+    Path(f"/proc/{target.pid}/clear_refs").write_text("5")  # the peak is counted from here
+    watcher = fork.Process(target=watch, args=(target.bootstrap, is_over, told))
+    watcher.start()
+    time.sleep(0.2)
+    try:
+        run()
+    finally:
+        time.sleep(0.2)
+        is_over.set()
+        found = heard.recv() if heard.poll(PATIENCE_S) else "nothing was heard"
+        watcher.join()
+    if isinstance(found, str):
+        raise RuntimeError(f"another client got no answer: {found}")
+    time.sleep(SETTLES_S)
+    waits = sorted(each * 1_000 for each in found)
+    peak, after = (peak_bytes(target.pid) - before) / MIB, (rss_bytes(target.pid) - before) / MIB
+    return Cost(statistics.median(waits), waits[len(waits) * 99 // 100], waits[-1], peak, after)
+
+
+def peak_bytes(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+
+
+@contextmanager
+def target_of(name: str, work: Path) -> Iterator[Target]:
+    """A broker with a topic of the known name. Raises NotThere."""
+    subject = Subject(name, maker(name), work)
+    try:
+        broker = subject.broker
+        topic = CreatableTopic(name=KNOWN_TOPIC, num_partitions=KNOWN_PARTITIONS, replication_factor=1)
+        with Wire(subject.bootstrap) as wire:
+            wire.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7, CreateTopicsResponse)
+        ready = getattr(broker, "ready", {})
+        yield Target(subject.bootstrap, subject.pid, ready.get("http_port"))
+    finally:
+        subject.end()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="bench hostile", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work, without Kafka")
+    parser.add_argument("--only", default="", metavar="WORDS", help="attacks whose name holds these")
+    parser.add_argument("--brokers", default="", metavar="NAMES", help="of pure,compiled,kafka")
+    parser.add_argument("--bombs", type=int, help="how many batches of 500 MiB")
+    options = parser.parse_args()
+    extent = QUICK if options.quick else FULL
+    if options.bombs:
+        extent = replace(extent, bombs=options.bombs)
+    names = options.brokers.split(",") if options.brokers else [PURE] if options.quick else [PURE, KAFKA]
+    failures = []
+    print("waits of another client in ms (median · 99 % · worst), memory in MiB beyond that before (peak · after)\n")
+    print(f"| attack | {' | '.join(f'{name}: ms | MiB' for name in names)} |")
+    print(f"|---|{'---|' * 2 * len(names)}")
+    with tempfile.TemporaryDirectory() as work, ExitStack() as brokers:
+        try:
+            targets = {name: brokers.enter_context(target_of(name, Path(work))) for name in names}
+        except NotThere as error:
+            parser.error(str(error))
+        for attack in attacks(extent):
+            if options.only not in attack.name:
+                continue
+            cells = []
+            for name, target in targets.items():
+                if attack.is_http and target.http_port is None:
+                    cells.append(" | ")
+                    continue
+                try:
+                    cells.append(str(cost(attack, target)))
+                except (RuntimeError, OSError, ClosedByBroker) as error:
+                    cells.append(f"{error or type(error).__name__} | ")
+                    if name != KAFKA:
+                        failures.append(f"{attack.name}: {error or type(error).__name__}")
+            print(f"| {attack.name} | {' | '.join(cells)} |", flush=True)
+    for each in failures:
+        print(each, file=sys.stderr)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
