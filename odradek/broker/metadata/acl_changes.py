@@ -14,6 +14,9 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.access_control_entry_record import AccessControlEntryRecord
 from odradek.protocol.messages.remove_access_control_entry_record import RemoveAccessControlEntryRecord
 
+MAX_COMPARISONS = 200_000  # of filters of one request with ACLs: each takes a microsecond
+_EXACT = (PatternType.LITERAL.value, PatternType.PREFIXED.value)
+
 Created: TypeAlias = list[KafkaError | None]  # for each ACL, why it was refused
 Deleted: TypeAlias = list[list[Acl] | KafkaError]  # for each filter, what it removed
 
@@ -62,15 +65,42 @@ def delete_acls(image: MetadataImage, filters: Sequence[AclFilter]) -> Decision[
     """An ACL that several filters match is reported for each. Raises POLICY_VIOLATION for too many."""
     results: Deleted = []
     removed: dict[bytes, None] = {}
+    candidates = _Candidates(image)
     for each in filters:
         if not each.is_known:
             results.append(_invalid("The filter names a type, pattern, operation or permission that is unknown."))
             continue
-        matching = [(acl_id, acl) for acl_id, acl in image.acls.items() if each.matches(acl)]
+        matching = [(acl_id, acl) for acl_id, acl in candidates.of(each) if each.matches(acl)]
         results.append([acl for _, acl in matching])
         removed.update((acl_id, None) for acl_id, _ in matching)
     _check_count(len(removed))
     return Decision(results, tuple(RemoveAccessControlEntryRecord(id=acl_id) for acl_id in removed))
+
+
+class _Candidates:
+    """The ACLs that a filter has to be compared with: those of the one resource, or else principal, that it names."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._all = list(image.acls.items())
+        self._left = MAX_COMPARISONS
+        self._by_resource: dict[tuple[int, int, str], list[tuple[bytes, Acl]]] = {}
+        self._by_principal: dict[str, list[tuple[bytes, Acl]]] = {}
+        for acl_id, acl in self._all:
+            self._by_resource.setdefault((acl.resource.value, acl.pattern.value, acl.name), []).append((acl_id, acl))
+            self._by_principal.setdefault(acl.principal, []).append((acl_id, acl))
+
+    def of(self, wanted: AclFilter) -> Sequence[tuple[bytes, Acl]]:
+        """Raises POLICY_VIOLATION where one request would compare too much."""
+        found = self._all
+        if wanted.name is not None and wanted.resource != ResourceType.ANY.value and wanted.pattern in _EXACT:
+            found = self._by_resource.get((wanted.resource, wanted.pattern, wanted.name), [])
+        elif wanted.principal is not None:
+            found = self._by_principal.get(wanted.principal, [])
+        self._left -= len(found)
+        if self._left < 0:
+            what = "The filters of the request match too much of too many ACLs: send them in several requests."
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, what)
+        return found
 
 
 def _record(acl_id: bytes, acl: Acl) -> AccessControlEntryRecord:

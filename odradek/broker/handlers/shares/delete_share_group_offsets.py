@@ -18,6 +18,8 @@ from odradek.protocol.messages.delete_share_group_offsets_response import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.runtime.delayed import Deferred
@@ -49,11 +51,16 @@ def delete_share_group_offsets(
         )
 
     def response(gone: Partitions, refusals: Refusals) -> DeleteShareGroupOffsetsResponse:
+        first: dict[bytes, KafkaError] = {}  # of each topic
+        for (topic_id, _), error in refusals.items():
+            first.setdefault(topic_id, error)
         return DeleteShareGroupOffsetsResponse(
-            responses=[result(topic.topic_name, gone, refusals) for topic in request.topics]
+            responses=[result(topic.topic_name, gone, first) for topic in request.topics]
         )
 
-    def result(name: str, gone: Partitions, refusals: Refusals) -> DeleteShareGroupOffsetsResponseTopic:
+    def result(
+        name: str, gone: Partitions, refusals: Mapping[bytes, KafkaError]
+    ) -> DeleteShareGroupOffsetsResponseTopic:
         known = broker.metadata.image.topics.get(name)
         if name in refused:
             error = refused[name]
@@ -61,11 +68,10 @@ def delete_share_group_offsets(
             error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
         elif known.topic_id not in gone:
             error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no offset information to delete.")
+        elif known.topic_id in refusals:
+            error = refusals[known.topic_id]
         else:
-            failures = [error for (topic_id, _), error in refusals.items() if topic_id == known.topic_id]
-            if not failures:
-                return DeleteShareGroupOffsetsResponseTopic(topic_name=name, topic_id=known.topic_id)
-            error = failures[0]
+            return DeleteShareGroupOffsetsResponseTopic(topic_name=name, topic_id=known.topic_id)
         return DeleteShareGroupOffsetsResponseTopic(
             topic_name=name, error_code=error.code.value, error_message=error.message
         )
