@@ -1,7 +1,8 @@
 """Clients that are throttled: librdkafka is told for how long, and neither loses a record nor gives up."""
 
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -17,6 +18,9 @@ from odradek.protocol.messages.alter_client_quotas_request import (
 from odradek.protocol.messages.alter_client_quotas_response import AlterClientQuotasResponse
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce_response import ProduceResponse
+from odradek.protocol.records import NewRecord, build_batch
 from tests.clients.conftest import StartBroker
 from tests.support.wire import ClosedByBroker, Wire
 
@@ -68,6 +72,22 @@ def test_a_producer_and_a_consumer_get_everything_through_and_are_told(bootstrap
         consumer.close()
     assert found == values
     assert max(event.throttle_time for event in told) > 0
+
+
+def test_connections_of_one_client_share_its_quota(bootstrap: str, topic: str) -> None:
+    """Ten of them cannot take ten times as much: each waits for what all have sent."""
+    batch = build_batch([NewRecord(None, bytes(LIMIT * 2), time.time_ns() // 1_000_000)])
+    data = PartitionProduceData(index=0, records=bytes(batch))
+    request = ProduceRequest(
+        acks=1, timeout_ms=30_000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+    )
+    throttled_ms: list[int] = []
+    with quota(bootstrap, "client-id", "many", "producer_byte_rate", LIMIT), ExitStack() as wires:
+        for _ in range(10):
+            wire = wires.enter_context(Wire(bootstrap, client_id="many"))
+            throttled_ms.append(wire.ask(request, 9, ProduceResponse).throttle_time_ms)
+    assert throttled_ms == sorted(throttled_ms)
+    assert throttled_ms[-1] >= 5 * max(throttled_ms[0], 500)
 
 
 def test_an_address_that_connects_too_often_is_closed_without_a_byte(start_broker: StartBroker) -> None:

@@ -15,6 +15,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ from odradek.protocol.codec import decode
 from odradek.protocol.frames import request_bytes
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.metadata_response import MetadataResponse
+from odradek.tools.certs.issue import Credential, new_client
 from tests.clients.tls_peers import (
     ASK,
     TIMEOUT_S,
@@ -207,6 +209,18 @@ def test_scenario_012_a_certificate_of_another_authority_is_refused_even_where_n
     context.load_cert_chain(another_authority("kate") / "client-kate.pem")
     assert alert_of(broker, listener, context) == "TLSV1_ALERT_UNKNOWN_CA"
     logged(broker, "TLS handshake: CERTIFICATE_VERIFY_FAILED")
+
+
+@pytest.mark.parametrize("listener", ["MAYBE", "CERT"])
+def test_a_certificate_that_has_expired_is_refused_even_where_none_is_needed(
+    broker: BrokerProcess, directory: Path, listener: str, tmp_path: Path
+) -> None:
+    authority = Credential.of_pem((directory / "ca-key.pem").read_bytes() + (directory / "ca.pem").read_bytes())
+    expired = new_client(authority, "kate", datetime.now(UTC) - timedelta(days=2), days=1)
+    (tmp_path / "kate.pem").write_bytes(expired.key_pem + expired.certificate_pem)
+    context = client_context(directory)
+    context.load_cert_chain(tmp_path / "kate.pem")
+    assert alert_of(broker, listener, context) == "SSLV3_ALERT_CERTIFICATE_EXPIRED"
 
 
 def test_scenario_011_librdkafka_reports_the_alert(broker: BrokerProcess, directory: Path) -> None:
