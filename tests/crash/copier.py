@@ -33,7 +33,10 @@ RECONNECT = {
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """`aborts` is the share of transactions that the copier aborts for no reason; `seed` decides which."""
+    """`aborts` is the share of transactions that the copier aborts for no reason; `seed` decides which.
+
+    protocol   of the group, classic or consumer; instance: of a static member
+    """
 
     bootstrap: str
     source: str
@@ -44,6 +47,8 @@ class Job:
     per_transaction: int
     aborts: float
     seed: int
+    protocol: str = "classic"
+    instance: str | None = None
 
     def to_json(self) -> str:
         return json.dumps({field.name: getattr(self, field.name) for field in fields(self)})

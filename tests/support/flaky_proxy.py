@@ -40,7 +40,8 @@ class FlakyProxy:
 
     `drops` closes the connection before the request is delivered. `repeats` delivers a request twice, and the client
     gets the second answer. `holds` delivers a request `late_by_s` later over a connection of its own, and the client
-    hears nothing; what comes behind it on its connection is not answered either.
+    hears nothing; what comes behind it on its connection is not answered either. With `hangs_up` its connection is
+    closed at once: it asks again before the first request arrives.
 
     A client must see this proxy as the broker's address, so the broker has to advertise it: pass
     `advertised.listeners` with `proxy.port`, which is known before the broker starts.
@@ -52,6 +53,7 @@ class FlakyProxy:
         self.repeats: Rule = _nothing
         self.holds: Rule = _nothing
         self.late_by_s = 1.0
+        self.hangs_up = False
         self.target: tuple[str, int] | None = None
         self.lost: list[int] = []  # API keys of the answers that were lost
         self.dropped: list[int] = []  # API keys of the requests that were not delivered
@@ -141,7 +143,8 @@ class FlakyProxy:
                     break
                 if is_held:
                     threading.Timer(self.late_by_s, self._deliver_late, (key, frame)).start()
-                    _read_to_the_end(client)
+                    if not self.hangs_up:
+                        _read_to_the_end(client)
                     break
                 broker.sendall(frame * 2 if is_repeated else frame)
             self._end(client, broker)
