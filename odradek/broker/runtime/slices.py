@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import wraps
+from heapq import merge
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
 
 from odradek.broker.runtime.delayed import Deferred
@@ -37,6 +38,7 @@ async def visit_in_slices(items: Iterable[T], visit: Callable[[T], None], watch:
 
 
 ENTRIES_PER_SLICE: Final = 250
+NAMES_PER_RUN: Final = 5_000  # sorted at once, in 2 ms
 Steps: TypeAlias = Generator[None, None, A]  # yields after each entry of a request, and returns the answer
 
 
@@ -61,6 +63,21 @@ def sliced(handler: Callable[P, Steps[A]]) -> Callable[P, A | Deferred[Any]]:
         return reply
 
     return answer
+
+
+def in_order(names: Iterable[str]) -> Steps[Iterator[str]]:
+    """As `sorted`, of which 10⁶ names would take a second, during which nobody else is served."""
+    runs: list[list[str]] = []
+    run: list[str] = []
+    for name in names:
+        run.append(name)
+        if len(run) == NAMES_PER_RUN:
+            run.sort()
+            runs.append(run)
+            run = []
+        yield
+    run.sort()
+    return merge(*runs, run)
 
 
 def _go_on(steps: Steps[Any], reply: Deferred[Any]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.api.authorized_operations import NOT_ASKED_FOR, authorized_operations, is_allowed
 from odradek.broker.metadata.image import NO_LEADER
 from odradek.broker.metadata.topic_names import is_valid_topic_name
-from odradek.broker.runtime.slices import sliced
+from odradek.broker.runtime.slices import in_order, sliced
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.internal_topics import INTERNAL_TOPICS
@@ -37,7 +37,12 @@ def describe_topic_partitions(
 ) -> Steps[DescribeTopicPartitionsResponse]:
     image = broker.metadata.image
     first_topic, first_partition = "", 0
-    names = {topic.name for topic in request.topics} or set(image.topics)
+    names: set[str] = set()
+    for topic_asked in request.topics:
+        names.add(topic_asked.name)
+        yield
+    if not request.topics:
+        names.update(image.topics)
     cursor = request.cursor
     if cursor is not None:
         first_topic, first_partition = cursor.topic_name, cursor.partition_index
@@ -46,7 +51,7 @@ def describe_topic_partitions(
     limit = max(1, min(request.response_partition_limit, broker.config.max_request_partition_size_limit))
 
     response = DescribeTopicPartitionsResponse()
-    for name in sorted(name for name in names if name >= first_topic):
+    for name in (yield from in_order(name for name in names if name >= first_topic)):
         yield
         first = first_partition if name == first_topic else 0
         if not is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):

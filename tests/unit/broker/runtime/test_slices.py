@@ -9,7 +9,15 @@ import pytest
 
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.loop_watch import LoopWatch
-from odradek.broker.runtime.slices import ENTRIES_PER_SLICE, SLICE_S, Steps, sliced, visit_in_slices
+from odradek.broker.runtime.slices import (
+    ENTRIES_PER_SLICE,
+    NAMES_PER_RUN,
+    SLICE_S,
+    Steps,
+    in_order,
+    sliced,
+    visit_in_slices,
+)
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.support.clock import ManualClock, ManualTimers
 
@@ -85,3 +93,21 @@ async def test_what_fails_in_a_later_slice_is_answered_so() -> None:
         await asyncio.sleep(0)
     with pytest.raises(KafkaError):
         reply.outcome()
+
+
+@pytest.mark.parametrize("size", [0, 1, NAMES_PER_RUN, 3 * NAMES_PER_RUN + 7])
+def test_names_are_put_in_order_a_run_at_a_time(size: int) -> None:
+    names = [f"name-{number * 7919 % (size or 1)}" for number in range(size)]
+
+    def run() -> Steps[list[str]]:
+        return list((yield from in_order(names)))
+
+    whole, yields = run(), 0
+    found: list[str] | None = None
+    while found is None:
+        try:
+            next(whole)
+            yields += 1
+        except StopIteration as done:
+            found = done.value
+    assert (found, yields) == (sorted(names), size)
