@@ -153,6 +153,12 @@ class Cluster:
         answer: Mapping[str, Json] = facts
         return answer
 
+    def requests(self, *, since: int = 0, **where: str) -> list[Mapping[str, Json]]:
+        """The last exchanges, decoded, the oldest first; `since`: behind this `number`; `api` or `client_id` choose."""
+        query = "&".join(f"{name}={quote(value, safe='')}" for name, value in where.items())
+        found: list[Mapping[str, Json]] = self.call("GET", f"/requests?since={since}&{query}".rstrip("&"))[1]
+        return found
+
     def checkpoint(self, name: str) -> None:
         self.call("POST", "/checkpoint", {"name": name})
 

@@ -9,7 +9,13 @@ from http.client import HTTPConnection
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    NewTopic,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
 from odradek.testing.sync import Cluster, Odradek, Refused, Unmet
 
@@ -146,6 +152,45 @@ def test_an_edit_that_cannot_be_made_closes_the_connection(kafka: Cluster, edit:
     kafka.fault({"name": "odd", "match": {"api": "Metadata"}, "at": "applied", "do": {"edit": edit}, "times": 1})
     assert "orders" in AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=20).topics
     kafka.wait(fault="odd")
+
+
+def test_the_last_exchanges_are_told_as_the_client_saw_them(kafka: Cluster) -> None:
+    make_topic(kafka, "seen")
+    before = kafka.requests()[-1]["number"]
+    kafka.fault({"match": {"api": "Produce"}, "do": {"error": "NOT_LEADER_OR_FOLLOWER"}, "times": 1})
+    produce(kafka, "seen", "value")
+    first, second = kafka.requests(since=before, api="Produce", client_id="rdkafka")
+    codes = [each["answer"]["responses"][0]["partitionResponses"][0]["errorCode"] for each in (first, second)]
+    assert codes == [6, 0]
+    assert first["request"]["acks"] == -1
+    assert first["received_ms"] <= first["answered_ms"] <= second["received_ms"]
+    assert not first["closed"]
+
+
+def test_an_exchange_that_waits_or_was_cut_off_is_told_so(kafka: Cluster) -> None:
+    make_topic(kafka, "cut")
+    kafka.fault({"match": {"api": "Produce"}, "at": "applied", "do": {"disconnect": True}, "times": 1})
+    produce(kafka, "cut", "value")
+    assert [each["closed"] for each in kafka.requests(api="Produce")] == [True, False]
+    kafka.fault({"match": {"api": "Produce"}, "do": {"hold": "h"}})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    producer.produce("cut", "held")
+    producer.poll(0)
+    kafka.wait(hold="h", waiting=1)
+    assert kafka.requests(api="Produce")[-1]["answered_ms"] is None
+    kafka.release("h")
+    assert producer.flush(10) == 0
+
+
+def test_exchanges_hold_no_secrets(kafka: Cluster) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    change = UserScramCredentialUpsertion("alice", scram, b"the-secret", b"salt")
+    for altered in admin.alter_user_scram_credentials([change]).values():
+        altered.result(10)
+    (found,) = kafka.requests(api="AlterUserScramCredentials")
+    assert (found["request"], found["answer"]) == (None, None)
+    assert found["request_bytes"] > 0
 
 
 def test_a_held_request_is_not_done_before_it_is_released(kafka: Cluster) -> None:

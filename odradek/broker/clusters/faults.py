@@ -1,6 +1,6 @@
 """Faults at work: they stand in the place of what answers frames, and of what writes markers, while there are rules.
 
-Without rules the listeners have the dispatcher itself again, so that requests cost what they always cost.
+In front of them stands what remembers the last exchanges. A broker without control has the dispatcher itself.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
+from odradek.broker.clusters.exchanges import Exchanges, WatchedRequests
 from odradek.broker.clusters.problems import Problem
 from odradek.broker.clusters.rules import OBSERVE, Action, Point, Rule, Seen, parse_rule
 from odradek.broker.clusters.sightings import named_in, places_in
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from odradek.broker.network.logins import LoginCounts
     from odradek.broker.network.requests import Requests
     from odradek.broker.runtime.clock import Timers
+    from odradek.broker.runtime.controlled_time import ControlledTime
     from odradek.broker.serving import ServingBroker
     from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
 
@@ -69,8 +71,9 @@ class Holds:
 class Faults:
     """The rules of one cluster."""
 
-    def __init__(self, timers: Timers) -> None:
-        self.timers = timers
+    def __init__(self, time: ControlledTime) -> None:
+        self.timers: Timers = time
+        self.exchanges = Exchanges(time.now_ms)
         self.holds = Holds()
         self.rules: dict[str, Rule] = {}
         self._serving: ServingBroker | None = None
@@ -131,7 +134,8 @@ class Faults:
             return
         is_needed = any(rule.at is not Point.MARKER for rule in self.rules.values())
         for server, plain in zip(self._serving.servers, self._plain, strict=True):
-            server.requests = FaultyRequests(plain, self, self._serving) if is_needed else plain
+            answering = FaultyRequests(plain, self, self._serving) if is_needed else plain
+            server.requests = WatchedRequests(answering, self.exchanges)
 
 
 class FaultyRequests:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from aiohttp import web
 
 from odradek.broker.clusters.clusters import DEFAULT
+from odradek.broker.clusters.exchanges import MOST_EXCHANGES
 from odradek.broker.clusters.problems import Problem, mapping, only, text, whole
 from odradek.broker.clusters.waiting import LONGEST_MS, wait
 from odradek.broker.control.page.guard import LOCAL, refusal
@@ -202,6 +203,19 @@ async def move_clock(cluster: Cluster, request: web.Request) -> object:
     return await clock(cluster, request)
 
 
+async def requests(cluster: Cluster, request: web.Request) -> object:
+    """`?since=NUMBER&api=NAME&client_id=NAME&limit=N`: the newest `limit` of them, the oldest first."""
+    query = request.query
+    only(query, frozenset({"since", "api", "client_id", "limit"}))
+    numbers = {}
+    for name, default in (("since", "0"), ("limit", str(MOST_EXCHANGES))):
+        if not query.get(name, default).isdecimal():
+            raise Problem(400, f"{name} must be a number", field=name)
+        numbers[name] = int(query.get(name, default))
+    found = list(cluster.faults.exchanges.since(numbers["since"], query.get("api"), query.get("client_id")))
+    return found[max(0, len(found) - numbers["limit"]) :]
+
+
 async def wait_for(cluster: Cluster, request: web.Request) -> object:
     found = dict(mapping(await told(request), "the body"))
     timeout_ms = whole(found.pop("timeout_ms", 10_000), "timeout_ms", 0, LONGEST_MS)
@@ -221,4 +235,5 @@ CALLS: tuple[tuple[str, str, Call], ...] = (
     ("POST", "/clock", move_clock),
     ("POST", "/clock/{how}", move_clock),
     ("POST", "/wait", wait_for),
+    ("GET", "/requests", requests),
 )

@@ -1,0 +1,242 @@
+"""The last requests of a cluster and their answers, as its clients saw them: what rules did to them included.
+
+Bytes are kept as they are, up to MOST_BYTES in all, and decoded when somebody asks. A request or an answer of more than
+MOST_KEPT_BYTES is kept by its size only, and so is whatever may hold a secret.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
+from odradek.broker.runtime.delayed import CloseConnection
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import decode, reader
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.file_slice import Chunk, in_memory
+from odradek.protocol.frames import RESPONSE_START, read_client_id, request_header_version, response_has_tags
+from odradek.protocol.kafka_json import kafka_json
+from odradek.protocol.messages import request_class, response_class
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import ConnectionInfo
+    from odradek.broker.network.logins import LoginCounts
+    from odradek.broker.network.requests import Requests
+    from odradek.broker.runtime.delayed import Parked
+
+MOST_EXCHANGES: Final = 1_000
+MOST_BYTES: Final = 4 * 1024 * 1024
+MOST_KEPT_BYTES: Final = 16 * 1024  # of a request, and of an answer
+BY_NUMBER: Final = {key.value: key for key in ApiKey}
+# Passwords, tokens and their keys are in these.
+SECRET: Final = frozenset(
+    {
+        ApiKey.SASL_AUTHENTICATE,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+    }
+)
+
+
+@dataclass(slots=True)
+class Exchange:
+    """`request` and `answer` are None where they are not kept; times in ms of the cluster's clock."""
+
+    number: int
+    api: ApiKey
+    version: int
+    correlation_id: int
+    connection: int
+    received_ms: int
+    request_bytes: int
+    request: bytes | None
+    answered_ms: int | None = None
+    answer_bytes: int = 0
+    answer: bytes | None = None
+    is_closed: bool = False
+
+    @property
+    def kept_bytes(self) -> int:
+        return len(self.request or b"") + len(self.answer or b"")
+
+    def told(self) -> dict[str, object]:
+        """As JSON; `answered_ms` is None while the client waits, and `closed` says that its connection was closed."""
+        client_id, request = self._decoded_request()
+        return {
+            "number": self.number,
+            "api": self.api.kafka_name,
+            "version": self.version,
+            "client_id": client_id,
+            "correlation_id": self.correlation_id,
+            "connection": self.connection,
+            "received_ms": self.received_ms,
+            "request_bytes": self.request_bytes,
+            "request": request,
+            "answered_ms": self.answered_ms,
+            "answer_bytes": self.answer_bytes,
+            "answer": self._decoded_answer(),
+            "closed": self.is_closed,
+        }
+
+    def _decoded_request(self) -> tuple[str | None, Mapping[str, object] | None]:
+        if self.request is None:
+            return None, None
+        frame, number = memoryview(self.request), self.api.value
+        try:
+            _, _, size = REQUEST_START.unpack_from(frame)
+            client_id, position = read_client_id(frame, size, request_header_version(number, self.version) == 2)
+            message = reader(request_class(number), self.version)(frame, position)[0]
+        except (MalformedMessage, ValueError, IndexError):
+            return None, None
+        return client_id, kafka_json(message, self.version)
+
+    def _decoded_answer(self) -> Mapping[str, object] | None:
+        if not self.answer:
+            return None
+        kind = response_class(self.api.value)
+        position = RESPONSE_START.size + response_has_tags(self.api.value, kind, self.version)
+        try:
+            return kafka_json(decode(kind, self.version, self.answer, position), self.version)
+        except (MalformedMessage, ValueError, IndexError):
+            return None  # ApiVersions of a version that is not served, for one
+
+
+class Exchanges:
+    """The last MOST_EXCHANGES of one cluster, over its restarts."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._kept: deque[Exchange] = deque()
+        self._kept_bytes = 0
+        self._numbers = 0
+
+    def since(self, number: int, api: str | None, client_id: str | None) -> Iterator[dict[str, object]]:
+        """Those behind `number`, the oldest first; of this API and client only, where they are given."""
+        for each in list(self._kept):
+            if each.number <= number or (api is not None and each.api.kafka_name != api):
+                continue
+            told = each.told()
+            if client_id is None or told["client_id"] == client_id:
+                yield told
+
+    def begin(self, frame: memoryview, connection: ConnectionInfo) -> Exchange | None:
+        """None for what is no request of Kafka's, such as the bytes of a login."""
+        if len(frame) < REQUEST_START.size or not connection.is_authenticated:
+            return None
+        number, version = KEY_AND_VERSION.unpack_from(frame)
+        api = BY_NUMBER.get(number)
+        if api is None or not (request_class(number).MIN_VERSION <= version <= request_class(number).MAX_VERSION):
+            return None
+        is_kept = len(frame) <= MOST_KEPT_BYTES and api not in SECRET
+        self._numbers += 1
+        begun = Exchange(
+            self._numbers,
+            api,
+            version,
+            int.from_bytes(frame[4:8], signed=True),
+            connection.connection_id,
+            self._now_ms(),
+            len(frame),
+            bytes(frame) if is_kept else None,
+        )
+        self._kept.append(begun)
+        self._kept_bytes += begun.kept_bytes
+        self._trim()
+        return begun
+
+    def end(self, exchange: Exchange, answer: list[Chunk] | None) -> None:
+        """None: the connection was closed instead."""
+        exchange.answered_ms = self._now_ms()
+        exchange.is_closed = answer is None
+        exchange.answer_bytes = sum(map(len, answer or ()))
+        is_left_behind = not self._kept or self._kept[0].number > exchange.number
+        if not answer or is_left_behind or exchange.api in SECRET or exchange.answer_bytes > MOST_KEPT_BYTES:
+            return
+        self._kept_bytes -= exchange.kept_bytes
+        exchange.answer = b"".join(in_memory(answer))
+        self._kept_bytes += exchange.kept_bytes
+        self._trim()
+
+    def _trim(self) -> None:
+        while len(self._kept) > MOST_EXCHANGES or self._kept_bytes > MOST_BYTES:
+            self._kept_bytes -= self._kept.popleft().kept_bytes
+
+
+class WatchedRequests:
+    """In front of what answers frames; `odradek.broker.network.requests.Requests`."""
+
+    def __init__(self, plain: Requests, exchanges: Exchanges) -> None:
+        self.plain = plain
+        self.exchanges = exchanges
+
+    @property
+    def logins(self) -> LoginCounts | None:
+        return self.plain.logins
+
+    def connected(self, connection: ConnectionInfo) -> None:
+        self.plain.connected(connection)
+
+    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
+        return self.plain.too_long(reason, connection)
+
+    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
+        exchange = self.exchanges.begin(frame, connection)
+        if exchange is None:
+            return self.plain.start(frame, connection)
+        try:
+            reply = self.plain.start(frame, connection)
+        except (CloseConnection, MalformedMessage):
+            self.exchanges.end(exchange, None)
+            raise
+        if isinstance(reply, list):
+            self.exchanges.end(exchange, reply)
+            return reply
+        return _WatchedReply(reply, exchange, self.exchanges)
+
+
+class _WatchedReply:
+    """An answer that is not there yet; `odradek.broker.runtime.delayed.Parked`."""
+
+    def __init__(self, reply: Parked, exchange: Exchange, exchanges: Exchanges) -> None:
+        self._reply = reply
+        self._exchange = exchange
+        self._exchanges = exchanges
+
+    @property
+    def size_bytes(self) -> int:
+        return self._reply.size_bytes
+
+    @property
+    def overlapping_key(self) -> int | None:
+        return self._reply.overlapping_key
+
+    @property
+    def waits_for_others(self) -> bool:
+        return self._reply.waits_for_others
+
+    @property
+    def is_done(self) -> bool:
+        return self._reply.is_done
+
+    def when_done(self, action: Callable[[object], None]) -> None:
+        self._reply.when_done(lambda _: action(self))
+
+    def chunks(self) -> list[Chunk]:
+        try:
+            answer = self._reply.chunks()
+        except CloseConnection:
+            self._exchanges.end(self._exchange, None)
+            raise
+        self._exchanges.end(self._exchange, answer)
+        return answer
+
+    def abandon(self) -> None:
+        self._reply.abandon()
