@@ -190,6 +190,8 @@ class _Parser:
             atom = self._atom()
             if atom is not None:
                 parts.append(self._repeated(atom))
+            elif parts:  # flags were set; what is before them may be repeated
+                parts[-1] = self._repeated(parts[-1])
         return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 
     def _repeated(self, atom: Node) -> Node:
@@ -234,6 +236,12 @@ class _Parser:
                 return Empty(Anchor.LINE_END if self._flags.is_multi_line else Anchor.TEXT_END)
             case "*" | "+" | "?":
                 raise InvalidPattern("missing argument to repetition operator: " + char)
+            case "{":
+                self._at -= 1
+                if self._repetition() is not None:
+                    raise InvalidPattern("missing argument to repetition operator: {")
+                self._at += 1
+                return self._literal(char)
             case "\\":
                 return self._escape()
             case _:
@@ -326,7 +334,7 @@ class _Parser:
             while len(digits) < 3 and not self.at_end and self._pattern[self._at] in "01234567":
                 digits += self._next()
             return chr(int(digits, 8))
-        if char in LETTERS or char in DIGITS:
+        if char in LETTERS or char in DIGITS or not char.isascii():
             raise InvalidPattern("invalid escape sequence: \\" + char)
         return char
 

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -105,3 +106,63 @@ PATTERNS = st.recursive(
 @given(PATTERNS, st.text("ab-1", max_size=8))
 def test_where_pythons_syntax_means_the_same_it_matches_the_same(pattern: str, text: str) -> None:
     assert Pattern(pattern).matches(text) == (re.fullmatch(pattern, text) is not None)
+
+
+# RE2 itself, by google-re2. Kafka's RE2/J takes neither \C nor as many nested groups, so neither is asked of it.
+SYNTAX = st.lists(
+    st.one_of(
+        ATOMS,
+        st.sampled_from(
+            [
+                "(",
+                ")",
+                "(?:",
+                "(?i)",
+                "(?s)",
+                "(?m:",
+                "(?P<n>",
+                "|",
+                "*",
+                "+",
+                "??",
+                "{2}",
+                "{,2}",
+                "{1,3}?",
+                "[a-",
+                "]",
+            ]
+        ),
+        st.sampled_from(
+            [
+                "[^",
+                "[[:alpha:]]",
+                r"\pL",
+                r"\p{Greek}",
+                r"\PN",
+                r"\x41",
+                r"\b",
+                r"\B",
+                r"\A",
+                r"\z",
+                r"\Q",
+                r"\E",
+                "\\",
+                "é",
+            ]
+        ),
+    ),
+    max_size=8,
+).map("".join)
+QUIET = re2.Options()
+QUIET.log_errors = False
+
+
+@given(SYNTAX, st.text("ab-1Aé\n", max_size=6))
+def test_re2_itself_takes_the_same_patterns_and_matches_the_same(pattern: str, text: str) -> None:
+    try:
+        expected = re2.compile(pattern, QUIET).fullmatch(text) is not None
+    except re2.error:
+        with pytest.raises(InvalidPattern):
+            Pattern(pattern)
+        return
+    assert Pattern(pattern).matches(text) == expected
