@@ -132,7 +132,7 @@ class Peer:
 class Handler(Served):
     """One API of a test: the versions that are served, and the function; None for the broker's own."""
 
-    folder: str = ""
+    module: str = ""
     call: HandlerCall[Any] | None = None
 
 

@@ -1,6 +1,6 @@
 """Dispatch: from a frame to the handler of its API, and from the handler's response to bytes.
 
-A handler lives in `odradek/broker/handlers/<folder>/<api key in lower case>.py` as a function of the same name:
+A handler lives in `odradek/broker/handlers`, in a file with others of its subject, as a function with the API's name:
 
     def metadata(request: MetadataRequest, context: RequestContext, broker: Broker) -> MetadataResponse
 

@@ -23,11 +23,10 @@ def fast_path_of(route: Route[Broker], dispatcher: Dispatcher[Broker]) -> FastPa
 
 
 def handler_of(api_key: ApiKey) -> HandlerCall[Broker]:
-    """Finds a handler by name: `handlers/<folder>/<api key in lower case>.py`, and in it the function of that name.
+    """Finds a handler by name: in the module that its row of SERVED names, the function with the API's name.
 
     Raises KeyError for an API that is not served.
     """
-    name = api_key.name.lower()
-    module = import_module(f"odradek.broker.handlers.{SERVED[api_key].folder}.{name}")
-    handler: HandlerCall[Broker] = getattr(module, name)
+    module = import_module(f"odradek.broker.handlers.{SERVED[api_key].module}")
+    handler: HandlerCall[Broker] = getattr(module, api_key.name.lower())
     return handler

@@ -1,8 +1,11 @@
 """From a frame to its handler and back: what is answered, what is refused, and where Kafka just disconnects."""
 
+import ast
 import asyncio
 import logging
+import re
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +31,8 @@ from odradek.protocol.struct import Message, Struct
 from tests.support.clock import ManualClock
 from tests.support.peer import Handler, Peer, dispatcher_with, server_around, server_with
 
+REPOSITORY = Path(__file__).resolve().parents[4]
+HEAD_OF_A_HANDLER = re.compile(r"(?P<name>\w+) \(key (?P<key>\d+)\), versions? (?P<first>\d+)(?:-(?P<last>\d+))?\b")
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 
 
@@ -246,10 +251,17 @@ def versions_of(api_key: ApiKey) -> range:
 
 
 @pytest.mark.parametrize("api_key", SERVED)
-def test_every_served_api_has_a_handler_in_a_file_of_its_name(api_key: ApiKey) -> None:
-    name = api_key.name.lower()
-    handler = handler_of(api_key)
-    assert (handler.__module__, handler.__name__) == (f"odradek.broker.handlers.{SERVED[api_key].folder}.{name}", name)
+def test_every_served_api_has_a_handler_of_its_name_that_says_its_key_and_versions(api_key: ApiKey) -> None:
+    handler, row = handler_of(api_key), SERVED[api_key]
+    module = f"odradek.broker.handlers.{row.module}"
+    assert (handler.__module__, handler.__name__) == (module, api_key.name.lower())
+    tree = ast.parse((REPOSITORY / f"{module.replace('.', '/')}.py").read_text())
+    functions = [each for each in tree.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    (function,) = (each for each in functions if each.name == handler.__name__)
+    said = HEAD_OF_A_HANDLER.search(f"{ast.get_docstring(function)}\n{ast.get_docstring(tree)}")
+    assert said is not None
+    assert (said["name"].upper(), int(said["key"])) == (api_key.name.replace("_", ""), api_key.value)
+    assert range(int(said["first"]), int(said["last"] or said["first"]) + 1) == versions_of(api_key)
 
 
 @pytest.mark.parametrize("api_key", SERVED)

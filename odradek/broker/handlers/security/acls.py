@@ -1,0 +1,148 @@
+"""Handlers of ACLs: DescribeAcls, CreateAcls, DeleteAcls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.api.context import AllowAll
+from odradek.broker.metadata import acl_changes
+from odradek.broker.runtime.delayed import CloseConnection, Deferred
+from odradek.broker.runtime.uuids import random_uuid
+from odradek.broker.security.acl.filters import AclFilter
+from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.create_acls_response import AclCreationResult, CreateAclsResponse
+from odradek.protocol.messages.delete_acls_response import (
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsResponse,
+)
+from odradek.protocol.messages.describe_acls_response import AclDescription, DescribeAclsResource, DescribeAclsResponse
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.broker import Broker
+    from odradek.broker.metadata.acl_changes import Created, Deleted
+    from odradek.broker.security.acl.acls import Acl
+    from odradek.protocol.messages.create_acls_request import AclCreation, CreateAclsRequest
+    from odradek.protocol.messages.delete_acls_request import DeleteAclsFilter, DeleteAclsRequest
+    from odradek.protocol.messages.describe_acls_request import DescribeAclsRequest
+
+
+def describe_acls(request: DescribeAclsRequest, context: RequestContext, broker: Broker) -> DescribeAclsResponse:
+    """Answers DescribeAcls (key 29), versions 1-3: the ACLs that a filter matches, by resource.
+
+    v2: flexible. v3: USER resources. Needs DESCRIBE on the cluster. Answered at once.
+    """
+    wanted = _filter(request)
+    if wanted.has_unset_number:
+        raise CloseConnection("its filter of ACLs leaves a type, pattern, operation or permission unknown")
+    _require(Operation.DESCRIBE, context)
+    resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
+    for _, acl in broker.metadata.image.acls.items():
+        if wanted.matches(acl):
+            key = acl.resource.value, acl.name, acl.pattern.value
+            resource = resources.get(key)
+            if resource is None:
+                resource = resources[key] = DescribeAclsResource(
+                    resource_type=key[0], resource_name=key[1], pattern_type=key[2], acls=[]
+                )
+            resource.acls.append(
+                AclDescription(
+                    principal=acl.principal,
+                    host=acl.host,
+                    operation=acl.operation.value,
+                    permission_type=acl.permission.value,
+                )
+            )
+    return DescribeAclsResponse(error_message=None, resources=list(resources.values()))
+
+
+def create_acls(request: CreateAclsRequest, context: RequestContext, broker: Broker) -> Deferred[CreateAclsResponse]:
+    """Answers CreateAcls (key 30), versions 1-3: adds ACLs. v2: flexible. v3: USER resources.
+
+    Needs ALTER on the cluster. Each ACL stands alone; those that are good are added together. Answered when they are
+    durable and in effect.
+    """
+    if any(0 in _numbers(each) for each in request.creations):
+        raise CloseConnection("an ACL of it leaves the type, pattern, operation or permission unknown")
+    _require(Operation.ALTER, context)
+    wanted = [_acl(each) for each in request.creations]
+    created = broker.metadata.submit(lambda image: acl_changes.create_acls(image, wanted, random_uuid))
+    return created.then(_created)
+
+
+def _require(operation: Operation, context: RequestContext) -> None:
+    context.require(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+    if isinstance(context.authorizer, AllowAll):
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+
+
+def _filter(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
+    return AclFilter(
+        asked.resource_type_filter,
+        asked.resource_name_filter,
+        asked.pattern_type_filter,
+        asked.principal_filter,
+        asked.host_filter,
+        asked.operation,
+        asked.permission_type,
+    )
+
+
+def _numbers(asked: AclCreation) -> tuple[int, int, int, int]:
+    return asked.resource_type, asked.resource_pattern_type, asked.operation, asked.permission_type
+
+
+def _acl(asked: AclCreation) -> Acl | KafkaError:
+    try:
+        return acl_changes.new_acl(_numbers(asked), asked.resource_name, asked.principal, asked.host)
+    except KafkaError as error:
+        return error
+
+
+def _created(results: Created) -> CreateAclsResponse:
+    return CreateAclsResponse(
+        results=[
+            AclCreationResult(error_message="")
+            if error is None
+            else AclCreationResult(error_code=error.code.value, error_message=error.message)
+            for error in results
+        ]
+    )
+
+
+def delete_acls(request: DeleteAclsRequest, context: RequestContext, broker: Broker) -> Deferred[DeleteAclsResponse]:
+    """Answers DeleteAcls (key 31), versions 1-3: removes the ACLs that filters match. v2: flexible. v3: USER resources.
+
+    Needs ALTER on the cluster. Answered when they are durably removed and of no effect any more.
+    """
+    filters = [_filter(each) for each in request.filters]
+    if any(each.has_unset_number for each in filters):
+        raise CloseConnection("a filter of ACLs of it leaves a type, pattern, operation or permission unknown")
+    _require(Operation.ALTER, context)
+    return broker.metadata.submit(lambda image: acl_changes.delete_acls(image, filters)).then(_deleted)
+
+
+def _deleted(results: Deleted) -> DeleteAclsResponse:
+    return DeleteAclsResponse(
+        filter_results=[
+            DeleteAclsFilterResult(error_code=found.code.value, error_message=found.message)
+            if isinstance(found, KafkaError)
+            else DeleteAclsFilterResult(error_message=None, matching_acls=[_matching(acl) for acl in found])
+            for found in results
+        ]
+    )
+
+
+def _matching(acl: Acl) -> DeleteAclsMatchingAcl:
+    return DeleteAclsMatchingAcl(
+        error_message=None,
+        resource_type=acl.resource.value,
+        resource_name=acl.name,
+        pattern_type=acl.pattern.value,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation.value,
+        permission_type=acl.permission.value,
+    )
