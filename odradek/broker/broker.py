@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from odradek.broker.partitions.housekeeping import Housekeeping
     from odradek.broker.security.sasl.listeners import SaslListeners
     from odradek.broker.security.tls.certificates import ListenerCertificates
-    from odradek.broker.sharing.markers import ShareMarkers
-    from odradek.broker.sharing.shares import Shares
+    from odradek.broker.shares.leader.markers import ShareMarkers
+    from odradek.broker.shares.leader.shares import Shares
 
 WORKER_THREADS = 4
 # Each holds the records of one compressed batch, up to DECOMPRESSED_LIMIT_BYTES; what other connections send waits.
@@ -213,13 +213,13 @@ class Broker:
 
     @cached_property
     def shares(self) -> Shares:
-        from odradek.broker.sharing.on_demand import make_shares
+        from odradek.broker.shares.leader.on_demand import make_shares
 
         return make_shares(self)
 
     @cached_property
     def share_markers(self) -> ShareMarkers:
-        from odradek.broker.sharing.markers import ShareMarkers
+        from odradek.broker.shares.leader.markers import ShareMarkers
 
         return ShareMarkers(lambda: self.share_coordinator, lambda: self.shares if self.has_started("shares") else None)
 

@@ -7,7 +7,7 @@ import pytest
 from odradek.broker.api.context import ConnectionInfo
 from odradek.broker.fetch.request import node_endpoints
 from odradek.broker.metadata.image import MetadataImage
-from odradek.broker.sharing.responses import share_fetch_node_endpoints
+from odradek.broker.shares.leader.responses import share_fetch_node_endpoints
 from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest
 from odradek.protocol.messages.describe_cluster_response import DescribeClusterResponse
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest

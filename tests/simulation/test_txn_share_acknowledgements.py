@@ -17,11 +17,11 @@ from unittest.mock import patch
 
 import pytest
 
-from odradek.broker.shares import staging
-from odradek.broker.shares.partition import staged as staged_records
-from odradek.broker.shares.staging import Ending, Resolution
-from odradek.broker.shares.state.core import ShareCoordinatorConfig, StateCore
-from odradek.broker.shares.state.records import decode_record
+from odradek.broker.shares.core import staged as staged_records
+from odradek.broker.shares.core import staging
+from odradek.broker.shares.core.records import decode_record
+from odradek.broker.shares.core.staging import Ending, Resolution
+from odradek.broker.shares.core.state_core import ShareCoordinatorConfig, StateCore
 from odradek.protocol.batch_header import BatchHeader, batches
 from odradek.protocol.control_records import read_marker
 from odradek.protocol.errors import ErrorCode

@@ -9,21 +9,21 @@ from unittest.mock import PropertyMock, patch
 
 from odradek.broker.handlers.shares import txn_share_acknowledge
 from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.shares import staging
-from odradek.broker.shares.partition import partition as share_partition
-from odradek.broker.shares.partition import staged as staged_records
-from odradek.broker.shares.partition.staged import StagedRecords
-from odradek.broker.shares.partition.writes import stored
-from odradek.broker.shares.staging import Ending, Resolution, StagedTransaction
-from odradek.broker.shares.state.core import StateCore
-from odradek.broker.shares.state.entry import Entry
-from odradek.broker.shares.state.turn import Outcome, Snapshot, Update
-from odradek.broker.shares.state_batch import StateBatch
-from odradek.broker.sharing import group_state
-from odradek.broker.sharing.live_partition import LiveSharePartition
-from odradek.broker.sharing.overdue import OverdueTransactions
-from odradek.broker.sharing.shares import Shares
-from odradek.broker.sharing.txn_acknowledging import Results, Staging
+from odradek.broker.shares.core import partition as share_partition
+from odradek.broker.shares.core import staged as staged_records
+from odradek.broker.shares.core import staging
+from odradek.broker.shares.core.entry import Entry
+from odradek.broker.shares.core.staged import StagedRecords
+from odradek.broker.shares.core.staging import Ending, Resolution, StagedTransaction
+from odradek.broker.shares.core.state_batch import StateBatch
+from odradek.broker.shares.core.state_core import StateCore
+from odradek.broker.shares.core.turn import Outcome, Snapshot, Update
+from odradek.broker.shares.core.writes import stored
+from odradek.broker.shares.leader import group_state
+from odradek.broker.shares.leader.live_partition import LiveSharePartition
+from odradek.broker.shares.leader.overdue import OverdueTransactions
+from odradek.broker.shares.leader.shares import Shares
+from odradek.broker.shares.leader.txn_acknowledging import Results, Staging
 from tests.simulation.simulated_broker import LogInTurns
 
 

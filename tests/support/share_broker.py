@@ -13,16 +13,16 @@ from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.coordinators.share_coordinator import ShareCoordinator, ShareCoordinatorSettings
 from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.shares.key import SharePartitionKey
-from odradek.broker.shares.staging import ResolvedRange, StagedRange
-from odradek.broker.shares.state.core import ShareCoordinatorConfig
-from odradek.broker.shares.state.turn import StateSummary, StoredState
-from odradek.broker.shares.state_batch import StateBatch
-from odradek.broker.sharing.group_settings import ShareGroupSettings
-from odradek.broker.sharing.markers import ShareMarkers
-from odradek.broker.sharing.overdue import OverdueTransactions
-from odradek.broker.sharing.persister import LocalPersister
-from odradek.broker.sharing.shares import Shares
+from odradek.broker.shares.core.key import SharePartitionKey
+from odradek.broker.shares.core.staging import ResolvedRange, StagedRange
+from odradek.broker.shares.core.state_batch import StateBatch
+from odradek.broker.shares.core.state_core import ShareCoordinatorConfig
+from odradek.broker.shares.core.turn import StateSummary, StoredState
+from odradek.broker.shares.leader.group_settings import ShareGroupSettings
+from odradek.broker.shares.leader.markers import ShareMarkers
+from odradek.broker.shares.leader.overdue import OverdueTransactions
+from odradek.broker.shares.leader.persister import LocalPersister
+from odradek.broker.shares.leader.shares import Shares
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.compression import Compression
 from odradek.protocol.errors import ErrorCode, KafkaError

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from odradek.broker.shares.acknowledgements import Acknowledgement
-from odradek.broker.shares.partition.acquisition import AcquireMode, Acquisition
-from odradek.broker.shares.partition.limits import Limits
-from odradek.broker.shares.partition.partition import SharePartition
-from odradek.broker.shares.partition.writes import StateWrite
-from odradek.broker.shares.state_batch import StateBatch
+from odradek.broker.shares.core.acknowledgements import Acknowledgement
+from odradek.broker.shares.core.acquisition import AcquireMode, Acquisition
+from odradek.broker.shares.core.limits import Limits
+from odradek.broker.shares.core.partition import SharePartition
+from odradek.broker.shares.core.state_batch import StateBatch
+from odradek.broker.shares.core.writes import StateWrite
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)

@@ -1,9 +1,9 @@
 """The log of a `__share_group_state` partition as Kafka reads it: without markers and private tags."""
 
-from odradek.broker.shares.key import SharePartitionKey
-from odradek.broker.shares.state.core import ShareCoordinatorConfig, StateCore
-from odradek.broker.shares.state.records import decode_record
-from odradek.broker.shares.state.turn import Snapshot, Update
+from odradek.broker.shares.core.key import SharePartitionKey
+from odradek.broker.shares.core.records import decode_record
+from odradek.broker.shares.core.state_core import ShareCoordinatorConfig, StateCore
+from odradek.broker.shares.core.turn import Snapshot, Update
 from odradek.protocol.records import batches, records_of
 from odradek.storage.log import Log
 

@@ -17,7 +17,7 @@ from odradek.broker.handlers.cluster.update_features import staged_count
 from odradek.broker.handlers.shares.txn_share_acknowledge import txn_share_acknowledge
 from odradek.broker.metadata.features import FeatureUpdate, update_features
 from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.core.key import SharePartitionKey
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.control_records import MARKER_BYTES

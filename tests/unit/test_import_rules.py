@@ -33,13 +33,13 @@ BROKER_ORDER = (
     "security",  # decisions, and shells by name: see below
     "groups",  # three cores, which do not import one another
     "transactions",
-    "shares",
+    "shares/core",
     "metadata",
     "partitions",
     "coordinators",
     "produce",
     "fetch",
-    "sharing",  # what leaders do for share groups
+    "shares/leader",  # what leaders do for share groups
     "broker.py",  # what handlers reach for
     "handlers",
     "client_limits.py",  # puts quotas into force
@@ -50,7 +50,7 @@ BROKER_ORDER = (
 )
 
 # Cores decide: what happens to them comes in as arguments.
-CORES = tuple(f"odradek.broker.{name}" for name in ("groups", "transactions", "shares"))
+CORES = tuple(f"odradek.broker.{name}" for name in ("groups", "transactions", "shares.core"))
 # Of broker/security/, all files decide but these, which read files, use sockets, or log.
 SHELLS_OF_SECURITY = frozenset(
     {
@@ -244,8 +244,9 @@ def imports_within(*packages: str) -> dict[str, dict[str, int]]:
 
 
 def place_in_broker(file: str) -> str:
-    """The folder below broker/, or the file itself where it stands in none."""
-    return file.split("/")[2]
+    """The folder below broker/ (of shares/, core or leader), or the file itself where it stands in none."""
+    below = file.split("/")[2:]
+    return "/".join(below[: 2 if below[0] == "shares" else 1])
 
 
 def test_the_folders_of_broker_import_one_another_in_their_order_only() -> None:

@@ -1,7 +1,7 @@
 """The share coordinator: all `__share_group_state` partitions, each a `Shard` around a `StateCore`.
 
 Finds the shard of a share partition, loads shards at start or when the topic is created, and keeps their logs short.
-Decisions are in `odradek/broker/shares/state`. Source: docs/spec/share-groups.md#s4.
+Decisions are in `odradek/broker/shares/core`. Source: docs/spec/share-groups.md#s4.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from odradek.broker.coordinators.shards import Scans, Shards
 from odradek.broker.runtime.clock import Clock, Timers
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.gather import gather
-from odradek.broker.shares.key import SharePartitionKey
-from odradek.broker.shares.state.core import ShareCoordinatorConfig, StateCore
-from odradek.broker.shares.state.records import decode_record, encode_record
+from odradek.broker.shares.core.key import SharePartitionKey
+from odradek.broker.shares.core.records import decode_record, encode_record
+from odradek.broker.shares.core.state_core import ShareCoordinatorConfig, StateCore
 from odradek.protocol.compression import Compression
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.internal_topics import SHARE_GROUP_STATE

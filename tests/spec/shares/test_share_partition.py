@@ -2,8 +2,8 @@
 
 import pytest
 
-from odradek.broker.shares.partition.limits import Limits
-from odradek.broker.shares.tables import GRID, TERMINAL, Event, RecordState
+from odradek.broker.shares.core.limits import Limits
+from odradek.broker.shares.core.tables import GRID, TERMINAL, Event, RecordState
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.support.share_partition_scene import (
     ACCEPT,

@@ -1,9 +1,9 @@
 """`odradek inspect` shows what is staged in transactions: docs/formats/share-group-state.md."""
 
-from odradek.broker.shares.key import SharePartitionKey
-from odradek.broker.shares.staging import Resolution, ResolvedRange, StagedRange
-from odradek.broker.shares.state.records import decode_record, encode_record
-from odradek.broker.shares.state.turn import Update
+from odradek.broker.shares.core.key import SharePartitionKey
+from odradek.broker.shares.core.records import decode_record, encode_record
+from odradek.broker.shares.core.staging import Resolution, ResolvedRange, StagedRange
+from odradek.broker.shares.core.turn import Update
 from odradek.protocol.decoded.internal_records import share_fields
 from odradek.protocol.records import NewRecord, build_batch, records_of
 

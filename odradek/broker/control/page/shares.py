@@ -10,7 +10,7 @@ from odradek.broker.control.page.served import SHOWN
 if TYPE_CHECKING:
     from odradek.broker.control.page.json_value import JsonValue, View
     from odradek.broker.control.page.served import Query, Served
-    from odradek.broker.sharing.live_partition import LiveSharePartition
+    from odradek.broker.shares.leader.live_partition import LiveSharePartition
 
 SPANS_SHOWN = 50
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.groups.share.group import ShareGroup
 from odradek.broker.groups.share.state import begin_deletion
 from odradek.broker.runtime.gather import gather
-from odradek.broker.sharing import group_state
+from odradek.broker.shares.leader import group_state
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.messages.delete_groups_response import DeletableGroupResult, DeleteGroupsResponse

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.groups.share.member import Partitions
 from odradek.broker.groups.share.state import begin_deletion, require_empty
-from odradek.broker.sharing import group_state
+from odradek.broker.shares.leader import group_state
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.delete_share_group_offsets_response import (
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.runtime.delayed import Deferred
-    from odradek.broker.sharing.group_state import Refusals
+    from odradek.broker.shares.leader.group_state import Refusals
     from odradek.protocol.messages.delete_share_group_offsets_request import DeleteShareGroupOffsetsRequest
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.shares.state.turn import Outcome
-from odradek.broker.sharing.state_requests import ask_each
+from odradek.broker.shares.core.turn import Outcome
+from odradek.broker.shares.leader.state_requests import ask_each
 from odradek.protocol.messages.read_share_group_state_summary_response import (
     PartitionResult,
     ReadShareGroupStateSummaryResponse,
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.runtime.delayed import Deferred
-    from odradek.broker.shares.key import SharePartitionKey
-    from odradek.broker.shares.state.core import StateCore
+    from odradek.broker.shares.core.key import SharePartitionKey
+    from odradek.broker.shares.core.state_core import StateCore
     from odradek.protocol.messages.read_share_group_state_summary_request import (
         PartitionData,
         ReadShareGroupStateSummaryRequest,

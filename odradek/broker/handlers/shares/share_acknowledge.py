@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from odradek.broker.handlers.shares.share_fetch import session_key
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.gather import gather
-from odradek.broker.shares.sessions import FINAL_EPOCH
-from odradek.broker.sharing.acknowledging import AcknowledgedPartition, Result, acknowledge
-from odradek.broker.sharing.responses import lock_timeout_of, share_acknowledge_node_endpoints
+from odradek.broker.shares.core.sessions import FINAL_EPOCH
+from odradek.broker.shares.leader.acknowledging import AcknowledgedPartition, Result, acknowledge
+from odradek.broker.shares.leader.responses import lock_timeout_of, share_acknowledge_node_endpoints
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.messages.share_acknowledge_response import (
     LeaderIdAndEpoch,

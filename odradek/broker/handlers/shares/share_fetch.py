@@ -11,10 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.shares.partition.acquisition import AcquireMode
-from odradek.broker.shares.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey
-from odradek.broker.sharing.acknowledging import AcknowledgedPartition, acknowledge
-from odradek.broker.sharing.share_fetch import PendingShareFetch
+from odradek.broker.shares.core.acquisition import AcquireMode
+from odradek.broker.shares.core.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey
+from odradek.broker.shares.leader.acknowledging import AcknowledgedPartition, acknowledge
+from odradek.broker.shares.leader.share_fetch import PendingShareFetch
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.share_fetch_response import ShareFetchResponse

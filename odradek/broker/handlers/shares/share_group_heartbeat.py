@@ -13,7 +13,7 @@ from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import refused
 from odradek.broker.groups.share.heartbeat import Heard, ShareHeartbeat, check_heartbeat, heartbeat
 from odradek.broker.handlers.shares.share_fetch import LONGEST_MEMBER_ID
-from odradek.broker.sharing import group_state
+from odradek.broker.shares.leader import group_state
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.shares.acknowledgements import Acknowledgement, check_staged
-from odradek.broker.shares.staging import StagedTransaction
-from odradek.broker.sharing.acknowledging import DONE, Result
-from odradek.broker.sharing.responses import txn_share_acknowledge_node_endpoints
-from odradek.broker.sharing.txn_acknowledging import NOT_ATTEMPTED, Results, Stager, Staging
+from odradek.broker.shares.core.acknowledgements import Acknowledgement, check_staged
+from odradek.broker.shares.core.staging import StagedTransaction
+from odradek.broker.shares.leader.acknowledging import DONE, Result
+from odradek.broker.shares.leader.responses import txn_share_acknowledge_node_endpoints
+from odradek.broker.shares.leader.txn_acknowledging import NOT_ATTEMPTED, Results, Stager, Staging
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.txn_share_acknowledge_response import (

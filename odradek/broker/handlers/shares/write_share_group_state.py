@@ -9,10 +9,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from odradek.broker.shares.state.staged_forms import resolved_of, staged_of
-from odradek.broker.shares.state.turn import Outcome
-from odradek.broker.shares.state_batch import StateBatch
-from odradek.broker.sharing.state_requests import ask_each
+from odradek.broker.shares.core.staged_forms import resolved_of, staged_of
+from odradek.broker.shares.core.state_batch import StateBatch
+from odradek.broker.shares.core.turn import Outcome
+from odradek.broker.shares.leader.state_requests import ask_each
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from odradek.protocol.messages.write_share_group_state_response import (
     PartitionResult,
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.coordinators.two_phase import TwoPhaseProducers
     from odradek.broker.runtime.delayed import Deferred
-    from odradek.broker.shares.key import SharePartitionKey
-    from odradek.broker.shares.state.core import StateCore
+    from odradek.broker.shares.core.key import SharePartitionKey
+    from odradek.broker.shares.core.state_core import StateCore
     from odradek.protocol.messages.write_share_group_state_request import PartitionData, WriteShareGroupStateRequest
 
 

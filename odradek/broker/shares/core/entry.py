@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from odradek.broker.shares.key import SharePartitionKey
-from odradek.broker.shares.staging import ACCEPT, Ending, Overlay, Resolution, ResolvedRange, StagedRange
-from odradek.broker.shares.state.merge import merge, merged
-from odradek.broker.shares.state.turn import Snapshot, Update
-from odradek.broker.shares.state_batch import UNDECIDED_START_OFFSET, UNKNOWN_COUNT, StateBatch
-from odradek.broker.shares.tables import RecordState
+from odradek.broker.shares.core.key import SharePartitionKey
+from odradek.broker.shares.core.merge import merge, merged
+from odradek.broker.shares.core.staging import ACCEPT, Ending, Overlay, Resolution, ResolvedRange, StagedRange
+from odradek.broker.shares.core.state_batch import UNDECIDED_START_OFFSET, UNKNOWN_COUNT, StateBatch
+from odradek.broker.shares.core.tables import RecordState
+from odradek.broker.shares.core.turn import Snapshot, Update
 
 
 class Entry:

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from odradek.broker.shares.partition.in_flight import Span
-from odradek.broker.shares.staging import ResolvedRange, StagedRange
-from odradek.broker.shares.state_batch import StateBatch
-from odradek.broker.shares.tables import TERMINAL, RecordState
+from odradek.broker.shares.core.in_flight import Span
+from odradek.broker.shares.core.staging import ResolvedRange, StagedRange
+from odradek.broker.shares.core.state_batch import StateBatch
+from odradek.broker.shares.core.tables import TERMINAL, RecordState
 
 
 class Change(NamedTuple):

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from odradek.broker.shares.staging import ACCEPT, REJECT
-from odradek.broker.shares.tables import Event
+from odradek.broker.shares.core.staging import ACCEPT, REJECT
+from odradek.broker.shares.core.tables import Event
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 RENEW = 4

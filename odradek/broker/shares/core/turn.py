@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from odradek.broker.shares.key import SharePartitionKey
-from odradek.broker.shares.staging import ResolvedRange, StagedRange
-from odradek.broker.shares.state_batch import UNDECIDED_START_OFFSET, UNKNOWN_COUNT, StateBatch
+from odradek.broker.shares.core.key import SharePartitionKey
+from odradek.broker.shares.core.staging import ResolvedRange, StagedRange
+from odradek.broker.shares.core.state_batch import UNDECIDED_START_OFFSET, UNKNOWN_COUNT, StateBatch
 
 R_co = TypeVar("R_co", covariant=True)
 

@@ -25,8 +25,8 @@ from odradek.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.runtime.clock import Clock, Timers
-    from odradek.broker.shares.staging import StagedTransaction
-    from odradek.broker.sharing.live_partition import LiveSharePartition
+    from odradek.broker.shares.core.staging import StagedTransaction
+    from odradek.broker.shares.leader.live_partition import LiveSharePartition
 
 log = logging.getLogger("odradek.shares")
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from odradek.broker.shares.acknowledgements import Acknowledgement
-from odradek.broker.shares.partition.acquisition import Acquired, Acquisition, LogBatches, acquire, archive_aborted
-from odradek.broker.shares.partition.in_flight import InFlight, Span, TrackedBatch
-from odradek.broker.shares.partition.limits import Limits
-from odradek.broker.shares.partition.staged import StagedRecords, given_back
-from odradek.broker.shares.partition.writes import Change, StateWrite, complete_count, stored
-from odradek.broker.shares.staging import StagedRange
-from odradek.broker.shares.state_batch import StateBatch
-from odradek.broker.shares.tables import GRID, LOADED_STATES, Event, RecordState, Result
+from odradek.broker.shares.core.acknowledgements import Acknowledgement
+from odradek.broker.shares.core.acquisition import Acquired, Acquisition, LogBatches, acquire, archive_aborted
+from odradek.broker.shares.core.in_flight import InFlight, Span, TrackedBatch
+from odradek.broker.shares.core.limits import Limits
+from odradek.broker.shares.core.staged import StagedRecords, given_back
+from odradek.broker.shares.core.staging import StagedRange
+from odradek.broker.shares.core.state_batch import StateBatch
+from odradek.broker.shares.core.tables import GRID, LOADED_STATES, Event, RecordState, Result
+from odradek.broker.shares.core.writes import Change, StateWrite, complete_count, stored
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 NOT_FOUND = "The batch cannot be acknowledged. No acquired records were found at these offsets."

@@ -18,10 +18,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from odradek.broker.shares.key import SharePartitionKey
-from odradek.broker.shares.staging import Ending, ResolvedRange, StagedRange
-from odradek.broker.shares.state.entry import Entry
-from odradek.broker.shares.state.turn import (
+from odradek.broker.shares.core.entry import Entry
+from odradek.broker.shares.core.key import SharePartitionKey
+from odradek.broker.shares.core.staging import Ending, ResolvedRange, StagedRange
+from odradek.broker.shares.core.state_batch import UNDECIDED_START_OFFSET, UNKNOWN_COUNT, StateBatch
+from odradek.broker.shares.core.turn import (
     Deletion,
     Outcome,
     Snapshot,
@@ -29,7 +30,6 @@ from odradek.broker.shares.state.turn import (
     StateSummary,
     StoredState,
 )
-from odradek.broker.shares.state_batch import UNDECIDED_START_OFFSET, UNKNOWN_COUNT, StateBatch
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 NOT_INITIALIZED = "Share group state has not been initialized for this partition."

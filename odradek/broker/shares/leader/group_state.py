@@ -13,15 +13,15 @@ from odradek.broker.groups.share.member import Partitions, pairs_of
 from odradek.broker.groups.share.state import Pair, StateRequest, state_begun, state_deleted
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.gather import gather
-from odradek.broker.shares.key import SharePartitionKey
+from odradek.broker.shares.core.key import SharePartitionKey
 from odradek.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.groups.common.outcome import Outcome
     from odradek.broker.groups.core import GroupCore
-    from odradek.broker.shares.state.turn import StateSummary
-    from odradek.broker.sharing.broker_view import ShareBroker
-    from odradek.broker.sharing.persister import Persister
+    from odradek.broker.shares.core.turn import StateSummary
+    from odradek.broker.shares.leader.broker_view import ShareBroker
+    from odradek.broker.shares.leader.persister import Persister
 
 log = logging.getLogger("odradek.shares")
 

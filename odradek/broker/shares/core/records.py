@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TypeVar
 
-from odradek.broker.shares.key import SharePartitionKey
-from odradek.broker.shares.state.staged_forms import resolved_form, resolved_of, staged_form, staged_of
-from odradek.broker.shares.state.turn import Deletion, Snapshot, StateRecord, Update
-from odradek.broker.shares.state_batch import StateBatch
+from odradek.broker.shares.core.key import SharePartitionKey
+from odradek.broker.shares.core.staged_forms import resolved_form, resolved_of, staged_form, staged_of
+from odradek.broker.shares.core.state_batch import StateBatch
+from odradek.broker.shares.core.turn import Deletion, Snapshot, StateRecord, Update
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.messages import share_snapshot_value, share_update_value

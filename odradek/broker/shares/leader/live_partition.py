@@ -16,23 +16,23 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from odradek.broker.configuration.durations import duration_ms
 from odradek.broker.configuration.topic_settings import BY_DURATION
 from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.shares.partition.partition import SharePartition
-from odradek.broker.shares.partition.writes import StateWrite
-from odradek.broker.shares.state_batch import UNDECIDED_START_OFFSET
-from odradek.broker.sharing.group_settings import EARLIEST, LATEST
+from odradek.broker.shares.core.partition import SharePartition
+from odradek.broker.shares.core.state_batch import UNDECIDED_START_OFFSET
+from odradek.broker.shares.core.writes import StateWrite
+from odradek.broker.shares.leader.group_settings import EARLIEST, LATEST
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.runtime.clock import Clock, TimerHandle, Timers
     from odradek.broker.runtime.workers import JobResult, Workers
-    from odradek.broker.shares.acknowledgements import Acknowledgement
-    from odradek.broker.shares.key import SharePartitionKey
-    from odradek.broker.shares.partition.limits import Limits
-    from odradek.broker.shares.staging import Ending, StagedTransaction
-    from odradek.broker.shares.state.turn import StoredState
-    from odradek.broker.sharing.group_settings import ShareGroupSettings
-    from odradek.broker.sharing.persister import Persister
+    from odradek.broker.shares.core.acknowledgements import Acknowledgement
+    from odradek.broker.shares.core.key import SharePartitionKey
+    from odradek.broker.shares.core.limits import Limits
+    from odradek.broker.shares.core.staging import Ending, StagedTransaction
+    from odradek.broker.shares.core.turn import StoredState
+    from odradek.broker.shares.leader.group_settings import ShareGroupSettings
+    from odradek.broker.shares.leader.persister import Persister
     from odradek.storage.log_read import TimestampOffset
 
 log = logging.getLogger("odradek.shares")

@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
-from odradek.broker.shares.state_batch import StateBatch
+from odradek.broker.shares.core.state_batch import StateBatch
 
 _FIRST, _LAST = attrgetter("first_offset"), attrgetter("last_offset")
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
     from odradek.broker.coordinators.two_phase import TwoPhaseProducers
     from odradek.broker.metadata.topic_creation import TopicCreation
-    from odradek.broker.sharing.shares import Shares
+    from odradek.broker.shares.leader.shares import Shares
 
 
 class ShareBroker(BrokerParts, Protocol):

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.shares.staging import EPOCH_TELLS_SINCE
+from odradek.broker.shares.core.staging import EPOCH_TELLS_SINCE
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from odradek.broker.coordinators.share_coordinator import ShareCoordinator
-    from odradek.broker.shares.staging import Ending
-    from odradek.broker.sharing.shares import Shares
+    from odradek.broker.shares.core.staging import Ending
+    from odradek.broker.shares.leader.shares import Shares
 
 
 class ShareMarkers:

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
-from odradek.broker.shares.acknowledgements import Acknowledgement
-from odradek.broker.shares.partition.in_flight import NOBODY, InFlight, Span, Staging, TrackedBatch
-from odradek.broker.shares.partition.limits import Limits
-from odradek.broker.shares.partition.writes import Change, StateWrite, stored
-from odradek.broker.shares.staging import (
+from odradek.broker.shares.core.acknowledgements import Acknowledgement
+from odradek.broker.shares.core.in_flight import NOBODY, InFlight, Span, Staging, TrackedBatch
+from odradek.broker.shares.core.limits import Limits
+from odradek.broker.shares.core.staging import (
     ACCEPT,
     REJECT,
     Ending,
@@ -24,8 +23,9 @@ from odradek.broker.shares.staging import (
     StagedTransaction,
     resolution_by,
 )
-from odradek.broker.shares.state_batch import StateBatch
-from odradek.broker.shares.tables import GRID, LOADED_STATES, TERMINAL, Event, RecordState, Result
+from odradek.broker.shares.core.state_batch import StateBatch
+from odradek.broker.shares.core.tables import GRID, LOADED_STATES, TERMINAL, Event, RecordState, Result
+from odradek.broker.shares.core.writes import Change, StateWrite, stored
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 NOT_TRACKED = "The acknowledgement cannot be staged. No acquired records were found at these offsets."

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol, TypeVar
 
-from odradek.broker.shares.staging import ACCEPT, REJECT, Resolution, ResolvedRange, StagedRange
+from odradek.broker.shares.core.staging import ACCEPT, REJECT, Resolution, ResolvedRange, StagedRange
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.messages import (
     read_share_group_state_response,

@@ -11,9 +11,9 @@ from odradek.broker.metadata.supported_features import (
     SHARE_VERSION_GROUPS,
     acknowledges_in_transactions,
 )
-from odradek.broker.shares.key import SharePartitionKey
-from odradek.broker.shares.sessions import SessionKey, ShareSession, ShareSessions
-from odradek.broker.sharing.live_partition import LiveSharePartition, Phase
+from odradek.broker.shares.core.key import SharePartitionKey
+from odradek.broker.shares.core.sessions import SessionKey, ShareSession, ShareSessions
+from odradek.broker.shares.leader.live_partition import LiveSharePartition, Phase
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicIdPartition
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.runtime.clock import Clock, Timers
     from odradek.broker.runtime.workers import Workers
-    from odradek.broker.shares.staging import Ending
-    from odradek.broker.sharing.group_settings import ShareGroupSettings
-    from odradek.broker.sharing.overdue import OverdueTransactions
-    from odradek.broker.sharing.persister import Persister
+    from odradek.broker.shares.core.staging import Ending
+    from odradek.broker.shares.leader.group_settings import ShareGroupSettings
+    from odradek.broker.shares.leader.overdue import OverdueTransactions
+    from odradek.broker.shares.leader.persister import Persister
 
 
 def share_groups_are_on(image: MetadataImage) -> bool:

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.broker.fetch.wait import FetchWait
 from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.shares.key import SharePartitionKey
-from odradek.broker.shares.partition.acquisition import AcquireMode, Acquisition
-from odradek.broker.shares.sessions import ShareSession
-from odradek.broker.sharing.acknowledging import Result
-from odradek.broker.sharing.live_partition import LiveSharePartition, Phase
-from odradek.broker.sharing.log_batches import LogBatches
-from odradek.broker.sharing.responses import lock_timeout_of, share_fetch_node_endpoints
+from odradek.broker.shares.core.acquisition import AcquireMode, Acquisition
+from odradek.broker.shares.core.key import SharePartitionKey
+from odradek.broker.shares.core.sessions import ShareSession
+from odradek.broker.shares.leader.acknowledging import Result
+from odradek.broker.shares.leader.live_partition import LiveSharePartition, Phase
+from odradek.broker.shares.leader.log_batches import LogBatches
+from odradek.broker.shares.leader.responses import lock_timeout_of, share_fetch_node_endpoints
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.share_fetch_response import (
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import PartitionImage
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.runtime.workers import JobResult
-    from odradek.broker.sharing.broker_view import ShareBroker
+    from odradek.broker.shares.leader.broker_view import ShareBroker
     from odradek.protocol.messages.share_fetch_request import ShareFetchRequest
     from odradek.storage.log import Log, ReadResult
 

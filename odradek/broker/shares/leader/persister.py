@@ -11,17 +11,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.shares.key import SharePartitionKey
-from odradek.broker.shares.staging import ResolvedRange, StagedRange
-from odradek.broker.shares.state.turn import Outcome, StateSummary, StoredState
-from odradek.broker.shares.state_batch import StateBatch
+from odradek.broker.shares.core.key import SharePartitionKey
+from odradek.broker.shares.core.staging import ResolvedRange, StagedRange
+from odradek.broker.shares.core.state_batch import StateBatch
+from odradek.broker.shares.core.turn import Outcome, StateSummary, StoredState
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.internal_topics import SHARE_GROUP_STATE
 
 if TYPE_CHECKING:
     from odradek.broker.coordinators.share_coordinator import ShareCoordinator
     from odradek.broker.runtime.clock import Clock, Timers
-    from odradek.broker.shares.state.core import StateCore
+    from odradek.broker.shares.core.state_core import StateCore
 
 R = TypeVar("R")
 

@@ -18,9 +18,9 @@ from enum import Enum
 from operator import itemgetter
 from typing import NamedTuple
 
-from odradek.broker.shares.partition.in_flight import NO_DEADLINE, NOBODY, InFlight, Span, TrackedBatch
-from odradek.broker.shares.partition.limits import Limits
-from odradek.broker.shares.tables import GRID, Event, RecordState
+from odradek.broker.shares.core.in_flight import NO_DEADLINE, NOBODY, InFlight, Span, TrackedBatch
+from odradek.broker.shares.core.limits import Limits
+from odradek.broker.shares.core.tables import GRID, Event, RecordState
 
 LogBatches = Sequence[tuple[int, int]]
 _LAST = itemgetter(1)

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import NamedTuple
 
-from odradek.broker.shares.staging import StagedTransaction
-from odradek.broker.shares.tables import TERMINAL, RecordState
+from odradek.broker.shares.core.staging import StagedTransaction
+from odradek.broker.shares.core.tables import TERMINAL, RecordState
 
 NOBODY = ""
 NO_DEADLINE = 0

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.gather import gather
-from odradek.broker.shares.key import SharePartitionKey
-from odradek.broker.shares.staging import StagedTransaction
-from odradek.broker.sharing.acknowledging import DONE, Result
-from odradek.broker.sharing.live_partition import CODES, Phase
-from odradek.broker.sharing.membership import require_member
+from odradek.broker.shares.core.key import SharePartitionKey
+from odradek.broker.shares.core.staging import StagedTransaction
+from odradek.broker.shares.leader.acknowledging import DONE, Result
+from odradek.broker.shares.leader.live_partition import CODES, Phase
+from odradek.broker.shares.leader.membership import require_member
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.internal_topics import SHARE_GROUP_STATE
 
 if TYPE_CHECKING:
-    from odradek.broker.shares.acknowledgements import Acknowledgement
-    from odradek.broker.sharing.broker_view import ShareBroker
-    from odradek.broker.sharing.live_partition import PendingStaging
+    from odradek.broker.shares.core.acknowledgements import Acknowledgement
+    from odradek.broker.shares.leader.broker_view import ShareBroker
+    from odradek.broker.shares.leader.live_partition import PendingStaging
     from odradek.protocol.topic_partition import PartitionCodes, TopicIdPartition
 
 NOT_ATTEMPTED: Final = Result(ErrorCode.OPERATION_NOT_ATTEMPTED, "Nothing was staged: another partition was refused.")

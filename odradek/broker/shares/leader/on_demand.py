@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.sharing.group_settings import ShareGroupSettings
-from odradek.broker.sharing.overdue import OverdueTransactions
-from odradek.broker.sharing.persister import LocalPersister
-from odradek.broker.sharing.shares import Shares
+from odradek.broker.shares.leader.group_settings import ShareGroupSettings
+from odradek.broker.shares.leader.overdue import OverdueTransactions
+from odradek.broker.shares.leader.persister import LocalPersister
+from odradek.broker.shares.leader.shares import Shares
 from odradek.protocol.internal_topics import SHARE_GROUP_STATE
 
 if TYPE_CHECKING:
-    from odradek.broker.sharing.broker_view import ShareBroker
+    from odradek.broker.shares.leader.broker_view import ShareBroker
 
 
 def make_shares(broker: ShareBroker) -> Shares:
