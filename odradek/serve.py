@@ -19,7 +19,7 @@ from odradek.log_format import LOG_FORMATS, TEXT, UnknownLevel, set_up_logging
 EPHEMERAL_PREFIX = "odradek-ephemeral-"
 USAGE = (
     "usage: odradek serve [--config FILE] [--override NAME=VALUE]... [--data-dir DIR] [--port N] [--ready-file FILE]"
-    " [--ephemeral] [--control] [--log-format text|json]   (odradek serve --help says more)"
+    " [--ephemeral] [--control] [--record FILE] [--log-format text|json]   (odradek serve --help says more)"
 )
 
 
@@ -36,6 +36,7 @@ class ServeOptions:
     ready_file: Path | None = None
     is_ephemeral: bool = False
     is_controlled: bool = False
+    record: Path | None = None
     log_format: str = TEXT
 
     def settings(self) -> dict[str, str]:
@@ -69,7 +70,7 @@ def parse_options(words: Sequence[str]) -> ServeOptions:
         if name == "--control" and not separator:
             options = replace(options, is_controlled=True)
             continue
-        if name not in ("--config", "--override", "--data-dir", "--port", "--ready-file", "--log-format"):
+        if name not in ("--config", "--override", "--data-dir", "--port", "--ready-file", "--record", "--log-format"):
             raise UsageError(f"{name} is not an option of serve")
         if not separator:
             if not waiting:
@@ -84,6 +85,8 @@ def parse_options(words: Sequence[str]) -> ServeOptions:
                 options = replace(options, data_dir=Path(value))
             case "--ready-file":
                 options = replace(options, ready_file=Path(value))
+            case "--record":
+                options = replace(options, record=Path(value))
             case "--log-format":
                 if value not in LOG_FORMATS:
                     raise UsageError(f"--log-format {value}: it takes {' or '.join(LOG_FORMATS)}")
@@ -135,7 +138,7 @@ def run(options: ServeOptions, *, notes: Sequence[str] = (), ready_note: str | N
             logging.getLogger("odradek").warning("%s", warning)
         for note in notes:
             logging.getLogger("odradek").info("%s", note)
-        return serve(config, options.ready_file, milliseconds_since_exec, ready_note)
+        return serve(config, options.ready_file, milliseconds_since_exec, ready_note, options.record)
     except UsageError as error:
         print(f"odradek serve: {error}\n{USAGE}", file=sys.stderr)
         return 2

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from odradek.broker.clusters.clusters import Clusters
+    from odradek.broker.clusters.recorder import Recorder
     from odradek.broker.configuration.config import BrokerConfig
 
 __all__ = ["CannotStart", "serve"]
@@ -41,15 +42,17 @@ def serve(
     ready_file: Path | None,
     milliseconds_since_start: Callable[[], int],
     ready_note: str | None = None,
+    record: Path | None = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit status. A second signal ends the process at once.
 
     ready_note: printed after the line that says that clients are accepted; {node_id} stands for the broker's.
+    record: a file that is overwritten with what clients send and get.
     Raises CannotStart, and OSError where the disk or the ready file refuses.
     """
     loop = _new_loop()
     try:
-        return loop.run_until_complete(_serve(loop, config, ready_file, milliseconds_since_start, ready_note))
+        return loop.run_until_complete(_serve(loop, config, ready_file, milliseconds_since_start, ready_note, record))
     finally:
         loop.close()
 
@@ -69,6 +72,7 @@ async def _serve(
     ready_file: Path | None,
     milliseconds_since_start: Callable[[], int],
     ready_note: str | None,
+    record: Path | None,
 ) -> int:
     told_to_stop = asyncio.Event()
 
@@ -80,13 +84,18 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
     allow_many_open_files()  # a log that is written to keeps one open
+    recorder = None if record is None else _recorder(record, loop, config.node_id)
     clusters: Clusters | None = None
     if config.odradek_control_enable:
         clusters = _clusters(loop)
-        serving = await clusters.start_default(config, partial(_add_control, clusters))
+        wrap = None if recorder is None else recorder.wrap
+        serving = await clusters.start_default(config, partial(_add_control, clusters), wrap)
     else:
         serving = ServingBroker(config, loop)
         await serving.start()
+        if recorder is not None:
+            for server in serving.servers:
+                server.requests = recorder.wrap(server.requests)
     # What start-up has built is here to stay: the collector need not walk over it again. What requests leave behind
     # has no cycles, except after errors: looking for some every 700 objects took a tenth of the time of a Produce.
     gc.freeze()
@@ -104,6 +113,8 @@ async def _serve(
         if clusters is not None:
             await clusters.close()
         is_clean = await _stopped_cleanly(serving)
+        if recorder is not None:
+            recorder.close()
     return 0 if is_clean else 1
 
 
@@ -111,6 +122,12 @@ def _clusters(loop: asyncio.AbstractEventLoop) -> Clusters:
     from odradek.broker.clusters.clusters import Clusters  # here: most brokers are not controlled
 
     return Clusters(loop)
+
+
+def _recorder(path: Path, loop: asyncio.AbstractEventLoop, node_id: int) -> Recorder:
+    from odradek.broker.clusters.recorder import Recorder  # here: most brokers record nothing
+
+    return Recorder(path, loop, node_id)
 
 
 def _add_control(clusters: Clusters, app: web.Application) -> None:

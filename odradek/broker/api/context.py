@@ -139,6 +139,11 @@ def nobody_reads(throttle_ms: int) -> None:
     """What mutes a connection that is closed."""
 
 
+def nothing_buffered() -> tuple[int, int]:
+    """What a connection holds that is closed."""
+    return 0, 0
+
+
 @dataclass(slots=True)
 class ConnectionInfo:
     """What is known of a peer for as long as it stays connected."""
@@ -159,6 +164,8 @@ class ConnectionInfo:
     addresses: Addresses | None = field(default=None, repr=False, compare=False)
     told: Address | None = None  # the address of this broker that this client was given, once it has asked
     mute: Callable[[int], None] = field(default=nobody_reads, repr=False, compare=False)  # ms, in which to read nothing
+    # Bytes of the peer that wait to be handled, the kernel's included; bytes of answers that have not left.
+    buffered: Callable[[], tuple[int, int]] = field(default=nothing_buffered, repr=False, compare=False)
     _on_close: list[Callable[[], None]] = field(default_factory=list, repr=False, compare=False)
 
     @property
@@ -180,6 +187,7 @@ class ConnectionInfo:
 
     def closed(self) -> None:
         self.mute = nobody_reads
+        self.buffered = nothing_buffered
         actions, self._on_close = self._on_close, []
         for action in actions:
             action()

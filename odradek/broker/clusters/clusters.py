@@ -10,7 +10,7 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ from odradek.storage.checkpoints import LOCK
 
 if TYPE_CHECKING:
     from odradek.broker.control.http_connections import AddRoutes
+    from odradek.broker.network.requests import Requests
 
 DEFAULT = "default"
 MOST_CLUSTERS = 2000
@@ -92,10 +93,16 @@ class Clusters:
         self._root: Path | None = None
         self._ending: set[asyncio.Task[None]] = set()
 
-    async def start_default(self, config: BrokerConfig, add_routes: AddRoutes) -> ServingBroker:
-        """add_routes: puts the control interface on its HTTP port. Raises what `ServingBroker.start` does."""
+    async def start_default(
+        self, config: BrokerConfig, add_routes: AddRoutes, wrap: Callable[[Requests], Requests] | None = None
+    ) -> ServingBroker:
+        """Starts the broker of the process. Raises what `ServingBroker.start` does.
+
+        add_routes  puts the control interface on its HTTP port
+        wrap        makes what stands in front of all else that answers requests, such as a recorder
+        """
         time = ControlledTime(self._loop)
-        cluster = Cluster(DEFAULT, {}, config.data_directory, time, Faults(time))
+        cluster = Cluster(DEFAULT, {}, config.data_directory, time, Faults(time, wrap))
         serving = ServingBroker(config, self._loop, time=time, add_routes=add_routes)
         self._clusters[DEFAULT] = cluster
         await self._start(cluster, serving)

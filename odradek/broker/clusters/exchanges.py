@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from odradek.broker.api.dispatch import KEY_AND_VERSION, REQUEST_START
 from odradek.broker.runtime.delayed import CloseConnection
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from odradek.broker.network.requests import Requests
     from odradek.broker.runtime.delayed import Parked
 
+E = TypeVar("E")  # an exchange under way
 MOST_EXCHANGES: Final = 1_000
 MOST_BYTES: Final = 4 * 1024 * 1024
 MOST_KEPT_BYTES: Final = 16 * 1024  # of a request, and of an answer
@@ -127,6 +128,9 @@ class Exchanges:
             if client_id is None or told["client_id"] == client_id:
                 yield told
 
+    def connected(self, connection: ConnectionInfo) -> None:
+        """Connections are not remembered."""
+
     def begin(self, frame: memoryview, connection: ConnectionInfo) -> Exchange | None:
         """None for what is no request of Kafka's, such as the bytes of a login."""
         if len(frame) < REQUEST_START.size or not connection.is_authenticated:
@@ -170,10 +174,22 @@ class Exchanges:
             self._kept_bytes -= self._kept.popleft().kept_bytes
 
 
-class WatchedRequests:
+class Watch(Protocol[E]):
+    """Whoever is told of each exchange: `Exchanges`, or a recorder."""
+
+    def connected(self, connection: ConnectionInfo) -> None: ...
+
+    def begin(self, frame: memoryview, connection: ConnectionInfo) -> E | None:
+        """None: nothing is told of its end."""
+
+    def end(self, exchange: E, answer: list[Chunk] | None) -> None:
+        """None: the connection was closed instead. No bytes: there is no answer."""
+
+
+class WatchedRequests(Generic[E]):
     """In front of what answers frames; `odradek.broker.network.requests.Requests`."""
 
-    def __init__(self, plain: Requests, exchanges: Exchanges) -> None:
+    def __init__(self, plain: Requests, exchanges: Watch[E]) -> None:
         self.plain = plain
         self.exchanges = exchanges
 
@@ -183,6 +199,7 @@ class WatchedRequests:
 
     def connected(self, connection: ConnectionInfo) -> None:
         self.plain.connected(connection)
+        self.exchanges.connected(connection)
 
     def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
         return self.plain.too_long(reason, connection)
@@ -202,10 +219,10 @@ class WatchedRequests:
         return _WatchedReply(reply, exchange, self.exchanges)
 
 
-class _WatchedReply:
+class _WatchedReply(Generic[E]):
     """An answer that is not there yet; `odradek.broker.runtime.delayed.Parked`."""
 
-    def __init__(self, reply: Parked, exchange: Exchange, exchanges: Exchanges) -> None:
+    def __init__(self, reply: Parked, exchange: E, exchanges: Watch[E]) -> None:
         self._reply = reply
         self._exchange = exchange
         self._exchanges = exchanges

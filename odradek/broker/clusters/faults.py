@@ -71,7 +71,9 @@ class Holds:
 class Faults:
     """The rules of one cluster."""
 
-    def __init__(self, time: ControlledTime) -> None:
+    def __init__(self, time: ControlledTime, wrap: Callable[[Requests], Requests] | None = None) -> None:
+        """wrap: makes what stands in front of rules and exchanges."""
+        self._wrap = wrap
         self.timers: Timers = time
         self.exchanges = Exchanges(time.now_ms)
         self.holds = Holds()
@@ -135,7 +137,8 @@ class Faults:
         is_needed = any(rule.at is not Point.MARKER for rule in self.rules.values())
         for server, plain in zip(self._serving.servers, self._plain, strict=True):
             answering = FaultyRequests(plain, self, self._serving) if is_needed else plain
-            server.requests = WatchedRequests(answering, self.exchanges)
+            watched = WatchedRequests(answering, self.exchanges)
+            server.requests = watched if self._wrap is None else self._wrap(watched)
 
 
 class FaultyRequests:

@@ -15,6 +15,7 @@ from struct import Struct as Packing
 from typing import TYPE_CHECKING, Final, cast
 
 from odradek.broker.api.context import ConnectionInfo, ip_address
+from odradek.broker.network.buffered import buffered_bytes
 from odradek.broker.network.connection_host import ConnectionHost
 from odradek.broker.network.file_sender import SENDS_FILES, FileSender
 from odradek.broker.network.held_bytes import HeldBytes
@@ -108,6 +109,7 @@ class Connection(asyncio.BufferedProtocol):
         host, port = ip_address(transport.get_extra_info("peername")) or ("unknown", 0)
         server = self._server
         self.info = ConnectionInfo(server.next_connection_id(), host, port, server.listener_name, mute=self.mute)
+        self.info.buffered = self.buffered
         if server.addresses is not None:
             here = ip_address(transport.get_extra_info("sockname"))
             if here is not None:
@@ -238,6 +240,9 @@ class Connection(asyncio.BufferedProtocol):
         self._takes_requests = self._peer_reads
         self._go_on()
 
+    def buffered(self) -> tuple[int, int]:
+        return buffered_bytes(self._transport, self._backlog is not None or self._partial is not None)
+
     def drain(self) -> None:
         """Take no more requests; close when the answers have left that do not wait for time or other clients."""
         self._backlog = None
@@ -331,11 +336,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _go_on(self) -> None:
         """Something that had to be waited for is there: try again with what waits."""
-        if self._closing or self._transport is None:
-            return
-        if self._mute_timer is not None:
-            return
-        if self._turn_is_due:
+        if self._closing or self._transport is None or self._mute_timer is not None or self._turn_is_due:
             return
         backlog = self._backlog
         if backlog is not None:

@@ -29,6 +29,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="let tests control it over HTTP: fresh clusters, faults, holds, the clock (docs/testing.md)",
     )
     parser.add_argument(
+        "--record",
+        metavar="FILE",
+        help="write what clients send and get into FILE, for judge and inspect; secrets of logins are left out",
+    )
+    parser.add_argument(
         "--log-format",
         choices=("text", "json"),
         default="text",

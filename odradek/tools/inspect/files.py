@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import TypeAlias
 
 from odradek.protocol.internal_topics import CLUSTER_METADATA
+from odradek.protocol.recording import MAGIC
 from odradek.tools.inspect.entries import Finding
 from odradek.tools.inspect.fixed_files import read_offset_index, read_snapshot, read_time_index, read_txn_index
 from odradek.tools.inspect.frames import REQUEST, RESPONSE, FrameKind, read_frames
 from odradek.tools.inspect.logs import read_log
+from odradek.tools.inspect.recordings import read_recording
 from odradek.tools.inspect.text_files import (
     read_json,
     read_leader_epoch_checkpoint,
@@ -25,6 +27,7 @@ from odradek.tools.inspect.text_files import (
 Reader: TypeAlias = Callable[[bytes, int], Iterator[Finding]]
 
 LOG = "log"
+RECORDING = "recording"
 METADATA_SNAPSHOT = "metadata-snapshot"
 READERS: Mapping[str, Reader] = {
     "index": read_offset_index,
@@ -37,6 +40,7 @@ READERS: Mapping[str, Reader] = {
     "partition-metadata": read_partition_metadata,
     "json": read_json,
     "lock": read_nothing,
+    RECORDING: read_recording,
 }
 KINDS = (LOG, METADATA_SNAPSHOT, *READERS, REQUEST, f"{RESPONSE}:API:VERSION")
 
@@ -95,7 +99,7 @@ def recognised(path: Path, kind: str | None = None, topic: str | None = None) ->
         elif SNAPSHOT_OF_METADATA.fullmatch(path.name):
             kind = METADATA_SNAPSHOT
         else:
-            kind = WHOLE_NAMES.get(path.name)
+            kind = WHOLE_NAMES.get(path.name) or (RECORDING if is_recording(path) else None)
         if kind is None:
             raise UnknownFile(f"no file of Kafka's is called {path.name}; --as says what it is: {', '.join(KINDS)}")
     elif kind not in (LOG, METADATA_SNAPSHOT, *READERS):
@@ -106,6 +110,15 @@ def recognised(path: Path, kind: str | None = None, topic: str | None = None) ->
         base_offset=0 if segment is None else int(segment["offset"]),
         topic=topic if topic is not None else directory["topic"] if directory else None,
     )
+
+
+def is_recording(path: Path) -> bool:
+    """By its first bytes: its name is the user's choice."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
 
 
 def files_below(directory: Path) -> Iterator[Path]:

@@ -43,7 +43,9 @@ class FrameKind:
 def read_frames(data: bytes, kind: FrameKind) -> Iterator[Finding]:
     for position, frame in _frames(data):
         try:
-            fields = _request(frame) if kind.api_key is None else _response(frame, kind.api_key, kind.version)
+            fields = (
+                request_fields(frame) if kind.api_key is None else response_fields(frame, kind.api_key, kind.version)
+            )
         except MalformedMessage as error:
             yield Damage(position, f"a frame of {len(frame)} bytes: {error}")
         else:
@@ -64,7 +66,7 @@ def _frames(data: bytes) -> Iterator[tuple[int, bytes]]:
     yield from found if found and position == len(data) else [(0, data)]
 
 
-def _request(frame: bytes) -> dict[str, Any]:
+def request_fields(frame: bytes) -> dict[str, Any]:
     header, position = read_request_header(frame)
     module = REQUESTS[header.api_key]
     return {
@@ -76,7 +78,7 @@ def _request(frame: bytes) -> dict[str, Any]:
     }
 
 
-def _response(frame: bytes, api_key: int, version: int) -> dict[str, Any]:
+def response_fields(frame: bytes, api_key: int, version: int) -> dict[str, Any]:
     module = RESPONSES[api_key]
     position = LENGTH_BYTES
     if len(frame) < position:

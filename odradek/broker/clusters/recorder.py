@@ -1,0 +1,266 @@
+"""The recording of a broker's connections: written beside the event loop, block by block.
+
+Entries are packed on the loop; a thread compresses and writes what has gathered since its last block. With more than
+MOST_WAITING_BYTES waiting the loop itself writes, so that memory stays bounded and nothing is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, Final
+
+from odradek.broker.clusters.exchanges import BY_NUMBER, SECRET, WatchedRequests
+from odradek.broker.runtime.delayed import CloseConnection
+from odradek.broker.runtime.workers import JobResult, ThreadWorkers
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.codec import decode, reader
+from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.file_slice import Chunk, in_memory
+from odradek.protocol.frames import (
+    LENGTH_BYTES,
+    REQUEST_START,
+    RESPONSE_START,
+    read_request_header,
+    request_bytes,
+    response_chunks,
+    response_has_tags,
+)
+from odradek.protocol.messages import request_class, response_class
+from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
+from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
+from odradek.protocol.recording import Entry, Kind, pack_block, pack_entry, pack_head
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from odradek.broker.api.context import ConnectionInfo
+    from odradek.broker.network.requests import Requests
+
+log = logging.getLogger("odradek.recording")
+
+MOST_WAITING_BYTES: Final = 64 * 1024 * 1024
+TICK_S: Final = 0.005
+KEY_AND_VERSION_BYTES: Final = 4
+BEFORE_LOGIN: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+
+
+@dataclass(slots=True)
+class _Peer:
+    """waiting_since_us: when the oldest of the bytes may have arrived that are not handled yet; None for none."""
+
+    info: ConnectionInfo
+    waiting_since_us: int | None = None
+    sends_tokens: bool = False  # bare bytes of a login, after SaslHandshake v0
+    unwritten: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Recorded:
+    """An exchange under way; `api` is None for bytes that are no request."""
+
+    number: int
+    peer: _Peer
+    api: ApiKey | None
+    version: int
+    arrived_us: int
+
+
+class Recorder:
+    """Watches requests in front of whatever answers them, faults included; loop thread only."""
+
+    def __init__(self, path: Path, loop: asyncio.AbstractEventLoop, node_id: int) -> None:
+        """Raises OSError where the file cannot be written."""
+        self._loop = loop
+        self._node_id = node_id
+        self._workers = ThreadWorkers(loop, 1, "recorder")
+        self._began_ns = time.monotonic_ns()
+        self._file: IO[bytes] = path.open("wb")
+        self._file.write(pack_head(time.time_ns() // 1_000_000))
+        self._file.flush()
+        self._peers: dict[tuple[str, int], _Peer] = {}
+        self._numbers: dict[tuple[str, int], int] = {}
+        self._exchanges = 0
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._is_writing = False
+        self._unwritten: dict[tuple[str, int], _Peer] = {}
+        self._look_is_due = False
+        self._ticks_us = (0, 0)
+        self._ticker = loop.call_later(TICK_S, self._tick)
+
+    def wrap(self, plain: Requests) -> Requests:
+        return WatchedRequests(plain, self)
+
+    def connected(self, connection: ConnectionInfo) -> None:
+        self._peer(connection)
+
+    def begin(self, frame: memoryview, connection: ConnectionInfo) -> Recorded:
+        peer = self._peer(connection)
+        now_us = self._now_us()
+        arrived_us = min(now_us, self._ticks_us[0])
+        if peer.waiting_since_us is not None:
+            arrived_us = min(arrived_us, peer.waiting_since_us)
+        self._exchanges += 1
+        api, version, body, is_masked = _safe_request(frame, peer)
+        recorded = Recorded(self._exchanges, peer, api, version, arrived_us)
+        waited_us = min(now_us - arrived_us, 2**32 - 1)
+        self._add(Entry(Kind.RECEIVED, self._number(peer), recorded.number, now_us, body, waited_us, is_masked))
+        return recorded
+
+    def end(self, recorded: Recorded, answer: list[Chunk] | None) -> None:
+        peer, now_us = recorded.peer, self._now_us()
+        unread, _ = peer.info.buffered()
+        if not unread:
+            peer.waiting_since_us = None
+        elif peer.waiting_since_us is None:
+            peer.waiting_since_us = recorded.arrived_us
+        kind = Kind.HUNG_UP if answer is None else Kind.ANSWERED if answer else Kind.UNANSWERED
+        body, is_masked = _safe_answer(answer, recorded) if answer else (b"", False)
+        self._add(Entry(kind, self._number(peer), recorded.number, now_us, body, 0, is_masked))
+        if kind is Kind.ANSWERED:
+            peer.unwritten.append(recorded.number)
+            self._unwritten[peer.info.address] = peer
+            if not self._look_is_due:
+                self._look_is_due = True
+                self._loop.call_soon(self._look)
+
+    def close(self) -> None:
+        """Writes what has gathered. Raises OSError."""
+        self._ticker.cancel()
+        self._workers.close()
+        self._write_here()
+        self._file.close()
+
+    def _peer(self, connection: ConnectionInfo) -> _Peer:
+        peer = self._peers.get(connection.address)
+        if peer is None:
+            peer = self._peers[connection.address] = _Peer(connection)
+            connection.sends_files = False  # what a file sends, nobody sees
+            connection.when_closed(lambda: self._closed(peer))
+            self._numbers[connection.address] = len(self._numbers) + 1
+            about = {
+                "node": self._node_id,
+                "listener": connection.listener,
+                "host": connection.client_host,
+                "port": connection.client_port,
+                "is_sasl": not connection.is_authenticated,
+            }
+            self._add(Entry(Kind.OPENED, self._number(peer), 0, self._now_us(), json.dumps(about).encode()))
+        return peer
+
+    def _number(self, peer: _Peer) -> int:
+        return self._numbers[peer.info.address]
+
+    def _closed(self, peer: _Peer) -> None:
+        self._add(Entry(Kind.CLOSED, self._number(peer), 0, self._now_us()))
+        self._unwritten.pop(peer.info.address, None)
+        del self._peers[peer.info.address]
+
+    def _look(self) -> None:
+        """Notes the answers of which nothing is left to be sent."""
+        self._look_is_due = False
+        now_us = self._now_us()
+        for address, peer in list(self._unwritten.items()):
+            if peer.info.buffered()[1] == 0:
+                number = self._number(peer)
+                for exchange in peer.unwritten:
+                    self._add(Entry(Kind.WRITTEN, number, exchange, now_us))
+                peer.unwritten.clear()
+                del self._unwritten[address]
+
+    def _tick(self) -> None:
+        """Whatever arrived before the tick before the last one has been handled: the loop may be late, and it tells."""
+        self._ticks_us = (self._ticks_us[1], self._now_us())
+        if self._unwritten:
+            self._look()
+        self._ticker = self._loop.call_later(TICK_S, self._tick)
+
+    def _now_us(self) -> int:
+        return (time.monotonic_ns() - self._began_ns) // 1000
+
+    def _add(self, entry: Entry) -> None:
+        packed = pack_entry(entry)
+        self._waiting.append(packed)
+        self._waiting_bytes += len(packed)
+        if self._waiting_bytes > MOST_WAITING_BYTES:
+            self._write_here()
+        elif not self._is_writing:
+            self._is_writing = True
+            self._loop.call_soon(self._hand_over)
+
+    def _taken(self) -> bytes:
+        taken, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        return b"".join(taken)
+
+    def _hand_over(self) -> None:
+        entries = self._taken()
+        self._workers.run(lambda: self._write(entries), self._wrote)
+
+    def _wrote(self, result: JobResult[None]) -> None:
+        self._is_writing = False
+        try:
+            result.result()
+        except OSError as error:
+            log.error("the recording lacks what could not be written: %s", error)
+        if self._waiting and not self._file.closed:
+            self._is_writing = True
+            self._hand_over()
+
+    def _write(self, entries: bytes) -> None:
+        if entries:
+            self._file.write(pack_block(entries))
+            self._file.flush()
+
+    def _write_here(self) -> None:
+        entries = self._taken()
+        self._write(entries)
+
+
+def _safe_request(frame: memoryview, peer: _Peer) -> tuple[ApiKey | None, int, bytes, bool]:
+    """API, version, the bytes that hold no secret, and whether some are left out."""
+    if len(frame) < REQUEST_START.size or (peer.sends_tokens and not peer.info.is_authenticated):
+        return None, 0, b"", True
+    key, version, _, _ = REQUEST_START.unpack_from(frame)
+    api = BY_NUMBER.get(key)
+    if api is None:
+        return None, version, b"" if not peer.info.is_authenticated else bytes(frame), not peer.info.is_authenticated
+    if api is ApiKey.SASL_AUTHENTICATE:
+        return api, version, _blank_request(frame, version), True
+    if api in SECRET or (not peer.info.is_authenticated and api not in BEFORE_LOGIN):
+        return api, version, bytes(frame[: REQUEST_START.size - 2]), True
+    if api is ApiKey.SASL_HANDSHAKE and version == 0:
+        peer.sends_tokens = True
+    return api, version, bytes(frame), False
+
+
+def _blank_request(frame: memoryview, version: int) -> bytes:
+    try:
+        header, position = read_request_header(frame)
+        reader(request_class(ApiKey.SASL_AUTHENTICATE.value), version)(frame, position)
+    except (MalformedMessage, CloseConnection, ValueError, IndexError):
+        return bytes(frame[: REQUEST_START.size - 2])
+    blank = SaslAuthenticateRequest(auth_bytes=b"")
+    return request_bytes(blank, version, header.correlation_id, header.client_id)[LENGTH_BYTES:]
+
+
+def _safe_answer(answer: list[Chunk], recorded: Recorded) -> tuple[bytes, bool]:
+    data = b"".join(in_memory(answer))
+    if recorded.api is None or (recorded.api in SECRET and recorded.api is not ApiKey.SASL_AUTHENTICATE):
+        return data[LENGTH_BYTES : RESPONSE_START.size] if recorded.api is not None else b"", True
+    if recorded.api is not ApiKey.SASL_AUTHENTICATE:
+        return data[LENGTH_BYTES:], False
+    kind = response_class(recorded.api.value)
+    position = RESPONSE_START.size + response_has_tags(recorded.api.value, kind, recorded.version)
+    try:
+        message = decode(kind, recorded.version, data, position)
+    except (MalformedMessage, ValueError, IndexError):
+        return data[LENGTH_BYTES : RESPONSE_START.size], True
+    assert isinstance(message, SaslAuthenticateResponse)
+    message.auth_bytes = b""
+    _, correlation_id = RESPONSE_START.unpack_from(data)
+    chunks = response_chunks(recorded.api.value, recorded.version, correlation_id, message)
+    return b"".join(chunks)[LENGTH_BYTES:], True
