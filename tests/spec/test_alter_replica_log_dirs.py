@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.broker.handlers.cluster.alter_replica_log_dirs import alter_replica_log_dirs
+from odradek.broker.handlers.cluster.replicas import alter_replica_log_dirs
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import ErrorCode

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from odradek.broker.handlers.cluster.describe_quorum import describe_quorum
+from odradek.broker.handlers.cluster.cluster import describe_quorum
 from odradek.broker.metadata.image import Node
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode

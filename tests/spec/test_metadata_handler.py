@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.api.authorized_operations import NOT_ASKED_FOR
-from odradek.broker.handlers.topics.describe_topic_partitions import describe_topic_partitions
-from odradek.broker.handlers.topics.metadata import metadata
+from odradek.broker.handlers.topics.metadata import describe_topic_partitions, metadata
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import ErrorCode, KafkaError

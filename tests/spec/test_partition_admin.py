@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.handlers.cluster.describe_log_dirs import describe_log_dirs
+from odradek.broker.handlers.cluster.replicas import describe_log_dirs
 from odradek.broker.handlers.records.delete_records import delete_records
 from odradek.broker.handlers.records.describe_producers import describe_producers
 from odradek.broker.handlers.records.offset_for_leader_epoch import offset_for_leader_epoch

@@ -13,7 +13,7 @@ from typing import Any
 from odradek.broker.api.context import ConnectionInfo, RequestContext
 from odradek.broker.api.error_replies import code_for, error_reply
 from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
-from odradek.broker.handlers.cluster.update_features import staged_count
+from odradek.broker.handlers.cluster.features import staged_count
 from odradek.broker.handlers.shares.txn_share_acknowledge import txn_share_acknowledge
 from odradek.broker.metadata.features import FeatureUpdate, update_features
 from odradek.broker.runtime.delayed import Deferred

@@ -7,7 +7,6 @@ node, which `Node` identifies. Source: the answers of Kafka 4.3.1 to the request
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from odradek.broker.configuration.resources import ConfigResourceType
@@ -25,7 +24,7 @@ from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.protocol.struct import Message
 
 if TYPE_CHECKING:
-    from odradek.broker.api.context import RequestContext
+    pass
 
 R = TypeVar("R")
 
@@ -67,13 +66,6 @@ class TopicDefaults:
 
 def unlimited(partitions: int) -> None:
     """No quota limits how many partitions may be created and deleted."""
-
-
-def charge_of(context: "RequestContext", strict_since: int) -> Callable[[int], None]:
-    """What the client's quota has to say; requests older than `strict_since` are not refused, only throttled."""
-    if context.meter is None:
-        return unlimited
-    return partial(context.meter.take_partitions, is_strict=context.api_version >= strict_since)
 
 
 def create_topics(

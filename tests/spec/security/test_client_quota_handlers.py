@@ -5,8 +5,7 @@ from typing import Any
 
 from odradek.broker.api.context import AllowAll, ConnectionInfo, RequestContext
 from odradek.broker.api.error_replies import error_reply
-from odradek.broker.handlers.security.alter_client_quotas import alter_client_quotas
-from odradek.broker.handlers.security.describe_client_quotas import describe_client_quotas
+from odradek.broker.handlers.security.quotas import alter_client_quotas, describe_client_quotas
 from odradek.broker.runtime.workers import WorkersHere
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode as E

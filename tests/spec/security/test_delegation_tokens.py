@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from odradek.broker.api.context import ConnectionInfo, RequestContext
-from odradek.broker.handlers.security.create_delegation_token import create_delegation_token
-from odradek.broker.handlers.security.describe_delegation_token import describe_delegation_token
-from odradek.broker.handlers.security.expire_delegation_token import expire_delegation_token
-from odradek.broker.handlers.security.renew_delegation_token import renew_delegation_token
+from odradek.broker.handlers.security.tokens import (
+    create_delegation_token,
+    describe_delegation_token,
+    expire_delegation_token,
+    renew_delegation_token,
+)
 from odradek.broker.metadata.token_expiry import TokenExpiry
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.security.sasl.mechanism import Accepted, Challenge, Refused, Verdict

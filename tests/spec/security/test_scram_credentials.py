@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.api.error_replies import error_reply
-from odradek.broker.handlers.security.alter_user_scram_credentials import alter_user_scram_credentials
-from odradek.broker.handlers.security.describe_user_scram_credentials import describe_user_scram_credentials
+from odradek.broker.handlers.security.logins import alter_user_scram_credentials, describe_user_scram_credentials
 from odradek.broker.metadata.registration import first_features
 from odradek.broker.metadata.snapshots import BOOTSTRAP, bootstrap_snapshot
 from odradek.protocol.api_keys import ApiKey

@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.broker.handlers.cluster.api_versions import api_versions
+from odradek.broker.handlers.cluster.features import api_versions
 from odradek.broker.shares.core.staging import Ending
 from odradek.protocol.errors import ErrorCode
 from tests.support.txn_share_broker import ACCEPT, REJECT, RELEASE, RENEW, TxnShareBroker

@@ -1,43 +1,91 @@
-"""UpdateFeatures (key 57), versions 0-2: sets the finalised level of each feature of the cluster.
-
-v1: upgrade types instead of a flag (which Kafka does not heed: version 0 cannot downgrade), validation only. v2: no
-results by feature. Needs ALTER on the cluster. All updates are made or none; answered when they are durable. Before
-share.version goes below the level of markers in its log, what they said is recorded for readers that do not know them;
-before transaction.version is lowered, which transactions are complete.
-"""
+"""Handlers of versions and features: ApiVersions, UpdateFeatures."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
+from odradek.broker.api.context import RequestContext
+from odradek.broker.api.served import SERVED
 from odradek.broker.metadata.decision import Decision
 from odradek.broker.metadata.features import FeatureUpdate
 from odradek.broker.metadata.features import update_features as decide
 from odradek.broker.metadata.supported_features import (
     SHARE_VERSION,
     SHARE_VERSION_TRANSACTIONS,
+    SUPPORTED_FEATURES,
     TRANSACTION_VERSION,
+    acknowledges_in_transactions,
 )
 from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
-from odradek.protocol.errors import KafkaError
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.internal_topics import SHARE_GROUP_STATE
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.api_versions_response import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.messages.update_features_response import UpdatableFeatureResult, UpdateFeaturesResponse
 
 if TYPE_CHECKING:
-    from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.metadata.image import MetadataImage
     from odradek.protocol.messages.update_features_request import UpdateFeaturesRequest
     from odradek.protocol.struct import Message
 
-RESULTS_UNTIL = 1
+RESULTS_UNTIL = 1  # the last version of UpdateFeatures with a result for each feature
+SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def api_versions(request: ApiVersionsRequest, context: RequestContext, broker: Broker) -> ApiVersionsResponse:
+    """Answers ApiVersions (key 18), versions 0-4: the APIs and features that are served.
+
+    v1: throttle time. v3: flexible, the client sends its name and version, the answer holds features. v4 (KIP-1022):
+    may list features whose lowest level is 0, which older clients refuse to read and therefore do not get.
+    `odradek.broker.api.dispatch` answers a version that is not served (KIP-511). Needs no permission.
+    """
+    if context.api_version >= 3:
+        name, version = request.client_software_name, request.client_software_version
+        if not (SOFTWARE.fullmatch(name) and SOFTWARE.fullmatch(version)):
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        context.connection.client_software_name = name
+        context.connection.client_software_version = version
+    image = broker.metadata.image
+    return ApiVersionsResponse(
+        api_keys=[
+            ApiVersion(api_key=key.value, min_version=served.min_version, max_version=served.max_version)
+            for key, served in sorted(SERVED.items(), key=lambda row: row[0].value)
+            if key is not ApiKey.TXN_SHARE_ACKNOWLEDGE or acknowledges_in_transactions(image.features)
+        ],
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
+            for name, (lowest, highest) in SUPPORTED_FEATURES.items()
+            if lowest > 0 or context.api_version >= 4
+        ],
+        finalized_features_epoch=image.next_offset - 1,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+            for name, level in image.features.items()
+            if name in SUPPORTED_FEATURES
+        ],
+    )
 
 
 def update_features(
     request: UpdateFeaturesRequest, context: RequestContext, broker: Broker
 ) -> Deferred[UpdateFeaturesResponse]:
+    """Answers UpdateFeatures (key 57), versions 0-2: sets the finalised level of each feature of the cluster.
+
+    v1: upgrade types instead of a flag (which Kafka does not heed: version 0 cannot downgrade), validation only. v2: no
+    results by feature. Needs ALTER on the cluster. All updates are made or none; answered when they are durable. Before
+    share.version goes below the level of markers in its log, what they said is recorded for readers that do not know
+    them; before transaction.version is lowered, which transactions are complete.
+    """
     context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     updates = [
         FeatureUpdate(each.feature, each.max_version_level, each.upgrade_type) for each in request.feature_updates
@@ -67,10 +115,7 @@ def update_features(
     def recorded(answer: Deferred[UpdateFeaturesResponse]) -> None:
         if broker.has_started("shares"):
             broker.shares.is_draining = False
-        try:
-            reply.resolve(answer.outcome())
-        except KafkaError as error:
-            reply.fail(error)
+        reply.follow(answer)
 
     def told(answer: Deferred[bool]) -> None:
         try:
@@ -88,8 +133,10 @@ def update_features(
 
 
 def tell_markers(updates: list[FeatureUpdate], broker: Broker, *, validate_only: bool) -> Deferred[bool]:
-    """Where these updates end staging, and will not be refused since something is staged: nothing more is from now on,
-    and what markers have ended is recorded for readers that do not know them."""
+    """Stops staging where these updates end it, unless staged acknowledgements will have them refused.
+
+    The effects of markers are recorded for readers that do not know markers.
+    """
     done: Deferred[bool] = Deferred()
     if (
         validate_only
@@ -117,7 +164,7 @@ def lowers(feature: str, updates: list[FeatureUpdate], broker: Broker) -> bool:
 
 
 def ends_staging(record: Message) -> bool:
-    """Whether with this record acknowledgements can no longer be part of transactions."""
+    """Tells whether with this record acknowledgements can no longer be part of transactions."""
     return (
         isinstance(record, FeatureLevelRecord)
         and record.name == SHARE_VERSION
@@ -126,7 +173,7 @@ def ends_staging(record: Message) -> bool:
 
 
 def staged_count(broker: Broker) -> int | None:
-    """Of all share partitions: stored, or on their way to being stored. None while their coordinator loads."""
+    """Counts what is staged in all share partitions, stored or on its way. None while their coordinator loads."""
     if SHARE_GROUP_STATE not in broker.metadata.image.topics:
         return 0
     try:

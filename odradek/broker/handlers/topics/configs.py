@@ -1,13 +1,9 @@
-"""DescribeConfigs (key 32), versions 1-4: settings of topics, brokers, loggers, groups, client metrics subscriptions.
-
-v1: sources and synonyms. v3: documentation and types. v4: flexible. Needs DESCRIBE_CONFIGS on the topic, the group or
-the cluster. A group or subscription need not exist to be described.
-"""
+"""Handlers of configs: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from odradek.broker.configuration.config_description import (
     Described,
@@ -20,26 +16,50 @@ from odradek.broker.configuration.config_description import (
     describe_topic,
 )
 from odradek.broker.configuration.loggers import PythonLoggers, level_name
-from odradek.broker.configuration.resources import ConfigResourceType
+from odradek.broker.configuration.resources import Change, ConfigOperation, ConfigResourceType
 from odradek.broker.configuration.settings import InvalidSetting
+from odradek.broker.metadata.config_alteration import alter
+from odradek.broker.metadata.config_changes import ResourceChanges, Result
 from odradek.broker.metadata.topic_names import check_topic_name
 from odradek.broker.runtime.slices import sliced
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages import alter_configs_response, incremental_alter_configs_response
+from odradek.protocol.messages.alter_configs_response import AlterConfigsResponse
 from odradek.protocol.messages.describe_configs_response import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
+from odradek.protocol.messages.list_config_resources_response import ConfigResource, ListConfigResourcesResponse
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
+    from odradek.broker.metadata.image import MetadataImage
+    from odradek.broker.runtime.delayed import Deferred
     from odradek.broker.runtime.slices import Steps
+    from odradek.protocol.messages.alter_configs_request import AlterConfigsRequest
     from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
+    from odradek.protocol.messages.incremental_alter_configs_request import IncrementalAlterConfigsRequest
+    from odradek.protocol.messages.list_config_resources_request import ListConfigResourcesRequest
 
+TYPES_SINCE = 1
+ALL = (
+    ConfigResourceType.GROUP,
+    ConfigResourceType.CLIENT_METRICS,
+    ConfigResourceType.BROKER_LOGGER,
+    ConfigResourceType.BROKER,
+    ConfigResourceType.TOPIC,
+)
 UNKNOWN_KIND = 0
+R = TypeVar(
+    "R",
+    alter_configs_response.AlterConfigsResourceResponse,
+    incremental_alter_configs_response.AlterConfigsResourceResponse,
+)
 NOT_TOLD = ""  # what the documentation is where nobody may ask for it
 
 
@@ -47,6 +67,12 @@ NOT_TOLD = ""  # what the documentation is where nobody may ask for it
 def describe_configs(
     request: DescribeConfigsRequest, context: RequestContext, broker: Broker
 ) -> Steps[DescribeConfigsResponse]:
+    """Answers DescribeConfigs (key 32), versions 1-4: settings of topics, brokers, loggers, groups, client metrics
+    subscriptions.
+
+    v1: sources and synonyms. v3: documentation and types. v4: flexible. Needs DESCRIBE_CONFIGS on the topic, the group
+    or the cluster. A group or subscription need not exist to be described.
+    """
     known = {one.value for one in ConfigResourceType}
     unknown = [resource.resource_type for resource in request.resources if resource.resource_type not in known]
     if unknown:
@@ -147,3 +173,111 @@ def _check_this_broker(name: str, node_id: int, expected: str) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
     if number != node_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, {expected} but received {name}")
+
+
+def alter_configs(
+    request: AlterConfigsRequest, context: RequestContext, broker: Broker
+) -> Deferred[AlterConfigsResponse]:
+    """Answers AlterConfigs (key 33), versions 0-2: replaces all settings that a resource has of its own.
+
+    v2: flexible. Superseded by IncrementalAlterConfigs, but still used. Needs ALTER_CONFIGS on the topic, the group or
+    the cluster. Answered when the settings are in force.
+    """
+    resources = [
+        ResourceChanges(
+            resource.resource_type,
+            resource.resource_name,
+            [Change(config.name, ConfigOperation.SET.value, config.value) for config in resource.configs],
+        )
+        for resource in request.resources
+    ]
+    return alter(
+        resources,
+        context,
+        broker.metadata,
+        broker.config,
+        broker.certificates,
+        is_incremental=False,
+        validate_only=request.validate_only,
+        response_of=lambda results: AlterConfigsResponse(
+            responses=_in_entries(results, alter_configs_response.AlterConfigsResourceResponse)
+        ),
+    )
+
+
+def incremental_alter_configs(
+    request: IncrementalAlterConfigsRequest, context: RequestContext, broker: Broker
+) -> Deferred[IncrementalAlterConfigsResponse]:
+    """Answers IncrementalAlterConfigs (key 44), versions 0-1: sets, unsets and extends single settings (KIP-339).
+
+    v1: flexible. Needs ALTER_CONFIGS on the topic, the group or the cluster. Answered when the settings are in force.
+    """
+    resources = [
+        ResourceChanges(
+            resource.resource_type,
+            resource.resource_name,
+            [Change(config.name, config.config_operation, config.value) for config in resource.configs],
+        )
+        for resource in request.resources
+    ]
+    return alter(
+        resources,
+        context,
+        broker.metadata,
+        broker.config,
+        broker.certificates,
+        is_incremental=True,
+        validate_only=request.validate_only,
+        response_of=lambda results: IncrementalAlterConfigsResponse(
+            responses=_in_entries(results, incremental_alter_configs_response.AlterConfigsResourceResponse)
+        ),
+    )
+
+
+def _in_entries(results: list[Result], entry: type[R]) -> list[R]:
+    return [
+        entry(
+            error_code=0 if error is None else error.code.value,
+            error_message=None if error is None else error.message,
+            resource_type=resource_type,
+            resource_name=resource_name,
+        )
+        for resource_type, resource_name, error in results
+    ]
+
+
+def list_config_resources(
+    request: ListConfigResourcesRequest, context: RequestContext, broker: Broker
+) -> ListConfigResourcesResponse:
+    """Answers ListConfigResources (key 74), versions 0-1: the names of resources that can have settings of their own.
+
+    v0: client metrics subscriptions only (it was called ListClientMetricsResources). v1: types to choose from, all by
+    default. Needs DESCRIBE_CONFIGS on the cluster.
+    """
+    context.require(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+    image = broker.metadata.image
+    wanted = set(request.resource_types)
+    if context.api_version < TYPES_SINCE:
+        wanted = {ConfigResourceType.CLIENT_METRICS.value}
+    if not wanted:
+        wanted = {one.value for one in ALL}
+    if not wanted <= {one.value for one in ALL}:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=resource_type.value)
+            for resource_type in ALL
+            if resource_type.value in wanted
+            for name in _names(image, resource_type)
+        ]
+    )
+
+
+def _names(image: MetadataImage, resource_type: ConfigResourceType) -> list[str]:
+    match resource_type:
+        case ConfigResourceType.TOPIC:
+            return list(image.topics)
+        case ConfigResourceType.BROKER | ConfigResourceType.BROKER_LOGGER:
+            return [str(broker_id) for broker_id in image.brokers]
+        case _:
+            return [name for of_type, name in image.configs if of_type is resource_type]

@@ -1,0 +1,115 @@
+"""Handlers of the cluster and its quorum: DescribeCluster, DescribeQuorum."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.api.authorized_operations import NOT_ASKED_FOR, cluster_operations
+from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.internal_topics import CLUSTER_METADATA
+from odradek.protocol.messages.describe_cluster_response import DescribeClusterBroker, DescribeClusterResponse
+from odradek.protocol.messages.describe_quorum_response import (
+    DescribeQuorumResponse,
+    Node,
+    PartitionData,
+    ReplicaState,
+    TopicData,
+)
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.broker import Broker
+    from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest
+    from odradek.protocol.messages.describe_quorum_request import DescribeQuorumRequest
+
+BROKERS, CONTROLLERS = 1, 2  # types of endpoints
+NODES_SINCE = 2
+UNKNOWN: Final = "This server does not host this topic-partition."
+
+
+def describe_cluster(
+    request: DescribeClusterRequest, context: RequestContext, broker: Broker
+) -> DescribeClusterResponse:
+    """Answers DescribeCluster (key 60), versions 0-2: the brokers, at their addresses for the listener in use.
+
+    v0: flexible. v1: endpoint type (brokers or controllers). v2: fenced brokers on demand. Needs DESCRIBE on the
+    cluster for the cluster's authorized operations only.
+    """
+    if request.endpoint_type == CONTROLLERS:
+        what = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+        raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, what)
+    if request.endpoint_type != BROKERS:
+        what = f"Unsupported endpoint type {request.endpoint_type}"
+        raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, what)
+    operations = NOT_ASKED_FOR
+    if request.include_cluster_authorized_operations:
+        operations = cluster_operations(context)
+    brokers = [
+        DescribeClusterBroker(
+            broker_id=image.broker_id,
+            host=endpoint[0],
+            port=endpoint[1],
+            rack=image.rack,
+            is_fenced=image.is_fenced,
+        )
+        for image in broker.metadata.image.brokers.values()
+        if (request.include_fenced_brokers or not image.is_fenced)
+        and (endpoint := context.connection.endpoint(image.endpoints)) is not None
+    ]
+    return DescribeClusterResponse(
+        error_message=None,
+        endpoint_type=BROKERS,
+        cluster_id=broker.cluster_id,
+        controller_id=broker.metadata.node.node_id,
+        brokers=brokers,
+        cluster_authorized_operations=operations,
+    )
+
+
+def describe_quorum(request: DescribeQuorumRequest, context: RequestContext, broker: Broker) -> DescribeQuorumResponse:
+    """Answers DescribeQuorum (key 55), versions 0-2: the one voter of the metadata log, which leads it.
+
+    v1: when a voter fetched last; for the leader that is now. v2: messages, directory ids and the voters' listeners.
+    Needs DESCRIBE on the cluster. Any other partition, also beside the one of the metadata log, is unknown.
+    """
+    context.require(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    asked = [(topic.topic_name, [one.partition_index for one in topic.partitions]) for topic in request.topics]
+    if asked == [(CLUSTER_METADATA, [0])]:
+        topics = [TopicData(topic_name=CLUSTER_METADATA, partitions=[_metadata_log(context, broker)])]
+        # No listener: nobody else takes part in the quorum, and directories are not recorded at kraft.version 0.
+        nodes = [Node(node_id=broker.metadata.node.node_id)] if context.api_version >= NODES_SINCE else []
+        return DescribeQuorumResponse(topics=topics, nodes=nodes)
+    return DescribeQuorumResponse(
+        topics=[
+            TopicData(
+                topic_name=name,
+                partitions=[
+                    PartitionData(
+                        partition_index=index,
+                        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.value,
+                        error_message=UNKNOWN,
+                    )
+                    for index in indexes
+                ],
+            )
+            for name, indexes in asked
+        ]
+    )
+
+
+def _metadata_log(context: RequestContext, broker: Broker) -> PartitionData:
+    metadata = broker.metadata
+    end_offset = metadata.image.next_offset
+    leader = ReplicaState(
+        replica_id=metadata.node.node_id,
+        log_end_offset=end_offset,
+        last_fetch_timestamp=context.now_ms,
+        last_caught_up_timestamp=context.now_ms,
+    )
+    return PartitionData(
+        leader_id=metadata.node.node_id,
+        leader_epoch=metadata.leader_epoch,
+        high_watermark=end_offset,
+        current_voters=[leader],
+    )

@@ -1,0 +1,204 @@
+"""Handlers of replicas and their directories, of which one node has one each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.metadata.replicas import ElectionType, Reassignment, elect_leader, reassign
+from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.alter_partition_reassignments_response import (
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from odradek.protocol.messages.alter_replica_log_dirs_response import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+from odradek.protocol.messages.describe_log_dirs_response import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from odradek.protocol.messages.elect_leaders_response import (
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from odradek.protocol.messages.list_partition_reassignments_response import ListPartitionReassignmentsResponse
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.broker import Broker
+    from odradek.broker.metadata.decision import Decision
+    from odradek.broker.metadata.image import MetadataImage
+    from odradek.broker.partitions.partition import Partition
+    from odradek.broker.runtime.delayed import Deferred
+    from odradek.protocol.messages.alter_partition_reassignments_request import AlterPartitionReassignmentsRequest
+    from odradek.protocol.messages.alter_replica_log_dirs_request import AlterReplicaLogDirsRequest
+    from odradek.protocol.messages.describe_log_dirs_request import DescribeLogDirsRequest
+    from odradek.protocol.messages.elect_leaders_request import ElectLeadersRequest
+    from odradek.protocol.messages.list_partition_reassignments_request import ListPartitionReassignmentsRequest
+
+Results = list[KafkaError | None]
+
+
+def alter_partition_reassignments(
+    request: AlterPartitionReassignmentsRequest, context: RequestContext, broker: Broker
+) -> AlterPartitionReassignmentsResponse | Deferred[AlterPartitionReassignmentsResponse]:
+    """Answers AlterPartitionReassignments (key 45), versions 0-1: puts partitions on other brokers, or cancels that.
+
+    v1: the replication factor may be kept from changing. Needs ALTER on the cluster. With one broker a reassignment
+    either changes nothing or gives up replicas on brokers that are not there; it is complete when the answer is sent.
+    """
+    context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    if not request.topics:
+        return AlterPartitionReassignmentsResponse()
+    may_change = request.allow_replication_factor_change
+    wishes = [
+        Reassignment(topic.name, partition.partition_index, partition.replicas)
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+
+    def decide(image: MetadataImage) -> Decision[Results]:
+        return reassign(image, wishes, node=broker.metadata.node, factor_may_change=may_change)
+
+    def response(decided: Results) -> AlterPartitionReassignmentsResponse:
+        results = iter(decided)
+        responses = [
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[_result(partition.partition_index, next(results)) for partition in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+        return AlterPartitionReassignmentsResponse(
+            allow_replication_factor_change=may_change, error_message=None, responses=responses
+        )
+
+    return broker.metadata.submit(decide).then(response)
+
+
+def _result(index: int, error: KafkaError | None) -> ReassignablePartitionResponse:
+    if error is None:
+        return ReassignablePartitionResponse(partition_index=index, error_message=None)
+    return ReassignablePartitionResponse(
+        partition_index=index, error_code=error.code.value, error_message=error.message
+    )
+
+
+def list_partition_reassignments(
+    request: ListPartitionReassignmentsRequest, context: RequestContext, broker: Broker
+) -> ListPartitionReassignmentsResponse:
+    """Answers ListPartitionReassignments (key 46), version 0: the reassignments in progress: none on one node.
+
+    Needs DESCRIBE on the cluster. As in Kafka, what is named and does not exist is not mentioned.
+    """
+    context.require(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    return ListPartitionReassignmentsResponse(error_message=None)
+
+
+def elect_leaders(request: ElectLeadersRequest, context: RequestContext, broker: Broker) -> ElectLeadersResponse:
+    """Answers ElectLeaders (key 43), versions 0-2: why no other leader is elected, partition by partition.
+
+    v1: the type of the election, an error code for the whole response. v2: flexible. Needs ALTER on the cluster. Null
+    stands for all partitions; those of them that need no election are left out.
+    """
+    context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    image = broker.metadata.image
+    wanted = request.topic_partitions
+    if wanted == []:
+        return ElectLeadersResponse()
+    try:
+        election = ElectionType(request.election_type)
+    except ValueError:
+        what = f"Unknown election type {request.election_type}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, what) from None
+
+    def results(name: str, indexes: list[int]) -> ReplicaElectionResult:
+        errors = [(index, elect_leader(image, name, index, election)) for index in indexes]
+        return ReplicaElectionResult(
+            topic=name,
+            partition_result=[
+                PartitionResult(partition_id=index, error_code=error.code.value, error_message=error.message)
+                for index, error in errors
+                if wanted is not None or error.code is not ErrorCode.ELECTION_NOT_NEEDED
+            ],
+        )
+
+    if wanted is None:
+        named = [(topic.name, list(range(len(topic.partitions)))) for topic in image.topics.values()]
+    else:
+        named = [(topic.topic, topic.partitions) for topic in wanted]
+    return ElectLeadersResponse(replica_election_results=[results(*each) for each in named])
+
+
+def alter_replica_log_dirs(
+    request: AlterReplicaLogDirsRequest, context: RequestContext, broker: Broker
+) -> AlterReplicaLogDirsResponse:
+    """Answers AlterReplicaLogDirs (key 34), versions 1-2: replicas can only stay in the one data directory.
+
+    v2: flexible. Needs ALTER on the cluster. A partition that is named more than once goes to the last directory named.
+    """
+    context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    paths = {
+        (topic.name, index): each.path for each in request.dirs for topic in each.topics for index in topic.partitions
+    }
+    topics: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    for (topic, index), path in paths.items():
+        code = move_code(broker, topic, index, path)
+        topics.setdefault(topic, []).append(
+            AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code.value)
+        )
+    return AlterReplicaLogDirsResponse(
+        results=[AlterReplicaLogDirTopicResult(topic_name=name, partitions=each) for name, each in topics.items()]
+    )
+
+
+def move_code(broker: Broker, topic: str, index: int, path: str) -> ErrorCode:
+    """Returns the code for a move to `path`, which is compared letter by letter with DescribeLogDirs', as in Kafka."""
+    if path != broker.log_directory.path:
+        return ErrorCode.LOG_DIR_NOT_FOUND
+    try:
+        broker.partitions.get(topic, index)
+    except KafkaError as refusal:
+        return refusal.code
+    return ErrorCode.NONE
+
+
+def describe_log_dirs(
+    request: DescribeLogDirsRequest, context: RequestContext, broker: Broker
+) -> DescribeLogDirsResponse:
+    """Answers DescribeLogDirs (key 35), versions 1-5: the sizes of partitions, and the space of the data directory.
+
+    v2: flexible. v3: an error for the whole request. v4: total and usable bytes. v5: whether the directory is cordoned,
+    which it never is here. Needs DESCRIBE on the cluster. A null list of topics means every partition.
+    """
+    try:
+        context.require(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    except KafkaError as refusal:
+        # Only v3 has a place for this; before, as Kafka, an empty answer says it.
+        return DescribeLogDirsResponse(error_code=refusal.code.value)
+    topics: dict[str, list[DescribeLogDirsPartition]] = {}
+    for partition in wanted_partitions(request, broker):
+        topics.setdefault(partition.topic, []).append(
+            DescribeLogDirsPartition(partition_index=partition.index, partition_size=partition.log.size_bytes)
+        )
+    result = DescribeLogDirsResult(
+        log_dir=broker.log_directory.path,
+        topics=[DescribeLogDirsTopic(name=topic, partitions=partitions) for topic, partitions in topics.items()],
+    )
+    result.total_bytes, result.usable_bytes = broker.log_directory.space_bytes()
+    return DescribeLogDirsResponse(results=[result])
+
+
+def wanted_partitions(request: DescribeLogDirsRequest, broker: Broker) -> list[Partition]:
+    """Returns the partitions asked for that are here; others are passed over."""
+    if request.topics is None:
+        return list(broker.partitions)
+    wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    return [partition for partition in broker.partitions if (partition.topic, partition.index) in wanted]

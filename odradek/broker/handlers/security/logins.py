@@ -1,0 +1,123 @@
+"""Handlers of logins: SaslHandshake, SaslAuthenticate, and the SCRAM credentials of users."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.metadata.decision import MAX_RECORDS, Decision
+from odradek.broker.security.sasl.credential_changes import (
+    Altered,
+    Change,
+    Deletion,
+    Described,
+    Upsertion,
+    alter_credentials,
+    describe_credentials,
+)
+from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.alter_user_scram_credentials_response import (
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
+from odradek.protocol.messages.describe_user_scram_credentials_response import (
+    CredentialInfo,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
+from odradek.protocol.messages.sasl_handshake_response import SaslHandshakeResponse
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.broker import Broker
+    from odradek.broker.metadata.image import MetadataImage
+    from odradek.broker.runtime.delayed import Deferred
+    from odradek.protocol.messages.alter_user_scram_credentials_request import AlterUserScramCredentialsRequest
+    from odradek.protocol.messages.describe_user_scram_credentials_request import DescribeUserScramCredentialsRequest
+    from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
+    from odradek.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
+
+NO_EXCHANGE = "SaslAuthenticate request received after successful authentication"
+LEAST_LEVEL = 11  # of metadata.version, 3.5-IV2: older Kafkas do not understand the records
+
+
+def sasl_handshake(request: SaslHandshakeRequest, context: RequestContext, broker: Broker) -> SaslHandshakeResponse:
+    """Answers SaslHandshake (key 17), versions 0-1: chooses a SASL mechanism. v1: tokens follow in SaslAuthenticate.
+
+    `odradek.broker.security.sasl` answers those that begin an authentication. What gets here came where there is none
+    to begin: on a listener without SASL, or again within a second. Needs no permission.
+    """
+    return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE.value)
+
+
+def sasl_authenticate(
+    request: SaslAuthenticateRequest, context: RequestContext, broker: Broker
+) -> SaslAuthenticateResponse:
+    """Answers SaslAuthenticate (key 36), versions 0-2: one token of a SASL exchange.
+
+    v1: session lifetime. v2: flexible. `odradek.broker.security.sasl` answers those of an exchange. What gets here came
+    without one. Needs no permission.
+    """
+    return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE.value, error_message=NO_EXCHANGE)
+
+
+def describe_user_scram_credentials(
+    request: DescribeUserScramCredentialsRequest, context: RequestContext, broker: Broker
+) -> DescribeUserScramCredentialsResponse:
+    """Answers DescribeUserScramCredentials (key 50), version 0: the SCRAM credentials that users have (KIP-554).
+
+    Salts and keys are not told. Needs DESCRIBE on the cluster. Source: docs/spec/security.md#s2-3.
+    """
+    context.require(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    users = [user.name for user in request.users or ()]
+    found = describe_credentials(broker.metadata.image.scram_credentials, users)
+    return DescribeUserScramCredentialsResponse(
+        error_message="", results=[_described(user, described) for user, described in found]
+    )
+
+
+def _described(user: str, described: Described) -> DescribeUserScramCredentialsResult:
+    if isinstance(described, KafkaError):
+        return DescribeUserScramCredentialsResult(
+            user=user, error_code=described.code.value, error_message=described.message
+        )
+    infos = [
+        CredentialInfo(mechanism=mechanism, iterations=credential.iterations)
+        for mechanism, credential in sorted(described.items())
+    ]
+    return DescribeUserScramCredentialsResult(user=user, error_message=None, credential_infos=infos)
+
+
+def alter_user_scram_credentials(
+    request: AlterUserScramCredentialsRequest, context: RequestContext, broker: Broker
+) -> Deferred[AlterUserScramCredentialsResponse]:
+    """Answers AlterUserScramCredentials (key 51), version 0: sets and removes the SCRAM credentials of users (KIP-554).
+
+    Needs ALTER on the cluster. Answered when the credentials are recorded; the next login is judged by them, sessions
+    that are open go on. Source: docs/spec/security.md#s2-3.
+    """
+    context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    changes: list[Change] = [Deletion(each.name, each.mechanism) for each in request.deletions]
+    changes += [
+        Upsertion(each.name, each.mechanism, each.iterations, bytes(each.salt), bytes(each.salted_password))
+        for each in request.upsertions
+    ]
+
+    def turn(image: MetadataImage) -> Decision[Altered]:
+        if 0 < image.metadata_version < LEAST_LEVEL:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The current metadata version does not support SCRAM")
+        results, records = alter_credentials(image.scram_credentials, changes)
+        if len(records) > MAX_RECORDS:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+        return Decision(results, tuple(records))
+
+    return broker.metadata.submit(turn).then(
+        lambda results: AlterUserScramCredentialsResponse(results=[_altered(*one) for one in results.items()])
+    )
+
+
+def _altered(user: str, error: KafkaError | None) -> AlterUserScramCredentialsResult:
+    if error is None:
+        return AlterUserScramCredentialsResult(user=user, error_message=None)
+    return AlterUserScramCredentialsResult(user=user, error_code=error.code.value, error_message=error.message)

@@ -1,0 +1,107 @@
+"""Handlers of client quotas (KIP-546): DescribeClientQuotas, AlterClientQuotas. Source: docs/spec/security.md#s4-1."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.metadata.decision import MAX_RECORDS, Decision
+from odradek.broker.network.host_names import address_of, addresses_of_hosts
+from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.security.quotas import alteration, description
+from odradek.broker.security.quotas.alteration import LimitChange, QuotaChange
+from odradek.broker.security.quotas.description import Component
+from odradek.broker.security.quotas.entities import IP
+from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages import alter_client_quotas_response as altered
+from odradek.protocol.messages import describe_client_quotas_response as described
+from odradek.protocol.messages.alter_client_quotas_response import AlterClientQuotasResponse
+from odradek.protocol.messages.describe_client_quotas_response import DescribeClientQuotasResponse
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.broker import Broker
+    from odradek.broker.metadata.image import MetadataImage
+    from odradek.broker.runtime.workers import JobResult
+    from odradek.protocol.messages.alter_client_quotas_request import AlterClientQuotasRequest
+    from odradek.protocol.messages.describe_client_quotas_request import DescribeClientQuotasRequest
+
+Results = list[KafkaError | None]
+
+
+def describe_client_quotas(
+    request: DescribeClientQuotasRequest, context: RequestContext, broker: Broker
+) -> DescribeClientQuotasResponse:
+    """Answers DescribeClientQuotas (key 48), versions 0-1: the client quotas that a filter selects.
+
+    v1: flexible. Needs DESCRIBE_CONFIGS on the cluster.
+    """
+    context.require(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+    components = [Component(each.entity_type, each.match_type, each.match) for each in request.components]
+    return DescribeClientQuotasResponse(
+        entries=[
+            described.EntryData(
+                entity=[described.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+                values=[described.ValueData(key=key, value=limit) for key, limit in limits.items()],
+            )
+            for entity, limits in description.describe_client_quotas(
+                broker.metadata.image.client_quotas, components, strict=request.strict
+            )
+        ]
+    )
+
+
+def alter_client_quotas(
+    request: AlterClientQuotasRequest, context: RequestContext, broker: Broker
+) -> Deferred[AlterClientQuotasResponse]:
+    """Answers AlterClientQuotas (key 49), versions 0-1: sets and removes limits of users, client ids and addresses.
+
+    v1: flexible. Needs ALTER_CONFIGS on the cluster. Answered when the limits are recorded and in force. Names of hosts
+    are looked up in a thread first.
+    """
+    context.require(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+    changes = [
+        QuotaChange(
+            [(each.entity_type, each.entity_name) for each in entry.entity],
+            [LimitChange(op.key, None if op.remove else op.value) for op in entry.ops],
+        )
+        for entry in request.entries
+    ]
+    answer: Deferred[AlterClientQuotasResponse] = Deferred()
+
+    def submit(unknown: frozenset[str]) -> None:
+        def turn(image: MetadataImage) -> Decision[Results]:
+            results, records = alteration.alter_client_quotas(
+                image.client_quotas, changes, lambda address: address not in unknown
+            )
+            if len(records) > MAX_RECORDS:
+                raise KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+            return Decision(results) if request.validate_only else Decision(results, tuple(records))
+
+        answer.follow(broker.metadata.submit(turn).then(response))
+
+    def response(results: Results) -> AlterClientQuotasResponse:
+        return AlterClientQuotasResponse(
+            entries=[_result(change, error) for change, error in zip(changes, results, strict=True)]
+        )
+
+    def looked_up(outcome: JobResult[dict[str, tuple[str, ...]]]) -> None:
+        addresses = outcome.result()
+        broker.host_addresses.update(addresses)
+        submit(frozenset(hosts - addresses.keys()))
+
+    named = {name for change in changes for kind, name in change.named if kind == IP and name}
+    hosts = {name for name in named if address_of(name) is None}
+    if hosts:
+        broker.workers.run(lambda: addresses_of_hosts(hosts), looked_up)
+    else:
+        submit(frozenset())
+    return answer
+
+
+def _result(change: QuotaChange, error: KafkaError | None) -> altered.EntryData:
+    return altered.EntryData(
+        error_code=0 if error is None else error.code.value,
+        error_message=None if error is None else error.message,
+        entity=[altered.EntityData(entity_type=kind, entity_name=name) for kind, name in change.named],
+    )

@@ -1,0 +1,224 @@
+"""Handlers of delegation tokens (KIP-48): create, renew, expire, describe. Source: docs/spec/security.md#s2-6."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from odradek.broker.api.authorized_operations import is_allowed
+from odradek.broker.api.context import Audit
+from odradek.broker.metadata.decision import Decision
+from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.security.tokens.decisions import (
+    NewToken,
+    TokenRules,
+    create_token,
+    expire_token,
+    renew_token,
+    visible_tokens,
+)
+from odradek.broker.security.tokens.image import DelegationToken, DelegationTokens
+from odradek.broker.security.tokens.permission import check_allowed, needed_rules
+from odradek.protocol.acls import Operation, ResourceType
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.create_delegation_token_response import CreateDelegationTokenResponse
+from odradek.protocol.messages.describe_delegation_token_response import (
+    DescribedDelegationToken,
+    DescribedDelegationTokenRenewer,
+    DescribeDelegationTokenResponse,
+)
+from odradek.protocol.messages.expire_delegation_token_response import ExpireDelegationTokenResponse
+from odradek.protocol.messages.renew_delegation_token_response import RenewDelegationTokenResponse
+from odradek.protocol.struct import Message
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.broker import Broker
+    from odradek.broker.metadata.image import MetadataImage
+    from odradek.protocol.messages.create_delegation_token_request import CreateDelegationTokenRequest
+    from odradek.protocol.messages.describe_delegation_token_request import DescribeDelegationTokenRequest
+    from odradek.protocol.messages.expire_delegation_token_request import ExpireDelegationTokenRequest
+    from odradek.protocol.messages.renew_delegation_token_request import RenewDelegationTokenRequest
+
+USER = "User"
+ID_BYTES = 16  # 22 characters
+KNOWS_REQUESTER = 3  # from this version on
+NEVER = (-1, -1, -1)  # was it issued, does it expire, can it be renewed
+
+# Tokens, rules, proof, principal, period in ms, now in ms → when it expires, and the record that says so.
+NewExpiry: TypeAlias = Callable[[DelegationTokens, TokenRules, bytes, str, int, int], tuple[int, Message]]
+R = TypeVar("R", RenewDelegationTokenResponse, ExpireDelegationTokenResponse)
+
+
+def create_delegation_token(
+    request: CreateDelegationTokenRequest, context: RequestContext, broker: Broker
+) -> CreateDelegationTokenResponse | Deferred[CreateDelegationTokenResponse]:
+    """Answers CreateDelegationToken (key 38), versions 1-3: a token with which its bearer logs in as the owner.
+
+    v2: flexible. v3: for another owner, which needs CREATE_TOKENS on that user (KIP-373); one's own needs no
+    permission. Answered when the token is recorded.
+    """
+    owner = context.principal
+    requester = context.principal if context.api_version >= KNOWS_REQUESTER else ""
+    if request.owner_principal_name:
+        owner = f"{request.owner_principal_type or ''}:{request.owner_principal_name}"
+    answer: Deferred[CreateDelegationTokenResponse] = Deferred()
+
+    def refused(error: KafkaError) -> CreateDelegationTokenResponse:
+        is_told = error.code is not ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+        response = _created(owner if is_told else context.principal, requester, NEVER)
+        response.error_code = error.code.value
+        return response
+
+    try:
+        check_allowed(context.connection)
+        if owner != context.principal:
+            context.require(Operation.CREATE_TOKENS, ResourceType.USER, owner)
+        rules = needed_rules(broker.config)
+        renewers = [f"{each.principal_type}:{each.principal_name}" for each in request.renewers]
+        if not all(principal.startswith(f"{USER}:") for principal in (owner, *renewers)):
+            message = "Owners and renewers of delegation tokens are of the type User"
+            raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE, message)
+    except KafkaError as error:
+        return refused(error)
+    wanted = NewToken(owner, context.principal, tuple(renewers), request.max_lifetime_ms)
+    token_id = base64.urlsafe_b64encode(os.urandom(ID_BYTES)).rstrip(b"=").decode()
+
+    def turn(image: MetadataImage) -> Decision[DelegationToken]:
+        token, record = create_token(rules, wanted, token_id, context.now_ms)
+        return Decision(token, (record,))
+
+    def done(created: Deferred[DelegationToken]) -> None:
+        try:
+            token = created.outcome()
+        except KafkaError as error:
+            answer.resolve(refused(error))
+            return
+        assert isinstance(token, DelegationToken)
+
+        response = _created(token.owner, requester, (token.issued_ms, token.expires_ms, token.max_ms))
+        response.token_id, response.hmac = token_id, rules.proof(token_id)
+        answer.resolve(response)
+
+    broker.metadata.submit(turn).when_done(done)
+    return answer
+
+
+def _created(owner: str, requester: str, times_ms: tuple[int, int, int]) -> CreateDelegationTokenResponse:
+    owner_type, _, owner_name = owner.partition(":")
+    requester_type, _, requester_name = requester.partition(":")
+    issued_ms, expires_ms, max_ms = times_ms
+    return CreateDelegationTokenResponse(
+        principal_type=owner_type,
+        principal_name=owner_name,
+        token_requester_principal_type=requester_type,
+        token_requester_principal_name=requester_name,
+        issue_timestamp_ms=issued_ms,
+        expiry_timestamp_ms=expires_ms,
+        max_timestamp_ms=max_ms,
+    )
+
+
+def change_lifetime(
+    decide: NewExpiry, proof: bytes, period_ms: int, response: type[R], context: RequestContext, broker: Broker
+) -> Deferred[R]:
+    """Changes when a token expires, in one turn.
+
+    Raises DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, DELEGATION_TOKEN_AUTH_DISABLED.
+    """
+    check_allowed(context.connection)
+    rules = needed_rules(broker.config)
+    answer: Deferred[R] = Deferred()
+
+    def turn(image: MetadataImage) -> Decision[int]:
+        tokens = image.delegation_tokens
+        expires_ms, record = decide(tokens, rules, proof, context.principal, period_ms, context.now_ms)
+        return Decision(expires_ms, (record,))
+
+    def done(decided: Deferred[int]) -> None:
+        try:
+            expires_ms = decided.outcome()
+        except KafkaError as error:
+            answer.resolve(response(error_code=error.code.value))
+            return
+        assert isinstance(expires_ms, int)
+        answer.resolve(response(expiry_timestamp_ms=expires_ms))
+
+    broker.metadata.submit(turn).when_done(done)
+    return answer
+
+
+def renew_delegation_token(
+    request: RenewDelegationTokenRequest, context: RequestContext, broker: Broker
+) -> Deferred[RenewDelegationTokenResponse]:
+    """Answers RenewDelegationToken (key 39), versions 1-2: puts off the time when a token expires.
+
+    v2: flexible. For its owner, who asked for it, and its renewers; needs no permission. Answered when it is recorded.
+    """
+    period_ms = request.renew_period_ms
+    return change_lifetime(renew_token, bytes(request.hmac), period_ms, RenewDelegationTokenResponse, context, broker)
+
+
+def expire_delegation_token(
+    request: ExpireDelegationTokenRequest, context: RequestContext, broker: Broker
+) -> Deferred[ExpireDelegationTokenResponse]:
+    """Answers ExpireDelegationToken (key 40), versions 1-2: sets the time when a token expires, or removes it.
+
+    v2: flexible. For its owner, who asked for it, and its renewers; needs no permission. Answered when it is recorded.
+    """
+    period_ms = request.expiry_time_period_ms
+    return change_lifetime(expire_token, bytes(request.hmac), period_ms, ExpireDelegationTokenResponse, context, broker)
+
+
+def describe_delegation_token(
+    request: DescribeDelegationTokenRequest, context: RequestContext, broker: Broker
+) -> DescribeDelegationTokenResponse:
+    """Answers DescribeDelegationToken (key 41), versions 1-3: the tokens that a client may see, with what proves them.
+
+    v2: flexible. v3: who asked for them. One's own, asked for or to be renewed need no permission; others DESCRIBE on
+    the token or DESCRIBE_TOKENS on the owner.
+    """
+    check_allowed(context.connection)
+    rules = needed_rules(broker.config)
+
+    def may_describe(token: DelegationToken) -> bool:
+        return any(
+            is_allowed(context, operation, resource, name, Audit.PROBE)
+            for operation, resource, name in (
+                (Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id),
+                (Operation.DESCRIBE_TOKENS, ResourceType.USER, token.owner),
+            )
+        )
+
+    owners = None
+    if request.owners is not None:
+        owners = [f"{owner.principal_type}:{owner.principal_name}" for owner in request.owners]
+    tokens = broker.metadata.image.delegation_tokens
+    return DescribeDelegationTokenResponse(
+        tokens=[
+            _described(token, rules.proof(token.token_id), tells_requester=context.api_version >= KNOWS_REQUESTER)
+            for token in visible_tokens(tokens, owners, context.principal, may_describe)
+        ]
+    )
+
+
+def _described(token: DelegationToken, proof: bytes, *, tells_requester: bool) -> DescribedDelegationToken:
+    owner_type, _, owner_name = token.owner.partition(":")
+    requester_type, _, requester_name = (token.requester if tells_requester else "").partition(":")
+    renewers = [renewer.partition(":") for renewer in token.renewers]
+    return DescribedDelegationToken(
+        principal_type=owner_type,
+        principal_name=owner_name,
+        token_requester_principal_type=requester_type,
+        token_requester_principal_name=requester_name,
+        issue_timestamp=token.issued_ms,
+        expiry_timestamp=token.expires_ms,
+        max_timestamp=token.max_ms,
+        token_id=token.token_id,
+        hmac=proof,
+        renewers=[
+            DescribedDelegationTokenRenewer(principal_type=kind, principal_name=name) for kind, _, name in renewers
+        ],
+    )

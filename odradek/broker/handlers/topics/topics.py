@@ -1,0 +1,227 @@
+"""Handlers that create and delete topics: CreateTopics, CreatePartitions, DeleteTopics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from functools import partial
+from typing import TYPE_CHECKING
+
+from odradek.broker.api.authorized_operations import is_allowed
+from odradek.broker.api.context import Audit, refused
+from odradek.broker.configuration.config_description import Described, effective_topic_settings
+from odradek.broker.metadata import topics as decisions
+from odradek.broker.metadata.decision import Decision
+from odradek.broker.metadata.topics import DeletedTopic, MorePartitions, NewTopic, TopicResult
+from odradek.broker.runtime.delayed import Deferred
+from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.create_partitions_response import CreatePartitionsResponse, CreatePartitionsTopicResult
+from odradek.protocol.messages.create_topics_response import (
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsResponse,
+)
+from odradek.protocol.messages.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
+from odradek.protocol.struct import ZERO_UUID
+
+if TYPE_CHECKING:
+    from odradek.broker.api.context import RequestContext
+    from odradek.broker.broker import Broker
+    from odradek.broker.metadata.image import MetadataImage
+    from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest
+    from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+    from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest
+
+BROKER_DEFAULT = -1
+SETTINGS_SINCE = 5
+TOPIC_IDS_SINCE = 6
+# A quota may refuse from this version on, with THROTTLING_QUOTA_EXCEEDED; older requests are only throttled.
+STRICT_SINCE = {ApiKey.CREATE_TOPICS: 6, ApiKey.CREATE_PARTITIONS: 3, ApiKey.DELETE_TOPICS: 5}
+
+Result = tuple[str, KafkaError | None]
+Wish = tuple[str | None, bytes]
+
+
+def create_topics(
+    request: CreateTopicsRequest, context: RequestContext, broker: Broker
+) -> Deferred[CreateTopicsResponse]:
+    """Answers CreateTopics (key 19), versions 2-7: creates topics, or only validates the request.
+
+    v4: partition count and replication factor may be -1, the broker's default. v5: flexible; answers count, factor and
+    settings. v6: a quota may refuse topics. v7: answers the topic id. Needs CREATE on the cluster or on each topic, and
+    DESCRIBE_CONFIGS on a topic to be told its settings. Answered when the topics can be written to.
+    """
+    names = {topic.name for topic in request.topics}
+    if is_allowed(context, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE):
+        allowed = names
+    else:
+        allowed = {name for name in names if is_allowed(context, Operation.CREATE, ResourceType.TOPIC, name)}
+    refusals = [
+        TopicResult(name, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed."))
+        for name in sorted(names - allowed)
+    ]
+    describable = {
+        name for name in names if is_allowed(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name, Audit.PROBE)
+    }
+    wanted = [_new_topic(topic) for topic in request.topics if topic.name in allowed]
+    charge = _charge(context)
+    created = broker.auto_creation.create(wanted, validate_only=request.validate_only, charge=charge)
+    return created.then(lambda results: _created(results + refusals, describable, context, broker))
+
+
+def _charge(context: RequestContext) -> Callable[[int], None]:
+    """Returns what takes partitions from the client's quota, and raises THROTTLING_QUOTA_EXCEEDED."""
+    if context.meter is None:
+        return decisions.unlimited
+    is_strict = context.api_version >= STRICT_SINCE[context.api_key]
+    return partial(context.meter.take_partitions, is_strict=is_strict)
+
+
+def _new_topic(topic: CreatableTopic) -> NewTopic:
+    return NewTopic(
+        topic.name,
+        None if topic.num_partitions == BROKER_DEFAULT else topic.num_partitions,
+        None if topic.replication_factor == BROKER_DEFAULT else topic.replication_factor,
+        [(assignment.partition_index, assignment.broker_ids) for assignment in topic.assignments],
+        [(config.name, config.value) for config in topic.configs],
+    )
+
+
+def _created(
+    results: list[TopicResult], describable: Container[str], context: RequestContext, broker: Broker
+) -> CreateTopicsResponse:
+    """Builds the response; `describable` are the topics whose settings the client may know."""
+    without_settings: list[CreatableTopicConfigs] | None = None  # shared by all topics that have none of their own
+    topics = []
+    for result in results:
+        if result.error is not None:
+            error = result.error
+            topics.append(
+                CreatableTopicResult(name=result.name, error_code=error.code.value, error_message=error.message)
+            )
+            continue
+        if result.name not in describable:
+            topics.append(
+                CreatableTopicResult(
+                    name=result.name,
+                    topic_id=result.topic_id,
+                    error_message=None,
+                    topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED.value,
+                )
+            )
+            continue
+        configs: list[CreatableTopicConfigs] = []
+        if context.api_version >= SETTINGS_SINCE:
+            if result.configs:
+                configs = _configs(effective_topic_settings(broker.config, result.configs))
+            else:
+                without_settings = without_settings or _configs(effective_topic_settings(broker.config, {}))
+                configs = without_settings
+        topics.append(
+            CreatableTopicResult(
+                name=result.name,
+                topic_id=result.topic_id,
+                error_message=None,
+                num_partitions=result.partition_count,
+                replication_factor=result.replication_factor,
+                configs=configs,
+            )
+        )
+    return CreateTopicsResponse(topics=topics)
+
+
+def _configs(described: list[Described]) -> list[CreatableTopicConfigs]:
+    return [CreatableTopicConfigs(name=one.name, value=one.value, config_source=one.source.value) for one in described]
+
+
+def create_partitions(
+    request: CreatePartitionsRequest, context: RequestContext, broker: Broker
+) -> Deferred[CreatePartitionsResponse]:
+    """Answers CreatePartitions (key 37), versions 0-3: adds partitions to topics; removing them is not possible.
+
+    v2: flexible. v3: a quota may refuse topics. Needs ALTER on each topic. Answered when the partitions can be written
+    to.
+    """
+    wishes = []
+    refusals: list[Result] = []
+    for topic in request.topics:
+        if is_allowed(context, Operation.ALTER, ResourceType.TOPIC, topic.name):
+            assignments = topic.assignments
+            chosen = None if assignments is None else [assignment.broker_ids for assignment in assignments]
+            wishes.append(MorePartitions(topic.name, topic.count, chosen))
+        else:
+            refusals.append((topic.name, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)))
+    charge = _charge(context)
+
+    def turn(image: MetadataImage) -> Decision[list[Result]]:
+        decision = decisions.create_partitions(image, wishes, node=broker.metadata.node, charge=charge)
+        return Decision(decision.response) if request.validate_only else decision
+
+    extended = broker.metadata.submit(turn)
+    return extended.then(
+        lambda results: CreatePartitionsResponse(results=[_extended(*one) for one in refusals + results])
+    )
+
+
+def _extended(name: str, error: KafkaError | None) -> CreatePartitionsTopicResult:
+    if error is None:
+        return CreatePartitionsTopicResult(name=name, error_message=None)
+    return CreatePartitionsTopicResult(name=name, error_code=error.code.value, error_message=error.message)
+
+
+def delete_topics(
+    request: DeleteTopicsRequest, context: RequestContext, broker: Broker
+) -> Deferred[DeleteTopicsResponse]:
+    """Answers DeleteTopics (key 20), versions 1-6: by name, from v6 on also by topic id.
+
+    v4: flexible. v5: answers an error message. Needs DELETE on the cluster, or DESCRIBE and DELETE on each topic; a
+    client that may not DESCRIBE a topic given by id is not told its name, and one that may is told that a topic is
+    missing. Answered when the topics cannot be reached any more; their files go later.
+    """
+    if not broker.config.delete_topic_enable:
+        raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
+    wishes: list[Wish]
+    if context.api_version >= TOPIC_IDS_SINCE:
+        wishes = [(topic.name, topic.topic_id) for topic in request.topics]
+    else:
+        wishes = [(name, ZERO_UUID) for name in request.topic_names]
+    allowed, refusals = _sorted_by_permission(wishes, context, broker)
+    charge = _charge(context)
+    deleted = broker.metadata.submit(lambda image: decisions.delete_topics(image, allowed, charge=charge))
+    return deleted.then(lambda results: DeleteTopicsResponse(responses=[_deleted(one) for one in refusals + results]))
+
+
+def _sorted_by_permission(
+    wishes: list[Wish], context: RequestContext, broker: Broker
+) -> tuple[list[Wish], list[DeletedTopic]]:
+    if is_allowed(context, Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE):
+        return wishes, []
+    image = broker.metadata.image
+    allowed: list[Wish] = []
+    refusals: list[DeletedTopic] = []
+    for name, topic_id in wishes:
+        known = image.topics_by_id.get(topic_id)
+        actual_name = name if known is None else known.name
+        if actual_name is None:
+            allowed.append((name, topic_id))  # the answer will be that there is no such id
+            continue
+        may_describe = is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, actual_name)
+        may_delete = is_allowed(context, Operation.DELETE, ResourceType.TOPIC, actual_name)
+        if may_describe and (may_delete or actual_name not in image.topics):
+            allowed.append((name, topic_id))
+        else:
+            shown = actual_name if name is not None or may_describe else None
+            refusals.append(DeletedTopic(shown, topic_id, refused(ResourceType.TOPIC, context.api_key)))
+    return allowed, refusals
+
+
+def _deleted(deleted: DeletedTopic) -> DeletableTopicResult:
+    if deleted.error is None:
+        return DeletableTopicResult(name=deleted.name, topic_id=deleted.topic_id)
+    return DeletableTopicResult(
+        name=deleted.name,
+        topic_id=deleted.topic_id,
+        error_code=deleted.error.code.value,
+        error_message=deleted.error.message,
+    )
