@@ -125,6 +125,7 @@ OPTIONAL = {
     "pyarrow",
     "pyspark",
     "py4j",  # comes with pyspark
+    "pygal",
 }  # comes with an extra; what needs it is imported only when it is used
 
 

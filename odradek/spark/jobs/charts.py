@@ -1,21 +1,21 @@
-"""Charts as SVG elements for a page of their own: no script, no font, nothing from elsewhere. The page has colours."""
+"""Charts as SVG elements for a page: pygal draws them; colours and fonts are the page's, in both of its schemes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import NamedTuple
+from xml.etree.ElementTree import Element
+
+import pygal
+from pygal.style import Style
 
 WIDTH, WIDE = 520, 1_090  # of a chart in a column of the page, and of one as wide as the page
-_LABELS = 140  # left of horizontal bars
-_NUMBERS = 96  # right of them
-_ROW = 26
-_WIDEST = 90  # column
-_HEIGHT = 180  # of columns, without their labels
+_FONT = 12
+_STYLE = Style(label_font_size=_FONT, major_label_font_size=_FONT, legend_font_size=_FONT, value_font_size=_FONT)
 
 
 class Bar(NamedTuple):
-    """`told` is what stands beside the bar, or shows when one points at it."""
+    """One value of a chart; `told` stands beside it, or shows while a pointer is over it."""
 
     label: str
     value: float
@@ -24,70 +24,88 @@ class Bar(NamedTuple):
 
 
 def bars(title: str, rows: Sequence[Bar]) -> str:
-    """Horizontal, one below the other, with their numbers."""
-    most = max((row.value for row in rows), default=0) or 1
-    room = WIDTH - _LABELS - _NUMBERS
-    parts = []
-    for number, row in enumerate(rows):
-        top = number * _ROW
-        width = max(2.0, room * row.value / most)
-        kind = "bar marked" if row.is_marked else "bar"
-        label = row.label if len(row.label) <= 22 else f"{row.label[:21]}…"
-        parts.append(
-            f"<g><title>{escape(row.label)}: {escape(row.told)}</title>"
-            f'<text class="label" x="{_LABELS - 10}" y="{top + 17}" text-anchor="end">{escape(label)}</text>'
-            f'<rect class="{kind}" x="{_LABELS}" y="{top + 5}" width="{width:.1f}" height="16" rx="3"/>'
-            f'<text class="number" x="{_LABELS + width + 8:.1f}" y="{top + 17}">{escape(row.told)}</text></g>'
-        )
-    return _svg(title, len(rows) * _ROW + 4, parts)
+    """Draws horizontal bars, one below the other, with their numbers."""
+    chart = _chart(
+        pygal.HorizontalBar,
+        title,
+        26 * len(rows) + 4,
+        margin=0,
+        margin_right=96,
+        print_values=True,
+        print_values_position="top",
+        show_x_labels=False,
+        show_x_guides=False,
+    )
+    chart.x_labels = [row.label if len(row.label) <= 22 else f"{row.label[:21]}…" for row in reversed(rows)]
+    chart.add("", [_value(row) for row in reversed(rows)])
+    return str(chart.render(is_unicode=True))
 
 
 def columns(title: str, rows: Sequence[Bar], *, labels: int = 8, width: int = WIDTH) -> str:
-    """Vertical, side by side; about so many of them are labelled."""
-    most = max((row.value for row in rows), default=0) or 1
-    step = min(_WIDEST, width / max(1, len(rows)))
-    every = max(1, -(-len(rows) // labels))
-    parts = [f'<path class="grid" d="M0 {_HEIGHT * share:.1f} H{width}"/>' for share in (0.25, 0.5, 0.75)]
-    for number, row in enumerate(rows):
-        height = (_HEIGHT - 6) * row.value / most
-        height = max(1.5, height) if row.value else 0
-        left = number * step
-        parts.append(
-            f'<g><title>{escape(row.label)}: {escape(row.told)}</title><rect class="over" x="{left:.1f}" y="0"'
-            f' width="{step:.1f}" height="{_HEIGHT}"/><rect class="bar" x="{left + step * 0.08:.1f}"'
-            f' y="{_HEIGHT - height:.1f}" width="{step * 0.84:.1f}" height="{height:.1f}" rx="2"/>'
-        )
-        if number % every == 0:
-            is_inside = number > 0 or step > 40
-            at, anchor = (left + step / 2, "middle") if is_inside else (0.0, "start")
-            parts.append(
-                f'<text class="label" x="{at:.1f}" y="{_HEIGHT + 18}" text-anchor="{anchor}">{escape(row.label)}</text>'
-            )
-        parts.append("</g>")
-    parts.append(f'<path class="axis" d="M0 {_HEIGHT} H{width}"/>')
-    return _svg(title, _HEIGHT + 26, parts, width)
+    """Draws vertical bars, side by side; about `labels` of them are labelled."""
+    chart = _chart(
+        pygal.Bar,
+        title,
+        210,
+        width=width,
+        margin=4,
+        truncate_label=-1,
+        show_minor_x_labels=False,
+        x_labels_major_every=max(1, -(-len(rows) // labels)),
+        value_formatter=lambda value: f"{value:,.0f}",
+    )
+    chart.x_labels = [row.label for row in rows]
+    chart.add("", [_value(row) for row in rows])
+    return str(chart.render(is_unicode=True))
 
 
 def shares(title: str, rows: Sequence[Bar]) -> str:
-    """One bar, parted; with a legend below."""
-    total = sum(row.value for row in rows) or 1
-    left, parts = 0.0, []
-    for number, row in enumerate(rows):
-        width = WIDTH * row.value / total
-        parts.append(
-            f"<g><title>{escape(row.label)}: {escape(row.told)}</title>"
-            f'<rect class="part part-{number % 5}" x="{left:.1f}" y="4" width="{max(0.0, width - 2):.1f}" height="26"'
-            f' rx="4"/><rect class="part part-{number % 5}" x="{number * 170 % 510}"'
-            f' y="{46 + number * 170 // 510 * 22}" width="11" height="11" rx="2"/><text class="label"'
-            f' x="{number * 170 % 510 + 18}" y="{56 + number * 170 // 510 * 22}">{escape(row.label)}'
-            f" {escape(row.told)}</text></g>"
-        )
-        left += width
-    return _svg(title, 66 + (len(rows) - 1) * 170 // 510 * 22, parts)
-
-
-def _svg(title: str, height: int, parts: Sequence[str], width: int = WIDTH) -> str:
-    return (
-        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}"><title>{escape(title)}</title>'
-        f"{''.join(parts)}</svg>"
+    """Draws one bar, parted, with a legend below."""
+    chart = _chart(
+        pygal.HorizontalStackedBar,
+        title,
+        110,
+        margin=0,
+        show_legend=True,
+        legend_at_bottom=True,
+        show_x_labels=False,
+        show_y_labels=False,
+        show_x_guides=False,
+        truncate_legend=-1,
     )
+    for row in rows:
+        chart.add(f"{row.label} {row.told}", [_value(row)])
+    return str(chart.render(is_unicode=True))
+
+
+def _chart(kind: type[pygal.Graph], title: str, height: int, **settings: object) -> pygal.Graph:
+    chart = kind(
+        **{"width": WIDTH, "height": height, "show_legend": False, "explicit_size": False, "style": _STYLE}
+        | {"disable_xml_declaration": True}
+        | settings
+    )
+
+    def plain(root: Element) -> Element:
+        """Leaves what is drawn: no script, style, comment or address; what scripts would show becomes a title."""
+        root.attrib = {"viewBox": root.attrib["viewBox"], "role": "img", "aria-label": title}
+        for parent in list(root.iter()):
+            for child in list(parent):
+                if child.tag == "desc" and child.get("class") == "label":
+                    child.tag = "title"
+                elif child.tag == "title" and parent is root:
+                    child.text = title
+                elif child.tag in {"defs", "desc"} or not isinstance(child.tag, str):
+                    parent.remove(child)
+        for bar in root.iter("g") if kind is pygal.Bar else ():
+            if (drawn := bar.find("rect[@class='rect reactive tooltip-trigger']")) is not None:
+                over = {"class": "over", "x": drawn.attrib["x"], "width": drawn.attrib["width"], "height": str(height)}
+                bar.insert(0, Element("rect", over))  # low bars are hard to point at
+        return root
+
+    chart.add_xml_filter(plain)
+    return chart
+
+
+def _value(row: Bar) -> dict[str, object]:
+    shown = {"value": row.value, "label": f"{row.label}: {row.told}", "formatter": lambda _: row.told}
+    return shown | {"style": "fill: var(--mark)"} if row.is_marked else shown

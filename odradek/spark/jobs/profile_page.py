@@ -43,12 +43,12 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
   padding: 20px 22px; min-width: 0; }
 section.wide { grid-column: 1 / -1; }
 svg { display: block; width: 100%; height: auto; font: 12px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
-svg .bar { fill: var(--bar); } svg .bar.marked { fill: var(--mark); }
-svg .label { fill: var(--soft); } svg .number { fill: var(--text); font-variant-numeric: tabular-nums; }
-svg .grid { stroke: var(--line); stroke-width: 1; } svg .axis { stroke: var(--soft); stroke-width: 1; }
-svg .over { fill: transparent; } svg g:hover .over { fill: var(--over); }
-svg .part-0 { fill: var(--p0); } svg .part-1 { fill: var(--p1); } svg .part-2 { fill: var(--p2); }
-svg .part-3 { fill: var(--p3); } svg .part-4 { fill: var(--p4); }
+svg .background { fill: none; } svg .color-0 { fill: var(--bar); } svg .color-1 { fill: var(--p1); }
+svg .color-2 { fill: var(--p2); } svg .color-3 { fill: var(--p3); } svg .color-4, svg .color-5 { fill: var(--p4); }
+svg .over { fill: none; pointer-events: all; } svg .bar:hover .over { fill: var(--over); }
+svg text { fill: var(--soft); } svg .value { fill: var(--text); text-anchor: start; }
+svg text, svg .value { font-variant-numeric: tabular-nums; } svg .line { stroke: var(--line); fill: none; }
+svg .axis.y text { text-anchor: end; } svg .axis.x text { text-anchor: middle; } svg .axis.x .line { stroke: none; }
 dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(90px, 1fr)); gap: 4px 18px; margin: 16px 0 0; }
 dl div { border-top: 1px solid var(--line); padding-top: 6px; }
 dt { color: var(--soft); font-size: 12.5px; } dd { margin: 0; font-variant-numeric: tabular-nums; }
