@@ -219,7 +219,7 @@ class Producer:
         except KafkaError as error:
             key = ApiKey.TXN_SHARE_ACKNOWLEDGE
             message = error_reply(key, 0, None, code_for(key, 0, error.code), error.message)  # type: ignore[arg-type]
-        return decode(TxnShareAcknowledgeResponse, 0, encode(message, 0))  # type: ignore[arg-type]
+        return decode(TxnShareAcknowledgeResponse, 0, encode(message, 0))
 
     def stage(
         self, member: Member, acks: Mapping[bytes | tuple[bytes, int], Batches], **how: Any

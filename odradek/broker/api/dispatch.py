@@ -139,7 +139,7 @@ class Exchange(RequestContext, Generic[B]):
 
     __slots__ = ("_answer", "_dispatcher", "_request", "_route", "deferred", "parked_s", "size_bytes", "started_s")
 
-    deferred: Deferred[Message]
+    deferred: Deferred[Message | NoResponse]
     started_s: float  # when it came; of the counter that `Route.local_s` sums up
     parked_s: float
 
@@ -420,9 +420,9 @@ class Dispatcher(Generic[B]):
     def count(self, api_key: ApiKey, code: ErrorCode) -> None:
         self.errors[api_key, code] = self.errors.get((api_key, code), 0) + 1
 
-    def run(self, coroutine: Coroutine[Any, Any, Message | NoResponse]) -> Deferred[Message]:
+    def run(self, coroutine: Coroutine[Any, Any, Message | NoResponse]) -> Deferred[Message | NoResponse]:
         """A task for a handler that takes its time."""
-        deferred: Deferred[Message] = Deferred()
+        deferred: Deferred[Message | NoResponse] = Deferred()
 
         async def answer() -> None:
             try:

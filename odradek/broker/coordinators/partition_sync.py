@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.delayed import Deferred, once
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -72,29 +71,22 @@ class Syncing:
 def once_synced(
     answer: R | Deferred[R], sync: PartitionSync, partitions: Callable[[], Collection[TopicPartition]]
 ) -> R | Deferred[R]:
-    """The answer, given when these partitions are synced. A failure is COORDINATOR_NOT_AVAILABLE: clients ask again.
+    """Gives the answer when these partitions are synced. A failure is COORDINATOR_NOT_AVAILABLE: clients ask again.
 
     partitions  asked for when the answer is there
     """
-    synced: Deferred[R] = Deferred()
 
-    def answered(answer: Deferred[R]) -> None:
-        try:
-            response: R = answer.outcome()  # type: ignore[assignment]  # a coordinator always answers
-        except Exception as error:
-            synced.fail(error)
-            return
-        sync.sync(partitions(), partial(ended, response))
+    def answered(response: R) -> Deferred[R]:
+        synced: Deferred[R] = Deferred()
 
-    def ended(response: R, failure: KafkaError | None) -> None:
-        if failure is None:
-            synced.resolve(response)
-            return
-        logger.error("a transaction was not made a two-phase commit, its records cannot be synced: %s", failure)
-        synced.fail(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        def ended(failure: KafkaError | None) -> None:
+            if failure is None:
+                synced.resolve(response)
+                return
+            logger.error("a transaction was not made a two-phase commit, its records cannot be synced: %s", failure)
+            synced.fail(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
-    if isinstance(answer, Deferred):
-        answer.when_done(answered)
-    else:
-        sync.sync(partitions(), partial(ended, answer))
-    return synced
+        sync.sync(partitions(), ended)
+        return synced
+
+    return once(answer, answered)

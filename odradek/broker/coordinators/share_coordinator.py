@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from odradek.broker.coordinators.shard import RecordFormat, Shard, ShardLog
 from odradek.broker.coordinators.shards import Scans, Shards
 from odradek.broker.runtime.clock import Clock, Timers
-from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.runtime.gather import gather
+from odradek.broker.runtime.delayed import Deferred, all_of
 from odradek.broker.shares.core.key import SharePartitionKey
 from odradek.broker.shares.core.records import decode_record, encode_record
 from odradek.broker.shares.core.state_core import ShareCoordinatorConfig, StateCore
@@ -160,7 +159,7 @@ class ShareCoordinator:
         answers = [
             shard.submit(lambda core, now_ms: core.tell_all(now_ms)._replace(must_sync=True)) for shard in self.shards
         ]
-        return gather(answers, _refused, all)
+        return all_of(answers, _refused, all)
 
     # What happens by itself.
 

@@ -21,8 +21,7 @@ from odradek.broker.coordinators.partition_sync import PartitionSync, once_synce
 from odradek.broker.coordinators.shard import RecordFormat, Shard, ShardLog
 from odradek.broker.coordinators.shards import Scans, Shards
 from odradek.broker.coordinators.transaction_markers import MarkerSender, MarkerWriter
-from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.runtime.gather import gather
+from odradek.broker.runtime.delayed import Deferred, all_of
 from odradek.broker.transactions.core import TransactionCore
 from odradek.broker.transactions.init_producer_id import check_request
 from odradek.broker.transactions.records import decode_record, encode_record, record_headers, revive
@@ -293,7 +292,9 @@ class TransactionCoordinator:
                 )
         except KafkaError as refusal:
             return dict.fromkeys(wanted, refusal.code)
-        return _never_failing(answer, wanted) if isinstance(answer, Deferred) else answer
+        if isinstance(answer, Deferred):
+            return answer.otherwise(lambda error: dict.fromkeys(wanted, error.code))
+        return answer
 
     def describe(self, transactional_id: str) -> TransactionState:
         _require_id(transactional_id)
@@ -321,7 +322,7 @@ class TransactionCoordinator:
                 answers.append(shard.submit(lambda core, _: core.forget_topic(topic)))
             except KafkaError as error:
                 logger.error("the deletion of %s is not recorded in its open transactions: %s", topic, error)
-        together = gather(answers, on_failure=lambda _, error: 0, make=sum)
+        together = all_of(answers, lambda _, error: 0, lambda counts: sum(counts))
         return together if isinstance(together, Deferred) else None
 
     def abort_timed_out(self) -> None:
@@ -336,19 +337,17 @@ class TransactionCoordinator:
     def _abort_timed_out(self, shard: TransactionShard, transactional_id: str) -> None:
         """If it cannot be done now, the next scan tries again."""
 
-        def ended(answer: Deferred[bool]) -> None:
-            try:
-                answer.outcome()
-            except KafkaError as error:
-                logger.warning("%r has timed out, and could not be aborted: %s", transactional_id, error)
+        def refused(error: KafkaError) -> bool:
+            logger.warning("%r has timed out, and could not be aborted: %s", transactional_id, error)
+            return False
 
         try:
             answer = self._turn(shard, lambda core, moment: core.abort_timed_out(transactional_id, moment))
         except KafkaError as error:
-            logger.warning("%r has timed out, and could not be aborted: %s", transactional_id, error)
+            refused(error)
             return
         if isinstance(answer, Deferred):
-            answer.when_done(ended)
+            answer.otherwise(refused)
 
     def abort_overdue(
         self, transactional_id: str, producer_id: int, producer_epoch: int
@@ -381,7 +380,8 @@ class TransactionCoordinator:
         now_ms = self._clock.now_ms()
         outcome = decide(shard.core, self._moment(now_ms))
         if not outcome.needs_producer_id:
-            return _unwrapped(shard.carry_out(outcome, now_ms, parked))
+            result = shard.carry_out(outcome, now_ms, parked)
+            return result.now_or_later() if isinstance(result, Deferred) else result
         answer: Deferred[R] = Deferred() if parked is None else parked
 
         def again(producer_id: int | KafkaError) -> None:
@@ -396,14 +396,11 @@ class TransactionCoordinator:
             except Exception as error:
                 answer.fail(error)
                 return
-            if isinstance(result, Deferred):
-                if result is not answer:
-                    result.when_done(partial(_pass_on, answer))
-            else:
-                answer.resolve(result)
+            if result is not answer:
+                answer.follow(result)
 
         self._producer_ids.take(again)
-        return _unwrapped(answer)
+        return answer.now_or_later()
 
     def _moment(self, now_ms: int, new_producer_id: int | None = None) -> Moment:
         return Moment(now_ms, self._transaction_version(), new_producer_id)
@@ -427,30 +424,3 @@ class TransactionCoordinator:
 def _require_id(transactional_id: str) -> None:
     if transactional_id == "":
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-
-
-def _unwrapped(answer: R | Deferred[R]) -> R | Deferred[R]:
-    """The answer itself, if it is there already. Raises what the request was refused with."""
-    if isinstance(answer, Deferred) and answer.is_done:
-        return answer.outcome()  # type: ignore[return-value]  # a coordinator always answers
-    return answer
-
-
-def _pass_on(answer: Deferred[R], result: Deferred[R]) -> None:
-    try:
-        answer.resolve(result.outcome())
-    except Exception as error:
-        answer.fail(error)
-
-
-def _never_failing(answer: Deferred[PartitionCodes], partitions: frozenset[TopicPartition]) -> Deferred[PartitionCodes]:
-    codes: Deferred[PartitionCodes] = Deferred()
-
-    def done(answer: Deferred[PartitionCodes]) -> None:
-        try:
-            codes.resolve(answer.outcome())
-        except KafkaError as error:
-            codes.resolve(dict.fromkeys(partitions, error.code))
-
-    answer.when_done(done)
-    return codes

@@ -265,14 +265,9 @@ class PendingVerification:
             asked_version=2 if self._support.adds else 0,
         )
         if isinstance(answer, Deferred):
-            answer.when_done(self._came)
+            answer.then(self._answered)
         else:
             self._answered(answer)
-
-    def _came(self, answer: Deferred[PartitionCodes]) -> None:
-        codes = answer.outcome()
-        assert isinstance(codes, Mapping), "the coordinator answers with codes, whatever happens"
-        self._answered(codes)
 
     def _answered(self, codes: PartitionCodes) -> None:
         verifier = self._verifier

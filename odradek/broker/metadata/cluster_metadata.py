@@ -215,7 +215,6 @@ class ClusterMetadata:
             except KafkaError as error:
                 then(error)
             else:
-                assert isinstance(first, int)
                 then(first)
 
         decide: Callable[[MetadataImage], Decision[int]] = lambda image: allocate_producer_ids(  # noqa: E731

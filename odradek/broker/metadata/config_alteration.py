@@ -59,26 +59,18 @@ def alter(
                 to_record.append(resource)
         except KafkaError as error:
             at_once.append((*key, error))
-    answer: Deferred[M] = Deferred()
 
     def turn(image: MetadataImage) -> Decision[list[Result]]:
         node_id = metadata.node.node_id
         decision = alter_configs(image, config, to_record, node_id=node_id, is_incremental=is_incremental)
         return Decision(decision.response) if validate_only else decision
 
-    def done(altered: Deferred[list[Result]]) -> None:
-        try:
-            results = altered.outcome()
-        except KafkaError as error:
-            answer.fail(error)
-            return
-        assert isinstance(results, list)
+    def altered(results: list[Result]) -> M:
         if certificates is not None and not validate_only:
             certificates.refresh()  # also where the settings say what they said: the files may be others
-        answer.resolve(response_of(at_once + results))
+        return response_of(at_once + results)
 
-    metadata.submit(turn).when_done(done)
-    return answer
+    return metadata.submit(turn).then(altered)
 
 
 def _check_stores(

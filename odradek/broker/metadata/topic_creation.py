@@ -125,7 +125,6 @@ class TopicCreation:
         except KafkaError as error:
             self._complain(f"topics could not be created: {error}")
             return
-        assert isinstance(results, list)
         for result in results:
             if result.error is not None and result.error.code not in NO_REASON_TO_COMPLAIN:
                 self._complain(f"topic {result.name!r} could not be created: {result.error}")

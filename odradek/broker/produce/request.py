@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from odradek.broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred
+from odradek.broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred, NoResponse
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.batch_header import NO_TIMESTAMP
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -92,7 +92,7 @@ class PendingProduce:
     __slots__ = ("_acks", "_answers", "_broker", "_context", "_failed", "_undone", "reply")
 
     def __init__(self, acks: int, context: RequestContext, broker: ProduceBroker) -> None:
-        self.reply: Deferred[ProduceResponse] = Deferred(overlaps=True)
+        self.reply: Deferred[ProduceResponse | NoResponse] = Deferred(overlaps=True)
         self._acks = acks
         self._context = context
         self._broker = broker

@@ -1,20 +1,27 @@
-"""A reply that does not exist yet: parked by a handler, resolved by the code that learns the answer."""
+"""Replies that do not exist yet: parked by a handler, resolved by the code that learns the answer.
+
+Combinators make one of another: `Deferred.then`, `Deferred.otherwise`, and for answers of which some may be there
+already, `once` and `all_of`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, overload
 
+from odradek.protocol.errors import KafkaError
 from odradek.protocol.file_slice import Chunk
 
+F = TypeVar("F")
 M = TypeVar("M")
 N = TypeVar("N")
+R = TypeVar("R")
 
 
 class NoResponse(Enum):
-    """What a handler returns when the protocol has no answer (Produce with acks=0)."""
+    """The result of a handler where the protocol has no answer (Produce with acks=0)."""
 
     NO_RESPONSE = 0
 
@@ -38,7 +45,7 @@ class Parked(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """Of the frame."""
+        """Size of the request's frame."""
 
     @property
     def overlapping_key(self) -> int | None:
@@ -52,13 +59,13 @@ class Parked(Protocol):
     def is_done(self) -> bool: ...
 
     def when_done(self, action: Callable[[object], None]) -> None:
-        """`action` runs once, with anything, when the answer is there; at once if it is."""
+        """Runs `action` once, with anything, when the answer is there; at once if it is."""
 
     def abandon(self) -> None:
-        """The client is gone."""
+        """Forgets the request: the client is gone."""
 
     def chunks(self) -> list[Chunk]:
-        """The answer in bytes, once it is done; empty where there is none. Raises CloseConnection."""
+        """Encodes the answer, once it is done; empty where there is none. Raises CloseConnection."""
 
 
 @dataclass(slots=True)
@@ -70,7 +77,7 @@ class Answered:
 
 
 class Deferred(Generic[M]):
-    """One answer, given exactly once; loop thread only.
+    """One answer, given exactly once; loop thread only. No exception is an answer.
 
     `overlaps=True` says: all that this request changes has been changed, only the answer waits. Then the next request
     of the same connection and the same API need not wait for it. Answers leave in request order either way.
@@ -81,19 +88,19 @@ class Deferred(Generic[M]):
     def __init__(self, *, overlaps: bool = False) -> None:
         self.is_done = False
         self.overlaps = overlaps
-        self._outcome: M | NoResponse | Exception = NO_RESPONSE
+        self._outcome: M | Exception  # from the time that it is done
         self._on_done: Callable[[Deferred[M]], None] | None = None
         self._on_disconnect: Callable[[], None] | None = None
 
-    def resolve(self, message: M | NoResponse) -> None:
+    def resolve(self, message: M) -> None:
         self._finish(message)
 
     def fail(self, error: Exception) -> None:
-        """As if the handler had raised it: a `KafkaError` is answered in the API's form, `CloseConnection` hangs up."""
+        """Answers as if the handler had raised it: a `KafkaError` in the API's form, `CloseConnection` hangs up."""
         self._finish(error)
 
-    def follow(self, answer: M | NoResponse | Deferred[M]) -> None:
-        """Give this answer: now, or when it is there, which the client may not wait for."""
+    def follow(self, answer: M | Deferred[M]) -> None:
+        """Gives this answer: now, or when it is there, which the client may not wait for."""
         if not isinstance(answer, Deferred):
             self.resolve(answer)
             return
@@ -101,46 +108,79 @@ class Deferred(Generic[M]):
         answer.when_done(lambda done: self._finish(done._outcome))
 
     def on_disconnect(self, action: Callable[[], None]) -> None:
-        """`action` runs if the client goes away before the answer is there: the place to forget a parked request."""
+        """Runs `action` if the client goes away before the answer is there: the place to forget a parked request."""
         self._on_disconnect = action
 
-    # The connection's side.
+    # The side of the reader, of which there is one: the connection, or a combinator.
 
     def when_done(self, action: Callable[[Deferred[M]], None]) -> None:
-        """At once if the answer is there already. One action only: a reply has one reader."""
+        """Runs `action` when the answer is there; at once if it is."""
         if self.is_done:
             action(self)
         else:
             self._on_done = action
 
-    def then(self, translate: Callable[[M], N]) -> Deferred[N]:
-        """The same answer in another form. Its one reader is this; errors are passed on."""
-        translated: Deferred[N] = Deferred(overlaps=self.overlaps)
-
-        def done(answer: Deferred[M]) -> None:
-            try:
-                outcome = answer.outcome()
-                translated.resolve(outcome if isinstance(outcome, NoResponse) else translate(outcome))
-            except Exception as error:
-                translated.fail(error)
-
-        self.when_done(done)
-        return translated
-
-    def outcome(self) -> M | NoResponse:
-        """The answer; raises what `fail` was given."""
+    def outcome(self) -> M:
+        """Returns the answer, once it is there; raises what `fail` was given."""
         if isinstance(self._outcome, Exception):
             raise self._outcome
         return self._outcome
 
+    def now_or_later(self) -> M | Deferred[M]:
+        """Returns the answer itself, if it is there already; raises what `fail` was given."""
+        return self.outcome() if self.is_done else self
+
     def abandon(self) -> None:
-        """The client is gone: nobody will read the answer, though it may still be given."""
+        """Forgets the reader, since the client is gone. The answer may still be given."""
         self._on_done = None
         action, self._on_disconnect = self._on_disconnect, None
         if action is not None and not self.is_done:
             action()
 
-    def _finish(self, outcome: M | NoResponse | Exception) -> None:
+    # Combinators. What they were given runs even if the client goes away.
+
+    @overload
+    def then(self, make: Callable[[M], Deferred[N]]) -> Deferred[N]: ...
+    @overload
+    def then(self, make: Callable[[M], N | Deferred[N]]) -> Deferred[N]: ...
+
+    def then(self, make: Callable[[M], N | Deferred[N]]) -> Deferred[N]:
+        """Makes another answer of this one. Failures, and what `make` raises, are passed on."""
+        made: Deferred[N] = Deferred(overlaps=self.overlaps)
+
+        def done(answer: Deferred[M]) -> None:
+            try:
+                made._take(make(answer.outcome()))
+            except Exception as error:
+                made.fail(error)
+
+        self.when_done(done)
+        return made
+
+    def otherwise(self, make: Callable[[KafkaError], M | Deferred[M]]) -> Deferred[M]:
+        """Makes an answer of a refusal; the answer stays as it is where there is one."""
+        made: Deferred[M] = Deferred(overlaps=self.overlaps)
+
+        def done(answer: Deferred[M]) -> None:
+            outcome = answer._outcome
+            if not isinstance(outcome, KafkaError):
+                made._finish(outcome)
+                return
+            try:
+                made._take(make(outcome))
+            except Exception as error:
+                made.fail(error)
+
+        self.when_done(done)
+        return made
+
+    def _take(self, answer: M | Deferred[M]) -> None:
+        if isinstance(answer, Deferred):
+            answer.when_done(lambda done: self._finish(done._outcome))
+        else:
+            self._finish(answer)
+
+    def _finish(self, outcome: M | Exception) -> None:
         if self.is_done:
             raise RuntimeError("a request is answered once")
         self.is_done = True
@@ -149,3 +189,46 @@ class Deferred(Generic[M]):
         action, self._on_done = self._on_done, None
         if action is not None:
             action(self)
+
+
+def once(answer: R | Deferred[R], make: Callable[[R], M | Deferred[M]]) -> M | Deferred[M]:
+    """Makes another answer of this one: now if it is there, else as `Deferred.then` does."""
+    return answer.then(make) if isinstance(answer, Deferred) else make(answer)
+
+
+def all_of(
+    answers: Sequence[R | Deferred[R]], otherwise: Callable[[int, KafkaError], F], make: Callable[[list[R | F]], M]
+) -> M | Deferred[M]:
+    """Makes one answer of all, in their order: now, if all are there, else when the last one has come.
+
+    otherwise  gives what stands for the answer at this index, which was refused; the others still count
+    """
+    together: Deferred[M] = Deferred()
+    pending = [answer for answer in answers if isinstance(answer, Deferred) and not answer.is_done]
+    left = len(pending)
+
+    def taken(index: int, answer: R | Deferred[R]) -> R | F:
+        if not isinstance(answer, Deferred):
+            return answer
+        try:
+            return answer.outcome()
+        except KafkaError as error:
+            return otherwise(index, error)
+
+    def complete() -> M:
+        return make([taken(index, answer) for index, answer in enumerate(answers)])
+
+    def on_done(_: Deferred[R]) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            try:
+                together.resolve(complete())
+            except Exception as error:  # a bug of the code that answered; it is logged where the reply is read
+                together.fail(error)
+
+    if not pending:
+        return complete()
+    for answer in pending:
+        answer.when_done(on_done)
+    return together

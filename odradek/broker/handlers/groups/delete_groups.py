@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.groups.share.group import ShareGroup
 from odradek.broker.groups.share.state import begin_deletion
-from odradek.broker.runtime.gather import gather
+from odradek.broker.runtime.delayed import all_of
 from odradek.broker.shares.leader import group_state
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import KafkaError
@@ -27,7 +27,7 @@ def delete_groups(
 ) -> DeleteGroupsResponse | Deferred[DeleteGroupsResponse]:
     """One turn per group: one whose tombstones cannot be written does not keep the others."""
     group_ids = list(dict.fromkeys(request.groups_names))
-    return gather(
+    return all_of(
         [delete_group(group_id, context, broker) for group_id in group_ids],
         lambda index, error: failed(group_ids[index], error),
         lambda results: DeleteGroupsResponse(results=results),

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.groups.classic.join import Joiner, join_refusal
-from odradek.broker.runtime.delayed import Deferred, NoResponse
+from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.messages.join_group_response import JoinGroupResponse
 
@@ -57,7 +57,7 @@ class JoinAnswer(Deferred[JoinGroupResponse]):
         super().__init__()
         self._version = version
 
-    def resolve(self, message: JoinGroupResponse | NoResponse) -> None:
+    def resolve(self, message: JoinGroupResponse) -> None:
         super().resolve(in_version(message, self._version) if isinstance(message, JoinGroupResponse) else message)
 
 

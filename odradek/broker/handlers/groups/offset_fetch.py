@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.runtime.gather import gather
+from odradek.broker.runtime.delayed import Deferred, all_of
 from odradek.broker.runtime.slices import sliced
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -66,7 +65,7 @@ def offset_fetch(
             )
             for _ in range(1 + len(piece.topics or ())):
                 yield
-    return gather(
+    return all_of(
         answers,
         lambda index, error: in_version(group_error(asked[index], error.code, version), version),
         lambda answers: joined(answers, places),

@@ -13,7 +13,7 @@ from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import REFUSALS
 from odradek.broker.groups.share.group import ShareGroup
 from odradek.broker.groups.share.member import Partitions
-from odradek.broker.runtime.gather import gather
+from odradek.broker.runtime.delayed import all_of
 from odradek.broker.shares.core.key import SharePartitionKey
 from odradek.broker.shares.core.state_batch import UNDECIDED_START_OFFSET, UNKNOWN_COUNT
 from odradek.broker.shares.core.turn import StateSummary
@@ -46,7 +46,7 @@ def describe_share_group_offsets(
     request: DescribeShareGroupOffsetsRequest, context: RequestContext, broker: Broker
 ) -> DescribeShareGroupOffsetsResponse | Deferred[DescribeShareGroupOffsetsResponse]:
     broker.shares.require_enabled()
-    return gather(
+    return all_of(
         [_group(group, context, broker) for group in request.groups],
         lambda index, error: _refused(request.groups[index].group_id, error),
         lambda groups: DescribeShareGroupOffsetsResponse(groups=groups),
@@ -75,7 +75,7 @@ def _group(
     answers: list[Topic | Deferred[Topic]] = [
         _topic(asked.group_id, name, partitions, initialized, context, broker) for name, partitions in topics
     ]
-    return gather(
+    return all_of(
         answers,
         lambda index, error: Topic(topic_name=topics[index][0]),
         lambda described: Group(group_id=asked.group_id, topics=described),
@@ -130,7 +130,7 @@ def _topic(
             return StateSummary()
         return broker.shares.persister.summarize(SharePartitionKey(group_id, topic_id, index))
 
-    return gather(
+    return all_of(
         [summary(index) for index in partitions],
         lambda index, error: StateSummary(),
         lambda summaries: Topic(

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.shares.share_fetch import session_key
-from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.runtime.gather import gather
+from odradek.broker.runtime.delayed import Deferred, all_of
 from odradek.broker.shares.core.sessions import FINAL_EPOCH
 from odradek.broker.shares.leader.acknowledging import AcknowledgedPartition, Result, acknowledge
 from odradek.broker.shares.leader.responses import lock_timeout_of, share_acknowledge_node_endpoints
@@ -78,4 +77,4 @@ def share_acknowledge(
             node_endpoints=share_acknowledge_node_endpoints(broker, leaders, context.connection),
         )
 
-    return gather(list(results.values()), failed, response)
+    return all_of(list(results.values()), failed, response)

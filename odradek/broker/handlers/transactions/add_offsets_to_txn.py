@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.runtime.gather import gather
+from odradek.broker.runtime.delayed import all_of
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.internal_topics import GROUP_OFFSETS
@@ -35,7 +35,7 @@ def add_offsets_to_txn(
         verify_only=False,
         asked_version=0,
     )
-    return gather([codes], lambda _, error: {partition: error.code}, lambda answers: answer(answers[0][partition]))
+    return all_of([codes], lambda _, error: {partition: error.code}, lambda answers: answer(answers[0][partition]))
 
 
 def answer(code: ErrorCode) -> AddOffsetsToTxnResponse:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.runtime.gather import gather
+from odradek.broker.runtime.delayed import all_of
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.internal_topics import INTERNAL_TOPICS
@@ -64,7 +64,7 @@ def for_a_producer(
         verify_only=False,
         asked_version=0,
     )
-    return gather(
+    return all_of(
         [codes],
         lambda _, error: dict.fromkeys(partitions_of(topics), error.code),
         lambda answers: answer_of_coordinator(topics, answers[0]),
@@ -86,7 +86,7 @@ def for_leaders(
     transactions = request.transactions
     counts = Counter(each.transactional_id for each in transactions)
     refused = [refusals(each.topics, broker) for each in transactions]
-    return gather(
+    return all_of(
         [
             codes_of(each, unknown, broker, is_repeated=counts[each.transactional_id] > 1)
             for each, unknown in zip(transactions, refused, strict=True)

@@ -151,7 +151,6 @@ class TransactionalCommit:
         except KafkaError as refusal:
             self._refuse(refusal)
             return
-        assert isinstance(written, TxnOffsetCommitResponse)
         self.reply.resolve(merged(self._response, written))
 
     def _refuse(self, refusal: KafkaError) -> None:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from odradek.broker.groups.share.member import Partitions, pairs_of
 from odradek.broker.groups.share.state import Pair, StateRequest, state_begun, state_deleted
-from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.runtime.gather import gather
+from odradek.broker.runtime.delayed import Deferred, all_of
 from odradek.broker.shares.core.key import SharePartitionKey
 from odradek.protocol.errors import KafkaError
 
@@ -104,7 +103,7 @@ def once_recorded(answer: R | Deferred[R], then: Callable[[R], M | Deferred[M]])
 
     def recorded(told: Deferred[R]) -> None:
         try:
-            result = then(told.outcome())  # type: ignore[arg-type]  # a turn always has an answer
+            result = then(told.outcome())
         except Exception as error:
             later.fail(error)
             return
@@ -134,4 +133,4 @@ def _when_all_answered(
         return then(refused)
 
     answers = cast("list[bool | KafkaError | Deferred[bool | KafkaError]]", [*asked])
-    return gather(answers, failed, all_answered)
+    return all_of(answers, failed, all_answered)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from odradek.broker.runtime.gather import gather
+from odradek.broker.runtime.delayed import all_of
 from odradek.broker.shares.core.key import SharePartitionKey
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -85,7 +85,7 @@ def ask_each(
         given = iter(results)
         return make([topic_result(topic.topic_id, [next(given) for _ in topic.partitions]) for topic in topics])
 
-    return gather([answer(*each) for each in asked], failed, together)
+    return all_of([answer(*each) for each in asked], failed, together)
 
 
 def message_of(error: KafkaError) -> str | None:

@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.runtime.gather import gather
+from odradek.broker.runtime.delayed import Deferred, all_of
 from odradek.broker.shares.core.key import SharePartitionKey
 from odradek.broker.shares.core.staging import StagedTransaction
 from odradek.broker.shares.leader.acknowledging import DONE, Result
@@ -76,9 +75,9 @@ class Staging:
         if all(self._is_loaded(key) for key in self._keys.values()):  # nearly always
             self._register()
             return
-        loading = gather([self._loading(each) for each in self._keys], lambda _, error: error, list)
+        loading = all_of([self._loading(each) for each in self._keys], lambda _, error: error, list)
         if isinstance(loading, Deferred):
-            loading.when_done(lambda told: self._guarded(lambda: self._loaded(told.outcome())))  # type: ignore[arg-type]
+            loading.when_done(lambda told: self._guarded(lambda: self._loaded(told.outcome())))
         else:
             self._loaded(loading)
 
@@ -118,7 +117,7 @@ class Staging:
             asked_version=2,
         )
         if isinstance(answer, Deferred):
-            answer.when_done(lambda told: self._guarded(lambda: self._registered(told.outcome())))  # type: ignore[arg-type]
+            answer.when_done(lambda told: self._guarded(lambda: self._registered(told.outcome())))
         else:
             self._registered(answer)
 
@@ -183,9 +182,9 @@ class Staging:
             self._stored(staged, [None if each.stored is None else _error_of(each.stored) for each in staged])
             return
         answers = [None if each.stored is None else _error_in(each.stored) for each in staged]
-        together = gather(answers, lambda _, error: error, list)
+        together = all_of(answers, lambda _, error: error, list)
         if isinstance(together, Deferred):
-            together.when_done(lambda told: self._guarded(lambda: self._stored(staged, told.outcome())))  # type: ignore[arg-type]
+            together.when_done(lambda told: self._guarded(lambda: self._stored(staged, told.outcome())))
         else:
             self._stored(staged, together)
 
