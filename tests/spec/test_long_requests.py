@@ -85,7 +85,7 @@ def test_more_entries_than_a_turn_of_the_loop_may_look_at_are_refused(asked: Ask
 
 
 @pytest.mark.parametrize("api_key", [key for key in ARRAYS if SERVED[key].is_sliced])
-def test_a_handler_in_slices_answers_any_number_of_entries(api_key: ApiKey, asked: AskedBroker) -> None:
+def test_a_handler_in_slices_answers_more_entries(api_key: ApiKey, asked: AskedBroker) -> None:
     array = ARRAYS[api_key][0]
     request = long_request(array, MAX_ENTRIES + 1, KINDS[0])
     assert len(request_bytes(request, array.version, 1, "probe")) > LONG_REQUEST_BYTES

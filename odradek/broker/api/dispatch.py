@@ -21,7 +21,7 @@ from time import perf_counter
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from odradek.broker.api.context import AllowAll, Authorizer, ConnectionInfo, RequestContext
-from odradek.broker.api.long_requests import LONG_REQUEST_BYTES, MAX_ENTRIES, read_long
+from odradek.broker.api.long_requests import LONG_REQUEST_BYTES, MAX_ENTRIES, MAX_SLICED_ENTRIES, read_long
 from odradek.broker.api.served import SERVED, Served
 from odradek.broker.runtime.clock import Clock
 from odradek.broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred, NoResponse, Parked
@@ -205,7 +205,7 @@ class Exchange(RequestContext, Generic[B]):
         if self.size_bytes > LONG_REQUEST_BYTES and workers is not None and not route.keeps_frame:
             self.deferred = Deferred()
             frame = bytes(frame)
-            workers.run(lambda: read_long(route.read, frame, position, counts=not route.is_sliced), self._long_read)
+            workers.run(lambda: read_long(route.read, frame, position), self._long_read)
             return self
         self._request = route.read(frame, position)[0]
         answer = self._called()
@@ -231,7 +231,8 @@ class Exchange(RequestContext, Generic[B]):
         answer: Message | NoResponse | Deferred[Any] | None
         try:
             self._request, entries = read.result()
-            answer = self._called() if entries <= MAX_ENTRIES else None
+            most = MAX_SLICED_ENTRIES if self._route.is_sliced else MAX_ENTRIES
+            answer = self._called() if entries <= most else None
         except CloseConnection as closes:
             self.deferred.fail(closes)
             return
@@ -239,7 +240,7 @@ class Exchange(RequestContext, Generic[B]):
             self.deferred.fail(CloseConnection(str(malformed)))
             return
         if answer is None:
-            self._refuse_long(f"{entries} entries in one request, {MAX_ENTRIES} are allowed")
+            self._refuse_long(f"{entries} entries in one request, {most} are allowed")
         elif isinstance(answer, Deferred):
             self.deferred.on_disconnect(answer.abandon)
             answer.when_done(self._long_answered)

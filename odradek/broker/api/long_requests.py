@@ -1,7 +1,8 @@
 """Long requests: they are decoded, and their answers encoded, in a thread, so that other clients wait for neither.
 
-What a handler does with each entry it does on the loop. Where it does that in one go, more than MAX_ENTRIES are refused
-(docs/compatibility.md); a handler that is sliced (`odradek.broker.runtime.slices`) has no such limit.
+A handler works on the loop. Where it looks at all entries in one go, more than MAX_ENTRIES are refused; where it is
+sliced (`odradek.broker.runtime.slices`), more than MAX_SLICED_ENTRIES: merely to let go of more would keep the loop for
+a quarter of a second (docs/compatibility.md).
 """
 
 from collections.abc import Callable
@@ -11,14 +12,13 @@ from odradek.protocol.struct import Buffer, Message, Struct
 
 LONG_REQUEST_BYTES: Final = 64 * 1024
 MAX_ENTRIES: Final = 20_000
+MAX_SLICED_ENTRIES: Final = 500_000
 
 
-def read_long(
-    read: Callable[[Buffer, int], tuple[Message, int]], frame: Buffer, position: int, *, counts: bool
-) -> tuple[Message, int]:
-    """Decodes a request; gives the number of its entries as well, 0 unless it `counts`. Raises MalformedMessage."""
+def read_long(read: Callable[[Buffer, int], tuple[Message, int]], frame: Buffer, position: int) -> tuple[Message, int]:
+    """Decodes a request, and counts its entries. Raises MalformedMessage."""
     request = read(frame, position)[0]
-    return request, entries_of(request) if counts else 0
+    return request, entries_of(request)
 
 
 def entries_of(struct: Struct) -> int:
@@ -26,10 +26,14 @@ def entries_of(struct: Struct) -> int:
     entries = 0
     for name in type(struct).__slots__:
         value = getattr(struct, name)
-        if isinstance(value, list):
-            entries += len(value)
-            if value and isinstance(value[0], Struct):
-                entries += sum(map(entries_of, value))
-        elif isinstance(value, Struct):
+        if isinstance(value, Struct):
             entries += entries_of(value)
+        elif isinstance(value, list):
+            entries += len(value)
+            if value and isinstance(value[0], Struct) and has_arrays(value[0]):
+                entries += sum(map(entries_of, value))
     return entries
+
+
+def has_arrays(struct: Struct) -> bool:
+    return any(isinstance(getattr(struct, name), (list, Struct)) for name in type(struct).__slots__)

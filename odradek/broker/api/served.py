@@ -16,7 +16,7 @@ class Served:
 
     `served_from`: older ones are shown but disconnected (Kafka lists Produce 0-2 only for the sake of librdkafka).
     `keeps_frame`: the handler writes into the frame, or uses its bytes after it returned: they must be its own.
-    `is_sliced`: its handler serves others in between (`odradek.broker.runtime.slices`), whatever the number of entries.
+    `is_sliced`: its handler serves others in between (`odradek.broker.runtime.slices`), so it may have more entries.
     `waits_for_others`: its answer may wait for time or other clients, and a broker that stops does not wait with it.
     """
 

@@ -33,6 +33,8 @@ from odradek.protocol.messages.metadata_response import (
 from odradek.protocol.struct import ZERO_UUID
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.metadata.image import PartitionImage, TopicImage
@@ -88,24 +90,29 @@ def described_topics(
                 topics.append(described_topic(topic))
             yield
         return topics
-    check_names(asked, context.api_version)
-    topic_ids = [topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID]
+    names: dict[str, None] = {}  # in order, each once
+    topic_ids: dict[bytes, None] = {}
+    for entry in asked:
+        check_names(entry, context.api_version)
+        if entry.topic_id != ZERO_UUID:
+            topic_ids[entry.topic_id] = None
+        elif entry.name is not None:
+            names[entry.name] = None
+        yield
     if topic_ids:  # then, as in Kafka, names are not looked at
         topics = []
-        for topic_id in dict.fromkeys(topic_ids):
+        for topic_id in topic_ids:
             topics.append(topic_by_id(topic_id, context, broker))
             yield
         return topics
-    names = dict.fromkeys(topic.name for topic in asked if topic.name is not None)
-    return (yield from topics_by_name(list(names), request, context, broker))
+    return (yield from topics_by_name(names, request, context, broker))
 
 
-def check_names(asked: list[MetadataRequestTopic], version: int) -> None:
-    for topic in asked:
-        if topic.name is None and (version < TOPIC_IDS_SINCE or topic.topic_id == ZERO_UUID):
-            raise KafkaError(ErrorCode.INVALID_REQUEST)  # v12+ with a zero id: Kafka says UNKNOWN_SERVER_ERROR
-        if topic.topic_id != ZERO_UUID and version < TOPIC_IDS_SINCE:
-            raise KafkaError(ErrorCode.INVALID_REQUEST)
+def check_names(topic: MetadataRequestTopic, version: int) -> None:
+    if topic.name is None and (version < TOPIC_IDS_SINCE or topic.topic_id == ZERO_UUID):
+        raise KafkaError(ErrorCode.INVALID_REQUEST)  # v12+ with a zero id: Kafka says UNKNOWN_SERVER_ERROR
+    if topic.topic_id != ZERO_UUID and version < TOPIC_IDS_SINCE:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
 
 
 def topic_by_id(topic_id: bytes, context: RequestContext, broker: Broker) -> MetadataResponseTopic:
@@ -119,7 +126,7 @@ def topic_by_id(topic_id: bytes, context: RequestContext, broker: Broker) -> Met
 
 
 def topics_by_name(
-    names: list[str], request: MetadataRequest, context: RequestContext, broker: Broker
+    names: Iterable[str], request: MetadataRequest, context: RequestContext, broker: Broker
 ) -> Steps[list[MetadataResponseTopic]]:
     image = broker.metadata.image
     answers: list[MetadataResponseTopic] = []
