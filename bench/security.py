@@ -15,8 +15,7 @@ from bench.lifecycle import free_port
 from bench.raw import RawLoad
 from bench.subjects import Subject
 from odradek.client import Admin
-from odradek.client.administration.acls import Acl, create_acls
-from odradek.client.administration.users import set_password
+from odradek.client.administration.users import Acl, create_acls, set_password
 from odradek.client.network.connection import Connection
 from odradek.client.security.settings import Security
 from odradek.protocol.acls import ANY_NAME, CLUSTER_NAME, Operation, ResourceType

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
-    from odradek.client.administration.cluster import BrokerDescription, ClusterDescription
+    from odradek.client.administration.cluster import (
+        BrokerDescription,
+        ClusterDescription,
+        FeatureDescription,
+        UpgradeType,
+    )
     from odradek.client.administration.configs import (
         AlterOperation,
         ConfigChange,
@@ -16,9 +21,12 @@ if TYPE_CHECKING:
         ConfigResource,
         ConfigType,
     )
-    from odradek.client.administration.features import FeatureDescription, UpgradeType
-    from odradek.client.administration.groups import GroupDescription, GroupListing, MemberDescription
-    from odradek.client.administration.share_groups import SharePartitionOffset
+    from odradek.client.administration.groups import (
+        GroupDescription,
+        GroupListing,
+        MemberDescription,
+        SharePartitionOffset,
+    )
     from odradek.client.administration.topics import NewTopic, PartitionDescription, TopicDescription
     from odradek.client.administration.transactions import TransactionDescription, TransactionListing
     from odradek.client.common.errors import (
@@ -31,13 +39,13 @@ if TYPE_CHECKING:
         ProducerFenced,
         RetriableError,
     )
-    from odradek.client.common.prepared import PreparedTxnState
     from odradek.client.common.values import (
         AcknowledgedRange,
         AcknowledgeType,
         ConsumerGroupMetadata,
         ConsumerRecord,
         OffsetAndMetadata,
+        PreparedTxnState,
         RecordMetadata,
         ShareGroupMetadata,
         ShareRecord,
@@ -52,68 +60,29 @@ if TYPE_CHECKING:
     from odradek.client.share_consumer import ShareConsumer
 
 _MODULES = {
-    "odradek.client.admin": ("Admin",),
-    "odradek.client.administration.cluster": (
-        "BrokerDescription",
-        "ClusterDescription",
-    ),
-    "odradek.client.administration.configs": (
-        "AlterOperation",
-        "ConfigChange",
-        "ConfigEntry",
-        "ConfigResource",
-        "ConfigType",
-    ),
-    "odradek.client.administration.features": (
-        "FeatureDescription",
-        "UpgradeType",
-    ),
-    "odradek.client.administration.groups": (
-        "GroupDescription",
-        "GroupListing",
-        "MemberDescription",
-    ),
-    "odradek.client.administration.share_groups": ("SharePartitionOffset",),
-    "odradek.client.administration.topics": (
-        "NewTopic",
-        "PartitionDescription",
-        "TopicDescription",
-    ),
-    "odradek.client.administration.transactions": (
-        "TransactionDescription",
-        "TransactionListing",
-    ),
-    "odradek.client.consumer": ("Consumer",),
-    "odradek.client.consuming.fetched": ("RawBatches",),
-    "odradek.client.consuming.group_offsets": ("CommitFailed",),
-    "odradek.client.consuming.offset_lookup": ("OffsetAndTimestamp",),
-    "odradek.client.consuming.positions": ("OffsetOutOfRange",),
+    "odradek.client.admin": "Admin",
+    "odradek.client.administration.cluster": "BrokerDescription ClusterDescription FeatureDescription UpgradeType",
+    "odradek.client.administration.configs": "AlterOperation ConfigChange ConfigEntry ConfigResource ConfigType",
+    "odradek.client.administration.groups": "GroupDescription GroupListing MemberDescription SharePartitionOffset",
+    "odradek.client.administration.topics": "NewTopic PartitionDescription TopicDescription",
+    "odradek.client.administration.transactions": "TransactionDescription TransactionListing",
     "odradek.client.common.errors": (
-        "AbortableError",
-        "AuthenticationFailed",
-        "AuthorizationFailed",
-        "ClientError",
-        "FatalError",
-        "IllegalState",
-        "ProducerFenced",
-        "RetriableError",
+        "AbortableError AuthenticationFailed AuthorizationFailed ClientError FatalError IllegalState "
+        "ProducerFenced RetriableError"
     ),
-    "odradek.client.common.prepared": ("PreparedTxnState",),
-    "odradek.client.producer": ("Producer",),
-    "odradek.client.share_consumer": ("ShareConsumer",),
     "odradek.client.common.values": (
-        "AcknowledgeType",
-        "AcknowledgedRange",
-        "ConsumerGroupMetadata",
-        "ConsumerRecord",
-        "OffsetAndMetadata",
-        "RecordMetadata",
-        "ShareGroupMetadata",
-        "ShareRecord",
-        "TopicPartition",
+        "AcknowledgeType AcknowledgedRange ConsumerGroupMetadata ConsumerRecord OffsetAndMetadata PreparedTxnState "
+        "RecordMetadata ShareGroupMetadata ShareRecord TopicPartition"
     ),
+    "odradek.client.consumer": "Consumer",
+    "odradek.client.consuming.fetched": "RawBatches",
+    "odradek.client.consuming.group_offsets": "CommitFailed",
+    "odradek.client.consuming.offset_lookup": "OffsetAndTimestamp",
+    "odradek.client.consuming.positions": "OffsetOutOfRange",
+    "odradek.client.producer": "Producer",
+    "odradek.client.share_consumer": "ShareConsumer",
 }
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = [
     "AbortableError",

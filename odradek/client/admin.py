@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from odradek.client import administration
 from odradek.client.administration.asking import Asking
-from odradek.client.administration.features import UpgradeType
+from odradek.client.administration.cluster import UpgradeType
 from odradek.client.common.errors import (
     STALE_COORDINATOR,
     ClientError,
@@ -18,8 +18,7 @@ from odradek.client.common.errors import (
     code_of,
     refusal,
 )
-from odradek.client.common.prepared import PreparedTxnState
-from odradek.client.common.values import OffsetAndMetadata, TopicPartition
+from odradek.client.common.values import OffsetAndMetadata, PreparedTxnState, TopicPartition
 from odradek.client.network.cluster import (
     DEFAULT_REQUEST_TIMEOUT_MS,
     DEFAULT_RETRY_BACKOFF_MAX_MS,
@@ -44,11 +43,9 @@ from odradek.protocol.messages.metadata_response import MetadataResponse, Metada
 from odradek.protocol.struct import Message
 
 if TYPE_CHECKING:
-    from odradek.client.administration.cluster import ClusterDescription
+    from odradek.client.administration.cluster import ClusterDescription, FeatureDescription
     from odradek.client.administration.configs import ConfigChange, ConfigEntry, ConfigResource
-    from odradek.client.administration.features import FeatureDescription
-    from odradek.client.administration.groups import GroupDescription, GroupListing
-    from odradek.client.administration.share_groups import SharePartitionOffset
+    from odradek.client.administration.groups import GroupDescription, GroupListing, SharePartitionOffset
     from odradek.client.administration.topics import NewTopic, TopicDescription
     from odradek.client.administration.transactions import TransactionDescription, TransactionListing
     from odradek.client.consuming.offset_lookup import OffsetAndTimestamp
@@ -236,15 +233,15 @@ class Admin:
 
     async def list_share_group_offsets(self, group_id: str) -> dict[TopicPartition, SharePartitionOffset]:
         """The start offset and lag of each share partition."""
-        return await administration.share_groups.list_share_group_offsets(self.asking, group_id)
+        return await administration.groups.list_share_group_offsets(self.asking, group_id)
 
     async def alter_share_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Raises ClientError (NON_EMPTY_GROUP while the group has members)."""
-        await administration.share_groups.alter_share_group_offsets(self.asking, group_id, offsets)
+        await administration.groups.alter_share_group_offsets(self.asking, group_id, offsets)
 
     async def delete_share_group_offsets(self, group_id: str, topics: Iterable[str]) -> None:
         """Raises ClientError (NON_EMPTY_GROUP while the group has members)."""
-        await administration.share_groups.delete_share_group_offsets(self.asking, group_id, topics)
+        await administration.groups.delete_share_group_offsets(self.asking, group_id, topics)
 
     # Records, and the cluster.
 
@@ -267,14 +264,14 @@ class Admin:
 
     async def describe_features(self) -> dict[str, FeatureDescription]:
         """What the brokers support, and the finalised level, by the name of the feature."""
-        return await administration.features.describe_features(self.asking)
+        return await administration.cluster.describe_features(self.asking)
 
     async def update_features(
         self, levels: Mapping[str, int], kind: UpgradeType = UpgradeType.UPGRADE, *, validate_only: bool = False
     ) -> None:
         """Set the finalised levels of these features, of all or of none. Raises ClientError (INVALID_UPDATE_VERSION,
         FEATURE_UPDATE_FAILED) with the broker's reason."""
-        await administration.features.update_features(self.asking, levels, kind, validate_only=validate_only)
+        await administration.cluster.update_features(self.asking, levels, kind, validate_only=validate_only)
 
     # Transactions.
 

@@ -11,18 +11,14 @@ from typing import TypeVar, Unpack
 from odradek.client.common.errors import ClientError, IllegalState, RetriableError
 from odradek.client.common.values import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, TopicPartition
 from odradek.client.consuming.assignors import ASSIGNORS
-from odradek.client.consuming.commits import Commits
-from odradek.client.consuming.consumer_membership import Interest
-from odradek.client.consuming.delivery import Delivery
+from odradek.client.consuming.delivery import Delivery, Taking
 from odradek.client.consuming.fetched import RawBatches
 from odradek.client.consuming.fetcher import Fetcher, FetchSettings, IsolationLevel
 from odradek.client.consuming.group_offsets import GroupOffsets
-from odradek.client.consuming.group_settings import GroupProtocol, GroupSettings
-from odradek.client.consuming.handover import Callbacks, Handover, OnRebalance
+from odradek.client.consuming.handover import Callbacks, GroupProtocol, GroupSettings, Handover, Interest, OnRebalance
 from odradek.client.consuming.offset_lookup import OffsetAndTimestamp, list_offsets
 from odradek.client.consuming.positions import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OffsetReset, Positions
-from odradek.client.consuming.subscription import Subscription
-from odradek.client.consuming.taking import Taking
+from odradek.client.consuming.subscription import Commits, Subscription
 from odradek.client.network.cluster import (
     DEFAULT_METADATA_MAX_AGE_MS,
     DEFAULT_REQUEST_TIMEOUT_MS,

@@ -11,11 +11,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Unpack, cast
 
 from odradek.client.common.errors import AbortableError, ClientError, IllegalState
-from odradek.client.common.prepared import PreparedTxnState
 from odradek.client.common.values import (
     ConsumerGroupMetadata,
     Headers,
     OffsetAndMetadata,
+    PreparedTxnState,
     RecordMetadata,
     ShareGroupMetadata,
     TopicPartition,
@@ -27,11 +27,10 @@ from odradek.client.network.cluster import (
     DEFAULT_RETRY_BACKOFF_MS,
     Cluster,
 )
-from odradek.client.producing.columns import COLUMN_BATCH_BYTES, all_of, encoded
 from odradek.client.producing.outbox import Outbox
 from odradek.client.producing.partitioner import Partitioner, StickyChoice, partition_for_key
 from odradek.client.producing.plain_identity import PlainIdentity
-from odradek.client.producing.producer_batch import Acknowledgement
+from odradek.client.producing.producer_batch import COLUMN_BATCH_BYTES, Acknowledgement, all_of, encoded
 from odradek.client.producing.sender import ACKS, ALL, COMPRESSIONS, Sender, SendingRules
 from odradek.client.producing.share_acknowledgements import ToAcknowledge, acknowledgements
 from odradek.client.producing.transaction import ABORTED_BY_CLOSE, Call, Completion, completion

@@ -21,7 +21,7 @@ from odradek.client.security.settings import Security, SecuritySettings
 from odradek.client.sharing.share_fetcher import Records, ShareFetcher
 from odradek.client.sharing.share_leader import Acknowledged
 from odradek.client.sharing.share_member import ShareMember
-from odradek.client.sharing.share_requests import AcquireMode, ShareSettings
+from odradek.client.sharing.share_session import AcquireMode, ShareSettings
 
 CLOSE_TIMEOUT_MS = 5_000
 

@@ -5,8 +5,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 
 from odradek.client.common.errors import ProducerFenced
-from odradek.client.common.prepared import PreparedTxnState
-from odradek.client.common.values import ConsumerGroupMetadata, RecordMetadata, ShareGroupMetadata
+from odradek.client.common.values import ConsumerGroupMetadata, PreparedTxnState, RecordMetadata, ShareGroupMetadata
 from odradek.client.producing.share_acknowledgements import ToAcknowledge
 from odradek.client.sync import Producer
 from odradek.dualwrite.participant import Message, Offsets, ParticipantFenced

@@ -1,4 +1,4 @@
-"""What `Admin` asks of a cluster one file for each kind of thing.
+"""The calls of `Admin`, a file for each kind of thing.
 
 A file is imported when it is first used, as an attribute of this package: `administration.groups.list_groups`.
 """
@@ -8,18 +8,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from odradek.client.administration import (
-        cluster,
-        configs,
-        features,
-        groups,
-        records,
-        share_groups,
-        topics,
-        transactions,
-    )
+    from odradek.client.administration import cluster, configs, groups, records, topics, transactions
 
-__all__ = ["cluster", "configs", "features", "groups", "records", "share_groups", "topics", "transactions"]
+__all__ = ["cluster", "configs", "groups", "records", "topics", "transactions"]
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -1,9 +1,10 @@
-"""The brokers of a cluster and its features."""
+"""The brokers of a cluster, the features that they support, and the levels that are finalised (KIP-584)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 
 import odradek
 from odradek.client.administration.asking import Asking
@@ -12,6 +13,8 @@ from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
 from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest
 from odradek.protocol.messages.describe_cluster_response import DescribeClusterResponse
+from odradek.protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
+from odradek.protocol.messages.update_features_response import UpdateFeaturesResponse
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +54,52 @@ async def describe_cluster(asking: Asking) -> ClusterDescription:
         ),
         {each.name: each.max_version_level for each in versions.finalized_features},
     )
+
+
+UPGRADE_TYPES_SINCE = 1  # the version of UpdateFeatures
+OFF = 0
+
+
+class UpgradeType(Enum):
+    """The numbers of UpdateFeatures."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureDescription:
+    """`level` is the finalised one, 0 for a feature that is off; a broker supports all from `lowest` to `highest`."""
+
+    lowest: int
+    highest: int
+    level: int
+
+
+async def describe_features(asking: Asking) -> dict[str, FeatureDescription]:
+    answer = await asking.any_broker(
+        ApiVersionsRequest(client_software_name="odradek", client_software_version=odradek.__version__),
+        ApiVersionsResponse,
+    )
+    check(answer.error_code, "the features of the cluster")
+    levels = {each.name: each.max_version_level for each in answer.finalized_features}
+    return {
+        each.name: FeatureDescription(each.min_version, each.max_version, levels.get(each.name, OFF))
+        for each in sorted(answer.supported_features, key=lambda feature: feature.name)
+    }
+
+
+async def update_features(asking: Asking, levels: Mapping[str, int], kind: UpgradeType, *, validate_only: bool) -> None:
+    request = UpdateFeaturesRequest(
+        timeout_ms=asking.request_timeout_ms,
+        feature_updates=[
+            FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind.value)
+            for name, level in levels.items()
+        ],
+        validate_only=validate_only,
+    )
+    answer = await asking.any_broker(request, UpdateFeaturesResponse, min_version=UPGRADE_TYPES_SINCE)
+    check(answer.error_code, "the features", answer.error_message)
+    for told in answer.results:
+        check(told.error_code, f"the feature {told.feature!r}", told.error_message)

@@ -1,20 +1,38 @@
-"""Users that log in with SCRAM. A broker gets the salted password, and keeps only what follows from it."""
+"""SCRAM credentials, ACLs (who may do what on which resource), and client quotas (how much of it)."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
 
 from odradek.client.administration.asking import Asking
 from odradek.client.common.errors import check
+from odradek.protocol.acls import ANY_HOST, Operation, PatternType, Permission, ResourceType
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.alter_client_quotas_request import (
+    AlterClientQuotasRequest,
+    EntityData,
+    EntryData,
+    OpData,
+)
+from odradek.protocol.messages.alter_client_quotas_response import AlterClientQuotasResponse
 from odradek.protocol.messages.alter_user_scram_credentials_request import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
 from odradek.protocol.messages.alter_user_scram_credentials_response import AlterUserScramCredentialsResponse
+from odradek.protocol.messages.create_acls_request import AclCreation, CreateAclsRequest
+from odradek.protocol.messages.create_acls_response import CreateAclsResponse
+from odradek.protocol.messages.delete_acls_request import DeleteAclsFilter, DeleteAclsRequest
+from odradek.protocol.messages.delete_acls_response import DeleteAclsMatchingAcl, DeleteAclsResponse
+from odradek.protocol.messages.describe_acls_request import DescribeAclsRequest
+from odradek.protocol.messages.describe_acls_response import DescribeAclsResponse
+from odradek.protocol.messages.describe_client_quotas_request import ComponentData, DescribeClientQuotasRequest
+from odradek.protocol.messages.describe_client_quotas_response import DescribeClientQuotasResponse
 from odradek.protocol.messages.describe_user_scram_credentials_request import (
     DescribeUserScramCredentialsRequest,
     UserName,
@@ -62,3 +80,156 @@ async def _alter(asking: Asking, request: AlterUserScramCredentialsRequest) -> N
     answer = await asking.any_broker(request, AlterUserScramCredentialsResponse)
     for result in answer.results:
         check(result.error_code, f"the user {result.user!r}", result.error_message)
+
+
+F = TypeVar("F", DescribeAclsRequest, DeleteAclsFilter)  # whose fields have the same names
+
+WITH_PATTERN_TYPES = 1  # the version of all three requests
+
+
+@dataclass(frozen=True, slots=True)
+class Acl:
+    """`principal` as `User:alice`; `host` an address or `*`; `resource` is `kafka-cluster` for the cluster."""
+
+    resource_type: ResourceType
+    resource: str
+    principal: str
+    operation: Operation
+    permission: Permission = Permission.ALLOW
+    pattern_type: PatternType = PatternType.LITERAL
+    host: str = ANY_HOST
+
+
+@dataclass(frozen=True, slots=True)
+class AclFilter:
+    """What it leaves out, any ACL has. `PatternType.MATCH` finds all that apply to the resource of this name."""
+
+    resource_type: ResourceType = ResourceType.ANY
+    resource: str | None = None
+    principal: str | None = None
+    operation: Operation = Operation.ANY
+    permission: Permission = Permission.ANY
+    pattern_type: PatternType = PatternType.ANY
+    host: str | None = None
+
+
+async def create_acls(asking: Asking, acls: Iterable[Acl]) -> None:
+    wanted = list(acls)
+    request = CreateAclsRequest(
+        creations=[
+            AclCreation(
+                resource_type=acl.resource_type.value,
+                resource_name=acl.resource,
+                resource_pattern_type=acl.pattern_type.value,
+                principal=acl.principal,
+                host=acl.host,
+                operation=acl.operation.value,
+                permission_type=acl.permission.value,
+            )
+            for acl in wanted
+        ]
+    )
+    answer = await asking.any_broker(request, CreateAclsResponse, min_version=WITH_PATTERN_TYPES)
+    for acl, result in zip(wanted, answer.results, strict=True):
+        check(result.error_code, f"an ACL of {acl.principal}", result.error_message)
+
+
+async def describe_acls(asking: Asking, wanted: AclFilter) -> list[Acl]:
+    request = _asked_for(DescribeAclsRequest, wanted)
+    answer = await asking.any_broker(request, DescribeAclsResponse, min_version=WITH_PATTERN_TYPES)
+    check(answer.error_code, "the ACLs", answer.error_message)
+    return [
+        Acl(
+            ResourceType(resource.resource_type),
+            resource.resource_name,
+            acl.principal,
+            Operation(acl.operation),
+            Permission(acl.permission_type),
+            PatternType(resource.pattern_type),
+            acl.host,
+        )
+        for resource in answer.resources
+        for acl in resource.acls
+    ]
+
+
+async def delete_acls(asking: Asking, filters: Iterable[AclFilter]) -> list[Acl]:
+    request = DeleteAclsRequest(filters=[_asked_for(DeleteAclsFilter, each) for each in filters])
+    answer = await asking.any_broker(request, DeleteAclsResponse, min_version=WITH_PATTERN_TYPES)
+    deleted = []
+    for result in answer.filter_results:
+        check(result.error_code, "the ACLs", result.error_message)
+        for each in result.matching_acls:
+            check(each.error_code, f"an ACL of {each.principal}", each.error_message)
+            deleted.append(_deleted(each))
+    return deleted
+
+
+def _asked_for(kind: type[F], wanted: AclFilter) -> F:
+    return kind(
+        resource_type_filter=wanted.resource_type.value,
+        resource_name_filter=wanted.resource,
+        pattern_type_filter=wanted.pattern_type.value,
+        principal_filter=wanted.principal,
+        host_filter=wanted.host,
+        operation=wanted.operation.value,
+        permission_type=wanted.permission.value,
+    )
+
+
+def _deleted(each: DeleteAclsMatchingAcl) -> Acl:
+    return Acl(
+        ResourceType(each.resource_type),
+        each.resource_name,
+        each.principal,
+        Operation(each.operation),
+        Permission(each.permission_type),
+        PatternType(each.pattern_type),
+        each.host,
+    )
+
+
+EXACT, DEFAULT = 0, 1  # how a component of a filter matches
+
+QuotaEntity = Mapping[str, str | None]
+"""By type, which is `user`, `client-id` or `ip`; a name of None stands for the default of its type."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientQuota:
+    """`limits` by name, as in `{"producer_byte_rate": 1048576.0}`."""
+
+    entity: QuotaEntity
+    limits: Mapping[str, float]
+
+
+async def describe_quotas(asking: Asking, entity: QuotaEntity, *, strict: bool = False) -> list[ClientQuota]:
+    """Of the entities that have these names, and no others if `strict`; of all with an empty mapping."""
+    components = [
+        ComponentData(entity_type=kind, match_type=DEFAULT if name is None else EXACT, match=name)
+        for kind, name in entity.items()
+    ]
+    request = DescribeClientQuotasRequest(components=components, strict=strict)
+    answer = await asking.any_broker(request, DescribeClientQuotasResponse)
+    check(answer.error_code, "the client quotas", answer.error_message)
+    return [
+        ClientQuota(
+            {each.entity_type: each.entity_name for each in entry.entity},
+            {each.key: each.value for each in entry.values},
+        )
+        for entry in answer.entries or ()
+    ]
+
+
+async def alter_quotas(asking: Asking, entity: QuotaEntity, limits: Mapping[str, float | None]) -> None:
+    """None removes a limit; those that are not named stay."""
+    entry = EntryData(
+        entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()],
+        ops=[
+            OpData(key=key, value=0.0 if limit is None else limit, remove=limit is None)
+            for key, limit in limits.items()
+        ],
+    )
+    answer = await asking.any_broker(AlterClientQuotasRequest(entries=[entry]), AlterClientQuotasResponse)
+    for result in answer.entries:
+        check(result.error_code, "the client quotas", result.error_message)

@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from odradek.client.columns.binaries import content_of, from_rows
+from odradek.client.columns.binaries import Bytes, Int64s, content_of, from_rows, varint_columns, varint_sizes, zigzag
 from odradek.client.columns.records import HEADERS_TYPE
-from odradek.client.columns.varints import Bytes, Int64s, varint_columns, varint_sizes, zigzag
 from odradek.protocol.batch_header import (
     HEADER_BYTES,
     NO_LEADER_EPOCH,

@@ -10,9 +10,16 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from odradek.client.columns.binaries import READABLE_BEHIND, gather
-from odradek.client.columns.varints import VARINT_BYTES, VARLONG_BYTES, Bytes, Int64s, read_varints
-from odradek.client.columns.visible import Buffer, visible_batches
+from odradek.client.columns.binaries import (
+    READABLE_BEHIND,
+    VARINT_BYTES,
+    VARLONG_BYTES,
+    Bytes,
+    Int64s,
+    gather,
+    read_varints,
+)
+from odradek.client.columns.headers import Buffer, visible_batches
 from odradek.protocol.batch_header import HEADER_BYTES, BatchHeader
 from odradek.protocol.compression import DECOMPRESSED_LIMIT_BYTES, decompress
 from odradek.protocol.errors import MalformedMessage

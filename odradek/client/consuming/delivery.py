@@ -1,10 +1,17 @@
-"""Hands records to the application, one by one."""
+"""Records on their way to the application: taken from the fetched ones, and handed over one by one. Where a partition
+runs empty, more is fetched.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from odradek.client.common.errors import ClientError
 from odradek.client.common.values import ConsumerRecord, TopicPartition
+from odradek.client.consuming.fetched import RawBatches
+from odradek.client.consuming.fetcher import Fetcher
+from odradek.client.consuming.positions import Positions
+from odradek.protocol.errors import ErrorCode, MalformedMessage
 
 
 class Delivery:
@@ -52,3 +59,32 @@ class Delivery:
         if topic_partition != self._topic_partition or self._given == len(self._records):
             return None
         return self._records[self._given].offset
+
+
+class Taking:
+    def __init__(self, positions: Positions, delivery: Delivery, fetcher: Fetcher) -> None:
+        self._positions = positions
+        self._delivery = delivery
+        self._fetcher = fetcher
+
+    def first(self, max_records: int) -> tuple[TopicPartition, list[ConsumerRecord]] | None:
+        """Records of one partition, those first that `getone` has left over. Raises as `more`."""
+        return self._delivery.take_rest(max_records) or self.more(max_records)
+
+    def more(self, max_records: int) -> tuple[TopicPartition, list[ConsumerRecord]] | None:
+        """Records of the partition whose turn it is. Raises ClientError for damaged ones."""
+        emptied = self._positions.emptied
+        try:
+            taken = self._positions.take(max_records)
+        except MalformedMessage as error:
+            raise ClientError(f"damaged records: {error}", ErrorCode.CORRUPT_MESSAGE) from None
+        if self._positions.emptied != emptied:  # which is much rarer than a take
+            self._fetcher.wake()
+        return taken
+
+    def batches(self) -> dict[TopicPartition, RawBatches] | None:
+        """What one Fetch brought of each partition."""
+        taken = self._positions.take_batches()
+        if taken:
+            self._fetcher.wake()
+        return taken or None

@@ -1,11 +1,16 @@
-"""A member of a classic group: joins, receives its assignment, and sends heartbeats in the background."""
+"""A member of a classic group: joins, receives its assignment, and sends heartbeats in the background.
+
+`Membership` is a table of the coordinator's answers and what the member does about each. Source: how Kafka's own
+consumers react to the coordinator's error codes (KIP-62, KIP-394, KIP-345).
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import Enum, auto
 
 from odradek.client.common.errors import ClientError, RetriableError, code_of, refusal
 from odradek.client.common.values import ConsumerGroupMetadata, TopicPartition
@@ -18,10 +23,7 @@ from odradek.client.consuming.assignors import (
     subscription_bytes,
     subscription_of,
 )
-from odradek.client.consuming.consumer_membership import Interest
-from odradek.client.consuming.group_settings import LEAVE_TIMEOUT_MS, GroupSettings
-from odradek.client.consuming.handover import Handover
-from odradek.client.consuming.membership import Asked, Membership, Next
+from odradek.client.consuming.handover import LEAVE_TIMEOUT_MS, GroupSettings, Handover, Interest
 from odradek.client.network.cluster import Cluster, CoordinatorType
 from odradek.protocol.errors import ErrorCode, MalformedMessage
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
@@ -32,6 +34,88 @@ from odradek.protocol.messages.leave_group_request import LeaveGroupRequest, Mem
 from odradek.protocol.messages.leave_group_response import LeaveGroupResponse
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
+
+NO_GENERATION = -1
+NO_MEMBER = ""
+
+
+class Asked(Enum):
+    JOIN = "JoinGroup"
+    SYNC = "SyncGroup"
+    HEARTBEAT = "Heartbeat"
+    COMMIT = "OffsetCommit"
+
+
+class Next(Enum):
+    """What to do after an answer."""
+
+    GO_ON = auto()
+    REPEAT = auto()  # after a pause
+    FIND_COORDINATOR = auto()  # then repeat
+    REJOIN = auto()  # as the same member; until it has joined, its partitions are its own
+    REJOIN_EXPELLED = auto()  # the same, but the generation went on without it: its partitions are lost
+    JOIN_ANEW = auto()  # the group knows no such member: as a new one, its partitions are lost
+    GIVE_UP = auto()
+
+
+_WHEREVER: Mapping[ErrorCode, Next] = {
+    ErrorCode.NONE: Next.GO_ON,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Next.REPEAT,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: Next.FIND_COORDINATOR,
+    ErrorCode.NOT_COORDINATOR: Next.FIND_COORDINATOR,
+    ErrorCode.REBALANCE_IN_PROGRESS: Next.REJOIN,
+    ErrorCode.ILLEGAL_GENERATION: Next.REJOIN_EXPELLED,
+    ErrorCode.UNKNOWN_MEMBER_ID: Next.JOIN_ANEW,
+}
+_SPECIALLY: Mapping[tuple[Asked, ErrorCode], Next] = {
+    (Asked.JOIN, ErrorCode.MEMBER_ID_REQUIRED): Next.REJOIN,  # it has been given an id to come back with
+    (Asked.COMMIT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION): Next.REPEAT,  # it may just have been created
+    (Asked.COMMIT, ErrorCode.REQUEST_TIMED_OUT): Next.REPEAT,
+    # The rebalance may be waiting for this very member: its pause in polling must not grow.
+    (Asked.SYNC, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS): Next.REJOIN,
+}
+
+
+@dataclass(slots=True)
+class Membership:
+    """Who the member is, as far as the group knows it."""
+
+    instance_id: str | None = None
+    member_id: str = NO_MEMBER
+    generation_id: int = NO_GENERATION
+    last_generation_id: int = NO_GENERATION  # in which it was given what it owns
+    is_stable: bool = False  # joined, and no rebalance heard of since
+    is_lost: bool = False  # what it had is no longer its own
+
+    def joined(self, member_id: str, generation_id: int) -> None:
+        self.member_id, self.generation_id, self.is_lost = member_id, generation_id, False
+
+    def synced(self) -> None:
+        self.is_stable, self.last_generation_id = True, self.generation_id
+
+    def named(self, member_id: str) -> None:
+        """The id to come back with (MEMBER_ID_REQUIRED)."""
+        self.member_id = member_id
+
+    def left(self) -> None:
+        """Nothing is known of it any more: it left, or stayed away for too long."""
+        self.member_id, self.generation_id = NO_MEMBER, NO_GENERATION
+        self.is_stable, self.is_lost = False, True
+
+    def answered(self, asked: Asked, code: ErrorCode) -> Next:
+        """What follows from an answer; it is noted here what the member no longer is."""
+        following = _SPECIALLY.get((asked, code)) or _WHEREVER.get(code, Next.GIVE_UP)
+        match following:
+            case Next.REJOIN:
+                self.is_stable = False
+            case Next.REJOIN_EXPELLED:
+                self.is_stable, self.is_lost, self.generation_id = False, True, NO_GENERATION
+            case Next.JOIN_ANEW:
+                self.left()
+            case Next.GO_ON | Next.REPEAT | Next.FIND_COORDINATOR | Next.GIVE_UP:
+                pass
+        return following
+
 
 CHANNEL = "group"  # JoinGroup and SyncGroup wait for the other members
 JOIN_EXTRA_MS = 5_000  # the coordinator answers when the rebalance timeout is over at the latest

@@ -1,14 +1,50 @@
-"""Partitions of a consumer in a group come and go: positions, records in hand, and what the application is told."""
+"""The settings of a consumer in a group, and what happens when partitions come and go: to positions, to records in
+hand, and what the application is told.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
+from enum import Enum
 
 from odradek.client.common.values import TopicPartition
 from odradek.client.consuming.delivery import Delivery
 from odradek.client.consuming.fetcher import Fetcher
 from odradek.client.consuming.positions import Positions
+
+LEAVE_TIMEOUT_MS = 5_000
+
+
+class GroupProtocol(Enum):
+    """Who computes the assignment (`group.protocol`): a member of the group, or the coordinator (KIP-848)."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """By Kafka's names. `assignors` by preference, of the classic protocol; `remote_assignor` of the other one."""
+
+    group_id: str
+    group_instance_id: str | None
+    session_timeout_ms: int
+    heartbeat_interval_ms: float
+    max_poll_interval_ms: int
+    assignors: tuple[str, ...]
+    protocol: GroupProtocol = GroupProtocol.CLASSIC
+    remote_assignor: str | None = None
+    client_rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Interest:
+    """What the member wants to read: topics by name, or all whose names match (RE2), or both."""
+
+    topics: frozenset[str] = frozenset()
+    regex: str | None = None
+
 
 OnRebalance = Callable[[list[TopicPartition]], Awaitable[None] | None]
 

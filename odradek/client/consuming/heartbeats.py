@@ -9,7 +9,7 @@ from enum import Enum, auto
 from typing import Generic, Protocol, TypeVar
 
 from odradek.client.common.errors import ClientError, RetriableError, code_of, refusal
-from odradek.client.consuming.group_settings import LEAVE_TIMEOUT_MS
+from odradek.client.consuming.handover import LEAVE_TIMEOUT_MS
 from odradek.client.network.cluster import Cluster, CoordinatorType
 from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse

@@ -1,15 +1,21 @@
-"""The group membership of a consumer: partitions come and go only while the application asks for records."""
+"""The group membership of a consumer: partitions come and go only while the application asks for records, and offsets
+are committed on demand, every so often, and before partitions are given up.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 
-from odradek.client.common.values import ConsumerGroupMetadata
+from odradek.client.common.errors import ClientError, RetriableError
+from odradek.client.common.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from odradek.client.consuming.consumer_member import ConsumerMember
-from odradek.client.consuming.consumer_membership import Interest
+from odradek.client.consuming.delivery import Delivery
 from odradek.client.consuming.group_member import GroupMember
-from odradek.client.consuming.group_settings import GroupProtocol, GroupSettings
-from odradek.client.consuming.handover import Callbacks, Handover
+from odradek.client.consuming.group_offsets import CommitFailed, GroupOffsets
+from odradek.client.consuming.handover import Callbacks, GroupProtocol, GroupSettings, Handover, Interest
+from odradek.client.consuming.positions import Positions
 from odradek.client.network.cluster import Cluster
 from odradek.protocol.errors import ErrorCode
 
@@ -83,3 +89,71 @@ class Subscription:
         """From the member's heartbeats, maybe: what was taken for the application is not to be given any more."""
         self._handover.hold()
         self._news()
+
+
+UNATTENDED_TIMEOUT_MS = 5_000  # of a commit that the application did not call for: it waits for other things
+
+
+class Commits:
+    def __init__(
+        self,
+        offsets: GroupOffsets,
+        positions: Positions,
+        delivery: Delivery,
+        *,
+        interval_ms: float | None,
+        request_timeout_ms: float,
+    ) -> None:
+        """interval_ms   of commits that nobody calls for; None: there are none"""
+        self._offsets = offsets
+        self._positions = positions
+        self._delivery = delivery
+        self._interval_s = None if interval_ms is None else interval_ms / 1000
+        self._timeout_s = min(request_timeout_ms, UNATTENDED_TIMEOUT_MS) / 1000
+        self._next_at = 0.0
+        self.subscription: Subscription | None = None
+
+    @property
+    def due_at(self) -> float | None:
+        """When the next one is due, by the loop's clock."""
+        return None if self._interval_s is None or not self._positions.partitions else self._next_at
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
+        """These, or the position in every partition. Raises as `Consumer.commit`."""
+        if offsets is None:
+            to_commit = self._behind_what_was_given()
+        else:
+            to_commit = {
+                TopicPartition(*partition): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+                for partition, offset in offsets.items()
+            }
+        if not to_commit:
+            return
+        assert self.subscription is not None
+        subscription = self.subscription
+        try:
+            await self._offsets.commit(to_commit, lambda: subscription.metadata)
+        except ClientError as error:
+            if error.code is not None:
+                subscription.refused_commit(error.code)
+            raise
+
+    async def commit_if_due(self, now_s: float) -> None:
+        if self._interval_s is not None and now_s >= self._next_at:
+            self._next_at = now_s + self._interval_s
+            await self.commit_unattended()
+
+    async def commit_unattended(self) -> None:
+        """If that is wanted. What fails is committed next time, or read again by the next owner of the partitions."""
+        if self._interval_s is not None:
+            with suppress(RetriableError, CommitFailed, TimeoutError):
+                async with asyncio.timeout(self._timeout_s):
+                    await self.commit()
+
+    def _behind_what_was_given(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        found = self._positions.to_commit()
+        for partition, position in found.items():
+            on_its_way = self._delivery.position(partition)
+            if on_its_way is not None:
+                found[partition] = position._replace(offset=on_its_way)
+        return found

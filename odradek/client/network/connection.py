@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 import odradek
 from odradek.client.common.errors import AuthenticationFailed, ClientError, RetriableError
-from odradek.client.network.tls_errors import tls_failure
+from odradek.client.network.login import tls_failure
 from odradek.client.security.settings import NO_SECURITY, Security
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode_chunks, is_flexible

@@ -1,6 +1,8 @@
-"""The batches of one partition, from the first record until the broker has answered, in the order of their records.
+"""The batches of one partition, from the first record until the broker has answered, in the order of their records; and
+the backlog of all of them, with the calls that wait for it.
 
-Decides what may be sent and what an answer means for the other batches; it sends nothing and knows no clock. The rules:
+`Outbox` decides what may be sent and what an answer means for the other batches; it sends nothing
+and knows no clock. The rules:
 
 * A batch gets its sequence when it is first sent, and keeps it, so that the broker recognises a retry.
 * When a batch has to be sent again, nothing more is sent until everything in flight has been answered. Then the batches
@@ -13,10 +15,12 @@ Decides what may be sent and what an answer means for the other batches; it send
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum, auto
 
+from odradek.client.common.errors import RetriableError
 from odradek.client.common.values import TopicPartition
 from odradek.client.producing.producer_batch import NO_IDENTITY, Identity, ProducerBatch
 from odradek.protocol.errors import ErrorCode
@@ -210,3 +214,64 @@ class Outbox:
     def _leave_unresolved(self, batch: ProducerBatch) -> None:
         if batch.has_sequence:
             self._unresolved = max(self._unresolved, batch.order)
+
+
+class Backlog:
+    """A batch is *done* when its futures are resolved, which may be before its fate is *settled*: one that was given up
+    under way still gets its answer, or loses it."""
+
+    def __init__(self) -> None:
+        self.buffered_bytes = 0  # of records in batches that are not done
+        self._by_age: deque[tuple[Outbox, ProducerBatch]] = deque()
+        self._flushes: list[tuple[set[ProducerBatch], asyncio.Future[None]]] = []
+        self._room_wanted: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def is_flushing(self) -> bool:
+        return bool(self._flushes)
+
+    def opened(self, outbox: Outbox, batch: ProducerBatch) -> None:
+        self.buffered_bytes += batch.size_bytes
+        self._by_age.append((outbox, batch))
+
+    def oldest(self) -> tuple[Outbox, ProducerBatch] | None:
+        """Of those that are not done."""
+        by_age = self._by_age
+        while by_age and by_age[0][1].is_done:
+            by_age.popleft()
+        return by_age[0] if by_age else None
+
+    def done(self, batch: ProducerBatch) -> None:
+        self.buffered_bytes -= batch.size_bytes
+        while self._room_wanted:
+            waiter = self._room_wanted.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def settled(self, batch: ProducerBatch) -> None:
+        for unsettled, finished in self._flushes:
+            unsettled.discard(batch)
+            if not unsettled and not finished.done():
+                finished.set_result(None)
+
+    def unsettled(self, under_way: Iterable[ProducerBatch]) -> set[ProducerBatch]:
+        """Those that are not done, and those under way, which may have been given up."""
+        return {batch for _, batch in self._by_age if not batch.is_done}.union(under_way)
+
+    def flush(self, unsettled: set[ProducerBatch]) -> asyncio.Future[None]:
+        """Resolved when all of these are settled. Until it is done, or cancelled, `is_flushing`."""
+        finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (unsettled, finished)
+        self._flushes.append(entry)
+        finished.add_done_callback(lambda _: self._flushes.remove(entry))
+        return finished
+
+    async def room(self, timeout_s: float) -> None:
+        """Wait until a batch is done, which may give enough room. Raises RetriableError when none is in time."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._room_wanted.append(waiter)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await waiter
+        except TimeoutError:
+            raise RetriableError(f"the buffer has been full for {timeout_s:g} s") from None

@@ -1,14 +1,24 @@
-"""A batch of records for one partition, encoded as it is sent."""
+"""A batch of records for one partition, encoded as it is sent; and columns of Arrow as such batches (numpy and pyarrow
+come with `odradek[columns]`).
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from odradek.client.common.values import Headers, RecordMetadata
 from odradek.protocol.batch_header import HEADER_BYTES, NO_LEADER_EPOCH, NO_SEQUENCE, TRANSACTIONAL, seal_batch
 from odradek.protocol.compression import Compression, compress
 from odradek.protocol.records import append_record
 from odradek.protocol.varint import append_varint
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from odradek.client.columns import EncodedBatch
 
 LARGEST_SEQUENCE = 2**31 - 1
 
@@ -196,3 +206,34 @@ class ProducerBatch:
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # an application that does not wait for its records is not to be told by asyncio
+
+
+COLUMN_BATCH_BYTES = 256 * 1024
+
+
+def encoded(
+    keys: pa.Array | None,
+    values: pa.Array,
+    timestamps_ms: pa.Array | None,
+    headers: pa.Array | None,
+    batch_bytes: int,
+    compression: Compression,
+) -> list[EncodedBatch]:
+    """All batches, so that a row that cannot be encoded is found before any of them is sent. Raises ValueError."""
+    import numpy as np
+    import pyarrow as pa
+
+    from odradek.client.columns import encode
+
+    if timestamps_ms is None:
+        timestamps_ms = pa.array(np.full(len(values), time.time_ns() // 1_000_000, dtype=np.int64))
+    return list(
+        encode(values, timestamps_ms, keys=keys, headers=headers, batch_bytes=batch_bytes, compression=compression)
+    )
+
+
+def all_of(futures: Sequence[asyncio.Future[RecordMetadata]]) -> asyncio.Future[list[RecordMetadata]]:
+    """Resolved when all are; fails with the first that does. It need not be awaited."""
+    together: asyncio.Future[list[RecordMetadata]] = asyncio.gather(*futures)
+    together.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return together

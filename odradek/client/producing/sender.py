@@ -19,9 +19,10 @@ from odradek.client.common.errors import (
 from odradek.client.common.values import Headers, TopicPartition
 from odradek.client.network.cluster import Cluster
 from odradek.client.network.connection import Connection
-from odradek.client.producing.backlog import Backlog
-from odradek.client.producing.outbox import SEQUENCE_LOST, Gap, Outbox
-from odradek.client.producing.produce_exchange import (
+from odradek.client.producing.outbox import SEQUENCE_LOST, Backlog, Gap, Outbox
+from odradek.client.producing.producer_batch import Acknowledgement, EncodedRecords, Identity, ProducerBatch
+from odradek.client.producing.routes import (
+    Routes,
     answers_by_partition,
     base_offset,
     explanation,
@@ -29,8 +30,6 @@ from odradek.client.producing.produce_exchange import (
     produce_request,
     version_bounds,
 )
-from odradek.client.producing.producer_batch import Acknowledgement, EncodedRecords, Identity, ProducerBatch
-from odradek.client.producing.routes import Routes
 from odradek.client.producing.verdicts import Verdict, as_exception, verdict
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.compression import Compression

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 
 from odradek.client.common.errors import IllegalState
-from odradek.client.common.prepared import PreparedTxnState
+from odradek.client.common.values import PreparedTxnState
 from odradek.client.producing.verdicts import Verdict
 from odradek.protocol.errors import ErrorCode
 

@@ -17,24 +17,27 @@ from odradek.client.common.errors import (
     RetriableError,
     code_of,
 )
-from odradek.client.common.prepared import PreparedTxnState
-from odradek.client.common.values import ConsumerGroupMetadata, OffsetAndMetadata, ShareGroupMetadata, TopicPartition
+from odradek.client.common.values import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    PreparedTxnState,
+    ShareGroupMetadata,
+    TopicPartition,
+)
 from odradek.client.network.backoff import Backoff
 from odradek.client.network.cluster import Cluster, CoordinatorType
 from odradek.client.producing.producer_batch import Identity
 from odradek.client.producing.share_acknowledgements import (
     Acknowledgements,
     Staging,
-    not_served,
-    staging_verdict,
-)
-from odradek.client.producing.transaction import Call, TxnState, after_error, next_state
-from odradek.client.producing.transaction_requests import (
     add_partitions,
     commit_offsets,
     error_of_offsets,
     error_of_partitions,
+    not_served,
+    staging_verdict,
 )
+from odradek.client.producing.transaction import Call, TxnState, after_error, next_state
 from odradek.client.producing.verdicts import Verdict, as_exception, verdict
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.batch_header import NO_PRODUCER_ID

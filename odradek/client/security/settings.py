@@ -1,4 +1,6 @@
-"""The settings of every client that say how it reaches a secured broker."""
+"""The settings of every client that say how it reaches a secured broker; and Kafka's properties for that, of the Java
+client and of librdkafka, as such settings.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
+
+from odradek.client.security.sasl import TokenEndpoint, UnsecuredTokens
+from odradek.protocol.jaas import InvalidJaas, LoginModule, parse_login_module
 
 if TYPE_CHECKING:
     from odradek.client.security.sasl import SaslExchange
@@ -160,3 +165,175 @@ class Security:
 
 
 NO_SECURITY = Security()
+
+
+# Kafka's name → the client's, where the value is taken as it is. Below librdkafka's names.
+_AS_IT_IS: Mapping[str, str] = {
+    "ssl.truststore.location": "ssl_cafile",
+    "ssl.truststore.password": "ssl_capassword",
+    "ssl.truststore.certificates": "ssl_cadata",
+    "ssl.keystore.location": "ssl_certfile",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.ca.pem": "ssl_cadata",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "sasl.username": "sasl_username",
+    "sasl.password": "sasl_password",
+}
+_PASSWORDS = ("ssl.key.password", "ssl.keystore.password")
+_STORE_TYPES = ("ssl.keystore.type", "ssl.truststore.type")
+_IDENTIFICATION = "ssl.endpoint.identification.algorithm"
+_OAUTH = (
+    "sasl.oauthbearer.token.endpoint.url",
+    "sasl.oauthbearer.client.credentials.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret",
+    "sasl.oauthbearer.client.id",
+    "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.scope",
+)
+# Which Java class does it, or librdkafka's way: here one way serves all.
+_WITHOUT_MEANING = (
+    "sasl.login.callback.handler.class",
+    "sasl.client.callback.handler.class",
+    "sasl.oauthbearer.jwt.retriever.class",
+    "sasl.oauthbearer.method",
+)
+PROPERTIES = frozenset(
+    {
+        "security.protocol",
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.jaas.config",
+        _IDENTIFICATION,
+        "ssl.keystore.key",
+        "ssl.keystore.certificate.chain",
+        "ssl.key.pem",
+        "ssl.certificate.pem",
+        *_AS_IT_IS,
+        *_PASSWORDS,
+        *_STORE_TYPES,
+        *_OAUTH,
+        *_WITHOUT_MEANING,
+    }
+)
+MODULES = ("PlainLoginModule", "ScramLoginModule", "OAuthBearerLoginModule")
+
+
+def is_of_security(name: str) -> bool:
+    """Whether a property has to do with it, known or not."""
+    return name.startswith(("security.", "sasl.", "ssl."))
+
+
+def security_settings(properties: Mapping[str, str], prefix: str = "") -> SecuritySettings:
+    """Properties that have nothing to do with security are left alone. What contradicts one another is noticed by the
+    client itself.
+
+    prefix   what the names had in front of them, for messages
+
+    Raises ValueError for a property of security that is unknown, and for values that mean nothing.
+    """
+    given = {name: value for name, value in properties.items() if is_of_security(name)}
+    if unknown := sorted(given.keys() - PROPERTIES):
+        raise ValueError(f"{prefix}{unknown[0]} is not supported; the settings of security are {_listed()}")
+    settings: SecuritySettings = {"security_protocol": given.get("security.protocol", "PLAINTEXT").upper()}
+    if settings["security_protocol"].endswith("SSL"):
+        _add_tls(given, settings)
+    if settings["security_protocol"].startswith("SASL"):
+        _add_sasl(given, settings)
+    return settings
+
+
+def _listed() -> str:
+    return ", ".join(sorted(PROPERTIES - {*_WITHOUT_MEANING}))
+
+
+def _add_tls(given: Mapping[str, str], settings: SecuritySettings) -> None:
+    for name in _STORE_TYPES:
+        if given.get(name, "").upper() == "JKS":
+            raise ValueError(f"{name} is PEM or PKCS12 here: keytool -importkeystore … -deststoretype PKCS12 makes one")
+        if given.get(name, "PEM").upper() not in ("PEM", "PKCS12"):
+            raise ValueError(f"{name} is PEM or PKCS12, not {given[name]!r}")
+    _take(given, settings, "ssl")
+    password = next((given[name] for name in _PASSWORDS if given.get(name)), None)
+    if password is not None:
+        settings["ssl_password"] = password
+    key = given.get("ssl.keystore.key") or given.get("ssl.key.pem")
+    chain = given.get("ssl.keystore.certificate.chain") or given.get("ssl.certificate.pem")
+    if (key is None) != (chain is None):
+        raise ValueError("ssl.keystore.key and ssl.keystore.certificate.chain go together")
+    if key is not None and chain is not None:
+        settings["ssl_certdata"] = f"{key.strip()}\n{chain}"
+    algorithm = given.get(_IDENTIFICATION, "https").strip().lower()
+    if algorithm not in ("https", "", "none"):
+        raise ValueError(f"{_IDENTIFICATION} is https, or empty to switch the check off, not {algorithm!r}")
+    settings["ssl_check_hostname"] = algorithm == "https"
+
+
+def _take(given: Mapping[str, str], settings: SecuritySettings, prefix: str) -> None:
+    for name, own in _AS_IT_IS.items():
+        if name.startswith(prefix) and given.get(name):
+            settings[own] = given[name]  # type: ignore[literal-required]  # the table has names of settings
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """What the JAAS text says; empty without one."""
+
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def read(cls, text: str | None) -> Login:
+        if text is None:
+            return cls()
+        try:
+            module: LoginModule = parse_login_module(text)
+        except InvalidJaas as error:
+            raise ValueError(f"sasl.jaas.config: {error}") from None
+        name = module.name.rpartition(".")[2]
+        if name not in MODULES:
+            raise ValueError(f"sasl.jaas.config: the login module is one of {', '.join(MODULES)}, not {name}")
+        return cls(module.options)
+
+
+def _add_sasl(given: Mapping[str, str], settings: SecuritySettings) -> None:
+    mechanism = given.get("sasl.mechanism") or given.get("sasl.mechanisms")
+    if mechanism is None:
+        raise ValueError("sasl.mechanism is missing (Kafka's default, GSSAPI, is not supported)")
+    settings["sasl_mechanism"] = mechanism
+    login = Login.read(given.get("sasl.jaas.config")).options
+    if mechanism == OAUTHBEARER:
+        _add_tokens(given, login, settings)
+        return
+    _take(given, settings, "sasl")
+    if "username" in login:
+        settings["sasl_username"] = login["username"]
+    if "password" in login:
+        settings["sasl_password"] = login["password"]
+    if login.get("tokenauth", "false").lower() == "true":
+        settings["sasl_extensions"] = {"tokenauth": "true"}
+    if not settings.get("sasl_username") or settings.get("sasl_password") is None:
+        raise ValueError(
+            f"{mechanism} takes sasl.jaas.config with username and password, or sasl.username and -password"
+        )
+
+
+def _add_tokens(given: Mapping[str, str], login: Mapping[str, str], settings: SecuritySettings) -> None:
+    settings["sasl_extensions"] = {
+        name.removeprefix("extension_"): value for name, value in login.items() if name.startswith("extension_")
+    }
+    claims = {
+        name.removeprefix("unsecuredLoginStringClaim_"): value
+        for name, value in login.items()
+        if name.startswith("unsecuredLoginStringClaim_")
+    }
+    if claims:
+        settings["sasl_token"] = UnsecuredTokens(claims, int(login.get("unsecuredLoginLifetimeSeconds", "3600")))
+        return
+    url = given.get("sasl.oauthbearer.token.endpoint.url")
+    if url is None:
+        raise ValueError("OAUTHBEARER takes sasl.oauthbearer.token.endpoint.url, or unsecuredLoginStringClaim_sub")
+    start = "sasl.oauthbearer.client."
+    client_id = given.get(f"{start}credentials.client.id") or given.get(f"{start}id") or login.get("clientId")
+    secret = given.get(f"{start}credentials.client.secret") or given.get(f"{start}secret") or login.get("clientSecret")
+    scope = given.get("sasl.oauthbearer.scope") or login.get("scope")
+    settings["sasl_token"] = TokenEndpoint(url, client_id or "", secret or "", scope)

@@ -12,7 +12,7 @@ from odradek.client.common.errors import STALE_METADATA, ClientError, RetriableE
 from odradek.client.common.values import ShareRecord, TopicPartition
 from odradek.client.network.cluster import Cluster
 from odradek.client.sharing.share_leader import Acknowledged, Delivery, ShareLeader
-from odradek.client.sharing.share_requests import AcquireMode, ShareSettings
+from odradek.client.sharing.share_session import AcquireMode, ShareSettings
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import TopicIdPartition
 

@@ -9,10 +9,16 @@ from dataclasses import dataclass, field
 from odradek.client.common.errors import RETRIABLE, ClientError, RetriableError, code_of, refusal
 from odradek.client.common.values import ShareRecord, TopicPartition
 from odradek.client.network.cluster import Cluster
-from odradek.client.sharing.acquired import AcquiredRecords, Sending
-from odradek.client.sharing.acquired_reading import Acquired, read_acquired
-from odradek.client.sharing.share_requests import AcquireMode, ShareSettings, acknowledge_request, fetch_request
-from odradek.client.sharing.share_session import FINAL_EPOCH, SESSION_IS_GONE, ShareSession
+from odradek.client.sharing.acquired import Acquired, Acquisitions, Sending, read_acquired
+from odradek.client.sharing.share_session import (
+    FINAL_EPOCH,
+    SESSION_IS_GONE,
+    AcquireMode,
+    ShareSession,
+    ShareSettings,
+    acknowledge_request,
+    fetch_request,
+)
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.share_acknowledge_response import ShareAcknowledgeResponse
 from odradek.protocol.messages.share_fetch_response import PartitionData, ShareFetchResponse
@@ -63,7 +69,7 @@ class Fetched:
 class ShareLeader:
     def __init__(self, cluster: Cluster, node_id: int, settings: ShareSettings) -> None:
         self.node_id = node_id
-        self.acquired = AcquiredRecords()
+        self.acquired = Acquisitions()
         self.acknowledged: list[Acknowledged] = []  # for the application, which takes them from here
         self._cluster = cluster
         self._settings = settings

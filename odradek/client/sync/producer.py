@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from odradek.client import producer
 from odradek.client.common.values import RecordMetadata
-from odradek.client.producing.columns import COLUMN_BATCH_BYTES
+from odradek.client.producing.producer_batch import COLUMN_BATCH_BYTES
 from odradek.client.sync.background import Blocking, Work, blocking, taking
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from odradek.tools.commands.output import print_rows
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
-    from odradek.client.administration.acls import Acl, AclFilter
+    from odradek.client.administration.users import Acl, AclFilter
 
 RESOURCES = {
     "topic": ResourceType.TOPIC,
@@ -114,7 +114,7 @@ def _resources(options: argparse.Namespace) -> list[Resource]:
 
 def acls_of(options: argparse.Namespace) -> list[Acl]:
     """What is to be added or removed. Raises ValueError where something is missing."""
-    from odradek.client.administration.acls import Acl
+    from odradek.client.administration.users import Acl
 
     principals = [(each, options.allow_host, Permission.ALLOW) for each in options.allow_principal]
     principals += [(each, options.deny_host, Permission.DENY) for each in options.deny_principal]
@@ -147,7 +147,7 @@ def _rights(options: argparse.Namespace) -> Iterator[tuple[Resource, Operation]]
 
 
 async def list_(admin: Admin, options: argparse.Namespace) -> None:
-    from odradek.client.administration.acls import AclFilter, describe_acls
+    from odradek.client.administration.users import AclFilter, describe_acls
 
     pattern = PatternType.PREFIXED if options.resource_pattern_type == "prefixed" else PatternType.MATCH
     wanted = [AclFilter(each.type, each.name, options.principal, pattern_type=pattern) for each in _resources(options)]
@@ -182,7 +182,7 @@ def _row(acl: Acl) -> dict[str, object]:
 
 
 async def add(admin: Admin, options: argparse.Namespace) -> None:
-    from odradek.client.administration.acls import create_acls
+    from odradek.client.administration.users import create_acls
 
     acls = acls_of(options)
     await create_acls(admin.asking, acls)
@@ -190,14 +190,14 @@ async def add(admin: Admin, options: argparse.Namespace) -> None:
 
 
 async def remove(admin: Admin, options: argparse.Namespace) -> None:
-    from odradek.client.administration.acls import delete_acls
+    from odradek.client.administration.users import delete_acls
 
     deleted = await delete_acls(admin.asking, [_exactly(acl) for acl in acls_of(options)])
     print(f"Removed {_count(len(deleted))}.")
 
 
 def _exactly(acl: Acl) -> AclFilter:
-    from odradek.client.administration.acls import AclFilter
+    from odradek.client.administration.users import AclFilter
 
     return AclFilter(
         acl.resource_type, acl.resource, acl.principal, acl.operation, acl.permission, acl.pattern_type, acl.host

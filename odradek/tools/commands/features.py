@@ -10,7 +10,7 @@ from odradek.tools.commands.output import print_rows
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
-    from odradek.client.administration.features import UpgradeType
+    from odradek.client.administration.cluster import UpgradeType
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -61,13 +61,13 @@ async def describe(admin: Admin, options: argparse.Namespace) -> None:
 
 
 async def upgrade(admin: Admin, options: argparse.Namespace) -> None:
-    from odradek.client.administration.features import UpgradeType
+    from odradek.client.administration.cluster import UpgradeType
 
     await _update(admin, options, UpgradeType.UPGRADE)
 
 
 async def downgrade(admin: Admin, options: argparse.Namespace) -> None:
-    from odradek.client.administration.features import UpgradeType
+    from odradek.client.administration.cluster import UpgradeType
 
     await _update(admin, options, UpgradeType.UNSAFE_DOWNGRADE if options.unsafe else UpgradeType.SAFE_DOWNGRADE)
 

@@ -10,7 +10,7 @@ from odradek.tools.commands.output import print_object, print_rows
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
-    from odradek.client.administration.quotas import QuotaEntity
+    from odradek.client.administration.users import QuotaEntity
 
 # Option → type of the entity, metavar, words; the option with -defaults behind it stands for the default of the type.
 ENTITIES = {
@@ -93,7 +93,7 @@ def limits(options: argparse.Namespace) -> dict[str, float]:
 
 
 async def list_(admin: Admin, options: argparse.Namespace) -> None:
-    from odradek.client.administration.quotas import describe_quotas
+    from odradek.client.administration.users import describe_quotas
 
     found = sorted(
         await describe_quotas(admin.asking, _named(options)),
@@ -112,7 +112,7 @@ async def list_(admin: Admin, options: argparse.Namespace) -> None:
 
 
 async def set_(admin: Admin, options: argparse.Namespace) -> None:
-    from odradek.client.administration.quotas import alter_quotas
+    from odradek.client.administration.users import alter_quotas
 
     whose = entity(options)
     await alter_quotas(admin.asking, whose, limits(options))
@@ -120,7 +120,7 @@ async def set_(admin: Admin, options: argparse.Namespace) -> None:
 
 
 async def unset(admin: Admin, options: argparse.Namespace) -> None:
-    from odradek.client.administration.quotas import alter_quotas, describe_quotas
+    from odradek.client.administration.users import alter_quotas, describe_quotas
 
     whose = entity(options)
     names = options.quotas or [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odradek.client.common.values import AcknowledgeType, TopicPartition
-from odradek.client.sharing.acquired import GAP, OPEN, AcquiredRange, AcquiredRecords, Sending, ranges_of
+from odradek.client.sharing.acquired import GAP, OPEN, AcquiredRange, Acquisitions, Sending, ranges_of
 from odradek.protocol.topic_partition import TopicIdPartition
 
 TOPIC, OTHER = bytes(15) + b"\1", bytes(15) + b"\2"
@@ -14,8 +14,8 @@ NAMED = TopicIdPartition(TOPIC, 0)
 ACCEPT, RELEASE, REJECT, RENEW = (kind.value for kind in AcknowledgeType)
 
 
-def holding(*ranges: AcquiredRange) -> AcquiredRecords:
-    acquired = AcquiredRecords()
+def holding(*ranges: AcquiredRange) -> Acquisitions:
+    acquired = Acquisitions()
     acquired.add(P, TOPIC, ranges)
     return acquired
 
@@ -28,7 +28,7 @@ def batches(sending: Sending) -> list[tuple[int, int, list[int]]]:
     return [(run.first_offset, run.last_offset, run.acknowledge_types) for run in sending.runs]
 
 
-def taken(acquired: AcquiredRecords) -> list[tuple[int, int, list[int]]]:
+def taken(acquired: Acquisitions) -> list[tuple[int, int, list[int]]]:
     return [batch for sending in acquired.take().values() for batch in batches(sending)]
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odradek.client.common.values import TopicPartition
-from odradek.client.sharing.acquired import GAP, OPEN, REJECT, RELEASE
-from odradek.client.sharing.acquired_reading import MOST_OFFSETS, Acquired, read_acquired
+from odradek.client.sharing.acquired import GAP, MOST_OFFSETS, OPEN, REJECT, RELEASE, Acquired, read_acquired
 from odradek.protocol.batch_header import (
     HEADER_BYTES,
     NO_LEADER_EPOCH,

@@ -2,12 +2,8 @@
 
 import pytest
 
-from odradek.client.consuming.consumer_membership import (
-    JOIN_EPOCH,
-    Assigned,
-    ConsumerMembership,
-    Interest,
-)
+from odradek.client.consuming.consumer_member import JOIN_EPOCH, Assigned, ConsumerMembership
+from odradek.client.consuming.handover import Interest
 from odradek.client.consuming.heartbeats import Step
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.consumer_group_heartbeat_response import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.client.consuming.membership import NO_GENERATION, NO_MEMBER, Asked, Membership, Next
+from odradek.client.consuming.group_member import NO_GENERATION, NO_MEMBER, Asked, Membership, Next
 from odradek.protocol.errors import ErrorCode
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.client.common.prepared import PreparedTxnState
+from odradek.client.common.values import PreparedTxnState
 
 
 def test_the_text_is_producer_id_and_epoch_with_a_colon() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.client.common.values import ConsumerRecord
-from odradek.client.consuming.record_reading import records_in
+from odradek.client.consuming.fetched import records_in
 from odradek.protocol.batch_header import HEADER_BYTES, pack_batch, read_batch_header
 from odradek.protocol.compression import Compression
 from odradek.protocol.errors import MalformedMessage

@@ -15,7 +15,7 @@ from odradek.client.common.errors import RetriableError
 from odradek.client.common.values import AcknowledgeType, ShareRecord, TopicPartition
 from odradek.client.network.cluster import Cluster
 from odradek.client.sharing.share_leader import Fetched, ShareLeader
-from odradek.client.sharing.share_requests import AcquireMode, ShareSettings
+from odradek.client.sharing.share_session import AcquireMode, ShareSettings
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odradek.client.consuming.heartbeats import Step
-from odradek.client.sharing.share_membership import FIRST_INTERVAL_MS, HASTY_HEARTBEATS, ShareMembership
+from odradek.client.sharing.share_member import FIRST_INTERVAL_MS, HASTY_HEARTBEATS, ShareMembership
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.share_group_heartbeat_response import (
     Assignment,

@@ -10,8 +10,7 @@ from typing import TypeVar
 import pytest
 
 from odradek.client.common.errors import AbortableError, ClientError, FatalError, ProducerFenced, RetriableError
-from odradek.client.common.prepared import PreparedTxnState
-from odradek.client.common.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from odradek.client.common.values import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTxnState, TopicPartition
 from odradek.client.network.cluster import Cluster
 from odradek.client.producing.producer_batch import Identity
 from odradek.client.producing.transaction import Call, TxnState

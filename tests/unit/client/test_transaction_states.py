@@ -3,16 +3,8 @@
 import pytest
 
 from odradek.client.common.errors import IllegalState
-from odradek.client.common.prepared import PreparedTxnState
-from odradek.client.producing.transaction import (
-    NEXT,
-    Call,
-    Completion,
-    TxnState,
-    after_error,
-    completion,
-    next_state,
-)
+from odradek.client.common.values import PreparedTxnState
+from odradek.client.producing.transaction import NEXT, Call, Completion, TxnState, after_error, completion, next_state
 from odradek.client.producing.verdicts import Verdict
 from odradek.protocol.errors import ErrorCode
 

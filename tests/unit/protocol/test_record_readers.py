@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from odradek.client.columns.records import read_records
-from odradek.client.consuming.record_reading import records_in
+from odradek.client.consuming.fetched import records_in
 from odradek.protocol.batch_header import HEADER_BYTES, read_batch_header
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.record_walk import survey_records

@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from odradek.client.administration.acls import Acl
+from odradek.client.administration.users import Acl
 from odradek.protocol.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from odradek.tools.commands.acls import acls_of, configure
 

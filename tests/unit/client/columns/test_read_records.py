@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.client.columns import AbortedTransaction, read_records
-from odradek.client.columns.visible import CorruptBatch
+from odradek.client.columns.headers import CorruptBatch
 from odradek.protocol.batch_header import HEADER_BYTES, batches
 from odradek.protocol.control_records import marker_batch
 from odradek.protocol.errors import MalformedMessage
