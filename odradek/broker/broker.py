@@ -213,7 +213,7 @@ class Broker:
 
     @cached_property
     def shares(self) -> Shares:
-        from odradek.broker.shares.leader.on_demand import make_shares
+        from odradek.broker.shares.leader.shares import make_shares
 
         return make_shares(self)
 

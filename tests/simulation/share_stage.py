@@ -321,7 +321,7 @@ class ShareStory:
         coordinator = self.stage.broker.share_coordinator
         while not coordinator.shards.is_loaded:
             self.stage.wait(50)
-        assert not coordinator.staged_count(), "acknowledgements are staged, and no transaction knows of them"
+        assert not coordinator.pending_count(), "acknowledgements are staged, and no transaction knows of them"
 
     def stage_some(self, name: str, count: int, kind: int = ACCEPT, *, twice: bool = False) -> bool:
         """Outputs for so many inputs, and their acknowledgements; false where the transaction has to be aborted.

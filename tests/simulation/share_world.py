@@ -159,7 +159,7 @@ class ShareWorld(World):
         if self.broker.metadata.image.features.get(SHARE_VERSION, 0) >= SHARE_VERSION_TRANSACTIONS:
             return
         try:
-            staged = self.broker.share_coordinator.staged_count()
+            staged = self.broker.share_coordinator.pending_count()
         except KafkaError:
             return  # it loads
         assert not staged, f"{staged} acknowledgements are staged at share.version 1"
@@ -188,7 +188,7 @@ class ShareWorld(World):
     def _look_at_the_end(self) -> None:
         super()._look_at_the_end()
         assert self.broker is not None
-        left = self.broker.share_coordinator.staged_count() + self.broker.shares.staged_count
+        left = self.broker.share_coordinator.pending_count() + self.broker.shares.held_count
         assert not left, f"{left} acknowledgements are staged without end"
         found = self._check_outputs()
         workers, readers = self.ledgers[WORKERS], self.ledgers[READERS]

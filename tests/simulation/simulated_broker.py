@@ -43,8 +43,7 @@ from odradek.broker.partitions.housekeeping import Housekeeping
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.registry import Partitions
 from odradek.broker.shares.leader.markers import ShareMarkers
-from odradek.broker.shares.leader.on_demand import make_shares
-from odradek.broker.shares.leader.shares import Shares
+from odradek.broker.shares.leader.shares import Shares, make_shares
 from odradek.protocol.file_slice import in_memory
 from odradek.protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from odradek.storage.log_config import LogConfig

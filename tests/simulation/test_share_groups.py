@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.shares.core.state_batch import UNKNOWN_COUNT
+from odradek.broker.shares.core.state import UNKNOWN_COUNT
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.internal_topics import SHARE_GROUP_STATE
 from tests.simulation.seeds import seeds

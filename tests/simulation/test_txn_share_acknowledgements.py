@@ -17,10 +17,10 @@ from unittest.mock import patch
 
 import pytest
 
-from odradek.broker.shares.core import staged as staged_records
-from odradek.broker.shares.core import staging
+from odradek.broker.shares.core import pending_records
+from odradek.broker.shares.core import state as share_state
 from odradek.broker.shares.core.records import decode_record
-from odradek.broker.shares.core.staging import Ending, Resolution
+from odradek.broker.shares.core.state import Ending, Resolution
 from odradek.broker.shares.core.state_core import ShareCoordinatorConfig, StateCore
 from odradek.protocol.batch_header import BatchHeader, batches
 from odradek.protocol.control_records import read_marker
@@ -271,14 +271,14 @@ def any_later_epoch(ending: Ending, producer_id: int, producer_epoch: int) -> Re
 
 @contextmanager
 def matching(rule: Callable[[Ending, int, int], Resolution | None]) -> Iterator[None]:
-    with patch.object(staging, "resolution_by", rule), patch.object(staged_records, "resolution_by", rule):
+    with patch.object(share_state, "resolution_by", rule), patch.object(pending_records, "resolution_by", rule):
         yield
 
 
 @contextmanager
 def forgetting() -> Iterator[None]:
     """What is staged is in memory only, as in the KIP."""
-    with patch.object(staging.Overlay, "stage", lambda self, added: None):
+    with patch.object(share_state.Overlay, "add", lambda self, added: None):
         yield
 
 

@@ -10,24 +10,30 @@ from unittest.mock import PropertyMock, patch
 from odradek.broker.handlers.shares import txn_share_acknowledge
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.shares.core import partition as share_partition
-from odradek.broker.shares.core import staged as staged_records
-from odradek.broker.shares.core import staging
+from odradek.broker.shares.core import pending_records
+from odradek.broker.shares.core import state as share_state
 from odradek.broker.shares.core.entry import Entry
-from odradek.broker.shares.core.staged import StagedRecords
-from odradek.broker.shares.core.staging import Ending, Resolution, StagedTransaction
-from odradek.broker.shares.core.state_batch import StateBatch
+from odradek.broker.shares.core.in_flight import stored
+from odradek.broker.shares.core.pending_records import PendingRecords
+from odradek.broker.shares.core.state import (
+    Ending,
+    Outcome,
+    PendingTransaction,
+    Resolution,
+    Snapshot,
+    StateBatch,
+    Update,
+)
 from odradek.broker.shares.core.state_core import StateCore
-from odradek.broker.shares.core.turn import Outcome, Snapshot, Update
-from odradek.broker.shares.core.writes import stored
 from odradek.broker.shares.leader import group_state
 from odradek.broker.shares.leader.live_partition import LiveSharePartition
 from odradek.broker.shares.leader.overdue import OverdueTransactions
 from odradek.broker.shares.leader.shares import Shares
-from odradek.broker.shares.leader.txn_acknowledging import Results, Staging
+from odradek.broker.shares.leader.txn_acknowledging import Results, TxnAcknowledgement
 from tests.simulation.simulated_broker import LogInTurns
 
 
-class StagedFirst(Staging):
+class PendingFirst(TxnAcknowledgement):
     """Registered with the transaction only after it is staged."""
 
     def _register(self) -> None:
@@ -37,18 +43,18 @@ class StagedFirst(Staging):
         def staged(told: Deferred[Results]) -> None:
             self.results = answer
             self._told = told
-            self._guarded(lambda: Staging._register(self))
+            self._guarded(lambda: TxnAcknowledgement._register(self))
 
         self.results.when_done(staged)
-        self._guarded(lambda: Staging._stage(self))
+        self._guarded(lambda: TxnAcknowledgement._acknowledge(self))
 
-    def _stage(self) -> None:
+    def _acknowledge(self) -> None:
         self.results.resolve(self._told.outcome())
 
 
 @contextmanager
 def staging_before_registration() -> Iterator[None]:
-    with patch.object(txn_share_acknowledge, "Staging", StagedFirst):
+    with patch.object(txn_share_acknowledge, "TxnAcknowledgement", PendingFirst):
         yield
 
 
@@ -62,15 +68,15 @@ def any_later_epoch(ending: Ending, producer_id: int, producer_epoch: int) -> Re
 @contextmanager
 def a_marker_resolves_the_next_transaction_too() -> Iterator[None]:
     with (
-        patch.object(staging, "resolution_by", any_later_epoch),
-        patch.object(staged_records, "resolution_by", any_later_epoch),
+        patch.object(share_state, "resolution_by", any_later_epoch),
+        patch.object(pending_records, "resolution_by", any_later_epoch),
     ):
         yield
 
 
 @contextmanager
 def staged_records_redelivered_after_reload() -> Iterator[None]:
-    with patch.object(StagedRecords, "load", lambda self, ranges: None):
+    with patch.object(PendingRecords, "load", lambda self, ranges: None):
         yield
 
 
@@ -89,14 +95,14 @@ def next_records(change: Callable[[Entry, Snapshot], Snapshot]) -> Iterator[None
 
 @contextmanager
 def snapshots_without_what_is_staged() -> Iterator[None]:
-    with next_records(lambda entry, snapshot: snapshot._replace(staged=())):
+    with next_records(lambda entry, snapshot: snapshot._replace(pending=())):
         yield
 
 
 @contextmanager
 def cold_snapshots_without_what_is_staged() -> Iterator[None]:
     snapshot = Entry.snapshot
-    with patch.object(Entry, "snapshot", lambda self, now_ms: snapshot(self, now_ms)._replace(staged=())):
+    with patch.object(Entry, "snapshot", lambda self, now_ms: snapshot(self, now_ms)._replace(pending=())):
         yield
 
 
@@ -148,8 +154,8 @@ def answers_before_the_disk() -> Iterator[None]:
 def locks_that_run_out_without_an_abort() -> Iterator[None]:
     """As the text of KIP-1289 has it."""
 
-    def found(self: OverdueTransactions, live: LiveSharePartition, transaction: StagedTransaction) -> None:
-        live.release_staged(transaction)
+    def found(self: OverdueTransactions, live: LiveSharePartition, transaction: PendingTransaction) -> None:
+        live.release_pending(transaction)
 
     with patch.object(OverdueTransactions, "found", found):
         yield

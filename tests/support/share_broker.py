@@ -13,11 +13,15 @@ from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.coordinators.share_coordinator import ShareCoordinator, ShareCoordinatorSettings
 from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.shares.core.key import SharePartitionKey
-from odradek.broker.shares.core.staging import ResolvedRange, StagedRange
-from odradek.broker.shares.core.state_batch import StateBatch
+from odradek.broker.shares.core.state import (
+    PendingRange,
+    ResolvedRange,
+    SharePartitionKey,
+    StateBatch,
+    StateSummary,
+    StoredState,
+)
 from odradek.broker.shares.core.state_core import ShareCoordinatorConfig
-from odradek.broker.shares.core.turn import StateSummary, StoredState
 from odradek.broker.shares.leader.group_settings import ShareGroupSettings
 from odradek.broker.shares.leader.markers import ShareMarkers
 from odradek.broker.shares.leader.overdue import OverdueTransactions
@@ -94,7 +98,7 @@ class FlakyPersister:
         start_offset: int,
         delivery_complete_count: int,
         batches: Sequence[StateBatch],
-        staged: Sequence[StagedRange] = (),
+        pending: Sequence[PendingRange] = (),
         resolved: Sequence[ResolvedRange] = (),
         must_sync: bool = False,
     ) -> Deferred[bool]:
@@ -111,7 +115,7 @@ class FlakyPersister:
                 start_offset=start_offset,
                 delivery_complete_count=delivery_complete_count,
                 batches=batches,
-                staged=staged,
+                pending=pending,
                 resolved=resolved,
                 must_sync=must_sync,
             ).when_done(told)

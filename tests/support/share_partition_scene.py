@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from odradek.broker.shares.core.acknowledgements import Acknowledgement
-from odradek.broker.shares.core.acquisition import AcquireMode, Acquisition
-from odradek.broker.shares.core.limits import Limits
+from odradek.broker.shares.core.acquisition import AcquireMode, Acquisition, Limits
+from odradek.broker.shares.core.in_flight import StateWrite
 from odradek.broker.shares.core.partition import SharePartition
-from odradek.broker.shares.core.state_batch import StateBatch
-from odradek.broker.shares.core.writes import StateWrite
+from odradek.broker.shares.core.state import StateBatch
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)

@@ -1,9 +1,8 @@
 """The log of a `__share_group_state` partition as Kafka reads it: without markers and private tags."""
 
-from odradek.broker.shares.core.key import SharePartitionKey
 from odradek.broker.shares.core.records import decode_record
+from odradek.broker.shares.core.state import SharePartitionKey, Snapshot, Update
 from odradek.broker.shares.core.state_core import ShareCoordinatorConfig, StateCore
-from odradek.broker.shares.core.turn import Snapshot, Update
 from odradek.protocol.records import batches, records_of
 from odradek.storage.log import Log
 
@@ -16,9 +15,9 @@ def batches_told(log: Log, key: SharePartitionKey) -> list[tuple[int, ...]]:
             for stored in () if header.is_control else records_of(portion, position):
                 match decode_record(stored.key, stored.value):
                     case Snapshot() as snapshot:
-                        core.replay(snapshot._replace(staged=()), stored.offset, -1)
+                        core.replay(snapshot._replace(pending=()), stored.offset, -1)
                     case Update() as update:
-                        core.replay(update._replace(staged=(), resolved=()), stored.offset, -1)
+                        core.replay(update._replace(pending=(), resolved=()), stored.offset, -1)
     state = core.read(key, 0, 0).response
     assert state is not None
     return [tuple(each) for each in state.batches]

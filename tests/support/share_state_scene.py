@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from odradek.broker.shares.core.key import SharePartitionKey
 from odradek.broker.shares.core.records import decode_record, encode_record
-from odradek.broker.shares.core.state_batch import StateBatch
+from odradek.broker.shares.core.state import Outcome, SharePartitionKey, StateBatch, StateRecord, StoredState
 from odradek.broker.shares.core.state_core import ShareCoordinatorConfig, StateCore
-from odradek.broker.shares.core.turn import Outcome, StateRecord, StoredState
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 R = TypeVar("R")

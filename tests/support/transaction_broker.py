@@ -35,7 +35,7 @@ from odradek.broker.handlers.transactions.list_transactions import list_transact
 from odradek.broker.handlers.transactions.write_txn_markers import write_txn_markers
 from odradek.broker.metadata.image import TopicImage
 from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.shares.core.staging import Ending
+from odradek.broker.shares.core.state import Ending
 from odradek.broker.transactions.turn import TransactionConfig
 from odradek.protocol.acls import ANY_NAME, Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey

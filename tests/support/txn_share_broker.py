@@ -13,11 +13,11 @@ from typing import Any
 from odradek.broker.api.context import ConnectionInfo, RequestContext
 from odradek.broker.api.error_replies import code_for, error_reply
 from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
-from odradek.broker.handlers.cluster.features import staged_count
+from odradek.broker.handlers.cluster.features import pending_count
 from odradek.broker.handlers.shares.txn_share_acknowledge import txn_share_acknowledge
 from odradek.broker.metadata.features import FeatureUpdate, update_features
 from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.shares.core.key import SharePartitionKey
+from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.control_records import MARKER_BYTES
@@ -134,7 +134,7 @@ class TxnShareBroker(ShareBroker):
                 updates,
                 node_id=1,
                 min_insync_replicas="1",
-                staged_count=lambda: staged_count(self.broker),
+                pending_count=lambda: pending_count(self.broker),
             )
         except KafkaError as error:
             return error.code

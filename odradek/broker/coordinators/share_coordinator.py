@@ -15,8 +15,8 @@ from odradek.broker.coordinators.shard import RecordFormat, Shard, ShardLog
 from odradek.broker.coordinators.shards import Scans, Shards
 from odradek.broker.runtime.clock import Clock, Timers
 from odradek.broker.runtime.delayed import Deferred, all_of
-from odradek.broker.shares.core.key import SharePartitionKey
 from odradek.broker.shares.core.records import decode_record, encode_record
+from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.broker.shares.core.state_core import ShareCoordinatorConfig, StateCore
 from odradek.protocol.compression import Compression
 from odradek.protocol.errors import KafkaError
@@ -143,10 +143,10 @@ class ShareCoordinator:
         """Raises NOT_COORDINATOR where there is no such partition."""
         return self.shards.of_partition(index)
 
-    def staged_count(self) -> int:
-        """Offsets whose acknowledgement is staged in a transaction. Raises KafkaError while any partition is not
+    def pending_count(self) -> int:
+        """Offsets whose acknowledgement is pending in a transaction. Raises KafkaError while any partition is not
         loaded."""
-        return sum(shard.look(lambda core: core.staged_count) for shard in self.shards)
+        return sum(shard.look(lambda core: core.pending_count) for shard in self.shards)
 
     def tell(self) -> None:
         """Record what only markers say so far, for readers that do not know these (ADR 21). Before a clean stop."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from odradek.broker.shares.core.staging import Ending
+from odradek.broker.shares.core.state import Ending
 from odradek.broker.transactions.tables import MarkerResult, marker_result
 from odradek.protocol.control_records import sealed_marker
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -64,7 +64,7 @@ class MarkerWriter(Protocol):
 
 
 class ShareGroupMarkers(Protocol):
-    """What markers do to acknowledgements that are staged; see `odradek.broker.shares.leader.markers.ShareMarkers`."""
+    """What markers do to acknowledgements that are pending; see `odradek.broker.shares.leader.markers.ShareMarkers`."""
 
     def require_loaded(self, index: int) -> None: ...
     def end(self, index: int, ending: Ending) -> None: ...

@@ -44,19 +44,19 @@ def update_features(
     *,
     node_id: int,
     min_insync_replicas: str,
-    staged_count: Callable[[], int | None] = lambda: 0,
+    pending_count: Callable[[], int | None] = lambda: 0,
 ) -> Decision[None]:
     """All or none.
 
     min_insync_replicas  what is recorded for the cluster when eligible leader replicas come in (KIP-966)
-    staged_count         how many acknowledgements of share groups wait for the end of a transaction (KIP-1289); None:
+    pending_count         how many acknowledgements of share groups wait for the end of a transaction (KIP-1289); None:
                          not known now. Asked only where that matters
     raises               KafkaError INVALID_UPDATE_VERSION, FEATURE_UPDATE_FAILED
     """
     records: list[Message] = []
     for update in {each.feature: each for each in updates}.values():
         _check(image, update, node_id)
-        _check_nothing_staged(image, update, staged_count)
+        _check_nothing_pending(image, update, pending_count)
         if update.level != _level(image, update.feature):
             records.append(FeatureLevelRecord(name=update.feature, feature_level=update.level))
             if update.feature == ELIGIBLE_LEADER_REPLICAS and MIN_ISR not in image.configs.get(DEFAULT_BROKER, {}):
@@ -105,12 +105,14 @@ def _check(image: MetadataImage, update: FeatureUpdate, node_id: int) -> None:
         raise _refused(f"Unsupported metadata.version downgrade from {current} to {level}. {why}")
 
 
-def _check_nothing_staged(image: MetadataImage, update: FeatureUpdate, staged_count: Callable[[], int | None]) -> None:
-    """Below level 2 nobody would end what is staged (docs/spec/share-groups.md#s5-10)."""
+def _check_nothing_pending(
+    image: MetadataImage, update: FeatureUpdate, pending_count: Callable[[], int | None]
+) -> None:
+    """Below level 2 nobody would end what is pending (docs/spec/share-groups.md#s5-10)."""
     current = _level(image, update.feature)
     if update.feature != SHARE_VERSION or not update.level < SHARE_VERSION_TRANSACTIONS <= current:
         return
-    count = staged_count()
+    count = pending_count()
     if count == 0:
         return
     how_many = "an unknown number of" if count is None else count

@@ -5,8 +5,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.broker.shares.core.merge import merge, merged
-from odradek.broker.shares.core.state_batch import StateBatch
+from odradek.broker.shares.core.entry import merge, merged
+from odradek.broker.shares.core.state import StateBatch
 
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
 

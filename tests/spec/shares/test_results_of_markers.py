@@ -128,7 +128,7 @@ def test_a_share_partition_that_goes_while_a_marker_is_applied_is_not_remembered
     assert a.acquire(topic) == [(0, 9, 2)]
     b.acquire(topic)  # its session keeps the share partition in memory
     assert producer.codes(a, {topic: [(0, 0, ACCEPT)]}) == [NONE]
-    assert broker.shares.staging_producer_ids == {producer.pair[0]}
+    assert broker.shares.pending_producer_ids == {producer.pair[0]}
     broker.persister.held = []
     on_its_way = producer.begin_stage(a, {topic: [(1, 1, ACCEPT)]})
     assert not on_its_way.is_done
@@ -138,4 +138,4 @@ def test_a_share_partition_that_goes_while_a_marker_is_applied_is_not_remembered
     broker.persister.refusals = [ErrorCode.FENCED_STATE_EPOCH]
     assert producer.abort() is NONE
     assert list(broker.shares.live) == []
-    assert broker.shares.staging_producer_ids == set()
+    assert broker.shares.pending_producer_ids == set()

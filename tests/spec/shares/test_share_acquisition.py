@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.broker.shares.core.limits import Limits
+from odradek.broker.shares.core.acquisition import Limits
 from tests.support.share_partition_scene import ACCEPT, RECORD_LIMIT, RELEASE, SharePartitionScene
 
 

@@ -2,11 +2,17 @@
 
 import pytest
 
-from odradek.broker.shares.core.key import SharePartitionKey
 from odradek.broker.shares.core.records import decode_record, encode_record
-from odradek.broker.shares.core.state_batch import StateBatch
+from odradek.broker.shares.core.state import (
+    Deletion,
+    SharePartitionKey,
+    Snapshot,
+    StateBatch,
+    StateSummary,
+    StoredState,
+    Update,
+)
 from odradek.broker.shares.core.state_core import ShareCoordinatorConfig
-from odradek.broker.shares.core.turn import Deletion, Snapshot, StateSummary, StoredState, Update
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from tests.support.share_state_scene import KEY, TOPIC_ID, ShareStateScene
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.shares.core.key import SharePartitionKey
+from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.protocol.batch_header import batches
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import NewRecord, build_batch

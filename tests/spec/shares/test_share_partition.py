@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.broker.shares.core.limits import Limits
+from odradek.broker.shares.core.acquisition import Limits
 from odradek.broker.shares.core.tables import GRID, TERMINAL, Event, RecordState
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.support.share_partition_scene import (

@@ -2,8 +2,8 @@
 
 import pytest
 
-from odradek.broker.shares.core.key import SharePartitionKey
 from odradek.broker.shares.core.sessions import SessionKey, ShareSessions
+from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicIdPartition

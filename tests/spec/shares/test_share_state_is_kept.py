@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.broker.shares.core.key import SharePartitionKey
+from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.protocol.errors import ErrorCode
 from tests.support.share_broker import GROUP, ShareBroker
 from tests.support.share_member import partitions_of

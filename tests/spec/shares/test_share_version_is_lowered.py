@@ -1,7 +1,7 @@
 """`share.version` lowered below the level of acknowledgements in transactions: docs/spec/share-groups.md#s5-10."""
 
 from odradek.broker.metadata.supported_features import SHARE_VERSION
-from odradek.broker.shares.core.key import SharePartitionKey
+from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.frames import request_bytes
 from odradek.protocol.internal_topics import SHARE_GROUP_STATE

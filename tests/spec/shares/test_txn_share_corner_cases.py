@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.broker.handlers.cluster.features import api_versions
-from odradek.broker.shares.core.staging import Ending
+from odradek.broker.shares.core.state import Ending
 from odradek.protocol.errors import ErrorCode
 from tests.support.txn_share_broker import ACCEPT, REJECT, RELEASE, RENEW, TxnShareBroker
 
@@ -186,7 +186,7 @@ def test_case_11_one_partition_cannot_be_stored_and_the_other_is_undone(broker: 
     unavailable = ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert producer.codes(a, {topic: [ALL], other: [ALL]}) == [unavailable, NOT_ATTEMPTED]
     assert broker.pending == 0
-    assert [broker.stored(each).staged_count for each in (topic, other)] == [0, 0]
+    assert [broker.stored(each).pending_count for each in (topic, other)] == [0, 0]
     assert producer.abort() is NONE
     assert a.ack_code(topic, ALL) is NONE
     assert a.ack_code(other, ALL) is NONE

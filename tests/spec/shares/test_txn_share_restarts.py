@@ -162,5 +162,5 @@ def test_what_is_staged_in_a_prepared_transaction_cannot_be_taken_by_others(brok
     assert broker.producer("third").codes(b, {topic: [ALL]}) == [WRONG]
     assert b.acquire(topic) == []
     assert b.ack_code(topic, (0, 9, RELEASE)) is WRONG
-    assert broker.stored(topic).staged_count == 10
+    assert broker.stored(topic).pending_count == 10
     assert SHARE_GROUP_STATE in {each.topic for each in broker.transactions.describe("pay").topics}

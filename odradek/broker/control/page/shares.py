@@ -60,7 +60,7 @@ def row(live: LiveSharePartition, topic: str) -> JsonValue:
                 "deliveries": span.delivery_count,
                 "member": span.member_id or None,
                 "lock_until_ms": span.lock_deadline_ms or None,
-                "producer_id": None if span.staging is None else span.staging.transaction.producer_id,
+                "producer_id": None if span.pending is None else span.pending.transaction.producer_id,
             }
             for span in spans[:SPANS_SHOWN]
         ],

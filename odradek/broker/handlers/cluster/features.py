@@ -102,11 +102,11 @@ def update_features(
             updates,
             node_id=broker.metadata.node.node_id,
             min_insync_replicas=str(broker.config.min_insync_replicas),
-            staged_count=lambda: staged_count(broker),
+            pending_count=lambda: pending_count(broker),
         )
         if request.validate_only:
             return Decision(response)
-        if any(ends_staging(each) for each in made.records):
+        if any(ends_pending(each) for each in made.records):
             broker.shares.is_draining = True  # until it is recorded, which takes an fsync
         return Decision(response, made.records)
 
@@ -133,7 +133,7 @@ def update_features(
 
 
 def tell_markers(updates: list[FeatureUpdate], broker: Broker, *, validate_only: bool) -> Deferred[bool]:
-    """Stops staging where these updates end it, unless staged acknowledgements will have them refused.
+    """Stops acknowledging in transactions where these updates end it, unless pending ones will have them refused.
 
     The effects of markers are recorded for readers that do not know markers.
     """
@@ -142,7 +142,7 @@ def tell_markers(updates: list[FeatureUpdate], broker: Broker, *, validate_only:
         validate_only
         or not lowers(SHARE_VERSION, updates, broker)
         or SHARE_GROUP_STATE not in broker.metadata.image.topics
-        or staged_count(broker) != 0
+        or pending_count(broker) != 0
     ):
         done.resolve(True)
         return done
@@ -163,7 +163,7 @@ def lowers(feature: str, updates: list[FeatureUpdate], broker: Broker) -> bool:
     return any(each.feature == feature and each.level < current for each in updates)
 
 
-def ends_staging(record: Message) -> bool:
+def ends_pending(record: Message) -> bool:
     """Tells whether with this record acknowledgements can no longer be part of transactions."""
     return (
         isinstance(record, FeatureLevelRecord)
@@ -172,12 +172,12 @@ def ends_staging(record: Message) -> bool:
     )
 
 
-def staged_count(broker: Broker) -> int | None:
-    """Counts what is staged in all share partitions, stored or on its way. None while their coordinator loads."""
+def pending_count(broker: Broker) -> int | None:
+    """Counts what is pending in all share partitions, stored or on its way. None while their coordinator loads."""
     if SHARE_GROUP_STATE not in broker.metadata.image.topics:
         return 0
     try:
-        stored = broker.share_coordinator.staged_count()
+        stored = broker.share_coordinator.pending_count()
     except KafkaError:
         return None
-    return max(stored, broker.shares.staged_count) if broker.has_started("shares") else stored
+    return max(stored, broker.shares.held_count) if broker.has_started("shares") else stored

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.context import REFUSALS
 from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.shares.core.key import SharePartitionKey
+from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.shares.core.turn import Outcome
+from odradek.broker.shares.core.state import Outcome
 from odradek.broker.shares.leader.state_requests import ask_each
 from odradek.protocol.messages.delete_share_group_state_response import (
     DeleteShareGroupStateResponse,
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.runtime.delayed import Deferred
-    from odradek.broker.shares.core.key import SharePartitionKey
+    from odradek.broker.shares.core.state import SharePartitionKey
     from odradek.broker.shares.core.state_core import StateCore
     from odradek.protocol.messages.delete_share_group_state_request import DeleteShareGroupStateRequest, PartitionData
 

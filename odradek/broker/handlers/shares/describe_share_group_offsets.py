@@ -14,9 +14,7 @@ from odradek.broker.api.context import REFUSALS
 from odradek.broker.groups.share.group import ShareGroup
 from odradek.broker.groups.share.member import Partitions
 from odradek.broker.runtime.delayed import all_of
-from odradek.broker.shares.core.key import SharePartitionKey
-from odradek.broker.shares.core.state_batch import UNDECIDED_START_OFFSET, UNKNOWN_COUNT
-from odradek.broker.shares.core.turn import StateSummary
+from odradek.broker.shares.core.state import UNDECIDED_START_OFFSET, UNKNOWN_COUNT, SharePartitionKey, StateSummary
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.describe_share_group_offsets_response import (

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.shares.core.staged_forms import staged_form
-from odradek.broker.shares.core.turn import Outcome
+from odradek.broker.shares.core.records import pending_form
+from odradek.broker.shares.core.state import Outcome
 from odradek.broker.shares.leader.state_requests import ask_each
 from odradek.protocol.messages.read_share_group_state_response import (
     PartitionResult,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.runtime.delayed import Deferred
-    from odradek.broker.shares.core.key import SharePartitionKey
+    from odradek.broker.shares.core.state import SharePartitionKey
     from odradek.broker.shares.core.state_core import StateCore
     from odradek.protocol.messages.read_share_group_state_request import PartitionData, ReadShareGroupStateRequest
 
@@ -60,7 +60,7 @@ def decide(core: StateCore, key: SharePartitionKey, partition: PartitionData, no
             )
             for each in stored.batches
         ],
-        txn_staged=[staged_form(TxnStagedRange, each) for each in stored.staged],
+        txn_staged=[pending_form(TxnStagedRange, each) for each in stored.pending],
     )
     return Outcome(result, outcome.records)
 

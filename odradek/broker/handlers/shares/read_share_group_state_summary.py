@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.shares.core.turn import Outcome
+from odradek.broker.shares.core.state import Outcome
 from odradek.broker.shares.leader.state_requests import ask_each
 from odradek.protocol.messages.read_share_group_state_summary_response import (
     PartitionResult,
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
     from odradek.broker.runtime.delayed import Deferred
-    from odradek.broker.shares.core.key import SharePartitionKey
+    from odradek.broker.shares.core.state import SharePartitionKey
     from odradek.broker.shares.core.state_core import StateCore
     from odradek.protocol.messages.read_share_group_state_summary_request import (
         PartitionData,
@@ -52,7 +52,7 @@ def decide(core: StateCore, key: SharePartitionKey, partition: PartitionData, no
             leader_epoch=summary.leader_epoch,
             start_offset=summary.start_offset,
             delivery_complete_count=summary.delivery_complete_count,
-            txn_staged_count=summary.staged_count,
+            txn_staged_count=summary.pending_count,
         )
     )
 

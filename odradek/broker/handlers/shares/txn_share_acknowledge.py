@@ -1,7 +1,7 @@
 """TxnShareAcknowledge (key 93), version 0: accepts or rejects records of a share group in a producer's transaction.
 
 KIP-1289; served while share.version and transaction.version are at least 2. Needs WRITE on the transactional id, READ
-on the group and on each topic. Staged in all partitions of the request or in none; answered when that is stored. The
+on the group and on each topic. Pending in all partitions of the request or in none; answered when that is stored. The
 acknowledgements count, or never did, when the transaction ends. Source: docs/spec/share-groups.md#s1-9, #s5-3.
 """
 
@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.shares.core.acknowledgements import Acknowledgement, check_staged
-from odradek.broker.shares.core.staging import StagedTransaction
+from odradek.broker.shares.core.acknowledgements import Acknowledgement, check_txn_form
+from odradek.broker.shares.core.state import PendingTransaction
 from odradek.broker.shares.leader.acknowledging import DONE, Result
 from odradek.broker.shares.leader.responses import txn_share_acknowledge_node_endpoints
-from odradek.broker.shares.leader.txn_acknowledging import NOT_ATTEMPTED, Results, Stager, Staging
+from odradek.broker.shares.leader.txn_acknowledging import NOT_ATTEMPTED, Acknowledger, Results, TxnAcknowledgement
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.txn_share_acknowledge_response import (
@@ -50,10 +50,10 @@ def txn_share_acknowledge(
     wanted = {each: acknowledgements for each, acknowledgements in named.items() if acknowledgements}
     if not wanted:
         return response_of(dict.fromkeys(named, DONE), context, broker)
-    transaction = StagedTransaction(request.transactional_id, request.producer_id, request.producer_epoch)
-    stager = Stager(request.group_id, request.member_id, request.member_epoch, transaction)
-    staging = Staging(stager, wanted, broker)
-    staging.begin()
+    transaction = PendingTransaction(request.transactional_id, request.producer_id, request.producer_epoch)
+    member = Acknowledger(request.group_id, request.member_id, request.member_epoch, transaction)
+    acknowledgement = TxnAcknowledgement(member, wanted, broker)
+    acknowledgement.begin()
     reply: Deferred[TxnShareAcknowledgeResponse] = Deferred()
 
     def answered(answer: Deferred[Results]) -> None:
@@ -66,7 +66,7 @@ def txn_share_acknowledge(
         others = DONE if all(each.code is ErrorCode.NONE for each in results.values()) else NOT_ATTEMPTED
         reply.resolve(response_of({each: results.get(each, others) for each in named}, context, broker))
 
-    staging.results.when_done(answered)
+    acknowledgement.results.when_done(answered)
     return reply
 
 
@@ -101,7 +101,7 @@ def refusals(named: Named, context: RequestContext, broker: Broker) -> dict[Topi
             if placed.leader != broker.config.node_id:
                 refused[each] = Result(ErrorCode.NOT_LEADER_OR_FOLLOWER, None, placed)
                 continue
-            check_staged(acknowledgements)
+            check_txn_form(acknowledgements)
         except KafkaError as error:
             refused[each] = Result(error.code, error.message)
     return refused

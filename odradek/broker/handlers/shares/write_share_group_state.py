@@ -1,6 +1,6 @@
 """WriteShareGroupState (key 85), versions 0-1: what a leader has to store.
 
-v1: the number of records that are done with (KIP-1226). Private tags: what is staged in transactions (KIP-1289).
+v1: the number of records that are done with (KIP-1226). Private tags: what is pending in transactions (KIP-1289).
 Needs CLUSTER_ACTION on the cluster: only brokers ask. Source: docs/spec/share-groups.md#s1-7, #s4-4.
 """
 
@@ -9,9 +9,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from odradek.broker.shares.core.staged_forms import resolved_of, staged_of
-from odradek.broker.shares.core.state_batch import StateBatch
-from odradek.broker.shares.core.turn import Outcome
+from odradek.broker.shares.core.records import pending_of, resolved_of
+from odradek.broker.shares.core.state import Outcome, StateBatch
 from odradek.broker.shares.leader.state_requests import ask_each
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from odradek.protocol.messages.write_share_group_state_response import (
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.coordinators.two_phase import TwoPhaseProducers
     from odradek.broker.runtime.delayed import Deferred
-    from odradek.broker.shares.core.key import SharePartitionKey
+    from odradek.broker.shares.core.state import SharePartitionKey
     from odradek.broker.shares.core.state_core import StateCore
     from odradek.protocol.messages.write_share_group_state_request import PartitionData, WriteShareGroupStateRequest
 
@@ -49,7 +48,7 @@ def decide(
     core: StateCore, key: SharePartitionKey, partition: PartitionData, now_ms: int, *, two_phase: TwoPhaseProducers
 ) -> Outcome[PartitionResult]:
     try:
-        staged, resolved = staged_of(partition.txn_staged), resolved_of(partition.txn_resolved)
+        pending, resolved = pending_of(partition.txn_staged), resolved_of(partition.txn_resolved)
     except MalformedMessage as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
     outcome = core.write(
@@ -62,9 +61,9 @@ def decide(
             StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
             for each in partition.state_batches
         ],
-        staged=staged,
+        pending=pending,
         resolved=resolved,
-        must_sync=any(each.producer_id in two_phase for each in staged),
+        must_sync=any(each.producer_id in two_phase for each in pending),
         now_ms=now_ms,
     )
     return Outcome(PartitionResult(partition=partition.partition), outcome.records, must_sync=outcome.must_sync)

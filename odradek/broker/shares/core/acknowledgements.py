@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from odradek.broker.shares.core.staging import ACCEPT, REJECT
+from odradek.broker.shares.core.state import ACCEPT, REJECT
 from odradek.broker.shares.core.tables import Event
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 RENEW = 4
-STAGED_TYPES = frozenset({ACCEPT, REJECT})
+PENDING_TYPES = frozenset({ACCEPT, REJECT})
 
 EVENTS: Mapping[int, Event] = {
     0: Event.GAP,
@@ -64,7 +64,7 @@ def check(acknowledgements: Sequence[Acknowledgement], *, may_renew: bool) -> No
             raise KafkaError(ErrorCode.INVALID_REQUEST)
 
 
-def check_staged(acknowledgements: Sequence[Acknowledgement]) -> None:
+def check_txn_form(acknowledgements: Sequence[Acknowledgement]) -> None:
     """Raises INVALID_REQUEST for batches that no partition could make sense of, INVALID_RECORD_STATE for types that
     cannot wait for a transaction (docs/spec/share-groups.md#s5-3, rows 8 and 9)."""
     reached = -1
@@ -76,5 +76,5 @@ def check_staged(acknowledgements: Sequence[Acknowledgement]) -> None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "There is neither one type nor one for each offset.")
         if not set(each.types) <= EVENTS.keys():
             raise KafkaError(ErrorCode.INVALID_REQUEST, "There is no such acknowledgement type.")
-    if not all(STAGED_TYPES.issuperset(each.types) for each in acknowledgements):
+    if not all(PENDING_TYPES.issuperset(each.types) for each in acknowledgements):
         raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "Only ACCEPT and REJECT are possible inside a transaction.")

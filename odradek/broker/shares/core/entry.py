@@ -3,19 +3,32 @@
 Records are made from the state before them and applied to it by `take_…`, live as at a replay. An update holds just
 what is new; when there have been enough of them, the next record is a snapshot of everything. What a marker committed
 is part of the next record, for readers that do not know markers (ADR 21).
-Source: docs/spec/share-groups.md#s4-1, #s4-2, #s5-12.
+Where batches overlap, for each offset the larger delivery count wins, then the larger state: the order of writes does
+not matter, and no value can decrease.
+Source: docs/spec/share-groups.md#s4-1, #s4-2, #s4-3, #s5-12.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
-from odradek.broker.shares.core.key import SharePartitionKey
-from odradek.broker.shares.core.merge import merge, merged
-from odradek.broker.shares.core.staging import ACCEPT, Ending, Overlay, Resolution, ResolvedRange, StagedRange
-from odradek.broker.shares.core.state_batch import UNDECIDED_START_OFFSET, UNKNOWN_COUNT, StateBatch
+from odradek.broker.shares.core.state import (
+    ACCEPT,
+    UNDECIDED_START_OFFSET,
+    UNKNOWN_COUNT,
+    Ending,
+    Overlay,
+    PendingRange,
+    Resolution,
+    ResolvedRange,
+    SharePartitionKey,
+    Snapshot,
+    StateBatch,
+    Update,
+)
 from odradek.broker.shares.core.tables import RecordState
-from odradek.broker.shares.core.turn import Snapshot, Update
 
 
 class Entry:
@@ -23,8 +36,8 @@ class Entry:
     snapshot_at   offset of the last snapshot's record: what lies below it says nothing more about this entry
     fence         the highest leader epoch that was read with; a state that begins anew does not lower it
     update_count  since the last snapshot that was due for their number
-    overlay       what is staged
-    untold        what markers have made of staged offsets, until a record says so
+    overlay       what is pending
+    untold        what markers have made of pending offsets, until a record says so
     """
 
     __slots__ = (
@@ -69,7 +82,7 @@ class Entry:
         self.created_ms = snapshot.created_ms
         self.written_ms = snapshot.written_ms
         self.batches = list(merged(snapshot.batches, snapshot.start_offset))
-        self.overlay = Overlay(snapshot.staged)
+        self.overlay = Overlay(snapshot.pending)
         self.untold = []
         if self.update_count >= updates_per_snapshot:  # as Kafka: another snapshot does not start the count anew
             self.update_count = 0
@@ -87,8 +100,8 @@ class Entry:
             self.untold = [each for each in self.untold if not _is_told(each, update)]
         if update.resolved:
             self.overlay.resolve(update.resolved)
-        if update.staged:
-            self.overlay.stage(update.staged)
+        if update.pending:
+            self.overlay.add(update.pending)
 
     def take_marker(self, ending: Ending) -> None:
         ended = self.overlay.take_ended(ending)
@@ -100,7 +113,7 @@ class Entry:
 
     # Looking.
 
-    def has_staged(self, producer_id: int) -> bool:
+    def has_pending(self, producer_id: int) -> bool:
         return any(each.producer_id == producer_id for each in self.overlay.ranges)
 
     def _count_with(self, finished: Sequence[StateBatch]) -> int:
@@ -121,7 +134,7 @@ class Entry:
         start_offset: int | None = None,
         delivery_complete_count: int | None = None,
         batches: Sequence[StateBatch] = (),
-        staged: Sequence[StagedRange] = (),
+        pending: Sequence[PendingRange] = (),
         resolved: Sequence[ResolvedRange] = (),
     ) -> Snapshot | Update:
         """None: as it is stored. A start offset of -1 is not written."""
@@ -138,7 +151,7 @@ class Entry:
                 count,
                 added,
                 now_ms,
-                tuple(staged),
+                tuple(pending),
                 tuple(resolved),
             )
         if start_offset == UNDECIDED_START_OFFSET:
@@ -147,13 +160,13 @@ class Entry:
         merge(everything, batches, start_offset)
         overlay = Overlay(self.overlay.ranges)
         overlay.resolve(resolved)
-        overlay.stage(staged)
+        overlay.add(pending)
         return self.snapshot(now_ms)._replace(
             leader_epoch=leader_epoch,
             start_offset=start_offset,
             delivery_complete_count=count,
             batches=everything,
-            staged=tuple(overlay.ranges),
+            pending=tuple(overlay.ranges),
         )
 
     def snapshot(self, now_ms: int) -> Snapshot:
@@ -168,11 +181,11 @@ class Entry:
             created_ms=self.created_ms,
             written_ms=now_ms,
             batches=list(self.batches),
-            staged=tuple(self.overlay.ranges),
+            pending=tuple(self.overlay.ranges),
         )
 
     def resolving(
-        self, ended: Sequence[tuple[StagedRange, Resolution]], updates_per_snapshot: int, now_ms: int
+        self, ended: Sequence[tuple[PendingRange, Resolution]], updates_per_snapshot: int, now_ms: int
     ) -> Snapshot | Update:
         """For what a marker ends only because of the transaction version, which is not in the log."""
         batches = _batches_of(ended)
@@ -181,20 +194,20 @@ class Entry:
             now_ms,
             delivery_complete_count=self._count_with(batches),
             batches=batches,
-            resolved=[ResolvedRange.of(staged, resolution, now_ms) for staged, resolution in ended],
+            resolved=[ResolvedRange.of(pending, resolution, now_ms) for pending, resolution in ended],
         )
 
 
-def _batches_of(ended: Sequence[tuple[StagedRange, Resolution]]) -> list[StateBatch]:
+def _batches_of(ended: Sequence[tuple[PendingRange, Resolution]]) -> list[StateBatch]:
     """What the committed ones are now; of the others the stored batches say already that they are available."""
     return [
         StateBatch(
-            staged.first_offset,
-            staged.last_offset,
-            (RecordState.ACKNOWLEDGED if staged.ack_type == ACCEPT else RecordState.ARCHIVED).value,
-            staged.delivery_count,
+            pending.first_offset,
+            pending.last_offset,
+            (RecordState.ACKNOWLEDGED if pending.ack_type == ACCEPT else RecordState.ARCHIVED).value,
+            pending.delivery_count,
         )
-        for staged, resolution in ended
+        for pending, resolution in ended
         if resolution is Resolution.COMMITTED
     ]
 
@@ -203,3 +216,78 @@ def _is_told(batch: StateBatch, update: Update) -> bool:
     return batch.last_offset < update.start_offset or any(
         each.first_offset <= batch.last_offset and batch.first_offset <= each.last_offset for each in update.batches
     )
+
+
+_FIRST, _LAST = attrgetter("first_offset"), attrgetter("last_offset")
+
+
+def merge(stored: list[StateBatch], added: Iterable[StateBatch], start_offset: int) -> None:
+    """Merge `added` into `stored`, which is ascending without overlaps and stays so; cut both off at the start offset.
+
+    A batch whose last offset lies below its first says nothing and is left out.
+    """
+    cut_below(stored, start_offset)
+    for batch in added:
+        if batch.first_offset < start_offset:
+            batch = _part(batch, start_offset, batch.last_offset)
+        if batch.first_offset <= batch.last_offset:
+            _merge_one(stored, batch)
+
+
+def merged(batches: Sequence[StateBatch], start_offset: int) -> tuple[StateBatch, ...]:
+    if len(batches) == 1 and start_offset <= batches[0].first_offset <= batches[0].last_offset:
+        return tuple(batches)
+    result: list[StateBatch] = []
+    merge(result, batches, start_offset)
+    return tuple(result)
+
+
+def cut_below(stored: list[StateBatch], start_offset: int) -> None:
+    gone = bisect_left(stored, start_offset, key=_LAST)
+    del stored[:gone]
+    if stored and stored[0].first_offset < start_offset:
+        stored[0] = _part(stored[0], start_offset, stored[0].last_offset)
+
+
+def _merge_one(stored: list[StateBatch], batch: StateBatch) -> None:
+    # Neighbours that only touch are taken along, so that they are joined where they are alike.
+    begin = bisect_left(stored, batch.first_offset - 1, key=_LAST)
+    end = bisect_right(stored, batch.last_offset + 1, key=_FIRST)
+    if begin == end:
+        stored.insert(begin, batch)
+        return
+    pieces: list[StateBatch] = []
+    first = batch.first_offset  # of what is left of the new batch
+    for old in stored[begin:end]:
+        if old.first_offset > first:
+            _append(pieces, _part(batch, first, min(batch.last_offset, old.first_offset - 1)))
+        if _rank(old) >= _rank(batch):
+            _append(pieces, old)
+        else:
+            overlap_first = max(old.first_offset, batch.first_offset)
+            overlap_last = min(old.last_offset, batch.last_offset)
+            _append(pieces, _part(old, old.first_offset, min(old.last_offset, batch.first_offset - 1)))
+            _append(pieces, _part(batch, overlap_first, overlap_last))
+            _append(pieces, _part(old, max(old.first_offset, batch.last_offset + 1), old.last_offset))
+        first = max(first, old.last_offset + 1)
+    _append(pieces, batch if first == batch.first_offset else _part(batch, first, batch.last_offset))
+    stored[begin:end] = pieces
+
+
+def _part(batch: StateBatch, first_offset: int, last_offset: int) -> StateBatch:
+    return StateBatch(first_offset, last_offset, batch.delivery_state, batch.delivery_count)
+
+
+def _rank(batch: StateBatch) -> tuple[int, int]:
+    return batch.delivery_count, batch.delivery_state
+
+
+def _append(pieces: list[StateBatch], piece: StateBatch) -> None:
+    if piece.first_offset > piece.last_offset:
+        return
+    if pieces:
+        before = pieces[-1]
+        if before.last_offset + 1 == piece.first_offset and _rank(before) == _rank(piece):
+            pieces[-1] = _part(before, before.first_offset, piece.last_offset)
+            return
+    pieces.append(piece)

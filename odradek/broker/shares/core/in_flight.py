@@ -11,21 +11,22 @@ Source: docs/spec/share-groups.md#s3-5, #s3-7, #s3-8.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
-from odradek.broker.shares.core.staging import StagedTransaction
+from odradek.broker.shares.core.state import PendingRange, PendingTransaction, ResolvedRange, StateBatch
 from odradek.broker.shares.core.tables import TERMINAL, RecordState
 
 NOBODY = ""
 NO_DEADLINE = 0
 
 
-class Staging(NamedTuple):
+class PendingAcknowledgement(NamedTuple):
     """How offsets were acknowledged in a transaction. ack_type: ACCEPT or REJECT; who did it, at which epoch."""
 
-    transaction: StagedTransaction
+    transaction: PendingTransaction
     ack_type: int
     member_id: str
     member_epoch: int
@@ -37,8 +38,8 @@ class Span:
     member_id         who has acquired them; NOBODY unless they are ACQUIRED or TX_PENDING
     lock_deadline_ms  when they are taken away from that member
     in_transition     a state write that will change them has not been answered; until then nothing else may
-    is_overdue        the lock ran out during that write, or during the transaction in which they are staged
-    staging           the transaction; only while they are TX_PENDING, or on their way there
+    is_overdue        the lock ran out during that write, or during the transaction in which they are acknowledged
+    pending           the transaction; only while they are TX_PENDING, or on their way there
     """
 
     __slots__ = (
@@ -49,7 +50,7 @@ class Span:
         "last_offset",
         "lock_deadline_ms",
         "member_id",
-        "staging",
+        "pending",
         "state",
     )
 
@@ -70,7 +71,7 @@ class Span:
         self.lock_deadline_ms = lock_deadline_ms
         self.in_transition = False
         self.is_overdue = False
-        self.staging: Staging | None = None
+        self.pending: PendingAcknowledgement | None = None
 
     def __len__(self) -> int:
         return self.last_offset - self.first_offset + 1
@@ -88,7 +89,7 @@ class Span:
         rest = Span(offset, self.last_offset, self.state, self.delivery_count, self.member_id, self.lock_deadline_ms)
         rest.in_transition = self.in_transition
         rest.is_overdue = self.is_overdue
-        rest.staging = self.staging
+        rest.pending = self.pending
         self.last_offset = offset - 1
         return rest
 
@@ -208,13 +209,13 @@ class InFlight:
         span.in_transition = span.is_overdue = False
         span.member_id = NOBODY
         span.lock_deadline_ms = NO_DEADLINE
-        span.staging = None
+        span.pending = None
         if state in TERMINAL:
             self.complete_count += self._length_from_start(span)
         else:
             self._maybe_available = True
 
-    def become_staged(self, span: Span) -> None:
+    def become_pending(self, span: Span) -> None:
         """Member and lock stay, for the case that the transaction is aborted."""
         span.state = RecordState.TX_PENDING
         span.in_transition = span.is_overdue = False
@@ -222,7 +223,7 @@ class InFlight:
     def become_acquired_again(self, span: Span) -> None:
         span.state = RecordState.ACQUIRED
         span.in_transition = span.is_overdue = False
-        span.staging = None
+        span.pending = None
 
     def move_start_to(self, log_start_offset: int) -> None:
         """Retention went past the start offset. Nothing is read below it any more; what members hold there is left to
@@ -283,3 +284,42 @@ class InFlight:
                 kept.append(batch)
         if len(kept) < below:
             batches[:below] = kept
+
+
+class Change(NamedTuple):
+    span: Span
+    state: RecordState
+
+
+@dataclass(frozen=True, slots=True)
+class StateWrite:
+    """What the share coordinator is to store.
+
+    changes           become true with its answer; empty where they have already happened (a lock ran out)
+    pending, resolved  what is added to the acknowledgements pending in transactions, and what is taken out of them
+    """
+
+    start_offset: int
+    delivery_complete_count: int
+    batches: tuple[StateBatch, ...]
+    changes: tuple[Change, ...] = ()
+    pending: tuple[PendingRange, ...] = ()
+    resolved: tuple[ResolvedRange, ...] = ()
+
+
+def complete_count(changes: Iterable[Change]) -> int:
+    return sum(len(span) for span, state in changes if state in TERMINAL)
+
+
+def stored(changes: Iterable[tuple[Span, RecordState]]) -> tuple[StateBatch, ...]:
+    """Joined where neighbours are alike. TX_PENDING is stored as available, and what is pending beside it."""
+    joined: list[StateBatch] = []
+    for span, state in changes:
+        value = RecordState.AVAILABLE.value if state is RecordState.TX_PENDING else state.value
+        if joined:
+            first, last, stored_state, count = joined[-1]
+            if last + 1 == span.first_offset and stored_state == value and count == span.delivery_count:
+                joined[-1] = StateBatch(first, span.last_offset, stored_state, count)
+                continue
+        joined.append(StateBatch(span.first_offset, span.last_offset, value, span.delivery_count))
+    return tuple(joined)

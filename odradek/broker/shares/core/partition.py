@@ -11,14 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from odradek.broker.shares.core.acknowledgements import Acknowledgement
-from odradek.broker.shares.core.acquisition import Acquired, Acquisition, LogBatches, acquire, archive_aborted
-from odradek.broker.shares.core.in_flight import InFlight, Span, TrackedBatch
-from odradek.broker.shares.core.limits import Limits
-from odradek.broker.shares.core.staged import StagedRecords, given_back
-from odradek.broker.shares.core.staging import StagedRange
-from odradek.broker.shares.core.state_batch import StateBatch
+from odradek.broker.shares.core.acquisition import Acquired, Acquisition, Limits, LogBatches, acquire, archive_aborted
+from odradek.broker.shares.core.in_flight import (
+    Change,
+    InFlight,
+    Span,
+    StateWrite,
+    TrackedBatch,
+    complete_count,
+    stored,
+)
+from odradek.broker.shares.core.pending_records import PendingRecords, given_back
+from odradek.broker.shares.core.state import PendingRange, StateBatch
 from odradek.broker.shares.core.tables import GRID, LOADED_STATES, Event, RecordState, Result
-from odradek.broker.shares.core.writes import Change, StateWrite, complete_count, stored
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 NOT_FOUND = "The batch cannot be acknowledged. No acquired records were found at these offsets."
@@ -30,10 +35,10 @@ RENEW_DISABLED = "Renewing acquisition locks is disabled for this group."
 
 
 class SharePartition:
-    """`staged`: what waits for the end of a transaction (KIP-1289)."""
+    """`pending`: acknowledgements that wait for the end of a transaction (KIP-1289)."""
 
     def __init__(
-        self, start_offset: int, batches: Iterable[StateBatch] = (), staged: Iterable[StagedRange] = ()
+        self, start_offset: int, batches: Iterable[StateBatch] = (), pending: Iterable[PendingRange] = ()
     ) -> None:
         """As it was stored; the start offset has been decided.
 
@@ -42,9 +47,9 @@ class SharePartition:
         self._flight = InFlight(start_offset)
         self._completing_count = 0  # offsets that are finished once a write is answered
         self.earliest_deadline_ms: int | None = None  # when a lock may have run out; looked at by `expire_locks`
-        self.staged = StagedRecords(self._flight, self._note_deadline)
+        self.pending = PendingRecords(self._flight, self._note_deadline)
         self._load(sorted(batches))
-        self.staged.load(staged)
+        self.pending.load(pending)
 
     def _load(self, batches: Sequence[StateBatch]) -> None:
         flight = self._flight
@@ -136,7 +141,7 @@ class SharePartition:
 
     def archive_used_up(self, limits: Limits) -> StateWrite | None:
         """Finish what was delivered as often as it may be, and is free since nobody could say so in time: while it was
-        staged, an abort found no leader that knew the limit (#s5-8). Best effort, as an expired lock.
+        pending, an abort found no leader that knew the limit (#s5-8). Best effort, as an expired lock.
         """
         used_up = []
         for span in self._flight.spans():
@@ -172,7 +177,7 @@ class SharePartition:
     def release(self, member_id: str, limits: Limits) -> StateWrite | None:
         """The member's share session ended: all that it holds goes back, once that is stored."""
         changes = []
-        self.staged.owner_is_gone(member_id)
+        self.pending.owner_is_gone(member_id)
         for span in self._held(lambda span: span.member_id == member_id):
             assert GRID[span.state][Event.SESSION_ENDED] is Result.RETRY
             changes.append(self._in_transition(span, self._given_back(span, limits)))
@@ -182,7 +187,7 @@ class SharePartition:
         self._completing_count -= complete_count(write.changes)
         for span, state in write.changes:
             if state is RecordState.TX_PENDING:
-                self._flight.become_staged(span)
+                self._flight.become_pending(span)
                 self._note_deadline(span.lock_deadline_ms)
             else:
                 self._flight.become(span, state)
@@ -193,7 +198,7 @@ class SharePartition:
         self._completing_count -= complete_count(write.changes)
         for span, _ in write.changes:
             span.in_transition = False
-            span.staging = None
+            span.pending = None
             if span.is_overdue:
                 self._flight.become(span, self._given_back(span, limits))
         self._flight.advance()
@@ -212,7 +217,7 @@ class SharePartition:
                     span.is_overdue = True
                 else:
                     overdue.append(span)
-        self.staged.find_overdue(now_ms)
+        self.pending.find_overdue(now_ms)
         if not overdue:
             return None
         ended = self._held(lambda span: span.lock_deadline_ms <= now_ms)

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from odradek.broker.shares.core.key import SharePartitionKey
-from odradek.broker.shares.core.staged_forms import resolved_form, resolved_of, staged_form, staged_of
-from odradek.broker.shares.core.state_batch import StateBatch
-from odradek.broker.shares.core.turn import Deletion, Snapshot, StateRecord, Update
+from odradek.broker.shares.core.state import (
+    ACCEPT,
+    REJECT,
+    Deletion,
+    PendingRange,
+    Resolution,
+    ResolvedRange,
+    SharePartitionKey,
+    Snapshot,
+    StateBatch,
+    StateRecord,
+    Update,
+)
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import MalformedMessage
-from odradek.protocol.messages import share_snapshot_value, share_update_value
+from odradek.protocol.messages import (
+    read_share_group_state_response,
+    share_snapshot_value,
+    share_update_value,
+    write_share_group_state_request,
+)
 from odradek.protocol.messages.share_snapshot_key import ShareSnapshotKey
 from odradek.protocol.messages.share_snapshot_value import ShareSnapshotValue
 from odradek.protocol.messages.share_update_key import ShareUpdateKey
@@ -41,7 +55,7 @@ def encode_record(record: StateRecord) -> tuple[bytes, bytes | None]:
                 create_timestamp=record.created_ms,
                 write_timestamp=record.written_ms,
                 state_batches=[_stored(share_snapshot_value.StateBatch, each) for each in record.batches],
-                txn_staged=[staged_form(share_snapshot_value.TxnStagedRange, each) for each in record.staged],
+                txn_staged=[pending_form(share_snapshot_value.TxnStagedRange, each) for each in record.pending],
             )
             return _key(SNAPSHOT, record.key), VALUE_PREFIX + encode(snapshot, VALUE_VERSION)
         case Update():
@@ -51,7 +65,7 @@ def encode_record(record: StateRecord) -> tuple[bytes, bytes | None]:
                 start_offset=record.start_offset,
                 delivery_complete_count=record.delivery_complete_count,
                 state_batches=[_stored(share_update_value.StateBatch, each) for each in record.batches],
-                txn_staged=[staged_form(share_update_value.TxnStagedRange, each) for each in record.staged],
+                txn_staged=[pending_form(share_update_value.TxnStagedRange, each) for each in record.pending],
                 txn_resolved=[resolved_form(share_update_value.TxnResolvedRange, each) for each in record.resolved],
             )
             return _key(UPDATE, record.key), VALUE_PREFIX + encode(update, VALUE_VERSION)
@@ -88,7 +102,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> StateRecord | None:
             snapshot.create_timestamp,
             snapshot.write_timestamp,
             _loaded(snapshot.state_batches),
-            staged_of(snapshot.txn_staged),
+            pending_of(snapshot.txn_staged),
         )
     update = decode(ShareUpdateValue, version, value, VERSION_BYTES)
     return Update(
@@ -98,7 +112,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> StateRecord | None:
         update.start_offset,
         update.delivery_complete_count,
         _loaded(update.state_batches),
-        staged=staged_of(update.txn_staged),
+        pending=pending_of(update.txn_staged),
         resolved=resolved_of(update.txn_resolved),
     )
 
@@ -128,3 +142,101 @@ def _loaded(batches: Sequence[StoredBatch]) -> tuple[StateBatch, ...]:
     return tuple(
         StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count) for each in batches
     )
+
+
+S = TypeVar(
+    "S",
+    share_snapshot_value.TxnStagedRange,
+    share_update_value.TxnStagedRange,
+    write_share_group_state_request.TxnStagedRange,
+    read_share_group_state_response.TxnStagedRange,
+)
+R = TypeVar("R", share_update_value.TxnResolvedRange, write_share_group_state_request.TxnResolvedRange)
+
+
+class PendingForm(Protocol):
+    first_offset: int
+    last_offset: int
+    producer_id: int
+    producer_epoch: int
+    ack_type: int
+    delivery_count: int
+    owner_member_id: str
+    owner_member_epoch: int
+    lock_deadline_ms: int
+    transactional_id: str | None
+
+
+class ResolvedForm(Protocol):
+    first_offset: int
+    last_offset: int
+    producer_id: int
+    producer_epoch: int
+    outcome: int
+    decided_at_ms: int
+
+
+def pending_form(form: type[S], pending: PendingRange) -> S:
+    return form(
+        first_offset=pending.first_offset,
+        last_offset=pending.last_offset,
+        producer_id=pending.producer_id,
+        producer_epoch=pending.producer_epoch,
+        ack_type=pending.ack_type,
+        delivery_count=pending.delivery_count,
+        owner_member_id=pending.member_id,
+        owner_member_epoch=pending.member_epoch,
+        lock_deadline_ms=pending.lock_deadline_ms,
+        transactional_id=pending.transactional_id,
+    )
+
+
+def pending_of(forms: Iterable[PendingForm]) -> tuple[PendingRange, ...]:
+    """Raises MalformedMessage for an acknowledgement type that cannot be pending."""
+    ranges = tuple(
+        PendingRange(
+            each.first_offset,
+            each.last_offset,
+            each.producer_id,
+            each.producer_epoch,
+            each.ack_type,
+            each.delivery_count,
+            each.owner_member_id,
+            each.owner_member_epoch,
+            each.lock_deadline_ms,
+            each.transactional_id,
+        )
+        for each in forms
+    )
+    if any(each.ack_type not in (ACCEPT, REJECT) for each in ranges):
+        raise MalformedMessage("a staged acknowledgement that is neither accepted nor rejected")
+    return ranges
+
+
+def resolved_form(form: type[R], resolved: ResolvedRange) -> R:
+    return form(
+        first_offset=resolved.first_offset,
+        last_offset=resolved.last_offset,
+        producer_id=resolved.producer_id,
+        producer_epoch=resolved.producer_epoch,
+        outcome=resolved.resolution.value,
+        decided_at_ms=resolved.decided_at_ms,
+    )
+
+
+def resolved_of(forms: Iterable[ResolvedForm]) -> tuple[ResolvedRange, ...]:
+    """Raises MalformedMessage for an outcome that there is not."""
+    try:
+        return tuple(
+            ResolvedRange(
+                each.first_offset,
+                each.last_offset,
+                each.producer_id,
+                each.producer_epoch,
+                Resolution(each.outcome),
+                each.decided_at_ms,
+            )
+            for each in forms
+        )
+    except ValueError as error:
+        raise MalformedMessage(f"a resolution of a staged acknowledgement that is not known: {error}") from error

@@ -6,7 +6,7 @@ write:
     state epoch    set by the group coordinator: the state was reset, or deleted and created again
     leader epoch   raised by the read of a new leader of the topic partition
 
-Acknowledgements staged in a transaction (KIP-1289) lie as an overlay above the stored batches, in which their records
+Acknowledgements pending in a transaction (KIP-1289) lie as an overlay above the stored batches, in which their records
 are available. A marker in this log resolves them, here and at every replay. Readers that know no markers are told by
 the next record of the share partition, whatever it is written for, or by one that `tell_all` asks for (ADR 21).
 
@@ -19,13 +19,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from odradek.broker.shares.core.entry import Entry
-from odradek.broker.shares.core.key import SharePartitionKey
-from odradek.broker.shares.core.staging import Ending, ResolvedRange, StagedRange
-from odradek.broker.shares.core.state_batch import UNDECIDED_START_OFFSET, UNKNOWN_COUNT, StateBatch
-from odradek.broker.shares.core.turn import (
+from odradek.broker.shares.core.state import (
+    UNDECIDED_START_OFFSET,
+    UNKNOWN_COUNT,
     Deletion,
+    Ending,
     Outcome,
+    PendingRange,
+    ResolvedRange,
+    SharePartitionKey,
     Snapshot,
+    StateBatch,
     StateRecord,
     StateSummary,
     StoredState,
@@ -42,7 +46,7 @@ class ShareCoordinatorConfig:
 
     updates_per_snapshot: int = 500  # share.coordinator.snapshot.update.records.per.snapshot
     cold_snapshot_interval_ms: int = 300_000  # share.coordinator.cold.partition.snapshot.interval.ms
-    marker_memory_ms: int = 900_000  # transaction.max.timeout.ms: no registration waits longer for its staging
+    marker_memory_ms: int = 900_000  # transaction.max.timeout.ms: no registration waits longer for its acknowledgement
 
 
 class StateCore:
@@ -51,7 +55,7 @@ class StateCore:
         self._config = config
         self._partition_exists = partition_exists
         self._entries: dict[SharePartitionKey, Entry] = {}
-        self._staged_by: dict[int, dict[SharePartitionKey, None]] = {}  # producer id → where it may have staged
+        self._pending_by: dict[int, dict[SharePartitionKey, None]] = {}  # by producer id; not all still have any
         self._marker_epochs: dict[int, tuple[int, int | None]] = {}  # producer id → the highest epoch, and when
 
     # Replaying.
@@ -67,8 +71,8 @@ class StateCore:
             entry.take_snapshot(record, record_offset, self._config.updates_per_snapshot)
         else:
             entry.take_update(record)
-        for staged in record.staged:
-            self._staged_by.setdefault(staged.producer_id, {})[record.key] = None
+        for pending in record.pending:
+            self._pending_by.setdefault(pending.producer_id, {})[record.key] = None
 
     def replay_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
         known_epoch, _ = self._marker_epochs.get(producer_id, (-1, None))
@@ -139,14 +143,14 @@ class StateCore:
         start_offset: int,
         delivery_complete_count: int,
         batches: Sequence[StateBatch],
-        staged: Sequence[StagedRange] = (),
+        pending: Sequence[PendingRange] = (),
         resolved: Sequence[ResolvedRange] = (),
         must_sync: bool = False,
         now_ms: int,
     ) -> Outcome[bool]:
         """
-        staged, resolved  what is added to the overlay, and taken out of it
-        must_sync         it is staged in a two-phase commit
+        pending, resolved  what is added to the overlay, and taken out of it
+        must_sync         it is pending in a two-phase commit
         raises            INVALID_REQUEST, FENCED_LEADER_EPOCH, FENCED_STATE_EPOCH, UNKNOWN_TOPIC_OR_PARTITION;
                           INVALID_TXN_STATE where a marker has already ended the transaction
         """
@@ -154,7 +158,7 @@ class StateCore:
         if 0 <= state_epoch < entry.state_epoch:
             raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
         self._require_partition(key)
-        if any(self.has_ended(each.producer_id, each.producer_epoch) for each in staged):
+        if any(self.has_ended(each.producer_id, each.producer_epoch) for each in pending):
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, ALREADY_ENDED)
         if start_offset != UNDECIDED_START_OFFSET:
             start_offset = max(start_offset, entry.start_offset)
@@ -166,7 +170,7 @@ class StateCore:
             start_offset=start_offset,
             delivery_complete_count=delivery_complete_count,
             batches=batches,
-            staged=staged,
+            pending=pending,
             resolved=resolved,
         )
         return Outcome(True, (record,), must_sync=must_sync)
@@ -206,8 +210,8 @@ class StateCore:
         return marker_epoch > producer_epoch
 
     @property
-    def staged_count(self) -> int:
-        """Offsets whose acknowledgement is staged in a transaction, over all share partitions."""
+    def pending_count(self) -> int:
+        """Offsets whose acknowledgement is pending in a transaction, over all share partitions."""
         return sum(entry.overlay.record_count for entry in self._entries.values())
 
     # What happens by itself.
@@ -267,14 +271,14 @@ class StateCore:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _entries_of(self, producer_id: int) -> list[Entry]:
-        """Where this producer has something staged. Forgets where it has not."""
+        """Where this producer has something pending. Forgets where it has not."""
         found = []
-        for key in list(self._staged_by.get(producer_id, ())):
+        for key in list(self._pending_by.get(producer_id, ())):
             entry = self._entries.get(key)
-            if entry is not None and entry.has_staged(producer_id):
+            if entry is not None and entry.has_pending(producer_id):
                 found.append(entry)
             else:
-                del self._staged_by[producer_id][key]
+                del self._pending_by[producer_id][key]
         if not found:
-            self._staged_by.pop(producer_id, None)
+            self._pending_by.pop(producer_id, None)
         return found

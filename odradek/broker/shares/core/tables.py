@@ -45,8 +45,8 @@ class Event(Enum):
     SESSION_ENDED = auto()  # closed, or its connection was lost
     DATA_GONE = auto()  # retention moved the log start past it, or compaction removed it
     TXN_ABORTED = auto()  # found to be part of an aborted transaction by a read_committed group
-    STAGE = auto()  # accepted or rejected in a transaction of the member's producer
-    COMMIT_MARKER = auto()  # of the transaction in which it is staged
+    TXN_ACKNOWLEDGE = auto()  # accepted or rejected in a transaction of the member's producer
+    COMMIT_MARKER = auto()  # of the transaction in which it is pending
     ABORT_MARKER = auto()
 
     __hash__ = object.__hash__
@@ -58,7 +58,7 @@ class Result(Enum):
     LEAVE = auto()
     RETRY = auto()  # AVAILABLE; ARCHIVED when the delivery count is used up or the offset lies below the start offset
     EXTEND = auto()  # ACQUIRED as before, and the lock lasts its full duration from now
-    APPLY = auto()  # ACKNOWLEDGED or ARCHIVED, as was staged
+    APPLY = auto()  # ACKNOWLEDGED or ARCHIVED, as was acknowledged
     RETURN = auto()  # ACQUIRED as before while the member has its session and its lock, else RETRY
     END_TRANSACTION = auto()  # stays until its transaction has been aborted, or was decided otherwise
 
@@ -72,13 +72,13 @@ WRONG = ErrorCode.INVALID_RECORD_STATE
 _EVENTS = (
     Event.ACQUIRE, Event.ACCEPT, Event.RELEASE, Event.REJECT, Event.GAP, Event.RENEW,
     Event.LOCK_EXPIRED, Event.SESSION_ENDED, Event.DATA_GONE, Event.TXN_ABORTED,
-    Event.STAGE, Event.COMMIT_MARKER, Event.ABORT_MARKER,
+    Event.TXN_ACKNOWLEDGE, Event.COMMIT_MARKER, Event.ABORT_MARKER,
 )
-TAKEN, DONE, GONE, STAGED = S.ACQUIRED, S.ACKNOWLEDGED, S.ARCHIVED, S.TX_PENDING
+TAKEN, DONE, GONE, PENDING = S.ACQUIRED, S.ACKNOWLEDGED, S.ARCHIVED, S.TX_PENDING
 _ROWS: Mapping[RecordState, tuple[Cell, ...]] = {
-    #                acquire accept release reject gap    renew   expired  ended  gone   aborted stage   commit abort
+    #                acquire accept release reject gap    renew   expired  ended  gone   aborted txn ack commit abort
     S.AVAILABLE:    (TAKEN,  WRONG, WRONG,  WRONG, WRONG, WRONG,  LEAVE,   LEAVE, GONE,  LEAVE,  WRONG,  LEAVE, LEAVE),
-    S.ACQUIRED:     (LEAVE,  DONE,  RETRY,  GONE,  GONE,  EXTEND, RETRY,   RETRY, LEAVE, GONE,   STAGED, LEAVE, LEAVE),
+    S.ACQUIRED:     (LEAVE,  DONE,  RETRY,  GONE,  GONE,  EXTEND, RETRY,   RETRY, LEAVE, GONE,   PENDING, LEAVE, LEAVE),
     S.TX_PENDING:   (LEAVE,  WRONG, WRONG,  WRONG, WRONG, WRONG,  END_TXN, LEAVE, LEAVE, LEAVE,  WRONG,  APPLY, RETURN),
     S.ACKNOWLEDGED: (LEAVE,  WRONG, WRONG,  WRONG, WRONG, WRONG,  LEAVE,   LEAVE, LEAVE, LEAVE,  WRONG,  LEAVE, LEAVE),
     S.ARCHIVED:     (LEAVE,  WRONG, WRONG,  WRONG, WRONG, WRONG,  LEAVE,   LEAVE, LEAVE, LEAVE,  WRONG,  LEAVE, LEAVE),

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.shares.core.acknowledgements import Acknowledgement, check
-from odradek.broker.shares.core.key import SharePartitionKey
 from odradek.broker.shares.core.sessions import SessionKey
+from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicIdPartition
@@ -20,7 +20,7 @@ from odradek.protocol.topic_partition import TopicIdPartition
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.metadata.image import PartitionImage
-    from odradek.broker.shares.leader.broker_view import ShareBroker
+    from odradek.broker.shares.leader.shares import ShareBroker
 
 
 class AcknowledgementBatch(Protocol):

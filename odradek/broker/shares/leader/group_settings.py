@@ -14,7 +14,7 @@ from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.configuration.settings import InvalidSetting
 from odradek.broker.configuration.settings_table import BROKER_SETTINGS
 from odradek.broker.configuration.topic_settings import GROUP_SETTINGS
-from odradek.broker.shares.core.limits import Limits
+from odradek.broker.shares.core.acquisition import Limits
 
 if TYPE_CHECKING:
     from odradek.broker.metadata.image import MetadataImage

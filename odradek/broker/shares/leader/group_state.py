@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from odradek.broker.groups.share.member import Partitions, pairs_of
 from odradek.broker.groups.share.state import Pair, StateRequest, state_begun, state_deleted
 from odradek.broker.runtime.delayed import Deferred, all_of
-from odradek.broker.shares.core.key import SharePartitionKey
+from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.groups.common.outcome import Outcome
     from odradek.broker.groups.core import GroupCore
-    from odradek.broker.shares.core.turn import StateSummary
-    from odradek.broker.shares.leader.broker_view import ShareBroker
+    from odradek.broker.shares.core.state import StateSummary
     from odradek.broker.shares.leader.persister import Persister
+    from odradek.broker.shares.leader.shares import ShareBroker
 
 log = logging.getLogger("odradek.shares")
 
@@ -63,7 +63,7 @@ def _initialize(persister: Persister, key: SharePartitionKey, state_epoch: int, 
 def _initialize_if_missing(
     persister: Persister, key: SharePartitionKey, state_epoch: int, start_offset: int
 ) -> Deferred[bool]:
-    """State that is there stays: what is acknowledged in it, and what is staged in a two-phase commit."""
+    """State that is there stays: what is acknowledged in it, and what is pending in a two-phase commit."""
 
     def begin(summary: StateSummary) -> bool | Deferred[bool]:
         return True if summary.is_there else persister.initialize(key, state_epoch, start_offset)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from odradek.broker.configuration.durations import duration_ms
 from odradek.broker.configuration.topic_settings import BY_DURATION
 from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.shares.core.in_flight import StateWrite
 from odradek.broker.shares.core.partition import SharePartition
-from odradek.broker.shares.core.state_batch import UNDECIDED_START_OFFSET
-from odradek.broker.shares.core.writes import StateWrite
+from odradek.broker.shares.core.state import UNDECIDED_START_OFFSET
 from odradek.broker.shares.leader.group_settings import EARLIEST, LATEST
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -27,10 +27,8 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.clock import Clock, TimerHandle, Timers
     from odradek.broker.runtime.workers import JobResult, Workers
     from odradek.broker.shares.core.acknowledgements import Acknowledgement
-    from odradek.broker.shares.core.key import SharePartitionKey
-    from odradek.broker.shares.core.limits import Limits
-    from odradek.broker.shares.core.staging import Ending, StagedTransaction
-    from odradek.broker.shares.core.turn import StoredState
+    from odradek.broker.shares.core.acquisition import Limits
+    from odradek.broker.shares.core.state import Ending, PendingTransaction, SharePartitionKey, StoredState
     from odradek.broker.shares.leader.group_settings import ShareGroupSettings
     from odradek.broker.shares.leader.persister import Persister
     from odradek.storage.log_read import TimestampOffset
@@ -90,13 +88,13 @@ class LiveSharePartition:
         call_soon: Callable[[Callable[[], None]], object],
         on_gone: Callable[[LiveSharePartition], None],
         has_session: Callable[[SharePartitionKey, str], bool],
-        on_overdue: Callable[[LiveSharePartition, StagedTransaction], None],
-        on_staging: Callable[[LiveSharePartition], None],
+        on_overdue: Callable[[LiveSharePartition, PendingTransaction], None],
+        on_pending: Callable[[LiveSharePartition], None],
     ) -> None:
         """
         has_session  whether a member still fetches this share partition here
-        on_overdue   the locks of records ran out whose acknowledgement is staged in this transaction
-        on_staging   it is loaded, or a producer has begun to stage: `producer_ids` may have grown
+        on_overdue   the locks of records ran out whose acknowledgement is pending in this transaction
+        on_pending   it is loaded, or a producer has acknowledged in a transaction: `producer_ids` may have grown
         """
         self.key = key
         self.partition = partition
@@ -115,7 +113,7 @@ class LiveSharePartition:
         self._on_gone = on_gone
         self._has_session = has_session
         self._on_overdue = on_overdue
-        self._on_staging = on_staging
+        self._on_pending = on_pending
         self._ended_meanwhile: list[Ending] = []  # markers that came while the state was read
         self._awaiting_load: list[Deferred[bool]] = []
         self._timer: TimerHandle | None = None
@@ -133,12 +131,12 @@ class LiveSharePartition:
 
     @property
     def lock_expired_count(self) -> int:
-        return 0 if self._core is None else self._core.staged.lock_expired_count
+        return 0 if self._core is None else self._core.pending.lock_expired_count
 
     @property
     def producer_ids(self) -> Set[int]:
-        """Of those that may have staged something here."""
-        return frozenset() if self._core is None else self._core.staged.producer_ids
+        """Of those that may have something pending here."""
+        return frozenset() if self._core is None else self._core.pending.producer_ids
 
     @property
     def limits(self) -> Limits:
@@ -193,7 +191,7 @@ class LiveSharePartition:
             if stored.start_offset == UNDECIDED_START_OFFSET:
                 self._decide_start()
             else:
-                self._begin(SharePartition(stored.start_offset, stored.batches, stored.staged))
+                self._begin(SharePartition(stored.start_offset, stored.batches, stored.pending))
         except KafkaError as error:
             self._cannot_load(error)
 
@@ -229,7 +227,7 @@ class LiveSharePartition:
         used_up = core.archive_used_up(self.limits)
         if used_up is not None:
             self._store(used_up, None)
-        self._on_staging(self)
+        self._on_pending(self)
         self.arm()
         self.wake()
         self._tell_awaiting()
@@ -293,39 +291,39 @@ class LiveSharePartition:
 
     # Acknowledging in a transaction.
 
-    def check_staging(
-        self, member_id: str, acknowledgements: Sequence[Acknowledgement], transaction: StagedTransaction
+    def require_acquired(
+        self, member_id: str, acknowledgements: Sequence[Acknowledgement], transaction: PendingTransaction
     ) -> None:
-        """Raises KafkaError unless all of it can be staged, by `stage` in the same turn."""
+        """Raises KafkaError unless all of it can become pending, by `make_pending` in the same turn."""
         if self.phase is not Phase.ACTIVE:
             raise KafkaError(NOT_LEADER)
-        self.core.staged.check(member_id, acknowledgements, transaction, self._clock.now_ms())
+        self.core.pending.require_acquired(member_id, acknowledgements, transaction, self._clock.now_ms())
 
-    def stage(
+    def make_pending(
         self,
         member_id: str,
         member_epoch: int,
         acknowledgements: Sequence[Acknowledgement],
-        transaction: StagedTransaction,
+        transaction: PendingTransaction,
         *,
         must_sync: bool,
-    ) -> PendingStaging:
+    ) -> PendingWrite:
         """must_sync: its producer takes part in a two-phase commit"""
-        write = self.core.staged.stage(member_id, member_epoch, acknowledgements, transaction)
-        self._on_staging(self)
+        write = self.core.pending.acknowledge(member_id, member_epoch, acknowledgements, transaction)
+        self._on_pending(self)
         stored = None if write is None else self._written(write, must_sync=must_sync)
-        return PendingStaging(self, write, stored)
+        return PendingWrite(self, write, stored)
 
-    def staged(self, write: StateWrite) -> None:
+    def made_pending(self, write: StateWrite) -> None:
         """It is stored, and so is the rest of its request."""
         self.core.written(write)
         now_ms = self._clock.now_ms()
-        for further in self.core.staged.end_missed(self._has_its_session, self.limits, now_ms):
+        for further in self.core.pending.end_missed(self._has_its_session, self.limits, now_ms):
             self._store(further, None)
         self.arm()
         self.wake()
 
-    def not_staged(self, write: StateWrite, error: KafkaError) -> None:
+    def not_made_pending(self, write: StateWrite, error: KafkaError) -> None:
         """It could not be stored."""
         log.warning("the state of share partition %s could not be stored: %s", self.key, error)
         self.core.write_failed(write, self.limits)
@@ -334,9 +332,9 @@ class LiveSharePartition:
         self.arm()
         self.wake()
 
-    def undo_staging(self, write: StateWrite) -> None:
+    def undo_pending(self, write: StateWrite) -> None:
         """It is stored, but not the rest of its request."""
-        self._store(self.core.staged.undo(write, self.limits, self._clock.now_ms()), None)
+        self._store(self.core.pending.undo(write, self.limits, self._clock.now_ms()), None)
         self.arm()
         self.wake()
 
@@ -345,21 +343,21 @@ class LiveSharePartition:
         if self.phase is Phase.LOADING:
             self._ended_meanwhile.append(ending)
         core = self._core
-        if self.phase is not Phase.ACTIVE or core is None or ending.producer_id not in core.staged.producer_ids:
+        if self.phase is not Phase.ACTIVE or core is None or ending.producer_id not in core.pending.producer_ids:
             return
-        write = core.staged.end(ending, self._has_its_session, self.limits, self._clock.now_ms())
+        write = core.pending.end(ending, self._has_its_session, self.limits, self._clock.now_ms())
         if write is not None:
             self._store(write, None)
         self.arm()
         self.wake()
 
-    def holds_staged(self, transaction: StagedTransaction) -> bool:
-        return self.phase is Phase.ACTIVE and self.core.staged.holds(transaction)
+    def holds_pending(self, transaction: PendingTransaction) -> bool:
+        return self.phase is Phase.ACTIVE and self.core.pending.holds(transaction)
 
-    def release_staged(self, transaction: StagedTransaction) -> None:
+    def release_pending(self, transaction: PendingTransaction) -> None:
         """What is overdue goes back: nobody can say what has become of the transaction."""
         if self.phase is Phase.ACTIVE:
-            write = self.core.staged.release(transaction, self.limits, self._clock.now_ms())
+            write = self.core.pending.release(transaction, self.limits, self._clock.now_ms())
             if write is not None:
                 self._store(write, None)
             self.wake()
@@ -367,14 +365,14 @@ class LiveSharePartition:
     def reread_ended(self, ending: Ending) -> None:
         """A marker ended a transaction in state that another broker stores."""
         if self.phase is Phase.ACTIVE:
-            for transaction in self.core.staged.ended_by(ending):
+            for transaction in self.core.pending.ended_by(ending):
                 self._reread(transaction, lambda: None)
 
-    def reread_staged(self, transaction: StagedTransaction) -> None:
-        """The transaction is over: what is stored of its records counts. What is staged even there, nobody will end."""
-        self._reread(transaction, lambda: self.release_staged(transaction))
+    def reread_pending(self, transaction: PendingTransaction) -> None:
+        """The transaction is over: what is stored of its records counts. Nobody ends what is pending even there."""
+        self._reread(transaction, lambda: self.release_pending(transaction))
 
-    def _reread(self, transaction: StagedTransaction, then: Callable[[], None]) -> None:
+    def _reread(self, transaction: PendingTransaction, then: Callable[[], None]) -> None:
         def told(answer: Deferred[StoredState]) -> None:
             if self.phase is not Phase.ACTIVE:
                 return
@@ -384,8 +382,8 @@ class LiveSharePartition:
                 log.warning("the state of share partition %s cannot be read again: %s", self.key, error)
                 return
             assert not isinstance(stored, Enum)
-            self.core.staged.adopt(transaction, stored.batches, stored.staged, self.limits)
-            self._on_staging(self)
+            self.core.pending.adopt(transaction, stored.batches, stored.pending, self.limits)
+            self._on_pending(self)
             then()
             self.arm()
             self.wake()
@@ -417,7 +415,7 @@ class LiveSharePartition:
         if write is not None:
             self._store(write, None)
             self.wake()
-        overdue = self.core.staged.overdue
+        overdue = self.core.pending.overdue
         while overdue:
             self._on_overdue(self, overdue.pop())
 
@@ -432,7 +430,7 @@ class LiveSharePartition:
             start_offset=write.start_offset,
             delivery_complete_count=write.delivery_complete_count,
             batches=write.batches,
-            staged=write.staged,
+            pending=write.pending,
             resolved=write.resolved,
             must_sync=must_sync,
         )
@@ -462,10 +460,10 @@ def _pass_on(answer: Deferred[bool], told: Deferred[bool]) -> None:
         answer.fail(error)
 
 
-class PendingStaging(NamedTuple):
-    """Acknowledgements of one request in one share partition on their way to being staged.
+class PendingWrite(NamedTuple):
+    """Acknowledgements of one request in one share partition on their way to be stored.
 
-    write, stored  None where all of it was staged before
+    write, stored  None where all of it was pending before
     """
 
     live: LiveSharePartition

@@ -1,4 +1,4 @@
-"""Markers in `__share_group_state`: what they do to acknowledgements that are staged, stored and in memory.
+"""Markers in `__share_group_state`: their effect on pending acknowledgements, stored and in memory.
 
     control batch in the log → StateCore: stored state → leaders: state in memory
 
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.shares.core.staging import EPOCH_TELLS_SINCE
+from odradek.broker.shares.core.state import EPOCH_TELLS_SINCE
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from odradek.broker.coordinators.share_coordinator import ShareCoordinator
-    from odradek.broker.shares.core.staging import Ending
+    from odradek.broker.shares.core.state import Ending
     from odradek.broker.shares.leader.shares import Shares
 
 
@@ -32,7 +32,7 @@ class ShareMarkers:
 
     def end(self, index: int, ending: Ending) -> None:
         """Its marker was appended to this partition. Raises REQUEST_TIMED_OUT where the rest cannot be: it is to be
-        sent again, and finds what is staged as it was."""
+        sent again, and finds what is pending as it was."""
         shard = self._coordinator().shard_of(index)
         shard.complete_transaction(ending.producer_id, ending.producer_epoch, committed=ending.is_commit)
         if ending.transaction_version < EPOCH_TELLS_SINCE:
@@ -49,4 +49,4 @@ class ShareMarkers:
         led here. What is stored says what it did."""
         shares = self._shares()
         if shares is not None:
-            shares.reread_staged(ending)
+            shares.reread_pending(ending)

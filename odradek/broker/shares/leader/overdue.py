@@ -1,4 +1,4 @@
-"""Locks that ran out while the acknowledgement was staged in a transaction: the transaction is ended first.
+"""Locks that ran out while the acknowledgement was pending in a transaction: the transaction is ended first.
 
 Otherwise it could still commit: its output would be visible, and the records delivered again. So the coordinator is
 asked to abort it as if it had timed out, and the abort marker gives the records back.
@@ -25,7 +25,7 @@ from odradek.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.runtime.clock import Clock, Timers
-    from odradek.broker.shares.core.staging import StagedTransaction
+    from odradek.broker.shares.core.state import PendingTransaction
     from odradek.broker.shares.leader.live_partition import LiveSharePartition
 
 log = logging.getLogger("odradek.shares")
@@ -54,15 +54,15 @@ class OverdueTransactions:
         self._timers = timers
         self._may_be_two_phase = may_be_two_phase
 
-    def found(self, live: LiveSharePartition, transaction: StagedTransaction) -> None:
+    def found(self, live: LiveSharePartition, transaction: PendingTransaction) -> None:
         self._ask(live, transaction, self._clock.now_ms() + live.limits.lock_duration_ms)
 
-    def _ask(self, live: LiveSharePartition, transaction: StagedTransaction, until_ms: int) -> None:
-        if not live.holds_staged(transaction):
+    def _ask(self, live: LiveSharePartition, transaction: PendingTransaction, until_ms: int) -> None:
+        if not live.holds_pending(transaction):
             return
         transactional_id, producer_id, producer_epoch = transaction
         if transactional_id is None:  # written by somebody else: nobody to be asked
-            live.release_staged(transaction)
+            live.release_pending(transaction)
             return
         try:
             answer = self._coordinator().abort_overdue(transactional_id, producer_id, producer_epoch)
@@ -75,7 +75,7 @@ class OverdueTransactions:
             self._take(live, transaction, answer)
 
     def _answered(
-        self, live: LiveSharePartition, transaction: StagedTransaction, until_ms: int, answer: Deferred[OverdueFate]
+        self, live: LiveSharePartition, transaction: PendingTransaction, until_ms: int, answer: Deferred[OverdueFate]
     ) -> None:
         try:
             fate = answer.outcome()
@@ -85,12 +85,12 @@ class OverdueTransactions:
         assert isinstance(fate, OverdueFate)
         self._take(live, transaction, fate)
 
-    def _take(self, live: LiveSharePartition, transaction: StagedTransaction, fate: OverdueFate) -> None:
+    def _take(self, live: LiveSharePartition, transaction: PendingTransaction, fate: OverdueFate) -> None:
         if fate is OverdueFate.OVER:
-            live.reread_staged(transaction)
+            live.reread_pending(transaction)
 
     def _unanswered(
-        self, live: LiveSharePartition, transaction: StagedTransaction, until_ms: int, error: KafkaError
+        self, live: LiveSharePartition, transaction: PendingTransaction, until_ms: int, error: KafkaError
     ) -> None:
         is_late = self._clock.now_ms() >= until_ms
         if is_late and not self._may_be_two_phase(transaction.producer_id):
@@ -101,7 +101,7 @@ class OverdueTransactions:
                 error,
                 live.key,
             )
-            live.release_staged(transaction)
+            live.release_pending(transaction)
             return
         wait_ms = RETRY_MS if is_late else min(RETRY_MS, max(1, until_ms - self._clock.now_ms()))
         self._timers.after(wait_ms, partial(self._ask, live, transaction, until_ms))

@@ -11,10 +11,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.shares.core.key import SharePartitionKey
-from odradek.broker.shares.core.staging import ResolvedRange, StagedRange
-from odradek.broker.shares.core.state_batch import StateBatch
-from odradek.broker.shares.core.turn import Outcome, StateSummary, StoredState
+from odradek.broker.shares.core.state import (
+    Outcome,
+    PendingRange,
+    ResolvedRange,
+    SharePartitionKey,
+    StateBatch,
+    StateSummary,
+    StoredState,
+)
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.internal_topics import SHARE_GROUP_STATE
 
@@ -48,11 +53,11 @@ class Persister(Protocol):
         start_offset: int,
         delivery_complete_count: int,
         batches: Sequence[StateBatch],
-        staged: Sequence[StagedRange] = (),
+        pending: Sequence[PendingRange] = (),
         resolved: Sequence[ResolvedRange] = (),
         must_sync: bool = False,
     ) -> Deferred[bool]:
-        """`must_sync`: staged in a two-phase commit. A request has no field for it: its receiver asks the same set."""
+        """`must_sync`: pending in a two-phase commit. A request has no field for it: its receiver asks the same set."""
 
     def delete(self, key: SharePartitionKey) -> Deferred[bool]: ...
 
@@ -97,7 +102,7 @@ class LocalPersister:
         start_offset: int,
         delivery_complete_count: int,
         batches: Sequence[StateBatch],
-        staged: Sequence[StagedRange] = (),
+        pending: Sequence[PendingRange] = (),
         resolved: Sequence[ResolvedRange] = (),
         must_sync: bool = False,
     ) -> Deferred[bool]:
@@ -110,7 +115,7 @@ class LocalPersister:
                 start_offset=start_offset,
                 delivery_complete_count=delivery_complete_count,
                 batches=batches,
-                staged=staged,
+                pending=pending,
                 resolved=resolved,
                 must_sync=must_sync,
                 now_ms=now_ms,

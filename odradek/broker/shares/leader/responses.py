@@ -9,7 +9,7 @@ from odradek.protocol.messages import share_acknowledge_response, share_fetch_re
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
-    from odradek.broker.shares.leader.broker_view import ShareBroker
+    from odradek.broker.shares.leader.shares import ShareBroker
 
 
 def lock_timeout_of(broker: ShareBroker, group_id: str) -> int:

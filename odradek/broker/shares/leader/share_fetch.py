@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 from odradek.broker.fetch.wait import FetchWait
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.shares.core.acquisition import AcquireMode, Acquisition
-from odradek.broker.shares.core.key import SharePartitionKey
 from odradek.broker.shares.core.sessions import ShareSession
+from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.broker.shares.leader.acknowledging import Result
 from odradek.broker.shares.leader.live_partition import LiveSharePartition, Phase
 from odradek.broker.shares.leader.log_batches import LogBatches
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import PartitionImage
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.runtime.workers import JobResult
-    from odradek.broker.shares.leader.broker_view import ShareBroker
+    from odradek.broker.shares.leader.shares import ShareBroker
     from odradek.protocol.messages.share_fetch_request import ShareFetchRequest
     from odradek.storage.log import Log, ReadResult
 

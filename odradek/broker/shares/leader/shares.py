@@ -1,31 +1,36 @@
-"""What a broker serves of share groups: the share partitions that it leads, and share sessions."""
+"""The share partitions that a broker leads, and its share sessions; made by the first request that needs them."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Set
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from odradek.broker.metadata.supported_features import (
-    SHARE_VERSION,
-    SHARE_VERSION_GROUPS,
-    acknowledges_in_transactions,
-)
-from odradek.broker.shares.core.key import SharePartitionKey
+from odradek.broker.metadata.supported_features import SHARE_VERSION, SHARE_VERSION_GROUPS, acknowledges_in_transactions
+from odradek.broker.partitions.broker_parts import BrokerParts
 from odradek.broker.shares.core.sessions import SessionKey, ShareSession, ShareSessions
+from odradek.broker.shares.core.state import SharePartitionKey
+from odradek.broker.shares.leader.group_settings import ShareGroupSettings
 from odradek.broker.shares.leader.live_partition import LiveSharePartition, Phase
+from odradek.broker.shares.leader.overdue import OverdueTransactions
+from odradek.broker.shares.leader.persister import LocalPersister
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.internal_topics import SHARE_GROUP_STATE
 from odradek.protocol.topic_partition import TopicIdPartition
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
+    from odradek.broker.coordinators.group_coordinator import GroupCoordinator
+    from odradek.broker.coordinators.share_coordinator import ShareCoordinator
+    from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
+    from odradek.broker.coordinators.two_phase import TwoPhaseProducers
     from odradek.broker.metadata.image import MetadataImage
+    from odradek.broker.metadata.topic_creation import TopicCreation
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.runtime.clock import Clock, Timers
     from odradek.broker.runtime.workers import Workers
-    from odradek.broker.shares.core.staging import Ending
-    from odradek.broker.shares.leader.group_settings import ShareGroupSettings
-    from odradek.broker.shares.leader.overdue import OverdueTransactions
+    from odradek.broker.shares.core.state import Ending
     from odradek.broker.shares.leader.persister import Persister
 
 
@@ -34,8 +39,9 @@ def share_groups_are_on(image: MetadataImage) -> bool:
 
 
 class Shares:
-    """
-    is_draining  share.version is about to be lowered: nothing more may be staged (docs/spec/share-groups.md#s5-10 W2)
+    """All that one broker serves of share groups.
+
+    is_draining  share.version is about to be lowered: nothing becomes pending (docs/spec/share-groups.md#s5-10 W2)
     """
 
     def __init__(
@@ -64,7 +70,7 @@ class Shares:
         self._expired_in_dropped = 0
         self._live: dict[SharePartitionKey, LiveSharePartition] = {}
         self._loading: dict[LiveSharePartition, None] = {}
-        self._staging: dict[int, dict[LiveSharePartition, None]] = {}  # by producer id
+        self._pending_by: dict[int, dict[LiveSharePartition, None]] = {}  # by producer id
         self._groups_of: dict[tuple[str, int], set[str]] = {}  # whose sessions a connection has opened
 
     @property
@@ -99,7 +105,7 @@ class Shares:
                 on_gone=self._gone,
                 has_session=self._has_session,
                 on_overdue=self._overdue.found,
-                on_staging=self._note_staging,
+                on_pending=self._note_producers,
             )
             self._loading[live] = None
             live.load()
@@ -128,32 +134,32 @@ class Shares:
     def end_transaction(self, ending: Ending) -> None:
         """A marker ended a transaction: its acknowledgements count now, or never did."""
         producer_id = ending.producer_id
-        for live in (*self._loading, *self._staging.get(producer_id, ())):
+        for live in (*self._loading, *self._pending_by.get(producer_id, ())):
             live.end_transaction(ending)
         # Some may hold something of a later transaction; those that are gone by now took themselves out.
-        left = {live: None for live in self._staging.pop(producer_id, ()) if producer_id in live.producer_ids}
+        left = {live: None for live in self._pending_by.pop(producer_id, ()) if producer_id in live.producer_ids}
         if left:
-            self._staging[producer_id] = left
+            self._pending_by[producer_id] = left
 
-    def reread_staged(self, ending: Ending) -> None:
+    def reread_pending(self, ending: Ending) -> None:
         """The state of some share partitions is stored elsewhere, and a marker has ended a transaction there."""
         for live in list(self._live.values()):
             live.reread_ended(ending)
 
     @property
-    def staging_producer_ids(self) -> Set[int]:
-        """Of those that may have staged something in a share partition that is in memory."""
-        return self._staging.keys()
+    def pending_producer_ids(self) -> Set[int]:
+        """Of those that may have something pending in a share partition that is in memory."""
+        return self._pending_by.keys()
 
     @property
     def pending_record_count(self) -> int:
         """Records whose acknowledgement waits for the end of a transaction."""
-        return sum(live.core.staged.record_count for live in self._live.values() if live.phase is Phase.ACTIVE)
+        return sum(live.core.pending.record_count for live in self._live.values() if live.phase is Phase.ACTIVE)
 
     @property
-    def staged_count(self) -> int:
+    def held_count(self) -> int:
         """Those, and the ones that are about to become so."""
-        return sum(live.core.staged.staged_count for live in self._live.values() if live.phase is Phase.ACTIVE)
+        return sum(live.core.pending.held_count for live in self._live.values() if live.phase is Phase.ACTIVE)
 
     @property
     def lock_expired_count(self) -> int:
@@ -191,18 +197,60 @@ class Shares:
             if not self.sessions.has_group(group_id):
                 self.drop([key for key in self._live if key.group_id == group_id])
 
-    def _note_staging(self, live: LiveSharePartition) -> None:
+    def _note_producers(self, live: LiveSharePartition) -> None:
         self._loading.pop(live, None)
         for producer_id in live.producer_ids:
-            self._staging.setdefault(producer_id, {})[live] = None
+            self._pending_by.setdefault(producer_id, {})[live] = None
 
     def _gone(self, live: LiveSharePartition) -> None:
         self._loading.pop(live, None)
         for producer_id in live.producer_ids:
-            staging = self._staging.get(producer_id, {})
-            staging.pop(live, None)
-            if not staging:
-                self._staging.pop(producer_id, None)
+            leaders = self._pending_by.get(producer_id, {})
+            leaders.pop(live, None)
+            if not leaders:
+                self._pending_by.pop(producer_id, None)
         if self._live.get(live.key) is live:
             del self._live[live.key]
             self._expired_in_dropped += live.lock_expired_count
+
+
+class ShareBroker(BrokerParts, Protocol):
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+    @property
+    def auto_creation(self) -> TopicCreation: ...
+    @property
+    def share_coordinator(self) -> ShareCoordinator: ...
+    @property
+    def shares(self) -> Shares: ...
+    @property
+    def transactions(self) -> TransactionCoordinator: ...
+    @property
+    def two_phase(self) -> TwoPhaseProducers: ...
+    @property
+    def groups(self) -> GroupCoordinator: ...
+
+
+def make_shares(broker: ShareBroker) -> Shares:
+    image, config = broker.metadata.image, broker.config
+    persister = LocalPersister(
+        lambda: broker.share_coordinator,
+        lambda: SHARE_GROUP_STATE in image.topics,
+        broker.auto_creation.create_internal,
+        broker.clock,
+        broker.timers,
+        write_timeout_ms=config.share_coordinator_write_timeout_ms,
+    )
+    return Shares(
+        image,
+        persister,
+        ShareGroupSettings(image, config.current_text),
+        broker.clock,
+        broker.timers,
+        broker.workers,
+        broker.loop.call_soon,
+        max_sessions=config.group_share_max_share_sessions,
+        overdue=OverdueTransactions(
+            lambda: broker.transactions, broker.clock, broker.timers, broker.two_phase.__contains__
+        ),
+    )

@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from odradek.broker.runtime.delayed import all_of
-from odradek.broker.shares.core.key import SharePartitionKey
+from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.runtime.delayed import Deferred
+    from odradek.broker.shares.core.state import Outcome
     from odradek.broker.shares.core.state_core import StateCore
-    from odradek.broker.shares.core.turn import Outcome
-    from odradek.broker.shares.leader.broker_view import ShareBroker
+    from odradek.broker.shares.leader.shares import ShareBroker
 
 
 MESSAGES: Final = {

@@ -1,11 +1,11 @@
-"""One TxnShareAcknowledge after its checks: membership, registration with the transaction, staging.
+"""One TxnShareAcknowledge after its checks: membership, registration with the transaction, acknowledging.
 
     require_member → load what is not in memory → register `__share_group_state`-N with the transaction
-                   → check every partition → stage all → answer
+                   → check every partition → acknowledge in all → answer
 
 After a restart the request may be the first one that needs the share partition: a producer repeats it, because it has
-lost the answer. Staging never precedes registration: otherwise a transaction could end without anyone telling the share
-partitions. All partitions of the request are staged, or none.
+lost the answer. Nothing becomes pending before registration: otherwise a transaction could end without anyone telling
+the share partitions. All partitions of the request are pending, or none.
 Source: docs/spec/share-groups.md#s5-3 rows 10 to 14 and T8, #s5-4, #s5-5.
 """
 
@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.runtime.delayed import Deferred, all_of
-from odradek.broker.shares.core.key import SharePartitionKey
-from odradek.broker.shares.core.staging import StagedTransaction
+from odradek.broker.shares.core.state import PendingTransaction, SharePartitionKey
 from odradek.broker.shares.leader.acknowledging import DONE, Result
 from odradek.broker.shares.leader.live_partition import CODES, Phase
 from odradek.broker.shares.leader.membership import require_member
@@ -26,8 +25,8 @@ from odradek.protocol.internal_topics import SHARE_GROUP_STATE
 
 if TYPE_CHECKING:
     from odradek.broker.shares.core.acknowledgements import Acknowledgement
-    from odradek.broker.shares.leader.broker_view import ShareBroker
-    from odradek.broker.shares.leader.live_partition import PendingStaging
+    from odradek.broker.shares.leader.live_partition import PendingWrite
+    from odradek.broker.shares.leader.shares import ShareBroker
     from odradek.protocol.topic_partition import PartitionCodes, TopicIdPartition
 
 NOT_ATTEMPTED: Final = Result(ErrorCode.OPERATION_NOT_ATTEMPTED, "Nothing was staged: another partition was refused.")
@@ -38,35 +37,35 @@ Results = Mapping["TopicIdPartition", Result]
 
 
 @dataclass(frozen=True, slots=True)
-class Stager:
-    """Who stages. `transaction.transactional_id` is given."""
+class Acknowledger:
+    """Who acknowledges. `transaction.transactional_id` is given."""
 
     group_id: str
     member_id: str
     member_epoch: int
-    transaction: StagedTransaction
+    transaction: PendingTransaction
 
 
-class Staging:
+class TxnAcknowledgement:
     """The partitions have passed the checks that need no coordinator, and none is without acknowledgements."""
 
     def __init__(
         self,
-        stager: Stager,
+        member: Acknowledger,
         acknowledgements: Mapping[TopicIdPartition, Sequence[Acknowledgement]],
         broker: ShareBroker,
     ) -> None:
         self.results: Deferred[Results] = Deferred()  # fails where the request is refused as a whole
-        self._stager = stager
+        self._member = member
         self._acknowledgements = acknowledgements
         self._broker = broker
-        self._keys = {each: SharePartitionKey(stager.group_id, *each) for each in acknowledgements}
+        self._keys = {each: SharePartitionKey(member.group_id, *each) for each in acknowledgements}
         self._patient_until_ms = broker.clock.now_ms() + REGISTRATION_PATIENCE_MS
 
     def begin(self) -> None:
         """Raises KafkaError where the member is not who it says it is."""
-        stager = self._stager
-        require_member(self._broker.groups, stager.group_id, stager.member_id, stager.member_epoch)
+        member = self._member
+        require_member(self._broker.groups, member.group_id, member.member_id, member.member_epoch)
         self._load()
 
     # Loading.
@@ -106,7 +105,7 @@ class Staging:
 
     def _register(self) -> None:
         coordinator = self._broker.share_coordinator
-        transactional_id, producer_id, producer_epoch = self._stager.transaction
+        transactional_id, producer_id, producer_epoch = self._member.transaction
         assert transactional_id is not None
         answer = self._broker.transactions.add_partitions(
             transactional_id,
@@ -134,15 +133,15 @@ class Staging:
             return
         if code is not ErrorCode.NONE:
             raise KafkaError(code)
-        self._stage()
+        self._acknowledge()
 
-    # Staging.
+    # Acknowledging.
 
-    def _stage(self) -> None:
+    def _acknowledge(self) -> None:
         """What the answer of the transaction coordinator took may have changed everything that was checked before."""
         shares = self._broker.shares
         shares.require_transactions()
-        _, producer_id, producer_epoch = self._stager.transaction
+        _, producer_id, producer_epoch = self._member.transaction
         for key in self._keys.values():
             shard = self._broker.share_coordinator.shard_for(key)
             if shard.core.has_ended(producer_id, producer_epoch):
@@ -152,47 +151,47 @@ class Staging:
             self.results.resolve({each: refused.get(each, NOT_ATTEMPTED) for each in self._keys})
             return
         must_sync = producer_id in self._broker.two_phase
-        staged = []
+        pending = []
         for each, acknowledgements in self._acknowledgements.items():
             live = shares.find(self._keys[each])
             assert live is not None
-            staged.append(
-                live.stage(
-                    self._stager.member_id,
-                    self._stager.member_epoch,
+            pending.append(
+                live.make_pending(
+                    self._member.member_id,
+                    self._member.member_epoch,
                     acknowledgements,
-                    self._stager.transaction,
+                    self._member.transaction,
                     must_sync=must_sync,
                 )
             )
-        self._await(staged)
+        self._await(pending)
 
     def _refusal(self, partition: TopicIdPartition) -> Result | None:
         live = self._broker.shares.find(self._keys[partition])
         try:
             if live is None:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            live.check_staging(self._stager.member_id, self._acknowledgements[partition], self._stager.transaction)
+            live.require_acquired(self._member.member_id, self._acknowledgements[partition], self._member.transaction)
         except KafkaError as error:
             return Result(error.code, error.message)
         return None
 
-    def _await(self, staged: Sequence[PendingStaging]) -> None:
-        if all(each.stored is None or each.stored.is_done for each in staged):  # nearly always
-            self._stored(staged, [None if each.stored is None else _error_of(each.stored) for each in staged])
+    def _await(self, pending: Sequence[PendingWrite]) -> None:
+        if all(each.stored is None or each.stored.is_done for each in pending):  # nearly always
+            self._stored(pending, [None if each.stored is None else _error_of(each.stored) for each in pending])
             return
-        answers = [None if each.stored is None else _error_in(each.stored) for each in staged]
+        answers = [None if each.stored is None else _error_in(each.stored) for each in pending]
         together = all_of(answers, lambda _, error: error, list)
         if isinstance(together, Deferred):
-            together.when_done(lambda told: self._guarded(lambda: self._stored(staged, told.outcome())))
+            together.when_done(lambda told: self._guarded(lambda: self._stored(pending, told.outcome())))
         else:
-            self._stored(staged, together)
+            self._stored(pending, together)
 
-    def _stored(self, staged: Sequence[PendingStaging], errors: Sequence[KafkaError | None]) -> None:
+    def _stored(self, pending: Sequence[PendingWrite], errors: Sequence[KafkaError | None]) -> None:
         """Also after a restart a request that was stored in part only is no commit: its producer has to abort."""
         has_failed = any(error is not None for error in errors)
         results: dict[TopicIdPartition, Result] = {}
-        for partition, (live, write, _), error in zip(self._keys, staged, errors, strict=True):
+        for partition, (live, write, _), error in zip(self._keys, pending, errors, strict=True):
             if error is not None:
                 code = CODES.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR)
                 results[partition] = Result(code, error.message)
@@ -201,11 +200,11 @@ class Staging:
             if write is None:
                 continue
             if error is not None:
-                live.not_staged(write, error)
+                live.not_made_pending(write, error)
             elif has_failed:
-                live.undo_staging(write)
+                live.undo_pending(write)
             else:
-                live.staged(write)
+                live.made_pending(write)
         if any(error is not None and error.code is ErrorCode.INVALID_TXN_STATE for error in errors):
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
         self.results.resolve(results)

@@ -1,6 +1,7 @@
-"""The records of a share partition whose acknowledgement is staged in a transaction: TX_PENDING (KIP-1289).
+"""The records of a share partition whose acknowledgement is pending in a transaction: TX_PENDING (KIP-1289).
 
-A request is checked in every partition that it names before anything changes in any (`check`, then `stage`). A marker
+A request is checked in every partition that it names before anything changes in any (`require_acquired`, then
+`acknowledge`). A marker
 ends them (`end`). Their locks go on: one that runs out makes its transaction overdue, and the shell has that aborted
 first.
 Source: docs/spec/share-groups.md#s5-5, #s5-6, #s5-8.
@@ -11,21 +12,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 from odradek.broker.shares.core.acknowledgements import Acknowledgement
-from odradek.broker.shares.core.in_flight import NOBODY, InFlight, Span, Staging, TrackedBatch
-from odradek.broker.shares.core.limits import Limits
-from odradek.broker.shares.core.staging import (
+from odradek.broker.shares.core.acquisition import Limits
+from odradek.broker.shares.core.in_flight import (
+    NOBODY,
+    Change,
+    InFlight,
+    PendingAcknowledgement,
+    Span,
+    StateWrite,
+    TrackedBatch,
+    stored,
+)
+from odradek.broker.shares.core.state import (
     ACCEPT,
     REJECT,
     Ending,
+    PendingRange,
+    PendingTransaction,
     Resolution,
     ResolvedRange,
-    StagedRange,
-    StagedTransaction,
+    StateBatch,
     resolution_by,
 )
-from odradek.broker.shares.core.state_batch import StateBatch
 from odradek.broker.shares.core.tables import GRID, LOADED_STATES, TERMINAL, Event, RecordState, Result
-from odradek.broker.shares.core.writes import Change, StateWrite, stored
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 NOT_TRACKED = "The acknowledgement cannot be staged. No acquired records were found at these offsets."
@@ -35,7 +44,7 @@ NOT_ACQUIRED = "The acknowledgement cannot be staged. The records are not in the
 NOT_OWNER = "The acknowledgement cannot be staged. The member does not own the records."
 EXPIRED = "The acknowledgement cannot be staged. The acquisition lock has expired."
 
-STAGED_TYPES = {Event.ACCEPT: ACCEPT, Event.REJECT: REJECT}
+PENDING_TYPES = {Event.ACCEPT: ACCEPT, Event.REJECT: REJECT}
 
 
 def given_back(flight: InFlight, span: Span, limits: Limits) -> RecordState:
@@ -45,7 +54,7 @@ def given_back(flight: InFlight, span: Span, limits: Limits) -> RecordState:
     return RecordState.AVAILABLE
 
 
-class StagedRecords:
+class PendingRecords:
     """
     lock_expired_count  offsets that left TX_PENDING because their lock ran out
     overdue             transactions that the shell has still to ask about: their locks ran out
@@ -55,13 +64,13 @@ class StagedRecords:
         self._flight = flight
         self._note_deadline = note_deadline
         self._missed: list[Ending] = []  # markers that came before the write of what they end was answered
-        self._producer_ids: set[int] = set()  # that may have staged something here
+        self._producer_ids: set[int] = set()  # that may have something pending here
         self.lock_expired_count = 0
-        self.overdue: set[StagedTransaction] = set()
+        self.overdue: set[PendingTransaction] = set()
 
     @property
     def producer_ids(self) -> Set[int]:
-        """Of those that may have staged something here: the marker of no other producer changes anything."""
+        """Of those that may have something pending here: the marker of no other producer changes anything."""
         return self._producer_ids
 
     @property
@@ -69,10 +78,10 @@ class StagedRecords:
         return sum(len(span) for span in self._flight.spans() if span.state is RecordState.TX_PENDING)
 
     @property
-    def staged_count(self) -> int:
-        return sum(len(span) for span in self._flight.spans() if span.staging is not None)
+    def held_count(self) -> int:
+        return sum(len(span) for span in self._flight.spans() if span.pending is not None)
 
-    def load(self, ranges: Iterable[StagedRange]) -> None:
+    def load(self, ranges: Iterable[PendingRange]) -> None:
         """As they were stored; what a marker has ended is not among them."""
         flight = self._flight
         for one in ranges:
@@ -80,19 +89,21 @@ class StagedRecords:
                 for span in batch.cut(one.first_offset, one.last_offset):
                     if span.state is not RecordState.AVAILABLE:
                         continue
-                    span.staging = Staging(one.transaction, one.ack_type, one.member_id, one.member_epoch)
+                    span.pending = PendingAcknowledgement(
+                        one.transaction, one.ack_type, one.member_id, one.member_epoch
+                    )
                     self._producer_ids.add(one.producer_id)
                     span.member_id = one.member_id
                     span.lock_deadline_ms = one.lock_deadline_ms
-                    flight.become_staged(span)
+                    flight.become_pending(span)
                     self._note_deadline(one.lock_deadline_ms)
 
-    # Staging.
+    # Becoming pending.
 
-    def check(
-        self, member_id: str, acknowledgements: Sequence[Acknowledgement], transaction: StagedTransaction, now_ms: int
+    def require_acquired(
+        self, member_id: str, acknowledgements: Sequence[Acknowledgement], transaction: PendingTransaction, now_ms: int
     ) -> None:
-        """Raises KafkaError INVALID_RECORD_STATE, INVALID_REQUEST unless all of it can be staged, or is already."""
+        """Raises KafkaError INVALID_RECORD_STATE, INVALID_REQUEST unless all of it can be pending, or is."""
         for each in acknowledgements:
             self._check_bounds(each.first_offset, each.last_offset)
             for first, last, event in each.runs():
@@ -105,14 +116,14 @@ class StagedRecords:
                 if reached <= last:
                     raise KafkaError(ErrorCode.INVALID_RECORD_STATE, NOT_TRACKED)
 
-    def stage(
+    def acknowledge(
         self,
         member_id: str,
         member_epoch: int,
         acknowledgements: Sequence[Acknowledgement],
-        transaction: StagedTransaction,
+        transaction: PendingTransaction,
     ) -> StateWrite | None:
-        """What `check` has accepted, in the same turn. None where nothing is left to be staged."""
+        """What `require_acquired` has let pass, in the same turn. None where nothing is left to be done."""
         flight = self._flight
         changes: list[Change] = []
         for each in acknowledgements:
@@ -122,18 +133,20 @@ class StagedRecords:
                     continue
                 for batch in flight.overlapping(first, last):
                     for span in batch.cut(first, last):
-                        if GRID[span.state][Event.STAGE] is RecordState.TX_PENDING:
+                        if GRID[span.state][Event.TXN_ACKNOWLEDGE] is RecordState.TX_PENDING:
                             span.in_transition = True
-                            span.staging = Staging(transaction, STAGED_TYPES[event], member_id, member_epoch)
+                            span.pending = PendingAcknowledgement(
+                                transaction, PENDING_TYPES[event], member_id, member_epoch
+                            )
                             changes.append(Change(span, RecordState.TX_PENDING))
         if not changes:
             return None
         self._producer_ids.add(transaction.producer_id)
-        return self._write(changes, staged=tuple(_staged_range(span) for span, _ in changes))
+        return self._write(changes, pending=tuple(_pending_range(span) for span, _ in changes))
 
     def undo(self, write: StateWrite, limits: Limits, now_ms: int) -> StateWrite:
         """It was stored, but the request failed elsewhere: everything as before, and the store is told."""
-        resolved = tuple(ResolvedRange.of(each, Resolution.ABORTED, now_ms) for each in write.staged)
+        resolved = tuple(ResolvedRange.of(each, Resolution.ABORTED, now_ms) for each in write.pending)
         overdue = []
         for span, _ in write.changes:
             if span.is_overdue:
@@ -159,9 +172,9 @@ class StagedRecords:
         stays = False
         for batch in self._flight.batches:
             for span in list(batch.spans):
-                if span.staging is None:
+                if span.pending is None:
                     continue
-                txn = span.staging.transaction
+                txn = span.pending.transaction
                 resolution = resolution_by(ending, txn.producer_id, txn.producer_epoch)
                 if resolution is None:
                     stays = stays or txn.producer_id == ending.producer_id
@@ -182,15 +195,15 @@ class StagedRecords:
         return self._after(archived)
 
     def end_missed(self, has_session: Callable[[str], bool], limits: Limits, now_ms: int) -> list[StateWrite]:
-        """What was staged is stored now; its transaction may have ended meanwhile."""
+        """What became pending is stored now; its transaction may have ended meanwhile."""
         missed, self._missed = self._missed, []
         writes = [self.end(each, has_session, limits, now_ms) for each in missed]
         return [each for each in writes if each is not None]
 
     def owner_is_gone(self, member_id: str) -> None:
-        """Its session ended. What it staged stays, and does not come back to it."""
+        """Its session ended. What it acknowledged stays pending, and does not come back to it."""
         for span in self._flight.spans():
-            if span.member_id == member_id and span.staging is not None and not span.in_transition:
+            if span.member_id == member_id and span.pending is not None and not span.in_transition:
                 span.member_id = NOBODY
 
     # Locks that run out.
@@ -200,33 +213,33 @@ class StagedRecords:
             if span.state is not RecordState.TX_PENDING or span.is_overdue:
                 continue
             assert GRID[span.state][Event.LOCK_EXPIRED] is Result.END_TRANSACTION
-            assert span.staging is not None
+            assert span.pending is not None
             if span.lock_deadline_ms > now_ms:
                 self._note_deadline(span.lock_deadline_ms)
             else:
                 span.is_overdue = True
-                self.overdue.add(span.staging.transaction)
+                self.overdue.add(span.pending.transaction)
 
-    def ended_by(self, ending: Ending) -> set[StagedTransaction]:
+    def ended_by(self, ending: Ending) -> set[PendingTransaction]:
         return {
-            span.staging.transaction
+            span.pending.transaction
             for span in self._flight.spans()
             if span.state is RecordState.TX_PENDING
-            and span.staging is not None
-            and resolution_by(ending, span.staging.transaction.producer_id, span.staging.transaction.producer_epoch)
+            and span.pending is not None
+            and resolution_by(ending, span.pending.transaction.producer_id, span.pending.transaction.producer_epoch)
         }
 
-    def holds(self, transaction: StagedTransaction) -> bool:
+    def holds(self, transaction: PendingTransaction) -> bool:
         return any(True for _ in self._of(transaction))
 
-    def release(self, transaction: StagedTransaction, limits: Limits, now_ms: int) -> StateWrite | None:
+    def release(self, transaction: PendingTransaction, limits: Limits, now_ms: int) -> StateWrite | None:
         """Nobody can say what has become of the transaction: what is overdue goes back."""
         released = []
         for batch, each in list(self._of(transaction)):
             if not each.is_overdue:
                 continue
             for span in self._cut_at_start(batch, each):
-                range_ = _staged_range(span)
+                range_ = _pending_range(span)
                 state = given_back(self._flight, span, limits)
                 self._flight.become(span, state)
                 self.lock_expired_count += len(span)
@@ -240,12 +253,12 @@ class StagedRecords:
 
     def adopt(
         self,
-        transaction: StagedTransaction,
+        transaction: PendingTransaction,
         batches: Sequence[StateBatch],
-        ranges: Sequence[StagedRange],
+        ranges: Sequence[PendingRange],
         limits: Limits,
     ) -> None:
-        """The transaction is over, and its marker did not reach us: what is staged no longer is as it was stored."""
+        """The transaction is over, and its marker did not reach us: what is pending no longer is as it was stored."""
         for batch, each in list(self._of(transaction)):
             for span in self._cut_at_start(batch, each):
                 if any(one.first_offset <= span.last_offset and one.last_offset >= span.first_offset for one in ranges):
@@ -263,13 +276,13 @@ class StagedRecords:
         for batch in self._flight.overlapping(first, last):
             yield from batch.overlapping(first, last)
 
-    def _of(self, transaction: StagedTransaction) -> Iterator[tuple[TrackedBatch, Span]]:
+    def _of(self, transaction: PendingTransaction) -> Iterator[tuple[TrackedBatch, Span]]:
         for batch in self._flight.batches:
             for span in batch.spans:
                 if (
                     span.state is RecordState.TX_PENDING
-                    and span.staging is not None
-                    and span.staging.transaction == transaction
+                    and span.pending is not None
+                    and span.pending.transaction == transaction
                 ):
                     yield batch, span
 
@@ -281,18 +294,18 @@ class StagedRecords:
             raise KafkaError(ErrorCode.INVALID_REQUEST, PAST_THE_END)
 
     def _check(
-        self, span: Span, first: int, event: Event, member_id: str, transaction: StagedTransaction, now_ms: int
+        self, span: Span, first: int, event: Event, member_id: str, transaction: PendingTransaction, now_ms: int
     ) -> None:
-        if span.staging is not None and not span.in_transition:
-            staging = span.staging
-            if (staging.transaction, staging.ack_type, staging.member_id) == (
+        if span.pending is not None and not span.in_transition:
+            pending = span.pending
+            if (pending.transaction, pending.ack_type, pending.member_id) == (
                 transaction,
-                STAGED_TYPES[event],
+                PENDING_TYPES[event],
                 member_id,
             ):
                 return  # the answer to the first request got lost
         is_below = max(first, span.first_offset) < self._flight.start_offset
-        if GRID[span.state][Event.STAGE] is not RecordState.TX_PENDING or span.in_transition:
+        if GRID[span.state][Event.TXN_ACKNOWLEDGE] is not RecordState.TX_PENDING or span.in_transition:
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE, FINISHED if is_below else NOT_ACQUIRED)
         if span.member_id != member_id:
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE, NOT_OWNER)
@@ -303,11 +316,11 @@ class StagedRecords:
         self, span: Span, resolution: Resolution, has_session: Callable[[str], bool], limits: Limits, now_ms: int
     ) -> list[tuple[Span, RecordState]]:
         """What has to be stored in addition."""
-        flight, staging = self._flight, span.staging
-        assert staging is not None
+        flight, pending = self._flight, span.pending
+        assert pending is not None
         if resolution is Resolution.COMMITTED:
             assert GRID[span.state][Event.COMMIT_MARKER] is Result.APPLY
-            flight.become(span, RecordState.ACKNOWLEDGED if staging.ack_type == ACCEPT else RecordState.ARCHIVED)
+            flight.become(span, RecordState.ACKNOWLEDGED if pending.ack_type == ACCEPT else RecordState.ARCHIVED)
             return []
         assert GRID[span.state][Event.ABORT_MARKER] is Result.RETURN
         has_owner = span.member_id != NOBODY and has_session(span.member_id)
@@ -335,7 +348,7 @@ class StagedRecords:
         changes: Sequence[Change],
         batches: tuple[StateBatch, ...] | None = None,
         *,
-        staged: tuple[StagedRange, ...] = (),
+        pending: tuple[PendingRange, ...] = (),
         resolved: tuple[ResolvedRange, ...] = (),
     ) -> StateWrite:
         flight = self._flight
@@ -344,24 +357,24 @@ class StagedRecords:
             flight.complete_count,
             stored(changes) if batches is None else batches,
             tuple(changes),
-            staged,
+            pending,
             resolved,
         )
 
 
-def _staged_range(span: Span) -> StagedRange:
-    staging = span.staging
-    assert staging is not None
-    transactional_id, producer_id, producer_epoch = staging.transaction
-    return StagedRange(
+def _pending_range(span: Span) -> PendingRange:
+    pending = span.pending
+    assert pending is not None
+    transactional_id, producer_id, producer_epoch = pending.transaction
+    return PendingRange(
         span.first_offset,
         span.last_offset,
         producer_id,
         producer_epoch,
-        staging.ack_type,
+        pending.ack_type,
         span.delivery_count,
-        staging.member_id,
-        staging.member_epoch,
+        pending.member_id,
+        pending.member_epoch,
         span.lock_deadline_ms,
         transactional_id,
     )

@@ -1,0 +1,300 @@
+"""The state of a share partition: its key, what leaders and the share coordinator exchange, and what is stored.
+
+Acknowledgements in a producer's transaction (KIP-1289) wait as `PendingRange`s for the marker that ends it. A marker
+carries the epoch after that of the transaction that it ends, since the coordinator raises the epoch with its decision
+(KIP-890): one with the transaction's own epoch belongs to the one before. Nothing in an `Outcome` has happened yet: the
+shell appends its records and replays them, then releases the answer.
+Source: docs/spec/share-groups.md#s4, #s5-7, #s5-12.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from functools import lru_cache
+from typing import Generic, NamedTuple, TypeVar
+
+COORDINATOR_KEY = re.compile(r"(.*\S.*):([\w-]{22})(?:==)?:([+-]?[0-9]{1,10}):*", re.ASCII | re.DOTALL)
+MAX_PARTITION = (1 << 31) - 1
+
+
+class SharePartitionKey(NamedTuple):
+    group_id: str
+    topic_id: bytes
+    partition: int
+
+    @classmethod
+    def parse(cls, coordinator_key: str) -> SharePartitionKey:
+        """Partition numbers that cannot be are taken, as in Kafka. Raises ValueError for what has another form."""
+        found = COORDINATOR_KEY.fullmatch(coordinator_key)
+        if found is None or abs(partition := int(found[3])) > MAX_PARTITION:
+            raise ValueError(f"not of the form group:topic id:partition: {coordinator_key!r}")
+        return cls(found[1], urlsafe_b64decode(f"{found[2]}=="), partition)
+
+    @property
+    def coordinator_key(self) -> str:
+        """What the share coordinator is found by (docs/spec/share-groups.md#s1-7)."""
+        return _coordinator_key(self)
+
+    def __str__(self) -> str:
+        return self.coordinator_key
+
+
+@lru_cache(1024)
+def _coordinator_key(key: SharePartitionKey) -> str:
+    """Every request asks for those of a few share partitions several times."""
+    return f"{key.group_id}:{urlsafe_b64encode(key.topic_id).decode().rstrip('=')}:{key.partition}"
+
+
+UNDECIDED_START_OFFSET = -1  # the leader has still to choose it (share.auto.offset.reset)
+UNKNOWN_COUNT = -1
+
+
+class StateBatch(NamedTuple):
+    """Offsets (both inclusive) that are in one state and were delivered equally often.
+
+    delivery_state  the number on the wire and on disk; `tables.RecordState` names those that are known
+    """
+
+    first_offset: int
+    last_offset: int
+    delivery_state: int
+    delivery_count: int
+
+
+ACCEPT, REJECT = 1, 3  # the types that can wait for a marker
+MAX_EPOCH = 2**15 - 1
+EPOCH_TELLS_SINCE = 2  # transaction.version
+
+
+class Resolution(Enum):
+    """How a pending acknowledgement ended; the values are bytes on disk."""
+
+    ABORTED = 0
+    COMMITTED = 1
+    LOCK_EXPIRED = 2
+
+
+class PendingTransaction(NamedTuple):
+    """The transaction in which something is pending, as the transaction coordinator is asked about it.
+
+    transactional_id  None where the record does not name it
+    """
+
+    transactional_id: str | None
+    producer_id: int
+    producer_epoch: int
+
+
+class PendingRange(NamedTuple):
+    """Offsets, both inclusive, whose acknowledgement waits for a marker.
+
+    ack_type          ACCEPT or REJECT
+    member_id         who had acquired them; so the epoch of that member, and when its lock runs out (wall clock)
+    """
+
+    first_offset: int
+    last_offset: int
+    producer_id: int
+    producer_epoch: int
+    ack_type: int
+    delivery_count: int
+    member_id: str
+    member_epoch: int
+    lock_deadline_ms: int
+    transactional_id: str | None = None
+
+    @property
+    def record_count(self) -> int:
+        return self.last_offset - self.first_offset + 1
+
+    @property
+    def transaction(self) -> PendingTransaction:
+        return PendingTransaction(self.transactional_id, self.producer_id, self.producer_epoch)
+
+
+class ResolvedRange(NamedTuple):
+    """Offsets that are pending no longer; takes away only what the same producer id and epoch have pending."""
+
+    first_offset: int
+    last_offset: int
+    producer_id: int
+    producer_epoch: int
+    resolution: Resolution
+    decided_at_ms: int = -1
+
+    @classmethod
+    def of(cls, pending: PendingRange, resolution: Resolution, now_ms: int) -> ResolvedRange:
+        return cls(
+            pending.first_offset, pending.last_offset, pending.producer_id, pending.producer_epoch, resolution, now_ms
+        )
+
+
+class Ending(NamedTuple):
+    """What a marker says. transaction_version: of WriteTxnMarkers v2; in a log there is none, and 2 is assumed."""
+
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    transaction_version: int = EPOCH_TELLS_SINCE
+
+
+def resolution_by(ending: Ending, producer_id: int, producer_epoch: int) -> Resolution | None:
+    """What the marker makes of a pending acknowledgement of this producer id and epoch; None: it ends another
+    transaction.
+
+    An epoch further on says that the transaction is long over, and that nobody told us how: aborted.
+    """
+    if ending.producer_id != producer_id:
+        return None
+    result = Resolution.COMMITTED if ending.is_commit else Resolution.ABORTED
+    own_epoch = producer_epoch if ending.transaction_version < EPOCH_TELLS_SINCE else producer_epoch + 1
+    if ending.producer_epoch == own_epoch:
+        return result
+    if ending.producer_epoch > own_epoch:
+        return Resolution.ABORTED
+    if ending.producer_epoch == producer_epoch == MAX_EPOCH and not ending.is_commit:
+        return Resolution.ABORTED
+    return None
+
+
+class Overlay:
+    """The pending ranges of one share partition as they are stored: ascending, without overlaps."""
+
+    __slots__ = ("ranges",)
+
+    def __init__(self, ranges: Iterable[PendingRange] = ()) -> None:
+        self.ranges: list[PendingRange] = []
+        self.add(ranges)
+
+    def add(self, added: Iterable[PendingRange]) -> None:
+        """The later range takes the place of the earlier one."""
+        for one in added:
+            if one.first_offset > one.last_offset:
+                continue  # says nothing
+            if not self.ranges:
+                self.ranges.append(one)
+                continue
+            self._cut(one.first_offset, one.last_offset, None)
+            self.ranges.append(one)
+            self.ranges.sort()
+
+    def resolve(self, resolved: Iterable[ResolvedRange]) -> list[tuple[PendingRange, Resolution]]:
+        """Take out what these ranges name; returned as far as it was there."""
+        return [
+            (pending, each.resolution)
+            for each in resolved
+            for pending in self._cut(each.first_offset, each.last_offset, (each.producer_id, each.producer_epoch))
+        ]
+
+    def ended_by(self, ending: Ending) -> list[tuple[PendingRange, Resolution]]:
+        return [
+            (each, resolution)
+            for each in self.ranges
+            if (resolution := resolution_by(ending, each.producer_id, each.producer_epoch)) is not None
+        ]
+
+    def take_ended(self, ending: Ending) -> list[tuple[PendingRange, Resolution]]:
+        """Take out what this marker ends."""
+        ended = self.ended_by(ending)
+        if ended:
+            gone = {id(pending) for pending, _ in ended}
+            self.ranges = [each for each in self.ranges if id(each) not in gone]
+        return ended
+
+    @property
+    def record_count(self) -> int:
+        return sum(each.record_count for each in self.ranges)
+
+    def _cut(self, first_offset: int, last_offset: int, by: tuple[int, int] | None) -> list[PendingRange]:
+        """by: the producer id and epoch of what is meant; None: all of it."""
+        kept, cut = [], []
+        for each in self.ranges:
+            is_meant = by is None or by == (each.producer_id, each.producer_epoch)
+            if each.last_offset < first_offset or each.first_offset > last_offset or not is_meant:
+                kept.append(each)
+                continue
+            first, last = max(each.first_offset, first_offset), min(each.last_offset, last_offset)
+            cut.append(each._replace(first_offset=first, last_offset=last))
+            if each.first_offset < first:
+                kept.append(each._replace(last_offset=first - 1))
+            if each.last_offset > last:
+                kept.append(each._replace(first_offset=last + 1))
+        self.ranges = sorted(kept)
+        return cut
+
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Snapshot(NamedTuple):
+    """All that is known of a share partition, everything pending included. Replaces what was known before."""
+
+    key: SharePartitionKey
+    snapshot_epoch: int
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+    created_ms: int
+    written_ms: int
+    batches: Sequence[StateBatch] = ()
+    pending: Sequence[PendingRange] = ()
+
+
+class Update(NamedTuple):
+    """What one write adds. A start offset of -1 leaves the old one. `written_ms` is not stored."""
+
+    key: SharePartitionKey
+    snapshot_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+    batches: Sequence[StateBatch] = ()
+    written_ms: int = 0
+    pending: Sequence[PendingRange] = ()
+    resolved: Sequence[ResolvedRange] = ()
+
+
+class Deletion(NamedTuple):
+    key: SharePartitionKey
+
+
+StateRecord = Snapshot | Update | Deletion
+
+
+class StoredState(NamedTuple):
+    """What a leader finds when it loads a share partition."""
+
+    state_epoch: int
+    start_offset: int
+    batches: Sequence[StateBatch]
+    pending: Sequence[PendingRange] = ()
+
+
+class StateSummary(NamedTuple):
+    """A share partition that was never initialised has no start offset, and epochs of 0."""
+
+    state_epoch: int = 0
+    leader_epoch: int = 0
+    start_offset: int = UNDECIDED_START_OFFSET
+    delivery_complete_count: int = UNKNOWN_COUNT
+    pending_count: int = 0  # offsets whose acknowledgement waits for a marker
+
+    @property
+    def is_there(self) -> bool:
+        """Group epochs, and the state epochs made of them, begin with 1."""
+        return self.state_epoch > 0
+
+
+class Outcome(NamedTuple, Generic[R_co]):
+    """A decision; the members are those of `odradek.broker.coordinators.shard.OutcomeLike`."""
+
+    response: R_co | None = None
+    records: Sequence[StateRecord] = ()
+    replies: Sequence[object] = ()
+    timers: Sequence[object] = ()
+    may_split: bool = False
+    must_sync: bool = False
