@@ -15,7 +15,8 @@ from enum import Enum
 from typing import Any
 
 from odradek.client.common.values import TopicPartition
-from odradek.client.security.settings import Security, is_of_security, security_settings
+from odradek.client.security.properties import is_of_security, security_settings
+from odradek.client.security.settings import Security
 from odradek.spark.brokers import Brokers
 from odradek.spark.names import DEFAULT_PREFIX
 

@@ -12,8 +12,8 @@ from typing import Any, TypeVar, cast
 
 import odradek
 from odradek.client.common.errors import AuthenticationFailed, ClientError, RetriableError
-from odradek.client.network.login import tls_failure
 from odradek.client.security.settings import NO_SECURITY, Security
+from odradek.client.security.tls import tls_failure
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode_chunks, is_flexible
 from odradek.protocol.errors import ErrorCode, MalformedMessage

@@ -1,13 +1,10 @@
-"""Logins: by SASL, also anew on an open connection before its session ends (KIP-368); and the reasons why a TLS
-handshake fails, in words for the person who set it up.
-"""
+"""Logs a connection in by SASL; also anew on an open connection, before its session ends (KIP-368)."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import secrets
-import ssl
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from odradek.client.common.errors import AuthenticationFailed, ClientError, RetriableError, code_of
@@ -109,53 +106,3 @@ def _check_handshake(name: str, mechanism: str, offered: SaslHandshakeResponse) 
             raise AuthenticationFailed(what, code)
         case code:
             raise AuthenticationFailed(f"{name} refused the login: {code.name}", code)
-
-
-NO_TLS = frozenset(
-    {"WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"}
-)
-WANTS_A_CERTIFICATE = frozenset({"TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_BAD_CERTIFICATE"})
-REFUSES_THE_CERTIFICATE = frozenset(
-    {"SSLV3_ALERT_CERTIFICATE_UNKNOWN", "TLSV1_ALERT_UNKNOWN_CA", "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE"}
-)
-EXPIRED = 10  # X509_V_ERR_CERT_HAS_EXPIRED
-WRONG_NAME = frozenset({62, 64})  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
-
-
-def tls_failure(name: str, error: OSError) -> ClientError:
-    """AuthenticationFailed for what stays as it is until somebody changes the settings of one side."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return AuthenticationFailed(f"the certificate of {name} is refused: {_why(error)}")
-    if isinstance(error, ssl.SSLError) and error.reason is not None:
-        return _of_reason(name, error.reason)
-    return RetriableError(
-        f"{name} hung up during the TLS handshake: its listener may be one without TLS (PLAINTEXT, SASL_PLAINTEXT)",
-        ErrorCode.NETWORK_EXCEPTION,
-    )
-
-
-def _why(error: ssl.SSLCertVerificationError) -> str:
-    text = error.verify_message
-    if error.verify_code in WRONG_NAME:
-        return f"{text}. Connect by a name that it has, or set ssl_check_hostname=False"
-    if error.verify_code == EXPIRED:
-        return text
-    return f"{text}. ssl_cafile has to hold the CA that issued it"
-
-
-def _of_reason(name: str, reason: str) -> ClientError:
-    words = reason.lower().replace("_", " ")
-    if reason in NO_TLS:
-        return AuthenticationFailed(
-            f"{name} does not answer with TLS ({words}): its listener is one without TLS. Set security_protocol to"
-            " PLAINTEXT or SASL_PLAINTEXT"
-        )
-    if reason in WANTS_A_CERTIFICATE:
-        return AuthenticationFailed(
-            f"{name} refuses the connection ({words}): it may require a certificate of the client, ssl_certfile"
-        )
-    if reason in REFUSES_THE_CERTIFICATE:
-        return AuthenticationFailed(f"{name} does not trust the certificate of this client, ssl_certfile ({words})")
-    if "ALERT" in reason:
-        return AuthenticationFailed(f"{name} refuses the TLS handshake: {words}")
-    return RetriableError(f"TLS with {name} failed: {words}", ErrorCode.NETWORK_EXCEPTION)

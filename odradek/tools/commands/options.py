@@ -103,7 +103,7 @@ def security(options: argparse.Namespace) -> SecuritySettings:
     """Of the client's settings those for TLS and SASL. Raises ValueError, OSError."""
     if options.command_config is None and not options.properties:
         return {}
-    from odradek.client.security.settings import is_of_security, security_settings
+    from odradek.client.security.properties import is_of_security, security_settings
     from odradek.protocol.java_properties import parse_properties
 
     given = {}

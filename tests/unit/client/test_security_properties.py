@@ -11,8 +11,8 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from odradek.client.security.sasl import TokenEndpoint, UnsecuredTokens
-from odradek.client.security.settings import Security, SecuritySettings, security_settings
+from odradek.client.security.properties import TokenEndpoint, UnsecuredTokens, security_settings
+from odradek.client.security.settings import Security, SecuritySettings
 from odradek.protocol.java_properties import parse_properties
 from tests.support.token_server import token_server
 
