@@ -13,8 +13,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.configuration.listeners import advertise
-from odradek.broker.coordinators.producer_ids import ProducerIds
-from odradek.broker.coordinators.two_phase import TwoPhaseProducers
+from odradek.broker.coordinators.producer_ids import ProducerIds, TwoPhaseProducers
 from odradek.broker.metadata.cluster_metadata import ClusterMetadata
 from odradek.broker.metadata.loading import CorruptMetadata
 from odradek.broker.metadata.topic_creation import TopicCreation

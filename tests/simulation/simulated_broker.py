@@ -22,13 +22,11 @@ from odradek.broker.configuration.listeners import Listener
 from odradek.broker.coordinators.cluster_view import ImageView
 from odradek.broker.coordinators.group_coordinator import CoordinatorSettings, GroupCoordinator
 from odradek.broker.coordinators.partition_sync import LocalPartitionSync, PartitionSync
-from odradek.broker.coordinators.producer_ids import ProducerIds
-from odradek.broker.coordinators.shard import ShardLog
-from odradek.broker.coordinators.shard_log import PartitionLog
+from odradek.broker.coordinators.producer_ids import ProducerIds, TwoPhaseProducers
+from odradek.broker.coordinators.shard_records import ShardLog
 from odradek.broker.coordinators.share_coordinator import ShareCoordinator, ShareCoordinatorSettings
 from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator, TransactionSettings
 from odradek.broker.coordinators.transaction_markers import LocalMarkerWriter, MarkerWriter
-from odradek.broker.coordinators.two_phase import TwoPhaseProducers
 from odradek.broker.coordinators.verification import Verifier
 from odradek.broker.fetch.sessions import FetchSessions
 from odradek.broker.handlers.by_api_key import fast_path_of, handler_of
@@ -40,7 +38,7 @@ from odradek.broker.partitions.chores import chores
 from odradek.broker.partitions.discards import Discards
 from odradek.broker.partitions.group_commit import AppendFlush, LogSyncs
 from odradek.broker.partitions.housekeeping import Housekeeping
-from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.partition import CoordinatorLog, Partition
 from odradek.broker.partitions.registry import Partitions
 from odradek.broker.shares.leader.markers import ShareMarkers
 from odradek.broker.shares.leader.shares import Shares, make_shares
@@ -81,7 +79,7 @@ class Parts:
     workers: Callable[[VirtualTime, Life, Random], VirtualWorkers] = VirtualWorkers
 
 
-class LogInTurns(PartitionLog):
+class LogInTurns(CoordinatorLog):
     """Read by nobody's thread; between two portions others have their turn."""
 
     async def read(self) -> AsyncIterator[bytes]:

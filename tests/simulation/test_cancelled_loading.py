@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.coordinators.shard import RECORDS_BETWEEN_BREAKS
+from odradek.broker.coordinators.shard_records import RECORDS_BETWEEN_BREAKS
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.support.transactional_clients import ID, Clients
 

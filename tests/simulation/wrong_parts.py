@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
-from odradek.broker.coordinators.shard import ShardLog
+from odradek.broker.coordinators.shard_records import ShardLog
 from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from odradek.broker.coordinators.transaction_markers import MarkerWriter, OnWritten, TxnMarker
 from odradek.broker.runtime.delayed import Deferred

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from odradek.broker.api.context import AllowAll, ConnectionInfo, RequestContext
-from odradek.broker.coordinators.two_phase import TwoPhaseProducers
+from odradek.broker.coordinators.producer_ids import TwoPhaseProducers
 from odradek.broker.coordinators.verification import AddsPartitions, Verifier
 from odradek.broker.fetch.sessions import FetchSessions
 from odradek.broker.metadata.image import MetadataImage, TopicImage

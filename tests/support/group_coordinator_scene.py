@@ -8,7 +8,6 @@ from typing import Any
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.coordinators.cluster_view import ImageView
 from odradek.broker.coordinators.group_coordinator import CoordinatorSettings, GroupCoordinator, OffsetsTopic
-from odradek.broker.coordinators.shard_log import PartitionLog
 from odradek.broker.groups.common.outcome import GroupConfig
 from odradek.broker.handlers.groups.delete_groups import delete_groups
 from odradek.broker.handlers.groups.describe_groups import describe_groups
@@ -21,6 +20,7 @@ from odradek.broker.handlers.groups.offset_delete import offset_delete
 from odradek.broker.handlers.groups.offset_fetch import offset_fetch
 from odradek.broker.handlers.groups.sync_group import sync_group
 from odradek.broker.metadata.image import MetadataImage
+from odradek.broker.partitions.partition import CoordinatorLog
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.compression import Compression
 from odradek.protocol.errors import ErrorCode
@@ -86,7 +86,7 @@ class Scene:
             SETTINGS,
             self.scene.clock,
             self.scene.timers,
-            open_log=lambda index: PartitionLog(self.scene.partition(GROUP_OFFSETS, index), self.scene.workers),
+            open_log=lambda index: CoordinatorLog(self.scene.partition(GROUP_OFFSETS, index), self.scene.workers),
             spawn=lambda work: self._tasks.append(asyncio.ensure_future(work)),
             new_uuid=self._new_uuid,
             cluster=ImageView(self.scene.image, BrokerConfig({}).current_text),

@@ -16,7 +16,6 @@ from odradek.broker.coordinators.cluster_view import ImageView
 from odradek.broker.coordinators.group_coordinator import CoordinatorSettings, GroupCoordinator, OffsetsTopic
 from odradek.broker.coordinators.partition_sync import LocalPartitionSync
 from odradek.broker.coordinators.producer_ids import OnProducerId, ProducerIds
-from odradek.broker.coordinators.shard_log import PartitionLog
 from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator, TransactionSettings
 from odradek.broker.coordinators.transaction_markers import (
     LocalMarkerWriter,
@@ -34,6 +33,7 @@ from odradek.broker.handlers.transactions.init_producer_id import init_producer_
 from odradek.broker.handlers.transactions.list_transactions import list_transactions
 from odradek.broker.handlers.transactions.write_txn_markers import write_txn_markers
 from odradek.broker.metadata.image import TopicImage
+from odradek.broker.partitions.partition import CoordinatorLog
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.shares.core.state import Ending
 from odradek.broker.transactions.turn import TransactionConfig
@@ -107,7 +107,7 @@ class Blocks:
             self.held.append(lambda: then(answer))
 
 
-class EagerLog(PartitionLog):
+class EagerLog(CoordinatorLog):
     """Read where it stands, by nobody's thread."""
 
     async def read(self) -> AsyncIterator[bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from odradek.broker.transactions.core import TransactionCore
-from odradek.broker.transactions.listing import Filter, listed
+from odradek.broker.transactions.requests import Filter, listed
 from odradek.protocol.messages.list_transactions_response import TransactionState
 
 

@@ -17,8 +17,8 @@ import pytest
 
 from odradek.broker.transactions.core import TransactionCore
 from odradek.broker.transactions.entry import Txn, TxnRecord
-from odradek.broker.transactions.init_producer_id import check_request
 from odradek.broker.transactions.records import decode_record, encode_record, record_headers, revive
+from odradek.broker.transactions.requests import check_request
 from odradek.broker.transactions.tables import TxnState
 from odradek.broker.transactions.turn import MarkersOwed, Moment, Outcome, TransactionConfig
 from odradek.protocol.errors import ErrorCode, KafkaError

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.broker.coordinators.shard import RecordFormat, Shard, ShardLog
+from odradek.broker.coordinators.shard import Shard
+from odradek.broker.coordinators.shard_records import RecordFormat, ShardLog
 from odradek.broker.coordinators.shards import Scans, Shards
 from odradek.broker.groups.common.cluster import ClusterView
 from odradek.broker.groups.common.consumer_config import ConsumerConfig, MigrationPolicy

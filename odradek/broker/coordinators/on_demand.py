@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Protocol
 from odradek.broker.coordinators.cluster_view import ImageView
 from odradek.broker.coordinators.group_coordinator import CoordinatorSettings, GroupCoordinator
 from odradek.broker.coordinators.partition_sync import LocalPartitionSync
-from odradek.broker.coordinators.shard_log import PartitionLog
 from odradek.broker.coordinators.share_coordinator import ShareCoordinator, ShareCoordinatorSettings
 from odradek.broker.coordinators.transaction_coordinator import (
     ProducerIdSource,
@@ -21,13 +20,14 @@ from odradek.broker.coordinators.transaction_markers import LocalMarkerWriter, M
 from odradek.broker.coordinators.verification import Verifier
 from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
 from odradek.broker.partitions.broker_parts import BrokerParts
+from odradek.broker.partitions.partition import CoordinatorLog
 from odradek.broker.runtime.uuids import random_uuid
 from odradek.protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from odradek.broker.coordinators.two_phase import TwoPhaseProducers
+    from odradek.broker.coordinators.producer_ids import TwoPhaseProducers
 
 
 class CoordinatedBroker(BrokerParts, Protocol):
@@ -112,8 +112,8 @@ def make_verifier(broker: CoordinatedBroker) -> Verifier:
     )
 
 
-def _log(broker: CoordinatedBroker, topic: str, index: int) -> PartitionLog:
-    return PartitionLog(broker.partitions.get(topic, index), broker.workers)
+def _log(broker: CoordinatedBroker, topic: str, index: int) -> CoordinatorLog:
+    return CoordinatorLog(broker.partitions.get(topic, index), broker.workers)
 
 
 def _partition_count(broker: CoordinatedBroker, name: str) -> int | None:

@@ -3,6 +3,8 @@
 A block is durable in the metadata log before its first id is given out; a restart loses the rest of it. So an id is
 never given out twice, and one record pays for a thousand producers. Where a block cannot be allocated, requests are
 answered COORDINATOR_LOAD_IN_PROGRESS, as in Kafka: all clients retry that.
+
+Beside them `TwoPhaseProducers`: the ids that an external coordinator relies on.
 """
 
 from collections import deque
@@ -70,3 +72,21 @@ class ProducerIds:
 
     def _forget_failure(self) -> None:
         self._failure = None
+
+
+class TwoPhaseProducers:
+    """Producer ids with Enable2Pc, to whom all that is answered survives power failure.
+
+    The cores of the transaction coordinator register them as they replay their records; partitions look them up for
+    every transactional batch: by producer id, because a leader that has the transaction open does not look up its
+    transactional id. While some transactional ids are not loaded, any producer may be among them.
+    """
+
+    __slots__ = ("are_all_known", "ids")
+
+    def __init__(self, *, are_all_known: bool) -> None:
+        self.are_all_known = are_all_known
+        self.ids: set[int] = set()
+
+    def __contains__(self, producer_id: object) -> bool:
+        return producer_id in self.ids or not self.are_all_known

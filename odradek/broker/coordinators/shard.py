@@ -1,7 +1,7 @@
 """The shell around a coordinator core: one core, one partition of an internal topic, one turn at a time.
 
     decide → append → replay → settle → arm timers → release replies          all in one turn of the loop
-                                                   → `when_durable`, then turns that follow from it (follow_ups.py)
+                                                   → `when_durable`, then turns that follow from it (`FollowUps`)
 
 A turn that cannot be written leaves no trace: the core has not moved, and the client gets NOT_COORDINATOR or a similar
 code. A crash between any two of these steps loses only what nobody was told: replies come last. Replies wait for the
@@ -11,24 +11,22 @@ are still being synced.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
-from odradek.broker.coordinators.follow_ups import FollowUps
+from odradek.broker.coordinators.shard_records import RecordFormat, RecordsOf, Replayed, ShardLog, replay_log
 from odradek.broker.runtime.clock import Clock, TimerHandle, Timers
 from odradek.broker.runtime.delayed import Deferred
-from odradek.protocol.batch_header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, BatchHeader, batches
+from odradek.protocol.batch_header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, BatchHeader
 from odradek.protocol.compression import Compression
-from odradek.protocol.control_records import read_marker
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from odradek.protocol.records import Headers, NewRecord, batch_of_one, build_batch, plain_batch, records_of
+from odradek.protocol.records import NewRecord, batch_of_one, build_batch, plain_batch
 
 if TYPE_CHECKING:
-    from odradek.storage.verification import VerificationGuard
+    pass
 
 logger = logging.getLogger(__name__)
 
@@ -36,9 +34,7 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 C = TypeVar("C", bound="Core")
 
-FIRST_SEQUENCE: Final = 0  # the group coordinator of Kafka writes it although there is no producer id
 RETRY_TIMER_MS: Final = 1_000  # a timer whose outcome could not be written: its cause has not gone away
-RECORDS_BETWEEN_BREAKS: Final = 100  # of loading: some 1.5 ms, then the loop sees to its clients
 
 COORDINATOR_CODES: Final[Mapping[ErrorCode, ErrorCode]] = {
     # what the log says → what a client of the coordinator can make use of
@@ -50,52 +46,6 @@ COORDINATOR_CODES: Final[Mapping[ErrorCode, ErrorCode]] = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-
-
-class ShardLog(Protocol):
-    """What a shard needs of its partition."""
-
-    @property
-    def max_batch_bytes(self) -> int: ...
-    @property
-    def is_empty(self) -> bool: ...
-
-    def append(
-        self,
-        batch: bytearray,
-        now_ms: int,
-        guard: VerificationGuard | None = None,
-        header: BatchHeader | None = None,
-    ) -> int:
-        """The base offset; the batch is written when this returns. Raises KafkaError, then nothing of it stays.
-
-        header: that of `batch`, where the caller has it
-        """
-
-    def is_durable(self, *, must_sync: bool) -> bool:
-        """Whether `when_durable` would run its action at once, without an error."""
-
-    def when_durable(self, action: Callable[[KafkaError | None], None], *, must_sync: bool = False) -> None:
-        """Runs `action`, maybe at once, when all that was appended is as durable as the settings ask.
-
-        must_sync  whatever the settings say, only after an fdatasync
-        """
-
-    def read(self) -> AsyncIterator[bytes | bytearray | memoryview]:
-        """The whole log from its start, in buffers of whole batches."""
-
-
-@dataclass(slots=True)
-class RecordsOf:
-    """The producer in whose transaction records are written; see `Log.append` for the guard.
-
-    must_sync: it takes part in a two-phase commit, and is answered only after an fdatasync
-    """
-
-    producer_id: int
-    producer_epoch: int
-    guard: VerificationGuard | None
-    must_sync: bool
 
 
 class OutcomeLike(Protocol[R_co]):
@@ -115,11 +65,9 @@ class OutcomeLike(Protocol[R_co]):
     def must_sync(self) -> bool: ...
 
 
-class Core(Protocol):
+class Core(Replayed, Protocol):
     """Plain decisions over replayed state. The tokens that it keeps are `Deferred`s here."""
 
-    def replay(self, record: Any, record_offset: int, producer_id: int) -> None: ...
-    def replay_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None: ...
     def settle(self, outcome: Any) -> None: ...
     def on_loaded(self, now_ms: int) -> OutcomeLike[None]: ...
     def on_timer(self, key: Any, now_ms: int) -> OutcomeLike[None]: ...
@@ -128,30 +76,6 @@ class Core(Protocol):
 
 def unchanged(response: R) -> R:
     return response
-
-
-def no_headers(record: object) -> Headers:
-    return ()
-
-
-def as_decoded(record: R, headers: Headers) -> R:
-    return record
-
-
-@dataclass(frozen=True, slots=True)
-class RecordFormat:
-    """How the core's records are stored. `decode` returns None for a kind that is to be passed over.
-
-    headers  what is stored beside key and value, where Kafka has no field for it and passes over it
-    revive   the record as it was before it was stored, headers included
-    """
-
-    encode: Callable[[Any], tuple[bytes, bytes | None]]
-    decode: Callable[[bytes | None, bytes | None], Any | None]
-    compression: Compression = Compression.NONE
-    base_sequence: int = FIRST_SEQUENCE
-    headers: Callable[[Any], Headers] = no_headers
-    revive: Callable[[Any, Headers], Any] = as_decoded
 
 
 class Shard(Generic[C]):
@@ -303,7 +227,7 @@ class Shard(Generic[C]):
         self._why_not = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         core = self._new_core()
         try:
-            await self._replay_log(core)
+            await replay_log(self._log, self._format, core)
         except (MalformedMessage, KafkaError) as error:
             self._why_not = self._when_unreadable
             logger.error("%s cannot be loaded, its coordinator stays away: %s", self._name, error)
@@ -463,38 +387,35 @@ class Shard(Generic[C]):
                 return
             self._release(outcome)
 
-    async def _replay_log(self, core: C) -> None:
-        since_break = 0
-        async for data in self._log.read():
-            for position, header in batches(data):
-                try:
-                    for count in self._replay_batch(core, data, position, header):
-                        since_break += count
-                        if since_break >= RECORDS_BETWEEN_BREAKS:
-                            since_break = 0
-                            await asyncio.sleep(0)
-                except MalformedMessage as error:
-                    raise MalformedMessage(f"batch at offset {header.base_offset}: {error}") from error
 
-    def _replay_batch(
-        self, core: C, data: bytes | bytearray | memoryview, position: int, header: BatchHeader
-    ) -> Iterator[int]:
-        """Yields how many records it has replayed since it did so before."""
-        if header.is_control:
-            marker = read_marker(data, position, header)
-            if marker is not None:
-                core.replay_marker(marker.producer_id, marker.producer_epoch, committed=marker.is_commit)
-            yield 1
-            return
-        decode, count = self._format.decode, 0
-        for stored in records_of(data, position):
-            record = decode(stored.key, stored.value)
-            if record is not None:
-                if stored.headers:
-                    record = self._format.revive(record, stored.headers)
-                core.replay(record, stored.offset, header.producer_id)
-            count += 1
-            if count == RECORDS_BETWEEN_BREAKS:
-                yield count
-                count = 0
-        yield count
+class FollowUps:
+    """Turns that follow from another one, such as the end of a transaction from its markers: queued, so that no turn
+    runs inside another (ADR 13). They run in the order in which they were asked for, as soon as the turn under way, a
+    `with` block, has ended, and so do those that follow from them.
+    """
+
+    __slots__ = ("_depth", "_turns")
+
+    def __init__(self) -> None:
+        self._depth = 0  # a reply that is released may bring the next request at once, whose turn is part of this one
+        self._turns: deque[Callable[[], None]] = deque()
+
+    def add(self, turn: Callable[[], None]) -> None:
+        """Run it when the turn under way has ended; at once if there is none."""
+        self._turns.append(turn)
+        if self._depth == 0:
+            with self:
+                pass
+
+    def __enter__(self) -> None:
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        if self._depth == 1:
+            while self._turns:
+                turn = self._turns.popleft()
+                try:
+                    turn()
+                except Exception:  # a bug, and not that of whoever asked for the turn before
+                    logger.exception("a turn that followed from another failed")
+        self._depth -= 1

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.coordinators.shard import Core, Shard, ShardLog
+    from odradek.broker.coordinators.shard import Core, Shard
+    from odradek.broker.coordinators.shard_records import ShardLog
     from odradek.broker.runtime.clock import TimerHandle, Timers
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from odradek.broker.coordinators.shard import RecordFormat, Shard, ShardLog
+from odradek.broker.coordinators.shard import Shard
+from odradek.broker.coordinators.shard_records import RecordFormat, ShardLog
 from odradek.broker.coordinators.shards import Scans, Shards
 from odradek.broker.runtime.clock import Clock, Timers
 from odradek.broker.runtime.delayed import Deferred, all_of

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from mypy_extensions import mypyc_attr
 
 from odradek.broker.configuration.settings import TimePerPrefix
-from odradek.broker.coordinators.id_expiry import IdExpiry
 from odradek.broker.coordinators.partition_sync import PartitionSync, once_synced
-from odradek.broker.coordinators.shard import RecordFormat, Shard, ShardLog
+from odradek.broker.coordinators.shard import Shard
+from odradek.broker.coordinators.shard_records import RecordFormat, ShardLog
 from odradek.broker.coordinators.shards import Scans, Shards
 from odradek.broker.coordinators.transaction_markers import MarkerSender, MarkerWriter
 from odradek.broker.runtime.delayed import Deferred, all_of
 from odradek.broker.transactions.core import TransactionCore
-from odradek.broker.transactions.init_producer_id import check_request
 from odradek.broker.transactions.records import decode_record, encode_record, record_headers, revive
+from odradek.broker.transactions.requests import check_request
 from odradek.broker.transactions.turn import MarkersOwed, Moment, Outcome, OverdueFate, TransactionConfig
 from odradek.protocol.batch_header import NO_SEQUENCE
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -33,8 +33,7 @@ from odradek.protocol.topic_partition import PartitionCodes
 
 if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
-    from odradek.broker.coordinators.producer_ids import OnProducerId
-    from odradek.broker.coordinators.two_phase import TwoPhaseProducers
+    from odradek.broker.coordinators.producer_ids import OnProducerId, TwoPhaseProducers
     from odradek.broker.runtime.clock import Clock, Timers
     from odradek.protocol.messages.describe_transactions_response import TransactionState
     from odradek.protocol.messages.end_txn_request import EndTxnRequest
@@ -53,6 +52,7 @@ TransactionShard = Shard[TransactionCore]
 NOT_TO_BE_ADDED: Final = frozenset({TRANSACTION_STATE})
 # Busy producers begin their next transaction sooner; its record takes that of the end along.
 COMPLETION_DELAY_MS: Final = 50
+FORGOTTEN_AT_ONCE: Final = 200  # some 3 ms
 SHORTEST_SCAN_MS: Final = 1_000  # of transactional ids, for those that a rule lets expire
 
 
@@ -424,3 +424,35 @@ class TransactionCoordinator:
 def _require_id(transactional_id: str) -> None:
     if transactional_id == "":
         raise KafkaError(ErrorCode.INVALID_REQUEST)
+
+
+class IdExpiry:
+    """Forgets transactional ids that nobody has used for long: one shard after the other, each in slices, since a
+    million of them may expire at the same time.
+    """
+
+    def __init__(self, shards: Shards[TransactionCore, Any], timers: Timers) -> None:
+        self._shards = shards
+        self._timers = timers
+        self._left: list[Shard[TransactionCore]] = []
+
+    def begin(self) -> None:
+        """Does nothing while a run is under way."""
+        if not self._left:
+            self._left = list(self._shards)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if not self._left:
+            return
+        count = 0
+
+        def decide(core: TransactionCore, now_ms: int) -> Outcome[None]:
+            nonlocal count
+            outcome = core.expire(now_ms, FORGOTTEN_AT_ONCE)
+            count = len(outcome.records)
+            return outcome
+
+        if not self._left[-1].tidy(decide) or count < FORGOTTEN_AT_ONCE:
+            self._left.pop()
+        self._timers.after(0, self._go_on)

@@ -22,20 +22,33 @@ from typing import Final, TypeVar
 
 from mypy_extensions import mypyc_attr
 
-from odradek.broker.transactions.add_partitions import add_partitions, verify_partitions
-from odradek.broker.transactions.end_txn import end_txn
-from odradek.broker.transactions.entry import Forgotten, Txn, TxnRecord
-from odradek.broker.transactions.init_producer_id import init_producer_id, timeout_ms
-from odradek.broker.transactions.listing import Filter, described
-from odradek.broker.transactions.tables import EXPIRABLE, TxnState
-from odradek.broker.transactions.transitions import answered_pair, bumped, completed, fenced, without_topic
-from odradek.broker.transactions.turn import (
+from odradek.broker.transactions.entry import (
     PRODUCER_ID_NEEDED,
+    Forgotten,
+    ProducerIdNeeded,
+    Txn,
+    TxnRecord,
+    answered_pair,
+    bumped,
+    completed,
+    fenced,
+    without_topic,
+)
+from odradek.broker.transactions.requests import (
+    Filter,
+    add_partitions,
+    described,
+    end_txn,
+    init_producer_id,
+    timeout_ms,
+    verify_partitions,
+)
+from odradek.broker.transactions.tables import EXPIRABLE, TxnState
+from odradek.broker.transactions.turn import (
     MarkersOwed,
     Moment,
     Outcome,
     OverdueFate,
-    ProducerIdNeeded,
     Reply,
     Timer,
     Token,
@@ -211,7 +224,7 @@ class TransactionCore:
     def end_txn(
         self, request: EndTxnRequest, token: Token, *, asked_version: int, moment: Moment
     ) -> Outcome[EndTxnResponse]:
-        """Keeps `token` until the markers are written, or until one of them has failed; see `end_txn.end_txn`."""
+        """Keeps `token` until the markers are written, or until one of them has failed; see `requests.end_txn`."""
         txn = self._require(request.transactional_id)
         decided = end_txn(txn, request, asked_version, moment)
         if decided is PRODUCER_ID_NEEDED:

@@ -53,15 +53,6 @@ class Moment:
     new_producer_id: int | None = None
 
 
-class ProducerIdNeeded(Enum):
-    """In place of a decision that cannot be taken without `Moment.new_producer_id`."""
-
-    PRODUCER_ID_NEEDED = auto()
-
-
-PRODUCER_ID_NEEDED = ProducerIdNeeded.PRODUCER_ID_NEEDED
-
-
 class OverdueFate(Enum):
     """What becomes of a transaction after locks on what it acknowledges ran out (KIP-1289)."""
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from odradek.broker.transactions.entry import NEVER_MS, Forgotten, Txn
-from odradek.broker.transactions.listing import Filter
+from odradek.broker.transactions.requests import Filter
 from odradek.broker.transactions.tables import TxnState
 from tests.support.kept_transactions import FIRST, OPEN, PID, kept, opened, two_phase
 from tests.support.transaction_listing import listed_by

@@ -22,7 +22,7 @@ from odradek.protocol.messages.write_share_group_state_response import (
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.broker import Broker
-    from odradek.broker.coordinators.two_phase import TwoPhaseProducers
+    from odradek.broker.coordinators.producer_ids import TwoPhaseProducers
     from odradek.broker.runtime.delayed import Deferred
     from odradek.broker.shares.core.state import SharePartitionKey
     from odradek.broker.shares.core.state_core import StateCore

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.runtime.slices import visit_in_slices
-from odradek.broker.transactions.listing import Filter, listed, states_of
+from odradek.broker.transactions.requests import Filter, listed, states_of
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.list_transactions_response import ListTransactionsResponse, TransactionState

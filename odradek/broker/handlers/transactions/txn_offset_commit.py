@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.api.error_replies import code_for
-from odradek.broker.coordinators.shard import COORDINATOR_CODES, RecordsOf
+from odradek.broker.coordinators.shard import COORDINATOR_CODES
+from odradek.broker.coordinators.shard_records import RecordsOf
 from odradek.broker.coordinators.verification import (
     TransactionalProducer,
     TransactionSupport,

@@ -22,9 +22,9 @@ from odradek.protocol.topic_partition import TopicIdPartition
 if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
     from odradek.broker.coordinators.group_coordinator import GroupCoordinator
+    from odradek.broker.coordinators.producer_ids import TwoPhaseProducers
     from odradek.broker.coordinators.share_coordinator import ShareCoordinator
     from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
-    from odradek.broker.coordinators.two_phase import TwoPhaseProducers
     from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.metadata.topic_creation import TopicCreation
     from odradek.broker.partitions.partition import Partition

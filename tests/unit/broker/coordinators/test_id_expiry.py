@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek.broker.coordinators.id_expiry import FORGOTTEN_AT_ONCE
+from odradek.broker.coordinators.transaction_coordinator import FORGOTTEN_AT_ONCE
 from odradek.broker.transactions.turn import TransactionConfig
 from odradek.protocol.batch_header import batches
 from odradek.protocol.internal_topics import TRANSACTION_STATE

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.coordinators.shard import RETRY_TIMER_MS, RecordFormat, Shard
+from odradek.broker.coordinators.shard import RETRY_TIMER_MS, Shard
+from odradek.broker.coordinators.shard_records import RecordFormat
 from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.control_records import marker_batch
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage

@@ -1,0 +1,273 @@
+"""The requests of producers and administrators, each decided for the entry of one transactional id.
+
+InitProducerId gives its owner a producer id and epoch; AddPartitionsToTxn, AddOffsetsToTxn and the requests of
+partition leaders add partitions, or verify them; EndTxn commits or aborts, decided once. DescribeTransactions and
+ListTransactions show entries as they are. Every refusal is a cell of `tables`, raised as KafkaError.
+Source: docs/spec/transactions.md#s2-2 to #s2-5, #s2-10, #s2-11, #s3-2 to #s3-4, #s3-7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+from odradek.broker.transactions.entry import (
+    NEVER_MS,
+    ProducerIdNeeded,
+    Txn,
+    added,
+    client_version,
+    initialised,
+    initialised_again,
+    is_exhausted,
+    kept,
+    prepared_0,
+    prepared_2,
+)
+from odradek.broker.transactions.tables import (
+    ADD_PARTITIONS,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    INIT_PRODUCER_ID_KEEPING,
+    INIT_PRODUCER_ID_TWO_PHASE,
+    KAFKA_NAMES,
+    VERIFY_PARTITIONS,
+    Cell,
+    Claim,
+    TxnState,
+    Verdict,
+)
+from odradek.broker.transactions.turn import Moment, TransactionConfig
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.describe_transactions_response import TopicData, TransactionState
+from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.list_transactions_response import TransactionState as ListedTransaction
+from odradek.protocol.topic_partition import TopicPartition
+
+NONE: Final = -1  # what fields say where there is no id, epoch or time
+KEEPING_SINCE: Final = 2  # the level of transaction.version from which EndTxn can answer with another pair
+STATES_BY_NAME: Final = {name: state for state, name in KAFKA_NAMES.items()}
+
+
+# InitProducerId.
+
+
+def check_request(request: InitProducerIdRequest, config: TransactionConfig, transaction_version: int) -> None:
+    """What is wrong with it, whatever is known of the id. Raises KafkaError."""
+    if request.transactional_id == "":
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    if request.enable2_pc and not config.transaction_two_phase_commit_enable:
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if request.keep_prepared_txn and transaction_version < KEEPING_SINCE:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    if not request.enable2_pc and not 0 < request.transaction_timeout_ms <= config.transaction_max_timeout_ms:
+        raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+
+
+def timeout_ms(request: InitProducerIdRequest) -> int:
+    """Of the transactions that its producer is going to begin."""
+    return NEVER_MS if request.enable2_pc else request.transaction_timeout_ms
+
+
+def init_claim(txn: Txn, request: InitProducerIdRequest) -> Claim:
+    """How the pair that the producer says it holds compares with the stored one."""
+    if request.producer_id == NONE:
+        return Claim.NONE
+    if txn.is_kept:
+        producer_id, producer_epoch = txn.client_pair
+        if request.producer_id != producer_id:
+            return Claim.OTHER_ID
+        return Claim.CURRENT if request.producer_epoch == producer_epoch else Claim.OTHER_EPOCH
+    if txn.producer_epoch is None:
+        return Claim.CURRENT  # the id was never told to anybody
+    is_own = request.producer_id == txn.producer_id
+    was_rotated = request.producer_id == txn.previous_producer_id and is_exhausted(request.producer_epoch)
+    if not is_own and not was_rotated:
+        return Claim.OTHER_ID
+    if is_own and request.producer_epoch == txn.producer_epoch:
+        return Claim.CURRENT
+    return Claim.RETRY if request.producer_epoch == txn.last_producer_epoch else Claim.OTHER_EPOCH
+
+
+def init_producer_id(txn: Txn, request: InitProducerIdRequest, moment: Moment) -> Txn | ProducerIdNeeded | None:
+    """The entry to be recorded for the owner; None where what is open must be aborted first.
+
+    returns  PRODUCER_ID_NEEDED when the epochs are used up
+    raises   KafkaError
+    """
+    claim = init_claim(txn, request)
+    usual = INIT_PRODUCER_ID_TWO_PHASE if txn.is_two_phase else INIT_PRODUCER_ID
+    grid = INIT_PRODUCER_ID_KEEPING if request.keep_prepared_txn else usual
+    verdict = grid[txn.row][claim]
+    match verdict:
+        case ErrorCode():
+            raise KafkaError(verdict)
+        case Verdict.FENCE:
+            return None
+        case Verdict.KEEP:
+            return kept(
+                txn,
+                timeout_ms=timeout_ms(request),
+                now_ms=moment.now_ms,
+                new_producer_id=moment.new_producer_id,
+            )
+        case Verdict.AGAIN:
+            return initialised_again(
+                txn,
+                timeout_ms=timeout_ms(request),
+                now_ms=moment.now_ms,
+                transaction_version=moment.transaction_version,
+            )
+        case _:
+            return initialised(
+                txn,
+                timeout_ms=timeout_ms(request),
+                keeps_last_epoch=claim is not Claim.NONE,
+                now_ms=moment.now_ms,
+                transaction_version=moment.transaction_version,
+                new_producer_id=moment.new_producer_id,
+            )
+
+
+# AddPartitionsToTxn and its kin.
+
+
+def adding_claim(txn: Txn, producer_id: int, producer_epoch: int) -> Claim:
+    known_id, known_epoch = txn.client_pair
+    if producer_id != known_id:
+        return Claim.OTHER_ID
+    return Claim.CURRENT if producer_epoch == known_epoch else Claim.OTHER_EPOCH
+
+
+def add_partitions(
+    txn: Txn,
+    producer_id: int,
+    producer_epoch: int,
+    partitions: frozenset[TopicPartition],
+    asked_version: int,
+    moment: Moment,
+) -> Txn | None:
+    """The entry to be recorded; None where all of them take part already. Raises KafkaError."""
+    _accept(ADD_PARTITIONS[txn.row][adding_claim(txn, producer_id, producer_epoch)])
+    if txn.state is TxnState.ONGOING and partitions <= txn.partitions:
+        return None
+    return added(
+        txn,
+        partitions,
+        asked_version=asked_version,
+        now_ms=moment.now_ms,
+        transaction_version=moment.transaction_version,
+    )
+
+
+def verify_partitions(
+    txn: Txn, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]
+) -> dict[TopicPartition, ErrorCode]:
+    """What is to be told of each. Raises KafkaError."""
+    _accept(VERIFY_PARTITIONS[txn.row][adding_claim(txn, producer_id, producer_epoch)])
+    return {each: ErrorCode.NONE if each in txn.partitions else ErrorCode.TRANSACTION_ABORTABLE for each in partitions}
+
+
+def _accept(verdict: Cell) -> None:
+    if isinstance(verdict, ErrorCode):
+        raise KafkaError(verdict)
+
+
+# EndTxn.
+
+
+def end_claim(txn: Txn, request: EndTxnRequest, version: int) -> Claim:
+    producer_id, producer_epoch = request.producer_id, request.producer_epoch
+    known_id, known_epoch = txn.client_pair
+    may_be_retry = version == 2 and not txn.is_kept  # what was given to a recovery before the last one is no retry's
+    if producer_id != known_id:
+        was_rotated = producer_id == txn.previous_producer_id and is_exhausted(producer_epoch) and known_epoch == 0
+        return Claim.RETRY if may_be_retry and was_rotated else Claim.OTHER_ID
+    if producer_epoch == known_epoch:
+        return Claim.CURRENT
+    # Only an end under version 2 bumps; had InitProducerId bumped, this producer would have been replaced.
+    if may_be_retry and txn.client_version == 2 and producer_epoch + 1 == known_epoch:
+        return Claim.RETRY
+    return Claim.OTHER_EPOCH
+
+
+def end_txn(txn: Txn, request: EndTxnRequest, asked_version: int, moment: Moment) -> Txn | ProducerIdNeeded | None:
+    """The decision to be recorded; None for a retry, to be answered with the pair as it is.
+
+    asked_version  what the request's own version stands for: 2 from EndTxn v5 on, else 0
+    returns        PRODUCER_ID_NEEDED when the epochs are used up
+    raises         KafkaError
+    """
+    version = asked_version if txn.is_kept else client_version(asked_version, moment.transaction_version)
+    verdict = END_TXN[request.committed, version][txn.row][end_claim(txn, request, version)]
+    match verdict:
+        case ErrorCode():
+            raise KafkaError(verdict)
+        case Verdict.AGAIN:
+            return None
+    state = TxnState.PREPARE_COMMIT if verdict is Verdict.COMMIT else TxnState.PREPARE_ABORT
+    if version == 0:
+        return prepared_0(txn, state, moment.now_ms)
+    return prepared_2(txn, state, moment.now_ms, moment.new_producer_id)
+
+
+# DescribeTransactions and ListTransactions.
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which transactional ids are wanted.
+
+    states        None: whatever the state
+    producer_ids  empty: whatever the producer id
+    older_than_ms Of the transaction's start. Ids without one pass, as in Kafka: it takes them to have begun at -1
+    matches       the whole id
+    """
+
+    states: frozenset[TxnState] | None = None
+    producer_ids: frozenset[int] = frozenset()
+    older_than_ms: int | None = None
+    matches: Callable[[str], bool] | None = None
+
+    def selects(self, txn: Txn, now_ms: int) -> bool:
+        started_ms = NONE if txn.started_ms is None else txn.started_ms
+        return (
+            (self.states is None or txn.state in self.states)
+            and (not self.producer_ids or txn.producer_id in self.producer_ids)
+            and (self.older_than_ms is None or now_ms - started_ms > self.older_than_ms)
+            and (self.matches is None or self.matches(txn.transactional_id))
+        )
+
+
+def states_of(names: Sequence[str]) -> tuple[frozenset[TxnState] | None, list[str]]:
+    """The states that are named, None if none was asked for; and the names that name none."""
+    unknown = [name for name in names if name not in STATES_BY_NAME]
+    known = frozenset(STATES_BY_NAME[name] for name in names if name in STATES_BY_NAME)
+    return (known if names else None), unknown
+
+
+def described(txn: Txn, partitions: frozenset[TopicPartition]) -> TransactionState:
+    """`partitions` that take part, or that still owe their marker."""
+    return TransactionState(
+        transactional_id=txn.transactional_id,
+        transaction_state=txn.state.kafka_name,
+        transaction_timeout_ms=txn.timeout_ms,
+        transaction_start_time_ms=NONE if txn.started_ms is None else txn.started_ms,
+        producer_id=txn.producer_id,
+        producer_epoch=NONE if txn.producer_epoch is None else txn.producer_epoch,
+        topics=[
+            TopicData(topic=topic, partitions=[partition for _, partition in members])
+            for topic, members in groupby(sorted(partitions), key=lambda each: each[0])
+        ],
+    )
+
+
+def listed(txn: Txn) -> ListedTransaction:
+    return ListedTransaction(
+        transactional_id=txn.transactional_id,
+        producer_id=txn.producer_id,
+        transaction_state=txn.state.kafka_name,
+    )
