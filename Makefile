@@ -30,7 +30,7 @@ help:
 	@echo 'make fuzz          damaged and generated messages to our codec, 10,000 connections; FUZZ=n executions per API and version, 200 if nothing is said'
 	@echo 'make properties    tests with Hypothesis, with EXAMPLES=n times as many examples as usual (40), and new ones each time'
 	@echo 'make release-check before a release, for hours: fuzz, sim, crash and conformance, whole, on the compiled variant'
-	@echo 'make check         ruff, mypy, the import rules, and whether the docs'"'"' links resolve and their prose wraps'
+	@echo 'make check         ruff, mypy, deno, the import rules, and whether the docs'"'"' links resolve and their prose wraps'
 	@echo 'make sim SEED=n    one simulation again; SEEDS=n tries that many, else each as many as it says'
 	@echo 'make bench         measure this broker; ARGS="broker --kafka": beside Apache Kafka; ARGS="guard --base main": beside'
 	@echo '                   where the branch left main; ARGS=--help: what else there is (bench/README.md)'
@@ -91,10 +91,16 @@ release-check: compile
 	$(MAKE) VARIANT=compiled FUZZ=10000 HTTP=10000 ARGS='--timeout 0' fuzz
 	$(MAKE) --keep-going VARIANT=compiled sim crash conformance
 
+# What browsers get of the page. Deno needs no network for it: the modules import one another only.
+ASSETS := odradek/broker/control/page/assets
+DENO := DENO_DIR=.make/deno DENO_NO_UPDATE_CHECK=1 $(VENV)/bin/deno
 check: .make/dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(DENO) fmt --quiet --check $(ASSETS)
+	$(DENO) lint --quiet $(ASSETS)
+	$(DENO) check --quiet $(ASSETS)/page.js
 	$(RUN) -m pytest tests/unit/test_import_rules.py tests/unit/test_citations.py tests/unit/test_prose_width.py
 
 sim: .make/dev

@@ -1,0 +1,45 @@
+// Elements of the document. Text is always text, so nothing that a broker holds can become markup.
+
+import { whole } from "./text.js";
+
+export const h = (name, given = {}, ...children) => {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(given)) {
+    if (value !== null && value !== undefined) element.setAttribute(key, value);
+  }
+  element.append(...flat(children));
+  return element;
+};
+// Children come as nested lists, in which null, undefined and false stand for nothing.
+export const flat = (children) =>
+  children.flat(9).filter((each) => each !== null && each !== undefined && each !== false);
+
+// Which color a state has.
+const COLOR = {
+  ...{ Ongoing: "wait", PrepareCommit: "wait", PrepareAbort: "wait", CompleteCommit: "good", CompleteAbort: "bad" },
+  ...{ Stable: "good", Empty: "", Dead: "bad" },
+  ...{ committed: "good", plain: "", aborted: "bad", open: "wait", control: "doubt" },
+  ...{ AVAILABLE: "", ACQUIRED: "wait", TX_PENDING: "doubt", ACKNOWLEDGED: "good", ARCHIVED: "bad" },
+  ...{ ERROR: "bad", CRITICAL: "bad", WARNING: "wait" },
+};
+export const color = (state) => COLOR[state] ?? "";
+export const tag = (text, kind) => h("span", { class: `tag ${kind ?? color(text)}` }, text);
+
+export const title = (text, lead) => [h("h1", {}, text), lead ? h("p", { class: "lead" }, lead) : null];
+export const empty = (...words) => h("p", { class: "empty" }, ...words);
+export const note = (kind, ...words) => h("div", { class: `note ${kind}` }, ...words);
+export const facts = (pairs) =>
+  h("dl", { class: "facts" }, pairs.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+
+// columns: [name, class of its cells]. rows: lists of as many cells.
+export const table = (label, columns, rows) => {
+  const head = columns.map(([name, kind]) => h("th", { scope: "col", class: kind }, name));
+  const body = rows.map((row) => h("tr", {}, row.map((cell, at) => h("td", { class: columns[at][1] }, cell))));
+  const shown = h("table", {}, h("thead", {}, h("tr", {}, head)), h("tbody", {}, body));
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, shown);
+};
+export const more = (total, shown) => {
+  if (total <= shown) return null;
+  const words = `${whole(shown)} of ${whole(total)} are shown: find the others by a part of their name.`;
+  return h("p", { class: "lead" }, words);
+};

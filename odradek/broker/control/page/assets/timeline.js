@@ -1,0 +1,48 @@
+// The past of a transaction, a partition or a group, and a note of what holds its readers back.
+
+import { partitionLink, transactionLink } from "./address.js";
+import { empty, h, note } from "./elements.js";
+import { span, when, whole } from "./text.js";
+
+// steps: oldest first. Shown with the latest first.
+export const timeline = (steps, none) => {
+  if (!steps.length) return empty(none);
+  const shown = steps.map((each, at) => step(each, at ? each.at_ms - steps[at - 1].at_ms : -1));
+  return h("ol", { class: "line", reversed: "" }, shown.reverse());
+};
+const step = (each, gap_ms) => {
+  const datetime = new Date(each.at_ms).toISOString();
+  const offsets = each.last_offset > each.offset
+    ? `${whole(each.offset)}–${whole(each.last_offset)}`
+    : whole(each.offset);
+  return h(
+    "li",
+    { class: each.kind },
+    h("time", { datetime }, when(each.at_ms)),
+    gap_ms >= 0 ? h("time", {}, `+${span(gap_ms)}`) : null,
+    h(
+      "div",
+      {},
+      each.by === "log" ? [h("span", { class: "mono" }, offsets), " "] : null,
+      each.id ? [transactionLink(each.id), each.by === "coordinator" ? ", its coordinator: " : ": "] : null,
+      each.what,
+    ),
+  );
+};
+
+export const heldNote = (held) => {
+  const offset = whole(held.from_offset);
+  const before = ` at offset ${offset}, before ${whole(held.records)} records, `;
+  const isUnknown = held.holder && held.holder.transactional_id === null;
+  return note(
+    "",
+    h("p", {}, "Readers of committed data wait in ", partitionLink(held.partition), before, holder(held.holder)),
+    isUnknown ? h("p", {}, h("code", {}, "odradek transactions find-hanging")) : null,
+  );
+};
+const holder = (found) => {
+  if (found === null) return "for the end of a transaction.";
+  const id = found.transactional_id;
+  if (id === null) return `for producer id ${found.producer_id}, which no coordinator knows.`;
+  return ["for ", transactionLink(id), "."];
+};

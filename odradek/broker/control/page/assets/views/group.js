@@ -1,0 +1,66 @@
+import { link, partitionLink, topicAndPartition } from "../address.js";
+import { button, wholeOr } from "../dialog.js";
+import { empty, h, table, tag, title } from "../elements.js";
+import { when, whole } from "../text.js";
+import { timeline } from "../timeline.js";
+
+const MEMBER_COLUMNS = [["member", "name"], ["client"], ["from", "mono"], ["epoch", "n"], ["partitions", "mono"]];
+const OFFSET_COLUMNS = [["partition", "name"], ["committed", "n"], ["end", "n"], ["lag", "n"], ["committed at"]];
+
+export const group = (view) => [
+  title(view.id, kind(view)),
+  h("p", {}, tag(view.state)),
+  h("h2", {}, "Members"),
+  view.members.length
+    ? table("Members", MEMBER_COLUMNS, view.members.map(memberRow))
+    : empty("Nobody is in this group now."),
+  h("h2", {}, "Committed offsets"),
+  button("Reset offsets…", resetOffsets(view)),
+  view.offsets.length ? table("Offsets", OFFSET_COLUMNS, view.offsets.map(offsetRow)) : noOffsets(view),
+  h("h2", {}, "What happened, the latest first"),
+  timeline(view.history, "Nothing of it is in the log any more."),
+];
+
+const kind = ({ type, epoch, assignor }) => {
+  const at = epoch === null ? "" : `, epoch ${epoch}`;
+  return `${type} group${at}${assignor ? `, assigned by ${assignor}` : ""}`;
+};
+const memberRow = (each) => [
+  [each.id, each.instance ? [" ", tag(`static: ${each.instance}`)] : null],
+  each.client,
+  each.host,
+  whole(each.epoch),
+  each.partitions.join(", ") || "none",
+];
+const offsetRow = (each) => [
+  partitionLink(each.partition),
+  whole(each.committed),
+  whole(each.end),
+  whole(each.lag),
+  when(each.committed_ms),
+];
+const noOffsets = (view) =>
+  view.type === "share"
+    ? empty("A share group commits no offsets: see ", link("its share partitions", "shares", { find: view.id }), ".")
+    : empty("None yet.");
+
+const resetOffsets = (view) => ({
+  action: "reset-offsets",
+  title: `Reset offsets of ${view.id}`,
+  words: "The group must have no members. It goes on where you say, within the bounds of the log.",
+  go: "Reset",
+  typed: view.id,
+  fields: [
+    ["topic", "Topic", {
+      required: true,
+      value: view.offsets.length ? topicAndPartition(view.offsets[0].partition)[0] : "",
+    }],
+    ["partition", "Partition", { type: "number", min: 0, placeholder: "all" }],
+    ["to", "To", { options: ["earliest", "latest", "offset", "timestamp"] }],
+    ["at", "Offset, or time in ms", { type: "number", min: 0 }],
+  ],
+  body: ({ topic, partition, to, at }) => {
+    const target = to === "offset" || to === "timestamp" ? { [to]: wholeOr(at, null) } : { to };
+    return { group: view.id, topic, partition: wholeOr(partition, null), ...target };
+  },
+});

@@ -1,0 +1,87 @@
+import { link, transactionLink } from "../address.js";
+import { facts, h, note, title } from "../elements.js";
+import { rate, size, span, whole } from "../text.js";
+
+const SAMPLES = 60;
+const samples = []; // the last minute, for the rates
+
+export const overview = (view) => {
+  samples.push(view);
+  if (samples.length > SAMPLES) samples.shift();
+  const features = Object.entries(view.features).map(([name, level]) => `${name} ${level}`).join(", ");
+  const about = [["version", view.version], ["cluster id", view.cluster_id], ["node id", view.node_id], [
+    "features",
+    features,
+  ]];
+  return [
+    title("Overview", `${view.listeners.join(", ")} · data in ${view.data_directory}`),
+    offline(view.offline),
+    inDoubt(view.transactions),
+    h(
+      "dl",
+      { class: "tiles" },
+      trend("requests_total", "requests/s", rate),
+      trend("records_in_total", "records in/s", rate),
+      trend("bytes_in_total", "in/s", size),
+      trend("bytes_out_total", "out/s", size),
+    ),
+    h("dl", { class: "tiles" }, tiles(view)),
+    h("h2", {}, "This broker"),
+    facts(about.map(([name, value]) => [name, h("span", { class: "mono" }, String(value))])),
+  ];
+};
+
+const offline = (partitions) => {
+  if (!partitions.length) return null;
+  const words = `These partitions cannot be used: ${partitions.join(", ")}. The log of the broker says why.`;
+  return note("bad", h("p", {}, words));
+};
+const inDoubt = (transactions) => {
+  if (!transactions?.in_doubt) return null;
+  const words = `${whole(transactions.in_doubt)} in doubt: a coordinator outside decides. `;
+  return note("doubt", h("p", {}, words, link("See which", "transactions")));
+};
+
+const tiles = (view) => {
+  const { transactions, groups } = view;
+  const kinds = groups ? `${groups.classic} classic, ${groups.consumer} consumer, ${groups.share} share` : null;
+  const count = groups ? whole(groups.classic + groups.consumer + groups.share) : "loading";
+  return [
+    tile("open transactions", transactions ? whole(transactions.open) : "loading", oldest(transactions?.oldest)),
+    tile("groups", count, kinds),
+    tile("topics", whole(view.topics), `${whole(view.partitions)} partitions, internal ones included`),
+    tile("connections", whole(view.connections)),
+    tile("logs", size(view.size_bytes), `${size(view.disk_free_bytes)} free`),
+    tile("memory", size(view.memory_bytes), `up for ${span(view.now_ms - view.started_ms)}`),
+    tile("warnings", whole(view.warnings), view.warnings ? link("read them", "warnings") : "none since the start"),
+  ];
+};
+const tile = (name, value, small, picture) =>
+  h("div", { class: "tile" }, h("dt", {}, name), h("dd", {}, value, small ? h("small", {}, small) : null, picture));
+const oldest = (transaction) =>
+  transaction
+    ? [`oldest for ${span(Date.now() - transaction.since_ms)}: `, transactionLink(transaction.id)]
+    : "no reader waits for one";
+
+// A total as a rate, and its last minute as a line.
+const trend = (total, words, show) => {
+  const values = samples.slice(1).map((each, at) => {
+    const grown = each[total] - samples[at][total];
+    return Math.max(0, grown / Math.max(1, each.now_ms - samples[at].now_ms) * 1000);
+  });
+  return tile(words, values.length ? show(values.at(-1)) : "…", null, values.length > 1 ? sparkline(values) : null);
+};
+const SVG = "http://www.w3.org/2000/svg";
+const sparkline = (values) => {
+  const top = Math.max(...values, 1e-9);
+  const path = values.map((value, at) => `${at ? "L" : "M"}${at} ${28 - value / top * 26}`).join("");
+  const picture = document.createElementNS(SVG, "svg");
+  picture.setAttribute("class", "spark");
+  picture.setAttribute("aria-hidden", "true");
+  picture.setAttribute("viewBox", `0 0 ${Math.max(values.length - 1, 1)} 30`);
+  picture.setAttribute("preserveAspectRatio", "none");
+  const line = document.createElementNS(SVG, "path");
+  line.setAttribute("d", path);
+  picture.append(line);
+  return picture;
+};

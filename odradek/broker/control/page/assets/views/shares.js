@@ -1,0 +1,51 @@
+import { find, link, partitionLink } from "../address.js";
+import { color, empty, h, more, table, tag, title } from "../elements.js";
+import { when, whole } from "../text.js";
+
+const SHOWN_RANGES = 12;
+const LEAD = "Records in flight, by state. A share partition appears once a member fetches from it.";
+const NONE = "No share partition is in use. A share consumer of any client makes the first.";
+const COLUMNS = [
+  ["group", "name"],
+  ["partition", "name"],
+  ["start", "n"],
+  ["next", "n"],
+  ["behind", "n"],
+  ["states"],
+  ["deliveries", "mono"],
+  ["in flight"],
+];
+
+export const shares = (view, query) => [
+  title("Share partitions", LEAD),
+  find(query, "Group id"),
+  view.partitions.length
+    ? [table("Share partitions", COLUMNS, view.partitions.map(row)), more(view.total, view.partitions.length)]
+    : empty(NONE),
+];
+
+const row = (each) => {
+  const states = Object.entries(each.states ?? {}).map(([state, count]) =>
+    tag(`${state} ${whole(count)}`, color(state))
+  );
+  const deliveries = Object.entries(each.deliveries ?? {}).map(([times, count]) => `${whole(count)} × ${times}`);
+  return [
+    link(each.group, "group", { id: each.group }),
+    partitionLink(each.partition),
+    whole(each.start_offset),
+    whole(each.next_offset),
+    each.next_offset === undefined
+      ? tag(each.failure ?? each.phase, "wait")
+      : whole(each.high_watermark - each.next_offset),
+    h("div", { class: "ranges" }, states),
+    deliveries.join(", ") || "–",
+    h("div", { class: "ranges" }, (each.ranges ?? []).slice(0, SHOWN_RANGES).map(range)),
+  ];
+};
+const range = (each) => {
+  const member = each.member ? `, by ${each.member}` : "";
+  const lock = each.lock_until_ms ? `, lock until ${when(each.lock_until_ms)}` : "";
+  const words = `${each.state}, delivered ${each.deliveries} times${member}${lock}`;
+  const offsets = each.first === each.last ? whole(each.first) : `${whole(each.first)}–${whole(each.last)}`;
+  return h("span", { class: `tag ${color(each.state)}`, title: words }, offsets);
+};

@@ -1,0 +1,57 @@
+import { find, link } from "../address.js";
+import { button, wholeOr } from "../dialog.js";
+import { empty, h, more, table, tag, title } from "../elements.js";
+import { size, whole } from "../text.js";
+
+const COLUMNS = [
+  ["topic", "name"],
+  ["partitions", "n"],
+  ["records", "n"],
+  ["size", "n"],
+  ["written", "n"],
+  ["read", "n"],
+  ["held back", "n"],
+];
+const COMMAND = "odradek topics create orders --partitions 3";
+
+export const topics = (view, query) => [
+  title("Topics"),
+  h("div", { class: "bar" }, find(query, "Name"), button("Create a topic…", CREATE)),
+  view.topics.length
+    ? [table("Topics", COLUMNS, view.topics.map(row)), more(view.total, view.topics.length)]
+    : empty(query.find ? "No topic contains this." : none()),
+];
+
+const none = () => ["No topic yet. ", h("code", {}, COMMAND), " makes one, and so does the first record sent to it."];
+const row = (each) => [
+  [link(each.name, "topic", { name: each.name }), each.is_internal ? [" ", tag("internal")] : null],
+  whole(each.partitions),
+  whole(each.records),
+  size(each.size_bytes),
+  size(each.bytes_in_total),
+  size(each.bytes_out_total),
+  each.held_records ? tag(whole(each.held_records), "wait") : "–",
+];
+
+// "retention.ms=-1, cleanup.policy=compact,delete": a comma is between settings where a name and "=" follow.
+const settings = (text) => {
+  const pairs = text.split(/,\s*(?=[a-z.]+=)/).filter(Boolean);
+  const cut = (each) => [each.slice(0, each.indexOf("=")).trim(), each.slice(each.indexOf("=") + 1).trim()];
+  return Object.fromEntries(pairs.map(cut));
+};
+const CREATE = {
+  action: "create-topic",
+  title: "Create a topic",
+  words: "Partitions can be added later, not removed.",
+  go: "Create",
+  fields: [
+    ["topic", "Name", { required: true }],
+    ["partitions", "Partitions", { type: "number", min: 1, placeholder: "num.partitions" }],
+    ["configs", "Settings", { placeholder: "retention.ms=-1, …" }],
+  ],
+  body: (given) => ({
+    topic: given.topic,
+    partitions: wholeOr(given.partitions, null),
+    configs: settings(given.configs),
+  }),
+};

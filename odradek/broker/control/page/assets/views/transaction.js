@@ -1,0 +1,59 @@
+import { partitionLink } from "../address.js";
+import { button } from "../dialog.js";
+import { facts, h, note, title } from "../elements.js";
+import { since, span, when, whole } from "../text.js";
+import { timeline } from "../timeline.js";
+import { IN_DOUBT, OPEN, stateTag } from "./transactions.js";
+
+export const transaction = (view) => [
+  title(view.id, view.words),
+  view.state ? h("p", {}, stateTag(view)) : null,
+  view.call ? ending(view) : null,
+  view.state ? state(view) : null,
+  h("h2", {}, "What happened, the latest first"),
+  timeline(view.timeline ?? [], "Nothing of it is in the log any more."),
+];
+
+const ending = (view) =>
+  view.rank === IN_DOUBT
+    ? note(
+      "doubt",
+      h("p", {}, "If its coordinator is gone for good, this aborts it whatever was decided outside:"),
+      h("p", {}, h("code", {}, view.call)),
+      button("Force-terminate…", forceTerminate(view.id)),
+    )
+    : note(
+      "",
+      h("p", {}, "To end it by hand, and let readers go on:"),
+      h("p", {}, h("code", {}, view.call)),
+      view.rank === OPEN ? button("Abort…", abort(view.id)) : null,
+    );
+const state = (view) =>
+  facts([
+    ["producer id / epoch", `${view.producer_id} / ${whole(view.producer_epoch)}`],
+    ["timeout", view.timeout_ms === null ? "none: two-phase commit" : span(view.timeout_ms)],
+    ["open since", view.rank <= OPEN ? `${when(view.started_ms)} (${since(view.started_ms)})` : "–"],
+    [
+      "partitions",
+      view.partitions.length ? view.partitions.map((name, at) => [at ? ", " : "", partitionLink(name)]) : "–",
+    ],
+  ]);
+
+const forceTerminate = (id) => ({
+  action: "force-terminate",
+  title: `Force-terminate ${id}`,
+  words:
+    "Aborts the transaction, even if the coordinator outside has decided to commit it: its records are lost then. " +
+    "Its producer is fenced.",
+  go: "Force-terminate",
+  typed: id,
+  body: () => ({ transactional_id: id }),
+});
+const abort = (id) => ({
+  action: "abort",
+  title: `Abort the transaction of ${id}`,
+  words: "Readers of committed data go on without its records. Its producer is fenced, and gets an error.",
+  go: "Abort",
+  typed: id,
+  body: () => ({ transactional_id: id }),
+});

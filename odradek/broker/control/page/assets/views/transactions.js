@@ -1,0 +1,49 @@
+import { find, transactionLink } from "../address.js";
+import { empty, h, more, note, table, tag, title } from "../elements.js";
+import { since, span, whole } from "../text.js";
+import { heldNote } from "../timeline.js";
+
+// The rank of a transaction says how much has to be decided.
+export const IN_DOUBT = 0;
+export const OPEN = 1;
+const SHOWN_PARTITIONS = 4;
+const COLUMNS = [
+  ["transactional id", "name"],
+  ["state"],
+  ["open, or last change", "n"],
+  ["producer id / epoch", "n"],
+  ["partitions", "mono"],
+];
+const NONE = "No transactional id yet. A producer with ";
+const MADE = " makes one when it calls initTransactions.";
+
+export const transactions = (view, query) => [
+  title("Transactions", "What has to be decided comes first: in doubt, open, being written, ended."),
+  view.loading ? note("", h("p", {}, view.loading)) : null,
+  view.held.map(heldNote),
+  find(query, "Transactional id"),
+  view.transactions.length
+    ? [table("Transactions", COLUMNS, view.transactions.map(row)), more(view.total, view.transactions.length)]
+    : empty(query.find ? "No id contains this." : [NONE, h("code", {}, "transactional.id"), MADE]),
+];
+
+const row = (each) => [
+  transactionLink(each.id),
+  [stateTag(each), each.is_kept ? [" ", tag("kept", "doubt")] : null],
+  each.rank <= OPEN && each.started_ms ? age(each) : since(each.updated_ms),
+  `${each.producer_id} / ${whole(each.producer_epoch)}`,
+  partitions(each.partitions),
+];
+export const stateTag = (each) => each.rank === IN_DOUBT ? tag("in doubt", "doubt") : tag(each.state);
+const age = (each) => {
+  const open_ms = Date.now() - each.started_ms;
+  if (!each.timeout_ms) return span(open_ms);
+  const filled = h("i");
+  filled.style = `width:${Math.min(100, open_ms / each.timeout_ms * 100)}%`;
+  return [span(open_ms), h("div", { class: "age", title: `of ${span(each.timeout_ms)}` }, filled)];
+};
+const partitions = (names) => {
+  if (!names.length) return "–";
+  const others = names.length - SHOWN_PARTITIONS;
+  return names.slice(0, SHOWN_PARTITIONS).join(", ") + (others > 0 ? ` and ${others} more` : "");
+};
