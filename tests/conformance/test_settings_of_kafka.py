@@ -7,16 +7,22 @@ from pathlib import Path
 
 import pytest
 
+from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
 from odradek.broker.configuration.config_description import canonical
 from odradek.broker.configuration.settings import InvalidSetting, Kind, Setting, Update
-from odradek.broker.configuration.settings_table import KAFKA_SETTINGS
 from odradek.broker.configuration.topic_settings import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
 from tests.support.oracle import needs_kafka, run_kafka
 
 pytestmark = needs_kafka
 
+OWN_PREFIX = "odradek."
+OF_THE_AUTHORIZER = ("allow.everyone.if.no.acl.found", "super.users")  # its own, which no table of Kafka's holds
 TABLES: Mapping[str, Mapping[str, Setting]] = {
-    "broker": {setting.name: setting for setting in KAFKA_SETTINGS},
+    "broker": {
+        name: setting
+        for name, setting in BROKER_SETTINGS.items()
+        if not name.startswith(OWN_PREFIX) and name not in OF_THE_AUTHORIZER
+    },
     "topic": TOPIC_SETTINGS,
     "group": GROUP_SETTINGS,
     "client-metrics": CLIENT_METRICS_SETTINGS,

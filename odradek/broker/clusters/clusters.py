@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.clusters.faults import Faults, FaultyMarkers
 from odradek.broker.clusters.problems import Problem, bad, unknown
+from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
 from odradek.broker.configuration.config import BrokerConfig, ConfigError, configure
 from odradek.broker.configuration.listener_settings import setting_named
-from odradek.broker.configuration.settings_table import BROKER_SETTINGS
 from odradek.broker.runtime.clock import LoopTimers, TimerHandle
 from odradek.broker.runtime.controlled_time import ControlledTime
 from odradek.broker.runtime.starting import CannotStart

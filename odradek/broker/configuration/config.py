@@ -10,14 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.broker.configuration.authorization import AUTHORIZER_CHECKS
+from odradek.broker.configuration.broker_settings import BROKER_SETTINGS, HEEDED_SETTINGS, BrokerSettings
 from odradek.broker.configuration.environment import settings_of_environment
-from odradek.broker.configuration.group_limits import broker_settings_of_groups
-from odradek.broker.configuration.listener_settings import (
-    HEEDED_BY_LISTENERS,
-    ListenerSettings,
-    readable,
-    setting_named,
-)
+from odradek.broker.configuration.listener_settings import ListenerSettings, readable, setting_named
 from odradek.broker.configuration.listeners import (
     Listener,
     Published,
@@ -28,31 +23,14 @@ from odradek.broker.configuration.listeners import (
     parse_protocol_map,
     parse_published,
 )
-from odradek.broker.configuration.settings import InvalidSetting, Update
-from odradek.broker.configuration.settings_table import BROKER_SETTINGS
+from odradek.broker.configuration.settings import HOUR_MS, MINUTE_MS, InvalidSetting, Update, unit_ms
 from odradek.broker.configuration.state_topics import uncreatable
-from odradek.broker.configuration.topic_settings import HOUR_MS, MINUTE_MS, TOPIC_SETTINGS, TOPIC_SYNONYMS
+from odradek.broker.configuration.topic_settings import TOPIC_SETTINGS
+from odradek.broker.configuration.unused_settings import WITHOUT_EFFECT
 from odradek.protocol.java_properties import parse_properties
 
 if TYPE_CHECKING:
     from odradek.storage.log_config import LogConfig
-
-# What a configuration made for a Kafka cluster says and one node has no use for: taken without a word.
-WITHOUT_MEANING_HERE = (
-    "process.roles",
-    "controller.",
-    "broker.id",
-    "inter.broker.listener.name",
-    "security.inter.broker.protocol",
-    "auto.leader.rebalance.enable",
-    "default.replication.factor",
-    "num.network.threads",
-    "num.io.threads",
-    "num.recovery.threads.per.data.dir",
-    "num.replica.fetchers",
-    "replica.",
-)
-
 
 DEFAULT_NODE_ID = "1"
 CONSUMER_ASSIGNORS = ("uniform", "range")
@@ -67,158 +45,8 @@ class ConfigError(Exception):
         self.value = value
 
 
-class BrokerConfig:
-    """Typed values of the settings that this broker heeds; an attribute is the setting's name with `_` for `.`.
-
-    All are current values: read them when they are needed, do not keep copies of what AlterConfigs may change.
-    """
-
-    add_partitions_to_txn_retry_backoff_max_ms: int
-    add_partitions_to_txn_retry_backoff_ms: int
-    advertised_listeners: tuple[str, ...] | None
-    allow_everyone_if_no_acl_found: str
-    authorizer_class_name: str
-    auto_create_topics_enable: bool
-    broker_rack: str | None
-    compression_gzip_level: int
-    compression_lz4_level: int
-    compression_type: str
-    compression_zstd_level: int
-    connection_failed_authentication_delay_ms: int
-    connections_max_idle_ms: int
-    controller_listener_names: tuple[str, ...]
-    controller_quota_window_num: int
-    controller_quota_window_size_seconds: int
-    default_replication_factor: int
-    delegation_token_expiry_check_interval_ms: int
-    delegation_token_expiry_time_ms: int
-    delegation_token_max_lifetime_ms: int
-    delegation_token_secret_key: str | None
-    delete_topic_enable: bool
-    fetch_max_bytes: int
-    group_consumer_assignment_interval_ms: int
-    group_consumer_assignors: tuple[str, ...]
-    group_consumer_heartbeat_interval_ms: int
-    group_consumer_max_assignment_interval_ms: int
-    group_consumer_max_heartbeat_interval_ms: int
-    group_consumer_max_session_timeout_ms: int
-    group_consumer_max_size: int
-    group_consumer_migration_policy: str
-    group_consumer_min_assignment_interval_ms: int
-    group_consumer_min_heartbeat_interval_ms: int
-    group_consumer_min_session_timeout_ms: int
-    group_consumer_regex_refresh_interval_ms: int
-    group_consumer_session_timeout_ms: int
-    group_coordinator_rebalance_protocols: tuple[str, ...]
-    group_initial_rebalance_delay_ms: int
-    group_max_session_timeout_ms: int
-    group_max_size: int
-    group_min_session_timeout_ms: int
-    group_share_initialize_retry_interval_ms: int
-    group_share_max_share_sessions: int
-    group_share_max_size: int
-    listener_security_protocol_map: str
-    listeners: tuple[str, ...]
-    log_cleaner_backoff_ms: int
-    log_cleaner_dedupe_buffer_size: int
-    log_cleaner_delete_retention_ms: int
-    log_cleaner_enable: bool
-    log_cleaner_io_buffer_size: int
-    log_cleaner_io_max_bytes_per_second: float
-    log_cleaner_max_compaction_lag_ms: int
-    log_cleaner_min_cleanable_ratio: float
-    log_cleaner_min_compaction_lag_ms: int
-    log_cleanup_policy: tuple[str, ...]
-    log_dir: tuple[str, ...]
-    log_dirs: tuple[str, ...] | None
-    log_flush_interval_messages: int
-    log_flush_interval_ms: int | None
-    log_flush_offset_checkpoint_interval_ms: int
-    log_flush_scheduler_interval_ms: int
-    log_flush_start_offset_checkpoint_interval_ms: int
-    log_index_interval_bytes: int
-    log_index_size_max_bytes: int
-    log_initial_task_delay_ms: int
-    log_message_timestamp_after_max_ms: int
-    log_message_timestamp_before_max_ms: int
-    log_message_timestamp_type: str
-    log_preallocate: bool
-    log_retention_bytes: int
-    log_retention_check_interval_ms: int
-    log_retention_hours: int
-    log_retention_minutes: int | None
-    log_retention_ms: int | None
-    log_roll_hours: int
-    log_roll_jitter_hours: int
-    log_roll_jitter_ms: int | None
-    log_roll_ms: int | None
-    log_segment_bytes: int
-    log_segment_delete_delay_ms: int
-    max_connection_creation_rate: int
-    max_connections: int
-    max_connections_per_ip: int
-    max_connections_per_ip_overrides: str
-    max_incremental_fetch_session_cache_slots: int
-    max_request_partition_size_limit: int
-    message_max_bytes: int
-    min_insync_replicas: int
-    node_id: int
-    num_partitions: int
-    odradek_advertise: str
-    odradek_advertise_published: tuple[str, ...] | None
-    odradek_authentication_timeout_ms: int
-    odradek_cluster_id: str | None
-    odradek_control_enable: bool
-    odradek_http_actions: bool
-    odradek_http_host: str
-    odradek_http_port: int
-    odradek_http_security_protocol: str
-    odradek_http_token: str | None
-    odradek_port: int | None
-    odradek_ssl_handshakes_max: int
-    odradek_ssl_reload_interval_ms: int
-    odradek_tail_cache_bytes: int
-    odradek_transactional_id_expiration_rules: tuple[str, ...]
-    offset_metadata_max_bytes: int
-    offsets_commit_timeout_ms: int
-    offsets_retention_check_interval_ms: int
-    offsets_retention_minutes: int
-    offsets_topic_compression_codec: int
-    offsets_topic_num_partitions: int
-    offsets_topic_replication_factor: int
-    offsets_topic_segment_bytes: int
-    producer_id_expiration_check_interval_ms: int
-    producer_id_expiration_ms: int
-    queued_max_request_bytes: int
-    quota_window_num: int
-    quota_window_size_seconds: int
-    replica_high_watermark_checkpoint_interval_ms: int
-    request_timeout_ms: int
-    share_coordinator_cold_partition_snapshot_interval_ms: int
-    share_coordinator_snapshot_update_records_per_snapshot: int
-    share_coordinator_state_topic_compression_codec: int
-    share_coordinator_state_topic_min_isr: int
-    share_coordinator_state_topic_num_partitions: int
-    share_coordinator_state_topic_prune_interval_ms: int
-    share_coordinator_state_topic_replication_factor: int
-    share_coordinator_state_topic_segment_bytes: int
-    share_coordinator_write_timeout_ms: int
-    socket_listen_backlog_size: int
-    socket_receive_buffer_bytes: int
-    socket_request_max_bytes: int
-    socket_send_buffer_bytes: int
-    super_users: str
-    transaction_abort_timed_out_transaction_cleanup_interval_ms: int
-    transaction_max_timeout_ms: int
-    transaction_partition_verification_enable: bool
-    transaction_remove_expired_transaction_cleanup_interval_ms: int
-    transaction_state_log_min_isr: int
-    transaction_state_log_num_partitions: int
-    transaction_state_log_replication_factor: int
-    transaction_state_log_segment_bytes: int
-    transaction_two_phase_commit_enable: bool
-    transactional_id_expiration_ms: int
-    unclean_leader_election_enable: bool
+class BrokerConfig(BrokerSettings):
+    """The settings that this broker heeds, with current values: AlterConfigs changes them, so keep no copies."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         """`given` holds no unknown names. Raises ConfigError."""
@@ -289,10 +117,11 @@ class BrokerConfig:
     def topic_defaults(self) -> dict[str, str]:
         """Every topic setting as a topic without settings of its own has it, in file form."""
         defaults = {name: setting.default for name, setting in TOPIC_SETTINGS.items() if setting.default is not None}
-        for name, synonyms in TOPIC_SYNONYMS.items():
-            for broker_name, factor in synonyms:
-                text = self.current_text(broker_name)
+        for name, setting in TOPIC_SETTINGS.items():
+            for synonym in setting.synonyms:
+                text = self.current_text(synonym)
                 if text is not None:
+                    factor = unit_ms(synonym)
                     defaults[name] = text if factor == 1 else str(int(text) * factor)
                     break
         retention_ms = self.log_retention_millis
@@ -333,9 +162,8 @@ class BrokerConfig:
 
     def _set_attributes(self) -> None:
         self._topic_defaults = None
-        for attribute in BrokerConfig.__annotations__:
-            setting = BROKER_SETTINGS[attribute.replace("_", ".")]
-            setattr(self, attribute, setting.parse(self.current_text(setting.name)))
+        for name, setting in HEEDED_SETTINGS.items():
+            setattr(self, name.replace(".", "_"), setting.parse(self.current_text(name)))
 
     def _read_listeners(self) -> tuple[tuple[Listener, ...], tuple[Listener, ...] | None]:
         name, entries = "listener.security.protocol.map", tuple(self.listener_security_protocol_map.split(","))
@@ -464,10 +292,4 @@ def configure(
 
 def without_effect(given: Mapping[str, str]) -> list[str]:
     """Names those of these settings that Kafka heeds and this broker does not."""
-    heeded = {attribute.replace("_", ".") for attribute in BrokerConfig.__annotations__}
-    heeded |= {*HEEDED_BY_LISTENERS, *broker_settings_of_groups(), "metadata.log.dir"}
-    return sorted(
-        name
-        for name in given.keys() & BROKER_SETTINGS.keys() - heeded
-        if not name.startswith(WITHOUT_MEANING_HERE) and given[name] != BROKER_SETTINGS[name].default
-    )
+    return sorted(name for name in given.keys() & WITHOUT_EFFECT.keys() if given[name] != WITHOUT_EFFECT[name].default)

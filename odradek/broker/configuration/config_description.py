@@ -9,16 +9,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
+from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.configuration.listener_settings import setting_named
 from odradek.broker.configuration.settings import InvalidSetting, Kind, Setting, SettingValue, Update, java_double
-from odradek.broker.configuration.settings_table import BROKER_SETTINGS
-from odradek.broker.configuration.topic_settings import (
-    CLIENT_METRICS_SETTINGS,
-    GROUP_SETTINGS,
-    TOPIC_SETTINGS,
-    TOPIC_SYNONYMS,
-)
+from odradek.broker.configuration.topic_settings import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
 
 T = TypeVar("T")
 
@@ -58,15 +53,10 @@ class Described:
 
 # Broker settings that stand in for one another: the first that has a value wins.
 BROKER_SYNONYMS: Mapping[str, tuple[str, ...]] = {
-    name: group
-    for group in (
-        ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
-        ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
-        ("log.roll.ms", "log.roll.hours"),
-        ("log.roll.jitter.ms", "log.roll.jitter.hours"),
-    )
-    for name in group
-    if name != "log.flush.scheduler.interval.ms"
+    name: setting.synonyms
+    for setting in TOPIC_SETTINGS.values()
+    for name in setting.synonyms
+    if len(setting.synonyms) > 1 and name != "log.flush.scheduler.interval.ms"
 }
 
 
@@ -84,8 +74,7 @@ def effective_topic_settings(config: BrokerConfig, overrides: Mapping[str, str])
         if setting.name in overrides:
             source = Source.TOPIC
         else:
-            names = [name for name, _ in TOPIC_SYNONYMS.get(setting.name, ())]
-            source = next((synonym.source for synonym in _synonyms(config, names, False)), Source.DEFAULT)
+            source = next((one.source for one in _synonyms(config, setting.synonyms, False)), Source.DEFAULT)
         value = overrides.get(setting.name, canonical(setting, defaults.get(setting.name)))
         described.append(Described(setting.name, value, source, setting.kind))
     return described
@@ -158,9 +147,8 @@ def _topic_setting(
     synonyms: list[Synonym] = []
     if setting.name in overrides:
         synonyms.append(Synonym(setting.name, value, Source.TOPIC))
-    broker_names = [name for name, _ in TOPIC_SYNONYMS.get(setting.name, ())]
-    if broker_names:
-        synonyms += _shown(broker_names[0], _synonyms(config, broker_names, False))
+    if setting.synonyms:
+        synonyms += _shown(setting.synonyms[0], _synonyms(config, setting.synonyms, False))
     source = synonyms[0].source if synonyms else Source.DEFAULT
     return Described(setting.name, value, source, setting.kind, tuple(synonyms))
 

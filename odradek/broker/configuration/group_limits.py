@@ -6,10 +6,9 @@ counts as the nearest value that is allowed, as in Kafka from 4.3 on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from odradek.broker.configuration.settings_table import BROKER_SETTINGS
-from odradek.broker.configuration.topic_settings import GROUP_SETTINGS
+from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
 
 BrokerSetting = Callable[[str], str | None]  # the current value of a broker's setting, as it would stand in a file
 
@@ -36,10 +35,3 @@ def clamped(name: str, value: int, broker_setting: BrokerSetting) -> int:
     if most is not None:
         value = min(value, limit(most, broker_setting))
     return value
-
-
-def broker_settings_of_groups() -> Iterator[str]:
-    """Names the settings of brokers that are heeded as a default or a limit of what a group has of its own."""
-    for name in GROUP_SETTINGS:
-        limits = (limit_name(name, "min"), limit_name(name, "max"))
-        yield from (each for each in (f"group.{name}", *limits) if each is not None)

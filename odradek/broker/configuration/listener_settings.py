@@ -9,52 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
 from odradek.broker.configuration.settings import InvalidSetting, Setting, SettingValue, Update
-from odradek.broker.configuration.settings_table import BROKER_SETTINGS
 
 PREFIX = "listener.name."
 SSL_PROTOCOLS = frozenset({"SSL", "SASL_SSL"})
 HTTP_LISTENER = "HTTP"  # whose settings are those of the HTTP port, where it has TLS
 SASL_PROTOCOLS = frozenset({"SASL_PLAINTEXT", "SASL_SSL"})
-
-# What listeners heed, under these names and under their own: the rest of the table says what each may be.
-HEEDED_BY_LISTENERS = frozenset(
-    {
-        "connections.max.reauth.ms",
-        "max.connection.creation.rate",
-        "max.connections",
-        "sasl.enabled.mechanisms",
-        "sasl.jaas.config",
-        "sasl.oauthbearer.clock.skew.seconds",
-        "sasl.oauthbearer.expected.audience",
-        "ssl.allow.dn.changes",
-        "ssl.allow.san.changes",
-        "sasl.oauthbearer.expected.issuer",
-        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
-        "sasl.oauthbearer.jwks.endpoint.url",
-        "sasl.oauthbearer.scope.claim.name",
-        "sasl.oauthbearer.sub.claim.name",
-        "sasl.server.callback.handler.class",
-        "sasl.server.max.receive.size",
-        "ssl.cipher.suites",
-        "ssl.client.auth",
-        "ssl.enabled.protocols",
-        "ssl.key.password",
-        "ssl.keystore.certificate.chain",
-        "ssl.keystore.key",
-        "ssl.keystore.location",
-        "ssl.keystore.password",
-        "ssl.keystore.type",
-        "ssl.principal.mapping.rules",
-        "ssl.protocol",
-        "ssl.truststore.certificates",
-        "ssl.truststore.location",
-        "ssl.truststore.password",
-        "ssl.truststore.type",
-    }
-)
 
 
 def setting_named(name: str) -> Setting | None:

@@ -1,14 +1,15 @@
-"""One setting: its type, the values it allows, and the words with which Kafka refuses other values.
+"""One setting: its type, the values it allows, its text, and the words with which Kafka refuses other values.
 
-The tables: `odradek.broker.configuration.settings_table` (the broker's), `odradek.broker.configuration.topic_settings`
-(topics, groups, client metrics). The words of a refusal reach clients (CreateTopics, AlterConfigs), so they are
-Kafka's; source: 4.3.1's ConfigDef, observed.
+The tables: `odradek.broker.configuration.broker_settings` and `unused_settings` (the broker's),
+`odradek.broker.configuration.topic_settings` (topics, groups, client metrics). The words of a refusal reach clients
+(CreateTopics, AlterConfigs), so they are Kafka's; source: 4.3.1's ConfigDef, observed.
 """
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar, overload
 
+T = TypeVar("T")
 SettingValue = bool | int | float | str | tuple[str, ...] | None
 
 
@@ -165,14 +166,22 @@ class TimePerPrefix(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """One row of a table. `default` is as it would be written in a file; None means that there is none."""
+    """One row of a table: all that is known of a setting.
+
+    default      as it would be written in a file; None means that there is none
+    text         the documentation in DescribeConfigs
+    is_internal  Kafka's own tuning: works, but DescribeConfigs does not show it
+    synonyms     of a topic's setting: the broker's that give its default, the first that has a value (see `factor`)
+    """
 
     name: str
     kind: Kind
     default: str | None
+    text: str
     allowed: Allowed | None = None
     update: Update = Update.READ_ONLY
-    is_internal: bool = False  # Kafka's own tuning: works, but DescribeConfigs does not show it
+    is_internal: bool = False
+    synonyms: tuple[str, ...] = ()
 
     def parse(self, text: str | None) -> SettingValue:
         """The value that `text` stands for. Raises InvalidSetting in Kafka's words."""
@@ -193,6 +202,51 @@ class Setting(NamedTuple):
         return rule if isinstance(self.allowed, (OneOf, ListOf)) else f"{words}, {rule}"
 
 
+class Heeded(Generic[T]):
+    """A row of a class of settings: the attribute's name is the setting's, with `_` for `.`, and its value a `T`."""
+
+    __slots__ = ("setting",)
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+
+    def __set_name__(self, owner: type[object], attribute: str) -> None:
+        self.setting = self.setting._replace(name=attribute.replace("_", "."))
+
+    def __get__(self, config: object, owner: type[object]) -> T:
+        """Never called once the value is set: an instance keeps it under the same name, which goes first."""
+        raise AttributeError(self.setting.name)
+
+
+class KindOf(Generic[T]):
+    """A kind whose values are `T`s; a call makes a row."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+
+    @overload
+    def __call__(
+        self, default: str, text: str, allowed: Allowed | None = None, update: Update = ..., *, is_internal: bool = ...
+    ) -> Heeded[T]: ...
+
+    @overload
+    def __call__(
+        self, default: None, text: str, allowed: Allowed | None = None, update: Update = ..., *, is_internal: bool = ...
+    ) -> Heeded[T | None]: ...
+
+    def __call__(
+        self,
+        default: str | None,
+        text: str,
+        allowed: Allowed | None = None,
+        update: Update = Update.READ_ONLY,
+        *,
+        is_internal: bool = False,
+    ) -> Heeded[T] | Heeded[T | None]:
+        return Heeded(Setting("", self.kind, default, text, allowed, update, is_internal))
+
+
+MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 KIND_WORDS: Mapping[Kind, str] = {
     Kind.BOOLEAN: "true or false",
     Kind.LIST: "a comma-separated list",
@@ -202,6 +256,11 @@ KIND_WORDS: Mapping[Kind, str] = {
     Kind.LONG: "a whole number",
 }
 INTEGER_LIMITS: Mapping[Kind, int] = {Kind.SHORT: 1 << 15, Kind.INT: 1 << 31, Kind.LONG: 1 << 63}
+
+
+def unit_ms(name: str) -> int:
+    """Returns the milliseconds in the unit of a setting, as its name ends; 1 for other settings."""
+    return {"minutes": MINUTE_MS, "hours": HOUR_MS}.get(name.rpartition(".")[2], 1)
 
 
 def java_double(value: float) -> str:

@@ -3,18 +3,19 @@
 import re
 from collections.abc import Iterable, Mapping
 
+from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.configuration.group_limits import limit, limit_name
 from odradek.broker.configuration.listener_settings import setting_named
 from odradek.broker.configuration.resources import ConfigResourceType
-from odradek.broker.configuration.settings import InvalidSetting, Kind, Setting, Update
-from odradek.broker.configuration.settings_table import BROKER_SETTINGS
+from odradek.broker.configuration.settings import InvalidSetting, Setting, Update
 from odradek.broker.configuration.topic_settings import (
     CLIENT_METRICS_SETTINGS,
     GROUP_SETTINGS,
     TOPIC_SETTINGS,
     validate_topic_settings,
 )
+from odradek.broker.configuration.unused_settings import DYNAMIC_ONLY
 from odradek.broker.metadata.image import MetadataImage
 from odradek.broker.metadata.supported_features import ELIGIBLE_LEADER_REPLICAS
 from odradek.broker.metadata.topic_names import check_topic_name
@@ -34,15 +35,6 @@ THREAD_COUNTS = frozenset(
         "num.replica.fetchers",
     }
 )
-# Settings of brokers that have no row in the table, since only AlterConfigs knows them.
-DYNAMIC_ONLY: Mapping[str, Setting] = {
-    name: Setting(name, Kind.LONG, None)
-    for name in (
-        "leader.replication.throttled.rate",
-        "follower.replication.throttled.rate",
-        "replica.alter.log.dirs.io.max.bytes.per.second",
-    )
-}
 MIN_ISR = "min.insync.replicas"
 MATCHABLE = frozenset(
     {

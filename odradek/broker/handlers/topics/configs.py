@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from odradek.broker.configuration.config_description import (
@@ -17,9 +17,10 @@ from odradek.broker.configuration.config_description import (
 )
 from odradek.broker.configuration.loggers import PythonLoggers, level_name
 from odradek.broker.configuration.resources import Change, ConfigOperation, ConfigResourceType
-from odradek.broker.configuration.settings import InvalidSetting
+from odradek.broker.configuration.settings import InvalidSetting, Setting
 from odradek.broker.metadata.config_alteration import alter
 from odradek.broker.metadata.config_changes import ResourceChanges, Result
+from odradek.broker.metadata.config_rules import settings_of
 from odradek.broker.metadata.topic_names import check_topic_name
 from odradek.broker.runtime.slices import sliced
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
@@ -97,11 +98,9 @@ def _result(
         result.error_message = error.message or ""
         return result
     is_logger = resource.resource_type == ConfigResourceType.BROKER_LOGGER.value
-    documentation: dict[str, str] = {}
-    if request.include_documentation and not is_logger:
-        from odradek.broker.configuration.settings_documentation import documentation_of
-
-        documentation = documentation_of(ConfigResourceType(resource.resource_type))
+    rows: Mapping[str, Setting] = {}
+    if request.include_documentation:
+        rows = settings_of(ConfigResourceType(resource.resource_type))
     result.configs = [
         DescribeConfigsResourceResult(
             name=one.name,
@@ -111,7 +110,7 @@ def _result(
             is_sensitive=one.is_sensitive,
             synonyms=_synonyms(one) if request.include_synonyms else [],
             config_type=UNKNOWN_KIND if one.kind is None else one.kind.value,
-            documentation=NOT_TOLD if is_logger else documentation.get(one.name),
+            documentation=NOT_TOLD if is_logger else rows[one.name].text if one.name in rows else None,
         )
         for one in chosen(described, resource.configuration_keys)
     ]

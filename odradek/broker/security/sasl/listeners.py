@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
-from odradek.broker.configuration.listener_settings import HEEDED_BY_LISTENERS
+from odradek.broker.configuration.broker_settings import HEEDED_SETTINGS
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.security.sasl.oauthbearer import NAME as OAUTHBEARER
 from odradek.broker.security.sasl.setup import BUILDERS, JAAS_CONFIG, MAX_REAUTH_MS, offers_of
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.sasl")
 
-SETTINGS = (MAX_REAUTH_MS, *sorted(name for name in HEEDED_BY_LISTENERS if name.startswith("sasl.")))
+SETTINGS = (MAX_REAUTH_MS, *sorted(name for name in HEEDED_SETTINGS if name.startswith("sasl.")))
 Texts: TypeAlias = tuple[str | None, ...]
 
 

@@ -1,15 +1,18 @@
 """The broker's configuration: sources and their order, refusals, listeners, defaults of topics."""
 
 import ast
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from odradek.broker.configuration.broker_settings import BROKER_SETTINGS, HEEDED_SETTINGS, BrokerSettings
 from odradek.broker.configuration.config import BrokerConfig, ConfigError, configure, load_config, without_effect
-from odradek.broker.configuration.group_limits import broker_settings_of_groups
 from odradek.broker.configuration.listeners import Listener
-from odradek.broker.configuration.settings_table import BROKER_SETTINGS
+from odradek.broker.configuration.settings import Heeded, Kind, KindOf, Range, Setting
+from odradek.broker.configuration.topic_settings import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
+from odradek.broker.configuration.unused_settings import UNUSED_ON_ONE_NODE, WITHOUT_EFFECT
 from tests.support.oracle import REPOSITORY
 
 DAY_MS = 86_400_000
@@ -254,16 +257,55 @@ def test_recorded_values_that_may_not_be_dynamic_or_cannot_be_read_take_no_effec
     assert config.recorded_defaults["foo"] == "bar"
 
 
-def named_in_the_broker() -> set[str]:
-    """Names of settings that stand somewhere in its code, besides the tables that describe them."""
-    tables = ("settings_table.py", "settings_documentation.py", "config_rules.py", "topic_settings.py")
-    files = [path for path in (REPOSITORY / "odradek" / "broker").rglob("*.py") if path.name not in tables]
-    nodes = (node for path in files for node in ast.walk(ast.parse(path.read_text())))
+# One row for each setting
+
+TABLES = ("broker_settings.py", "unused_settings.py", "topic_settings.py")
+MOST_NAMES_ELSEWHERE = 6  # in one list, of a rule that concerns some settings
+
+
+def code_of_the_broker() -> Iterator[ast.AST]:
+    """Everything in its code besides the tables of settings and the rules of AlterConfigs."""
+    for path in (REPOSITORY / "odradek" / "broker").rglob("*.py"):
+        if path.name not in (*TABLES, "config_rules.py"):
+            yield from ast.walk(ast.parse(path.read_text()))
+
+
+def texts_in(nodes: Iterable[ast.AST | None]) -> set[str]:
     return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 
 
 def test_nothing_that_is_heeded_is_said_to_be_without_effect() -> None:
-    given = dict.fromkeys((named_in_the_broker() & BROKER_SETTINGS.keys()) | set(broker_settings_of_groups()), "other")
+    groups = {f"group.{name}" for name in GROUP_SETTINGS}
+    given = dict.fromkeys((texts_in(code_of_the_broker()) | groups) & BROKER_SETTINGS.keys(), "other")
     assert "group.share.record.lock.duration.ms" in given
     assert without_effect(given) == []
     assert without_effect({"log.cleaner.threads": "7"}) == ["log.cleaner.threads"]
+
+
+def test_a_row_is_all_that_a_setting_of_the_broker_needs() -> None:
+    class More(BrokerSettings):
+        odradek_more_ms = KindOf[int](Kind.INT)("7", "More.", Range(1))
+
+    assert More.__dict__["odradek_more_ms"].setting == Setting("odradek.more.ms", Kind.INT, "7", "More.", Range(1))
+    config = given()
+    rows = {name for name, row in vars(BrokerSettings).items() if isinstance(row, Heeded)}
+    assert len(rows) > 200
+    assert {name.replace(".", "_") for name in HEEDED_SETTINGS} == rows == rows & vars(config).keys()
+
+
+@pytest.mark.parametrize("table", [BROKER_SETTINGS, TOPIC_SETTINGS, GROUP_SETTINGS, CLIENT_METRICS_SETTINGS])
+def test_every_row_says_in_a_sentence_what_the_setting_is(table: Mapping[str, Setting]) -> None:
+    bad = re.compile(r"(How|What|Whether|Who|Whose|Which|After|Those|Of|As)\b|.*[^.]$")
+    assert [name for name, setting in table.items() if name != setting.name or bad.match(setting.text)] == []
+
+
+def test_no_setting_has_two_rows_and_no_other_file_lists_them() -> None:
+    assert not HEEDED_SETTINGS.keys() & (UNUSED_ON_ONE_NODE.keys() | WITHOUT_EFFECT.keys())
+    assert not UNUSED_ON_ONE_NODE.keys() & WITHOUT_EFFECT.keys()
+    names = BROKER_SETTINGS.keys() | TOPIC_SETTINGS.keys() | GROUP_SETTINGS.keys()
+    for path in (REPOSITORY / "odradek" / "broker").rglob("*.py"):
+        if path.name in TABLES:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            parts = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", ())
+            assert len(texts_in(parts) & names) <= MOST_NAMES_ELSEWHERE, path

@@ -1,0 +1,414 @@
+"""The settings of a broker: one row each, and all that is said of a setting is in its row.
+
+The settings that this broker heeds are the attributes of `BrokerSettings`; Kafka's others are in
+`odradek.broker.configuration.unused_settings`. Defaults are Kafka's, except where a comment on the row gives Kafka's
+own: one node cannot hold three replicas, and need not wait for others to join.
+"""
+
+from collections.abc import Mapping
+
+from odradek.broker.configuration.settings import (
+    CountPerAddress,
+    GzipLevel,
+    Heeded,
+    Kind,
+    KindOf,
+    ListOf,
+    OneOf,
+    Range,
+    Setting,
+    TimePerPrefix,
+    Update,
+)
+from odradek.broker.configuration.unused_settings import UNUSED_ON_ONE_NODE, WITHOUT_EFFECT
+
+BOOLEAN, DOUBLE = KindOf[bool](Kind.BOOLEAN), KindOf[float](Kind.DOUBLE)
+SHORT, INT, LONG = KindOf[int](Kind.SHORT), KindOf[int](Kind.INT), KindOf[int](Kind.LONG)
+STRING, CLASS, PASSWORD = KindOf[str](Kind.STRING), KindOf[str](Kind.CLASS), KindOf[str](Kind.PASSWORD)
+LIST = KindOf[tuple[str, ...]](Kind.LIST)
+PER_BROKER, CLUSTER_WIDE = Update.PER_BROKER, Update.CLUSTER_WIDE
+COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+
+
+# fmt: off
+class BrokerSettings:
+    """The settings that this broker heeds, in Kafka's order; a name is the attribute with `.` for `_`.
+
+    A row: kind, default, text, rule, and whether AlterConfigs may change it while the broker runs. The settings of
+    `ssl` and `sasl`, and some of `connections`, may be given for one listener too: listener_settings.py.
+    """
+
+    add_partitions_to_txn_retry_backoff_max_ms = INT("100",
+        "Longest wait of a partition that is added to a transaction for the transaction before to end.", Range(0))
+    add_partitions_to_txn_retry_backoff_ms = INT("20",
+        "Wait between two attempts to add a partition to a transaction.", Range(1))
+    advertised_listeners = LIST(None,
+        "Addresses that clients are told to connect to, where they differ from listeners.", ListOf(may_be_empty=False))
+    authorizer_class_name = STRING("",
+        "Authorizer of requests: empty for none, or org.apache.kafka.metadata.authorizer.StandardAuthorizer.")
+    auto_create_topics_enable = BOOLEAN("true", "Creation of a missing topic when a client asks for its metadata.")
+    broker_id = INT("-1", "Older name of node.id.")
+    broker_rack = STRING(None, "Rack of this broker, told to clients that prefer near replicas.")
+    compression_gzip_level = INT("-1",
+        "Default of the topic setting compression.gzip.level.", GzipLevel(), CLUSTER_WIDE)
+    compression_lz4_level = INT("9", "Default of the topic setting compression.lz4.level.", Range(1, 17), CLUSTER_WIDE)
+    compression_type = STRING("producer",
+        "Default of the topic setting compression.type.", OneOf(COMPRESSION_TYPES), CLUSTER_WIDE)
+    compression_zstd_level = INT("3",
+        "Default of the topic setting compression.zstd.level.", Range(-131072, 22), CLUSTER_WIDE)
+    connection_failed_authentication_delay_ms = INT("100",
+        "Delay before a connection is closed whose authentication failed.", Range(0))
+    connections_max_idle_ms = LONG("600000", "Idle time after which a connection is closed.")
+    connections_max_reauth_ms = LONG("0",
+        "Lifetime of a SASL session, after which the client has to authenticate again; 0 is no limit.")
+    controller_listener_names = LIST("CONTROLLER",
+        "Names of controller listeners, which are ignored: one process is broker and controller.",
+        ListOf(may_be_empty=False))  # Kafka: must be given
+    controller_quota_window_num = INT("11",
+        "Number of windows in which controller_mutation_rate is measured.", Range(1))
+    controller_quota_window_size_seconds = INT("1",
+        "Length of a window in which controller_mutation_rate is measured.", Range(1))
+    default_replication_factor = INT("1",
+        "Replication factor of new topics whose creator names none; one node can only have 1.")
+    delegation_token_expiry_check_interval_ms = LONG("3600000",
+        "Interval at which expired delegation tokens are removed.", Range(1))
+    delegation_token_expiry_time_ms = LONG("86400000",
+        "Time after which a delegation token expires unless it is renewed.", Range(1))
+    delegation_token_max_lifetime_ms = LONG("604800000",
+        "Maximum lifetime of a delegation token, renewals included.", Range(1))
+    delegation_token_secret_key = PASSWORD(None,
+        "Secret that delegation tokens are proved with; without it there are no tokens.")
+    delete_topic_enable = BOOLEAN("true", "Permission to delete topics.")
+    fetch_max_bytes = INT("57671680",
+        "Maximum size of the response to a fetch, whatever the client asks for.", Range(1024))
+    group_consumer_assignment_interval_ms = INT("1000",
+        "Default of the group setting consumer.assignment.interval.ms.", Range(0), CLUSTER_WIDE)
+    group_consumer_assignors = LIST("uniform,range",
+        "Server-side assignors of consumer groups; the first is the default.", ListOf(may_be_empty=False))
+    group_consumer_heartbeat_interval_ms = INT("5000",
+        "Default of the group setting consumer.heartbeat.interval.ms.", Range(1))
+    group_consumer_max_assignment_interval_ms = INT("15000",
+        "Maximum of the group setting consumer.assignment.interval.ms.", Range(0))
+    group_consumer_max_heartbeat_interval_ms = INT("15000",
+        "Maximum of the group setting consumer.heartbeat.interval.ms.", Range(1))
+    group_consumer_max_session_timeout_ms = INT("60000",
+        "Maximum of the group setting consumer.session.timeout.ms.", Range(1))
+    group_consumer_max_size = INT("2147483647", "Maximum number of members of a consumer group.", Range(1))
+    group_consumer_migration_policy = STRING("bidirectional",
+        "Conversions allowed between classic and consumer groups: upgrade, downgrade, both or none.",
+        OneOf(("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"), True))
+    group_consumer_min_assignment_interval_ms = INT("0",
+        "Minimum of the group setting consumer.assignment.interval.ms.", Range(0))
+    group_consumer_min_heartbeat_interval_ms = INT("5000",
+        "Minimum of the group setting consumer.heartbeat.interval.ms.", Range(1))
+    group_consumer_min_session_timeout_ms = INT("45000",
+        "Minimum of the group setting consumer.session.timeout.ms.", Range(1))
+    group_consumer_regex_refresh_interval_ms = INT("600000",
+        "Interval at which subscriptions to regular expressions are resolved again.", Range(10000), is_internal=True)
+    group_consumer_session_timeout_ms = INT("45000",
+        "Default of the group setting consumer.session.timeout.ms.", Range(1))
+    group_coordinator_rebalance_protocols = LIST("classic,consumer,streams",
+        "Rebalance protocols that groups may use.",
+        ListOf(("consumer", "classic", "share", "streams"), may_be_empty=False))
+    group_initial_rebalance_delay_ms = INT("0",
+        "Wait of a new classic group for more members before its first rebalance.")  # Kafka: 3000
+    group_max_session_timeout_ms = INT("1800000",
+        "Maximum session timeout that a member of a classic group may ask for.")
+    group_max_size = INT("2147483647", "Maximum number of members of a classic group.", Range(1))
+    group_min_session_timeout_ms = INT("6000", "Minimum session timeout that a member of a classic group may ask for.")
+    group_share_assignment_interval_ms = INT("1000",
+        "Default of the group setting share.assignment.interval.ms.", Range(0), CLUSTER_WIDE)
+    group_share_delivery_count_limit = INT("5",
+        "Default of the group setting share.delivery.count.limit.", Range(2, 10))
+    group_share_heartbeat_interval_ms = INT("5000",
+        "Default of the group setting share.heartbeat.interval.ms.", Range(1))
+    group_share_initialize_retry_interval_ms = INT("30000",
+        "Wait before the state of share partitions is initialized again after a failure.", Range(1), is_internal=True)
+    group_share_max_assignment_interval_ms = INT("15000",
+        "Maximum of the group setting share.assignment.interval.ms.", Range(0))
+    group_share_max_delivery_count_limit = INT("10",
+        "Maximum of the group setting share.delivery.count.limit.", Range(5, 25))
+    group_share_max_heartbeat_interval_ms = INT("15000",
+        "Maximum of the group setting share.heartbeat.interval.ms.", Range(1))
+    group_share_max_partition_max_record_locks = INT("4000",
+        "Maximum of the group setting share.partition.max.record.locks.", Range(2000, 10000))
+    group_share_max_record_lock_duration_ms = INT("60000",
+        "Maximum of the group setting share.record.lock.duration.ms.", Range(30000, 3600000))
+    group_share_max_session_timeout_ms = INT("60000",
+        "Maximum of the group setting share.session.timeout.ms.", Range(1))
+    group_share_max_share_sessions = INT("2000", "Maximum number of share sessions.", Range(1))
+    group_share_max_size = INT("200", "Maximum number of members of a share group.", Range(1, 1000))
+    group_share_min_assignment_interval_ms = INT("0",
+        "Minimum of the group setting share.assignment.interval.ms.", Range(0))
+    group_share_min_delivery_count_limit = INT("2",
+        "Minimum of the group setting share.delivery.count.limit.", Range(2, 5))
+    group_share_min_heartbeat_interval_ms = INT("5000",
+        "Minimum of the group setting share.heartbeat.interval.ms.", Range(1))
+    group_share_min_partition_max_record_locks = INT("100",
+        "Minimum of the group setting share.partition.max.record.locks.", Range(100, 2000))
+    group_share_min_record_lock_duration_ms = INT("15000",
+        "Minimum of the group setting share.record.lock.duration.ms.", Range(1000, 30000))
+    group_share_min_session_timeout_ms = INT("45000",
+        "Minimum of the group setting share.session.timeout.ms.", Range(1))
+    group_share_partition_max_record_locks = INT("2000",
+        "Default of the group setting share.partition.max.record.locks.", Range(100, 10000))
+    group_share_record_lock_duration_ms = INT("30000",
+        "Default of the group setting share.record.lock.duration.ms.", Range(1000, 3600000))
+    group_share_session_timeout_ms = INT("45000", "Default of the group setting share.session.timeout.ms.", Range(1))
+    group_streams_assignment_interval_ms = INT("1000",
+        "Default of the group setting streams.assignment.interval.ms.", Range(0), CLUSTER_WIDE)
+    group_streams_heartbeat_interval_ms = INT("5000",
+        "Default of the group setting streams.heartbeat.interval.ms.", Range(1))
+    group_streams_initial_rebalance_delay_ms = INT("3000",
+        "Default of the group setting streams.initial.rebalance.delay.ms.", Range(0))
+    group_streams_max_assignment_interval_ms = INT("15000",
+        "Maximum of the group setting streams.assignment.interval.ms.", Range(0))
+    group_streams_max_heartbeat_interval_ms = INT("15000",
+        "Maximum of the group setting streams.heartbeat.interval.ms.", Range(1))
+    group_streams_max_session_timeout_ms = INT("60000",
+        "Maximum of the group setting streams.session.timeout.ms.", Range(1))
+    group_streams_min_assignment_interval_ms = INT("0",
+        "Minimum of the group setting streams.assignment.interval.ms.", Range(0))
+    group_streams_min_heartbeat_interval_ms = INT("5000",
+        "Minimum of the group setting streams.heartbeat.interval.ms.", Range(1))
+    group_streams_min_session_timeout_ms = INT("45000",
+        "Minimum of the group setting streams.session.timeout.ms.", Range(1))
+    group_streams_num_standby_replicas = INT("0",
+        "Default of the group setting streams.num.standby.replicas.", Range(0))
+    group_streams_session_timeout_ms = INT("45000",
+        "Default of the group setting streams.session.timeout.ms.", Range(1))
+    inter_broker_listener_name = STRING(None, "Listener between brokers; checked as in Kafka, and unused on one node.")
+    listener_security_protocol_map = STRING(
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "Security protocol of each listener: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.", None, PER_BROKER)
+    listeners = LIST("PLAINTEXT://localhost:9092",
+        "Addresses to listen on, as NAME://host:port; an empty host is every interface, port 0 a free one.",
+        ListOf(may_be_empty=False), PER_BROKER)  # Kafka: PLAINTEXT://:9092
+    log_cleaner_backoff_ms = LONG("15000",
+        "Pause of the log cleaner when there is nothing to clean.", Range(0), CLUSTER_WIDE)
+    log_cleaner_dedupe_buffer_size = LONG("134217728",
+        "Memory of the log cleaner for its table of keys.", None, CLUSTER_WIDE)
+    log_cleaner_delete_retention_ms = LONG("86400000",
+        "Default of the topic setting delete.retention.ms.", Range(0), CLUSTER_WIDE)
+    log_cleaner_enable = BOOLEAN("true", "Compaction of topics whose cleanup.policy has compact.")
+    log_cleaner_io_max_bytes_per_second = DOUBLE("1.7976931348623157E308",
+        "Maximum rate at which the log cleaner reads and writes.", None, CLUSTER_WIDE)
+    log_cleaner_max_compaction_lag_ms = LONG("9223372036854775807",
+        "Default of the topic setting max.compaction.lag.ms.", Range(1), CLUSTER_WIDE)
+    log_cleaner_min_cleanable_ratio = DOUBLE("0.5",
+        "Default of the topic setting min.cleanable.dirty.ratio.", Range(0, 1), CLUSTER_WIDE)
+    log_cleaner_min_compaction_lag_ms = LONG("0",
+        "Default of the topic setting min.compaction.lag.ms.", Range(0), CLUSTER_WIDE)
+    log_cleanup_policy = LIST("delete",
+        "Default of the topic setting cleanup.policy.", ListOf(("compact", "delete")), CLUSTER_WIDE)
+    log_dir = LIST("/tmp/kafka-logs", "Data directory, unless log.dirs is set.", ListOf(may_be_empty=False))
+    log_dirs = LIST(None, "Data directory; exactly one is supported.", ListOf(may_be_empty=False))
+    log_flush_interval_messages = LONG("9223372036854775807",
+        "Default of the topic setting flush.messages.", Range(1), CLUSTER_WIDE)
+    log_flush_interval_ms = LONG(None, "Default of the topic setting flush.ms.", None, CLUSTER_WIDE)
+    log_flush_offset_checkpoint_interval_ms = INT("60000",
+        "Interval at which recovery points are written to their checkpoint file.", Range(0))
+    log_flush_scheduler_interval_ms = LONG("9223372036854775807",
+        "Default of the topic setting flush.ms, unless log.flush.interval.ms is set.")
+    log_index_interval_bytes = INT("4096", "Default of the topic setting index.interval.bytes.", Range(0), CLUSTER_WIDE)
+    log_index_size_max_bytes = INT("10485760",
+        "Default of the topic setting segment.index.bytes.", Range(4), CLUSTER_WIDE)
+    log_initial_task_delay_ms = LONG("30000",
+        "Delay after the start before logs are cleaned, flushed and checked for retention.", Range(0), is_internal=True)
+    log_message_timestamp_after_max_ms = LONG("3600000",
+        "Default of the topic setting message.timestamp.after.max.ms.", Range(0), CLUSTER_WIDE)
+    log_message_timestamp_before_max_ms = LONG("9223372036854775807",
+        "Default of the topic setting message.timestamp.before.max.ms.", Range(0), CLUSTER_WIDE)
+    log_message_timestamp_type = STRING("CreateTime",
+        "Default of the topic setting message.timestamp.type.", OneOf(("CreateTime", "LogAppendTime")), CLUSTER_WIDE)
+    log_preallocate = BOOLEAN("false", "Default of the topic setting preallocate.", None, CLUSTER_WIDE)
+    log_retention_bytes = LONG("-1", "Default of the topic setting retention.bytes.", None, CLUSTER_WIDE)
+    log_retention_check_interval_ms = LONG("300000", "Interval at which segments are checked for deletion.", Range(1))
+    log_retention_hours = INT("168", "Default of the topic setting retention.ms, in hours, unless a finer unit is set.")
+    log_retention_minutes = INT(None,
+        "Default of the topic setting retention.ms, in minutes, unless log.retention.ms is set.")
+    log_retention_ms = LONG(None, "Default of the topic setting retention.ms.", None, CLUSTER_WIDE)
+    log_roll_hours = INT("168",
+        "Default of the topic setting segment.ms, in hours, unless log.roll.ms is set.", Range(1))
+    log_roll_jitter_hours = INT("0",
+        "Default of the topic setting segment.jitter.ms, in hours, unless log.roll.jitter.ms is set.", Range(0))
+    log_roll_jitter_ms = LONG(None, "Default of the topic setting segment.jitter.ms.", None, CLUSTER_WIDE)
+    log_roll_ms = LONG(None, "Default of the topic setting segment.ms.", None, CLUSTER_WIDE)
+    log_segment_bytes = INT("1073741824", "Default of the topic setting segment.bytes.", Range(1048576), CLUSTER_WIDE)
+    log_segment_delete_delay_ms = LONG("60000",
+        "Default of the topic setting file.delete.delay.ms.", Range(0), CLUSTER_WIDE)
+    max_connection_creation_rate = INT("2147483647",
+        "Maximum number of new connections per second; more of them wait.", Range(0), CLUSTER_WIDE)
+    max_connections = INT("2147483647", "Maximum number of connections.", Range(0), CLUSTER_WIDE)
+    max_connections_per_ip = INT("2147483647",
+        "Maximum number of connections from one address.", Range(0), CLUSTER_WIDE)
+    max_connections_per_ip_overrides = STRING("",
+        "Exceptions from max.connections.per.ip, as address:count, comma-separated.", CountPerAddress(), CLUSTER_WIDE)
+    max_incremental_fetch_session_cache_slots = INT("1000", "Maximum number of incremental fetch sessions.", Range(0))
+    max_request_partition_size_limit = INT("2000",
+        "Maximum number of partitions in a response to DescribeTopicPartitions.", Range(1))
+    message_max_bytes = INT("1048588", "Default of the topic setting max.message.bytes.", Range(0), CLUSTER_WIDE)
+    metadata_log_dir = STRING(None, "Directory of the metadata log; it can only be the data directory.")
+    min_insync_replicas = INT("1", "Default of the topic setting min.insync.replicas.", Range(1), CLUSTER_WIDE)
+    node_id = INT("1",
+        "Id of this broker in the cluster; a data directory belongs to one id.", Range(0))  # Kafka: none, must be given
+    num_partitions = INT("1", "Number of partitions of new topics whose creator names none.", Range(1))
+    offset_metadata_max_bytes = INT("4096", "Maximum size of the metadata that is committed with an offset.")
+    offsets_retention_check_interval_ms = LONG("600000", "Interval at which expired offsets are removed.", Range(1))
+    offsets_retention_minutes = INT("10080",
+        "Retention of the offsets of a group after its last member has left.", Range(1))
+    offsets_topic_compression_codec = INT("0", "Compression codec of __consumer_offsets, by its number.")
+    offsets_topic_num_partitions = INT("50", "Number of partitions with which __consumer_offsets is created.", Range(1))
+    offsets_topic_replication_factor = SHORT("1",
+        "Replication factor of __consumer_offsets; one node can only have 1.", Range(1))  # Kafka: 3
+    offsets_topic_segment_bytes = INT("104857600", "Segment size of __consumer_offsets.", Range(1))
+    process_roles = LIST("broker,controller",
+        "Roles of this process, among which broker has to be.",
+        ListOf(("broker", "controller"), may_be_empty=False))  # Kafka: must be given
+    producer_id_expiration_check_interval_ms = INT("600000",
+        "Interval at which expired producer ids are removed.", Range(1), is_internal=True)
+    producer_id_expiration_ms = INT("86400000",
+        "Time after a producer's last write for which its sequence numbers are remembered.", Range(1), CLUSTER_WIDE)
+    queued_max_request_bytes = LONG("-1", "Maximum size of all requests that wait to be handled; -1 is no limit.")
+    quota_window_num = INT("11",
+        "Number of windows in which client quotas are measured, the current one included.", Range(1))
+    quota_window_size_seconds = INT("1",
+        "Length of a window in which client quotas are measured, and longest throttle for request_percentage.",
+        Range(1))
+    request_timeout_ms = INT("30000", "Maximum wait for the effects of a request whose sender names no timeout.")
+    sasl_enabled_mechanisms = LIST("GSSAPI", "SASL mechanisms that clients may use.", ListOf(), PER_BROKER)
+    sasl_jaas_config = PASSWORD(None,
+        "Login module of a SASL mechanism and its options, in the format of JAAS.", None, PER_BROKER)
+    sasl_oauthbearer_clock_skew_seconds = INT("30",
+        "Difference between the clocks of broker and issuer that tokens are allowed.")
+    sasl_oauthbearer_expected_audience = LIST("", "Audiences of which a token has to name one.", ListOf())
+    sasl_oauthbearer_expected_issuer = STRING(None, "Issuer that a token has to name.")
+    sasl_oauthbearer_jwks_endpoint_refresh_ms = LONG("3600000",
+        "Interval at which the keys of the issuer are fetched again.")
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms = LONG("10000",
+        "Longest wait between attempts to fetch the keys of the issuer.")
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms = LONG("100",
+        "First wait between attempts to fetch the keys of the issuer.")
+    sasl_oauthbearer_jwks_endpoint_url = STRING(None, "URL or file of the keys that tokens are signed with.")
+    sasl_oauthbearer_scope_claim_name = STRING("scope", "Name of the claim that holds the scope of a token.")
+    sasl_oauthbearer_sub_claim_name = STRING("sub", "Name of the claim that holds the principal of a token.")
+    sasl_server_callback_handler_class = CLASS(None,
+        "Callback handler of a SASL mechanism; the handlers of Kafka for OAUTHBEARER are known.")
+    sasl_server_max_receive_size = INT("524288", "Maximum size of a message before authentication has ended.")
+    security_inter_broker_protocol = STRING("PLAINTEXT",
+        "Security protocol between brokers; checked as in Kafka, and unused on one node.",
+        OneOf(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")))
+    share_coordinator_cold_partition_snapshot_interval_ms = INT("300000",
+        "Interval at which share partitions without updates get a new snapshot.", Range(1), is_internal=True)
+    share_coordinator_snapshot_update_records_per_snapshot = INT("500",
+        "Number of updates of a share partition before its next snapshot.", Range(0, 500))
+    share_coordinator_state_topic_compression_codec = INT("0",
+        "Compression codec of __share_group_state, by its number.")
+    share_coordinator_state_topic_min_isr = SHORT("1",
+        "Minimum number of in-sync replicas of __share_group_state.", Range(1))  # Kafka: 2
+    share_coordinator_state_topic_num_partitions = INT("50",
+        "Number of partitions with which __share_group_state is created.", Range(1))
+    share_coordinator_state_topic_prune_interval_ms = INT("300000",
+        "Interval at which records of __share_group_state that are no longer needed are deleted.",
+        Range(1), is_internal=True)
+    share_coordinator_state_topic_replication_factor = SHORT("1",
+        "Replication factor of __share_group_state; one node can only have 1.", Range(1))  # Kafka: 3
+    share_coordinator_state_topic_segment_bytes = INT("104857600", "Segment size of __share_group_state.", Range(1))
+    share_coordinator_write_timeout_ms = INT("5000",
+        "Maximum wait until the share coordinator has written a record.", Range(1))
+    socket_listen_backlog_size = INT("50", "Maximum number of connections that wait to be accepted.", Range(1))
+    socket_receive_buffer_bytes = INT("102400",
+        "Size of a socket's receive buffer; -1 leaves it to the operating system.")
+    socket_request_max_bytes = INT("104857600", "Maximum size of a request.", Range(1))
+    socket_send_buffer_bytes = INT("102400", "Size of a socket's send buffer; -1 leaves it to the operating system.")
+    ssl_allow_dn_changes = BOOLEAN("false",
+        "Permission to change the distinguished name of a key while the broker runs.")
+    ssl_allow_san_changes = BOOLEAN("false",
+        "Permission to change the subject alternative names of a key while the broker runs.")
+    ssl_cipher_suites = LIST("",
+        "Cipher suites of TLS, by their standard names; by default those of the library.", ListOf(), PER_BROKER)
+    ssl_client_auth = STRING("none",
+        "Client certificates: required, requested or none.", OneOf(("required", "requested", "none")), PER_BROKER)
+    ssl_enabled_protocols = LIST("TLSv1.2,TLSv1.3", "Versions of TLS that clients may use.", ListOf(), PER_BROKER)
+    ssl_key_password = PASSWORD(None, "Password of the private key.", None, PER_BROKER)
+    ssl_keystore_certificate_chain = PASSWORD(None, "Certificate chain of the broker, as PEM.", None, PER_BROKER)
+    ssl_keystore_key = PASSWORD(None, "Private key of the broker, as PEM.", None, PER_BROKER)
+    ssl_keystore_location = STRING(None, "File with private key and certificate chain of the broker.", None, PER_BROKER)
+    ssl_keystore_password = PASSWORD(None, "Password of the key store.", None, PER_BROKER)
+    ssl_keystore_type = STRING("JKS", "Format of the key store: PEM or PKCS12.", None, PER_BROKER)
+    ssl_principal_mapping_rules = STRING("DEFAULT",
+        "Rules from the distinguished name of a client's certificate to its principal.")
+    ssl_truststore_certificates = PASSWORD(None,
+        "Certificates of authorities that sign clients' certificates, as PEM.", None, PER_BROKER)
+    ssl_truststore_location = STRING(None,
+        "File with certificates of authorities that sign clients' certificates.", None, PER_BROKER)
+    ssl_truststore_password = PASSWORD(None, "Password of the trust store.", None, PER_BROKER)
+    ssl_truststore_type = STRING("JKS", "Format of the trust store: PEM or PKCS12.", None, PER_BROKER)
+    transaction_abort_timed_out_transaction_cleanup_interval_ms = INT("10000",
+        "Interval at which transactions that timed out are aborted.", Range(1))
+    transaction_max_timeout_ms = INT("900000", "Maximum transaction timeout that a producer may ask for.", Range(1))
+    transaction_partition_verification_enable = BOOLEAN("true",
+        "Check that a partition belongs to the transaction before records are appended.", None, CLUSTER_WIDE)
+    transaction_remove_expired_transaction_cleanup_interval_ms = INT("3600000",
+        "Interval at which expired transactional ids are removed.", Range(1))
+    transaction_state_log_min_isr = INT("1",
+        "Minimum number of in-sync replicas of __transaction_state.", Range(1))  # Kafka: 2
+    transaction_state_log_num_partitions = INT("50",
+        "Number of partitions with which __transaction_state is created.", Range(1))
+    transaction_state_log_replication_factor = SHORT("1",
+        "Replication factor of __transaction_state; one node can only have 1.", Range(1))  # Kafka: 3
+    transaction_state_log_segment_bytes = INT("104857600", "Segment size of __transaction_state.", Range(1))
+    transaction_two_phase_commit_enable = BOOLEAN("false",
+        "Permission for transactions without timeout, which a coordinator outside decides (KIP-939).")
+    transactional_id_expiration_ms = INT("604800000",
+        "Time after its last transaction for which a transactional id is remembered.", Range(1))
+    unclean_leader_election_enable = BOOLEAN("false",
+        "Default of the topic setting unclean.leader.election.enable.", None, CLUSTER_WIDE)
+
+    # Only this broker has these. They are read and reported like Kafka's.
+    odradek_advertise = STRING("listeners",
+        "Addresses that clients are told to connect to, unless advertised.listeners is set: listeners, as configured; "
+        "arrival, the address by which each client's connection came in.", OneOf(("listeners", "arrival")))
+    odradek_advertise_published = LIST(None,
+        "Addresses told under odradek.advertise=arrival to clients behind a published port of the container: "
+        "[NAME://]host[:port], comma-separated; the port is the listener's by default.")
+    odradek_authentication_timeout_ms = INT("30000",
+        "Maximum duration of a TLS handshake, and of a SASL exchange after it.", Range(1))
+    odradek_control_enable = BOOLEAN("false",
+        "Control of clusters, faults and clocks over the HTTP port, for tests of clients.")
+    odradek_http_actions = BOOLEAN("false",
+        "Changes from the page: ending transactions, deleting records and topics, creating topics, moving offsets. "
+        "Whoever reaches the page may make them.")
+    odradek_http_host = STRING("127.0.0.1",
+        "Address on which metrics and health are served; an empty one is every interface.")
+    odradek_http_security_protocol = STRING("PLAINTEXT",
+        "PLAINTEXT, or SSL with the keys in listener.name.http.ssl.* or ssl.*.", OneOf(("PLAINTEXT", "SSL")))
+    odradek_http_token = PASSWORD(None,
+        "Secret for everything but health on the HTTP port, as a bearer token or as a password.")
+    odradek_http_port = INT("9644",
+        "Port on which metrics and health are served; 0 is a free one, -1 none.", Range(-1, 65535))
+    odradek_port = INT(None, "Port to listen on, in place of the first one in listeners.", Range(0, 65535))
+    odradek_cluster_id = STRING(None, "Cluster id of a new data directory; random by default.")
+    odradek_ssl_handshakes_max = INT("1000",
+        "Maximum number of TLS handshakes in flight on a listener; beyond it the oldest are given up.", Range(1))
+    odradek_ssl_reload_interval_ms = INT("2000",
+        "Interval at which files of keys and certificates are checked for changes; -1 is never.", Range(-1))
+    odradek_tail_cache_bytes = LONG("33554432",
+        "Memory for the newest batches, from which consumers at the end of a log are served.", Range(0))
+    odradek_transactional_id_expiration_rules = LIST("spark.=3600000",
+        "Expiration of transactional ids by prefix, in place of transactional.id.expiration.ms: prefix=milliseconds, "
+        "comma-separated.", TimePerPrefix())
+
+    # Kafka's StandardAuthorizer reads these itself. A broker of Kafka does not know them: it shows them, without their
+    # values, where they are given.
+    allow_everyone_if_no_acl_found = PASSWORD("false",
+        "Access for everyone to resources that no ACL applies to.", is_internal=True)
+    super_users = PASSWORD("",
+        "Principals that may do everything, such as User:admin, separated by semicolons.", is_internal=True)
+# fmt: on
+
+
+HEEDED_SETTINGS: Mapping[str, Setting] = {
+    row.setting.name: row.setting for row in vars(BrokerSettings).values() if isinstance(row, Heeded)
+}
+BROKER_SETTINGS: Mapping[str, Setting] = {**HEEDED_SETTINGS, **UNUSED_ON_ONE_NODE, **WITHOUT_EFFECT}
