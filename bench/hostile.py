@@ -1,6 +1,6 @@
 """Hostile requests, and what they cost another client: its waits and the broker's memory, attack by attack.
 
-    make hostile                       both, beside Apache Kafka 4.3.1 (Java 17): the table of docs/security.md
+    make hostile                       both, beside Apache Kafka 4.3.1 (Java 17): the table of docs/using-security.md
     make hostile ARGS=--quick          this broker alone, a tenth of the work: a step of .ci/run
 
 It fails where a broker stops to answer. How long the others waited is a figure, which no machine but a quiet one shows.

@@ -59,7 +59,7 @@ def test_the_examples_do_what_they_say(start_broker: StartBroker) -> None:
     greetings = run(example("First records"), broker.bootstrap)
     assert len(greetings) == 10
     assert greetings[0] == "b'0' b'hello 0' at offset 0"
-    transaction = example("First transaction", "docs/transactions.md")
+    transaction = example("First transaction", "docs/using-transactions.md")
     assert run(transaction, broker.bootstrap) == ["shouted 10 greetings, each exactly once"]
     shouts = READERS["confluent-kafka"](broker.bootstrap, "shouts", committed=True)
     assert sorted(shouts) == [f"HELLO {number}".encode() for number in range(10)]
@@ -84,7 +84,7 @@ def test_the_first_examples_of_the_clients_page_do_what_they_say(start_broker: S
 
 def test_a_secured_broker_is_ten_lines(tmp_path: Path) -> None:
     """The last of them is refused: alice may not delete topics."""
-    lines = shell_lines("In ten lines", "docs/security.md")
+    lines = shell_lines("In ten lines", "docs/using-security.md")
     assert len(lines) == 10
     certs, serve, *asking, refused = [line.replace("$as_", "-b $address $as_") for line in lines]
     serve = serve.replace("--config", "--port 0 --data-dir data --ready-file ready.json --config")

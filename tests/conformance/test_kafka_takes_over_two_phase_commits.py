@@ -1,7 +1,7 @@
 """Downgrade: Apache Kafka, which does not know KeepPreparedTxn, opens a directory with transactions in doubt.
 
 It keeps them (it takes their timeout for none) and ends them by the pair they were written with. The pair that a
-recovery was given is lost to it; see docs/transactions.md.
+recovery was given is lost to it; see docs/using-transactions.md.
 """
 
 from collections.abc import Callable, Iterator

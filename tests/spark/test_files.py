@@ -92,7 +92,7 @@ def test_filters_leave_out_files_where_query_and_session_say_so(spark: Any, dire
 
 def test_the_examples_of_the_page_run(spark: Any, directory: str) -> None:
     names: dict[str, Any] = {"spark": spark}
-    exec(example("From files", "docs/spark.md").replace('"data"', repr(directory)), names)
+    exec(example("From files", "docs/using-spark.md").replace('"data"', repr(directory)), names)
     assert names["orders"].count() == 1
     assert names["groups"].columns == ["group", "topic", "offset"]
     # Other tests write to topics of the same broker.

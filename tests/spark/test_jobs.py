@@ -135,11 +135,11 @@ def test_a_damaged_directory_is_told_by_its_file(spark: Any, data: Path, capsys:
 
 def test_the_snippets_of_the_page_import_what_there_is() -> None:
     """And are Python; what they call is tested above."""
-    page = (REPOSITORY / "docs" / "spark.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs" / "using-spark.md").read_text(encoding="utf-8")
     snippets = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert len(snippets) > 6
     for snippet in snippets:
         imports: list[ast.stmt] = [
             each for each in ast.parse(snippet).body if isinstance(each, ast.Import | ast.ImportFrom)
         ]
-        exec(compile(ast.Module(imports, []), "docs/spark.md", "exec"), {})
+        exec(compile(ast.Module(imports, []), "docs/using-spark.md", "exec"), {})

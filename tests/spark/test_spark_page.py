@@ -1,4 +1,4 @@
-"""The first query of docs/spark.md, word by word but for the address."""
+"""The first query of docs/using-spark.md, word by word but for the address."""
 
 import os
 import re
@@ -15,12 +15,12 @@ TIMEOUT_S = 300
 
 
 def test_the_first_query_does_what_the_page_says(tmp_path: Path) -> None:
-    page = (REPOSITORY / "docs/spark.md").read_text()
+    page = (REPOSITORY / "docs/using-spark.md").read_text()
     match = re.search(r"^## First query\n+```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert match is not None
     install, python, serve, *asking = match[1].splitlines()
     assert install.startswith("pip install 'odradek[spark]'")
-    (tmp_path / "enrich.py").write_text(example("First query", "docs/spark.md"))
+    (tmp_path / "enrich.py").write_text(example("First query", "docs/using-spark.md"))
     serve = serve.replace("--data-dir", "--port 0 --ready-file ready.json --data-dir")
     named = [re.sub(r"(odradek (?:wait|topics create|produce|consume))", r"\1 -b $address", line) for line in asking]
     here = 'sed -i "s/localhost:9092/$address/" enrich.py'

@@ -93,6 +93,11 @@ def test_rules_are_cited_by_their_place_in_the_repository() -> None:
     assert by_title == [], "cite docs/spec/<page>.md#s<section>"
 
 
+def test_no_page_for_users_has_the_name_of_a_page_of_the_rule_book() -> None:
+    rules = {page.stem for page in (DOCS / "spec").glob("*.md")} - {"README"}
+    assert {page.stem for page in pages() if page.parent.name != "spec"} & rules == set()
+
+
 def test_each_numbered_section_of_the_rule_book_has_the_anchor_of_its_number() -> None:
     for page in sorted((DOCS / "spec").glob("*.md")):
         for number in re.findall(r"^#+ (\d+(?:\.\d+)*)\.? ", without_code(page.read_text()), flags=re.MULTILINE):

@@ -1,4 +1,4 @@
-"""The diagram of docs/transactions.md agrees with the tables."""
+"""The diagram of docs/using-transactions.md agrees with the tables."""
 
 import re
 

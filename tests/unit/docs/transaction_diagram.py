@@ -1,4 +1,4 @@
-"""Draws the states of a transactional id into docs/transactions.md, from the tables that decide.
+"""Draws the states of a transactional id into docs/using-transactions.md, from the tables that decide.
 
 `python -m tests.unit.docs.transaction_diagram` renews it; a test says whether it is current. It shows the stored
 states, and Kept, which is Ongoing with a new owner. The other two states are names for the moment in which Kafka writes
@@ -26,7 +26,7 @@ from odradek.broker.transactions.tables import (
     Verdict,
 )
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "transactions.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "using-transactions.md"
 BEGIN, END = "```mermaid\n", "```\n"
 OUTSIDE = "[*]"
 

@@ -1,10 +1,10 @@
-"""docs/groups.md shows the states that the tables have."""
+"""docs/using-groups.md shows the states that the tables have."""
 
 from pathlib import Path
 
 from odradek.broker.groups.classic.tables import NEXT, GroupState
 
-PAGE = Path(__file__).resolve().parents[4] / "docs" / "groups.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "using-groups.md"
 
 
 def diagram() -> str:
