@@ -1,4 +1,4 @@
-"""`odradek acls`: what kafka-acls does."""
+"""`odradek acls`: the work of kafka-acls."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odradek.protocol.acls import ANY_HOST, CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
-from odradek.tools.commands.options import add_connection, add_json, with_admin
-from odradek.tools.commands.output import print_rows
+from odradek.tools.commands.options import Actions
+from odradek.tools.commands.output import headings, print_rows
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -42,21 +42,14 @@ class Resource:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-
-    listing = actions.add_parser("list", help="ACLs, all or those of a resource or principal")
-    _add_resources(listing, "those that apply to it, prefixes and * included; may be repeated")
-    listing.add_argument("--principal", metavar="User:NAME", help="those of this principal")
-    add_json(listing)
-    add_connection(listing)
-    listing.set_defaults(run=with_admin(list_))
-
+    actions = Actions(parser)
+    with actions.add("list", "ACLs, all or those of a resource or principal", list_, json=True) as listing:
+        _add_resources(listing, "those that apply to it, prefixes and * included; may be repeated")
+        listing.add_argument("--principal", metavar="User:NAME", help="those of this principal")
     for name, act, help in (("add", add, "give or deny rights"), ("remove", remove, "take ACLs back")):
-        action = actions.add_parser(name, help=help)
-        _add_resources(action, "may be repeated; * is every one")
-        _add_rights(action)
-        add_connection(action)
-        action.set_defaults(run=with_admin(act, acls_of))
+        with actions.add(name, help, act, acls_of) as action:
+            _add_resources(action, "may be repeated; * is every one")
+            _add_rights(action)
 
 
 def _add_resources(parser: argparse.ArgumentParser, help: str) -> None:
@@ -113,7 +106,7 @@ def _resources(options: argparse.Namespace) -> list[Resource]:
 
 
 def acls_of(options: argparse.Namespace) -> list[Acl]:
-    """What is to be added or removed. Raises ValueError where something is missing."""
+    """Returns the ACLs to add or remove. Raises ValueError where something is missing."""
     from odradek.client.administration.users import Acl
 
     principals = [(each, options.allow_host, Permission.ALLOW) for each in options.allow_principal]
@@ -157,19 +150,11 @@ async def list_(admin: Admin, options: argparse.Namespace) -> None:
         for acl in await describe_acls(admin.asking, each)
     ]
     rows = [_row(acl) for acl in sorted(dict.fromkeys(found), key=lambda acl: tuple(map(str, _row(acl).values())))]
-    columns = {
-        "resource": "RESOURCE",
-        "name": "NAME",
-        "pattern": "PATTERN",
-        "principal": "PRINCIPAL",
-        "host": "HOST",
-        "operation": "OPERATION",
-        "permission": "PERMISSION",
-    }
+    columns = headings("resource name pattern principal host operation permission")
     print_rows(rows, columns, as_json=options.json, empty="No ACLs.")
 
 
-def _row(acl: Acl) -> dict[str, object]:
+def _row(acl: Acl) -> dict[str, str]:
     return {
         "resource": acl.resource_type.name,
         "name": acl.resource,

@@ -1,28 +1,35 @@
-"""`odradek cluster`: the brokers with their advertised addresses, the controller, the features."""
+"""`odradek cluster`: brokers and their advertised addresses; `odradek features`: the work of kafka-features."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING
 
-from odradek.tools.commands.options import add_connection, add_json, with_admin
-from odradek.tools.commands.output import print_object, print_rows
+from odradek.tools.commands.options import Actions
+from odradek.tools.commands.output import headings, print_object, print_rows
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
+    from odradek.client.administration.cluster import UpgradeType
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    actions = Actions(parser)
+    with actions.add("describe", "brokers, controller, features", describe, json=True):
+        pass
+    with actions.add("cluster-id", "the id of the cluster", cluster_id):
+        pass
 
-    describing = actions.add_parser("describe", help="brokers, controller, features")
-    add_json(describing)
-    add_connection(describing)
-    describing.set_defaults(run=with_admin(describe))
 
-    naming = actions.add_parser("cluster-id", help="the id of the cluster")
-    add_connection(naming)
-    naming.set_defaults(run=with_admin(cluster_id))
+def configure_features(parser: argparse.ArgumentParser) -> None:
+    actions = Actions(parser)
+    with actions.add("describe", "what the brokers support, and the finalised level", describe_features, json=True):
+        pass
+    with actions.add("upgrade", "raise features to these levels", upgrade) as raising:
+        _add_changes(raising)
+    with actions.add("downgrade", "lower features to these levels", downgrade) as lowering:
+        lowering.add_argument("--unsafe", action="store_true", help="even if that loses metadata")
+        _add_changes(lowering)
 
 
 async def describe(admin: Admin, options: argparse.Namespace) -> None:
@@ -38,11 +45,58 @@ async def describe(admin: Admin, options: argparse.Namespace) -> None:
     print(f"Cluster {found.cluster_id}")
     for row in rows:
         row["controller"] = "yes" if row["controller"] else None
-    columns = {"id": "BROKER", "host": "HOST", "port": "PORT", "rack": "RACK", "controller": "CONTROLLER"}
-    print_rows(rows, columns, as_json=False, empty="No brokers.")
+    print_rows(rows, headings("id host port rack controller", id="BROKER"), as_json=False, empty="No brokers.")
     levels = [{"feature": name, "level": level} for name, level in sorted(found.features.items())]
-    print_rows(levels, {"feature": "FEATURE", "level": "LEVEL"}, as_json=False, empty="No finalized features.")
+    print_rows(levels, headings("feature level"), as_json=False, empty="No finalized features.")
 
 
 async def cluster_id(admin: Admin, _options: argparse.Namespace) -> None:
     print((await admin.describe_cluster()).cluster_id)
+
+
+def _add_changes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--feature",
+        type=_level,
+        action="append",
+        required=True,
+        metavar="NAME=LEVEL",
+        help="may be repeated: all of them are changed, or none",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only say whether the cluster would do it")
+
+
+def _level(text: str) -> tuple[str, int]:
+    name, separator, level = text.partition("=")
+    if not separator or not name.strip() or not level.strip().isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}: it takes NAME=LEVEL, as in share.version=2")
+    return name.strip(), int(level)
+
+
+async def describe_features(admin: Admin, options: argparse.Namespace) -> None:
+    rows = [
+        {"feature": name, "lowest": each.lowest, "highest": each.highest, "level": each.level}
+        for name, each in (await admin.describe_features()).items()
+    ]
+    print_rows(
+        rows, headings("feature lowest highest level"), as_json=options.json, empty="The brokers tell of no features."
+    )
+
+
+async def upgrade(admin: Admin, options: argparse.Namespace) -> None:
+    from odradek.client.administration.cluster import UpgradeType
+
+    await _update(admin, options, UpgradeType.UPGRADE)
+
+
+async def downgrade(admin: Admin, options: argparse.Namespace) -> None:
+    from odradek.client.administration.cluster import UpgradeType
+
+    await _update(admin, options, UpgradeType.UNSAFE_DOWNGRADE if options.unsafe else UpgradeType.SAFE_DOWNGRADE)
+
+
+async def _update(admin: Admin, options: argparse.Namespace, kind: UpgradeType) -> None:
+    levels = dict(options.feature)
+    await admin.update_features(levels, kind, validate_only=options.dry_run)
+    for name, level in levels.items():
+        print(f"{name} {'can be set to' if options.dry_run else 'is at'} level {level}.")

@@ -1,4 +1,4 @@
-"""`odradek configs`: what kafka-configs does."""
+"""`odradek configs`: the work of kafka-configs."""
 
 from __future__ import annotations
 
@@ -6,42 +6,39 @@ import argparse
 import re
 from typing import TYPE_CHECKING
 
-from odradek.tools.commands.options import add_connection, add_json, complete_topics, with_admin
-from odradek.tools.commands.output import print_rows
+from odradek.tools.commands.options import Actions, complete_topics
+from odradek.tools.commands.output import headings, print_rows
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
     from odradek.client.administration.configs import ConfigChange, ConfigResource
 
-KINDS = {"topics": "TOPIC", "brokers": "BROKER", "groups": "GROUP"} | {
+KINDS = {  # --entity-type → ConfigType, and the option that names one
+    "topics": "TOPIC",
+    "brokers": "BROKER",
+    "groups": "GROUP",
     "broker-loggers": "BROKER_LOGGER",
     "client-metrics": "CLIENT_METRICS",
-}
-SHORT = {"topic": "topics", "broker": "brokers", "group": "groups"} | {
-    "broker-logger": "broker-loggers",
-    "client-metrics": "client-metrics",
 }
 SETTING = re.compile(r"\s*([^=,\s]+)\s*=\s*(?:\[([^\]]*)\]|([^,]*))\s*(?:,|$)")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-
-    describing = actions.add_parser("describe", help="the settings of a topic, broker or group, with their sources")
-    _add_resource(describing)
-    describing.add_argument("--all", action="store_true", help="with those that have their default")
-    add_json(describing)
-    add_connection(describing)
-    describing.set_defaults(run=with_admin(describe, resource))
-
-    altering = actions.add_parser("alter", help="change settings; others stay")
-    _add_resource(altering)
-    altering.add_argument(
-        "--add-config", metavar="NAME=VALUE,…", default="", help="set these; a value with commas in brackets: a=[b,c]"
-    )
-    altering.add_argument("--delete-config", metavar="NAME,…", default="", help="bring these back to their default")
-    add_connection(altering)
-    altering.set_defaults(run=with_admin(alter, _check))
+    actions = Actions(parser)
+    with actions.add(
+        "describe", "the settings of a topic, broker or group, with their sources", describe, resource, json=True
+    ) as describing:
+        _add_resource(describing)
+        describing.add_argument("--all", action="store_true", help="with those that have their default")
+    with actions.add("alter", "change settings; others stay", alter, _check) as altering:
+        _add_resource(altering)
+        altering.add_argument(
+            "--add-config",
+            metavar="NAME=VALUE,…",
+            default="",
+            help="set these; a value with commas in brackets: a=[b,c]",
+        )
+        altering.add_argument("--delete-config", metavar="NAME,…", default="", help="bring these back to their default")
 
 
 def _add_resource(parser: argparse.ArgumentParser) -> None:
@@ -58,13 +55,13 @@ def _add_resource(parser: argparse.ArgumentParser) -> None:
 
 
 def resource(options: argparse.Namespace) -> ConfigResource:
-    """Raises ValueError."""
+    """Returns the resource that is named. Raises ValueError."""
     from odradek.client.administration.configs import ConfigResource, ConfigType
 
     if options.broker_defaults:
         return ConfigResource(ConfigType.BROKER, "")
-    for short, kind in SHORT.items():
-        name = getattr(options, short.replace("-", "_"))
+    for kind, config_type in KINDS.items():
+        name = getattr(options, config_type.lower())
         if name is not None:
             return _resource(kind, name)
     if options.entity_default and options.entity_type == "brokers":
@@ -83,7 +80,7 @@ def _resource(kind: str, name: str) -> ConfigResource:
 
 
 def changes(add: str, delete: str) -> list[ConfigChange]:
-    """Raises ValueError."""
+    """Parses --add-config and --delete-config. Raises ValueError."""
     from odradek.client.administration.configs import AlterOperation, ConfigChange
 
     found: list[ConfigChange] = []
@@ -117,8 +114,8 @@ async def describe(admin: Admin, options: argparse.Namespace) -> None:
     for row in rows if not options.json else ():
         if row["sensitive"]:
             row["value"] = "(hidden)"
-    columns = {"name": "NAME", "value": "VALUE", "source": "SOURCE"}
-    print_rows(rows, columns, as_json=options.json, empty="Everything has its default; --all shows it.")
+    empty = "Everything has its default; --all shows it."
+    print_rows(rows, headings("name value source"), as_json=options.json, empty=empty)
 
 
 async def alter(admin: Admin, options: argparse.Namespace) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from odradek.client.common.values import TopicPartition
 from odradek.tools.commands.errors import DONE, NOT_FOUND, CommandError
-from odradek.tools.commands.options import add_connection, add_topic, client_settings
+from odradek.tools.commands.options import add_connection, add_isolation_level, add_topic, admin, client_settings
 from odradek.tools.commands.record_format import Render, as_json, formatted
 
 if TYPE_CHECKING:
@@ -50,12 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="nothing but records, as it is anyway")
     parser.add_argument("-G", "--group", metavar="GROUP", help="read as a member of this group, and commit")
-    parser.add_argument(
-        "--isolation-level",
-        choices=("read_committed", "read_uncommitted"),
-        default="read_committed",
-        help="default: read_committed",
-    )
+    add_isolation_level(parser)
     add_connection(parser)
     parser.set_defaults(run=run)
 
@@ -93,11 +88,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def split_positions(positions: Sequence[str]) -> tuple[list[str], list[int]]:
-    """Where to begin, and before which timestamp to stop."""
-    return (
-        [each for each in positions if not each.startswith("e@")],
-        [int(each[2:]) for each in positions if each.startswith("e@")],
-    )
+    """Returns where to begin, and before which timestamps to stop."""
+    ends = [int(each[2:]) for each in positions if each.startswith("e@")]
+    return [each for each in positions if not each.startswith("e@")], ends
 
 
 async def _consume(options: argparse.Namespace, render: Render) -> None:
@@ -124,11 +117,9 @@ async def _consume(options: argparse.Namespace, render: Render) -> None:
 
 
 async def _partitions(options: argparse.Namespace) -> list[TopicPartition]:
-    """Asked of an Admin: a consumer waits for a topic that does not exist."""
-    from odradek.client.admin import Admin
-
-    async with Admin(**client_settings(options), default_api_timeout_ms=options.timeout * 1000) as admin:
-        found = (await admin.describe_topics([options.topic]))[options.topic]
+    """Asks an Admin: a consumer waits for a topic that does not exist."""
+    async with admin(options, options.timeout * 1000) as connection:
+        found = (await connection.describe_topics([options.topic]))[options.topic]
     there = [each.partition for each in found.partitions]
     if options.partition is not None and options.partition not in there:
         raise CommandError(f"{options.topic} has no partition {options.partition}, but {len(there)}", NOT_FOUND)
@@ -138,7 +129,7 @@ async def _partitions(options: argparse.Namespace) -> list[TopicPartition]:
 async def _ends(
     consumer: Consumer, partitions: list[TopicPartition], options: argparse.Namespace
 ) -> dict[TopicPartition, int] | None:
-    """Where to stop, exclusive; None: nowhere."""
+    """Returns where to stop, exclusive; None for nowhere."""
     if not options.exit and options.until_ms is None:
         return None
     ends = await consumer.end_offsets(partitions)
@@ -172,12 +163,9 @@ async def _seek(consumer: Consumer, partitions: list[TopicPartition], position: 
 
 
 async def _print(
-    consumer: Consumer,
-    options: argparse.Namespace,
-    render: Render,
-    ends: dict[TopicPartition, int] | None,
+    consumer: Consumer, options: argparse.Namespace, render: Render, ends: dict[TopicPartition, int] | None
 ) -> None:
-    """Until the count or the ends are reached; `ends` are exclusive."""
+    """Prints records until the count or the ends are reached; `ends` are exclusive."""
     left = options.count
     out = sys.stdout.buffer
     while left is None or left > 0:
@@ -199,7 +187,7 @@ async def _print(
 
 
 async def _is_at(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
-    """Of a group, only the partitions that this member was given; another reads the others."""
+    """Tells whether the ends are reached; of a group, in the partitions that this member was given."""
     assigned = consumer.assignment()
     if not assigned:
         return False

@@ -1,4 +1,4 @@
-"""From an error to what a person is told and to the exit status of the command.
+"""Exit statuses of commands, and the words for errors.
 
 | status | meaning |
 |---|---|
@@ -38,7 +38,7 @@ DONE, REFUSED, MISUNDERSTOOD, UNREACHABLE, NOT_FOUND, NOT_PERMITTED, DIFFERENT, 
 
 
 class CommandError(Exception):
-    """What cannot be done, in words for the person who asked."""
+    """Refusal in words for the person who asked."""
 
     def __init__(self, message: str, status: int = REFUSED) -> None:
         super().__init__(message)
@@ -96,12 +96,17 @@ ADVICE: Mapping[ErrorCode, str] = {
 
 
 def explained(error: Exception) -> tuple[int, str]:
-    """The exit status, and what to say."""
-    if isinstance(error, CommandError):
-        return error.status, str(error)
-    if isinstance(error, ClientError):
-        return _explained(error)
-    return (MISUNDERSTOOD if isinstance(error, ValueError) else REFUSED), str(error)
+    """Returns the exit status and what to say. Raises the error itself where no command expects it."""
+    match error:
+        case CommandError():
+            return error.status, str(error)
+        case ClientError():
+            return _explained(error)
+        case ValueError():
+            return MISUNDERSTOOD, str(error)
+        case OSError():
+            return REFUSED, str(error)
+    raise error
 
 
 def _explained(error: ClientError) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""Where the offsets of a group are moved to: the options of kafka-consumer-groups --reset-offsets."""
+"""Offsets that a group is moved to, by the options of kafka-consumer-groups --reset-offsets."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING
 
 from odradek.client.common.values import TopicPartition
 from odradek.tools.commands.errors import NOT_FOUND, CommandError
-from odradek.tools.commands.options import add_connection, add_json
-from odradek.tools.commands.output import print_rows
+from odradek.tools.commands.output import headings, print_rows
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
-
-COLUMNS = {"topic": "TOPIC", "partition": "PARTITION", "from": "FROM", "to": "TO"}
 
 
 def add_reset(parser: argparse.ArgumentParser, *, is_share: bool = False) -> None:
@@ -42,8 +39,6 @@ def add_reset(parser: argparse.ArgumentParser, *, is_share: bool = False) -> Non
         where.add_argument("--to-current", action="store_true", help="where it is; without an offset, the end")
     parser.add_argument("--execute", action="store_true", help="do it; otherwise it is only shown")
     parser.add_argument("--dry-run", action="store_true", help="only show it, which is the default")
-    add_json(parser)
-    add_connection(parser)
 
 
 def check_reset(options: argparse.Namespace) -> None:
@@ -52,7 +47,7 @@ def check_reset(options: argparse.Namespace) -> None:
 
 
 def milliseconds(text: str) -> int:
-    """ISO 8601, in UTC unless it names an offset, as Kafka's tools read it."""
+    """Parses ISO 8601 for `type=`, in UTC unless it names an offset, as Kafka's tools do."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
@@ -63,20 +58,13 @@ def milliseconds(text: str) -> int:
 async def plan(
     admin: Admin, options: argparse.Namespace, committed: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """The new offset of each partition, within the bounds of its log."""
+    """Returns the new offset of each partition, within the bounds of its log."""
     from odradek.client.administration.records import EARLIEST, LATEST
 
-    partitions = await _partitions(admin, options, committed)
-    first = {
-        each: found.offset
-        for each, found in (await admin.list_offsets(dict.fromkeys(partitions, EARLIEST))).items()
-        if found
-    }
-    end = {
-        each: found.offset
-        for each, found in (await admin.list_offsets(dict.fromkeys(partitions, LATEST))).items()
-        if found
-    }
+    if options.all_topics and not committed:
+        raise CommandError(f"the group {options.names[0]} has no offsets", NOT_FOUND)
+    partitions = sorted(committed) if options.all_topics else await selected(admin, options.topic)
+    first, end = await _offsets(admin, partitions, EARLIEST), await _offsets(admin, partitions, LATEST)
     wanted = first if options.to_earliest else end
     if options.to_datetime is not None:
         since = await admin.list_offsets(dict.fromkeys(partitions, options.to_datetime))
@@ -87,7 +75,7 @@ async def plan(
         wanted = {each: committed.get(each, end[each]) for each in partitions}
     elif getattr(options, "shift_by", None) is not None:
         if missing := [each for each in partitions if each not in committed]:
-            raise CommandError(f"{_named(missing[0])} has no committed offset to shift")
+            raise CommandError(f"{missing[0].topic}-{missing[0].partition} has no committed offset to shift")
         wanted = {each: committed[each] + options.shift_by for each in partitions}
     return {each: min(max(wanted[each], first[each]), end[each]) for each in partitions}
 
@@ -97,18 +85,8 @@ async def _offsets(admin: Admin, partitions: list[TopicPartition], at: int) -> d
     return {each: told.offset for each, told in found.items() if told is not None}
 
 
-async def _partitions(
-    admin: Admin, options: argparse.Namespace, committed: Mapping[TopicPartition, int]
-) -> list[TopicPartition]:
-    if options.all_topics:
-        if not committed:
-            raise CommandError(f"the group {options.names[0]} has no offsets", NOT_FOUND)
-        return sorted(committed)
-    return await selected(admin, options.topic)
-
-
 async def selected(admin: Admin, topics: list[str]) -> list[TopicPartition]:
-    """TOPIC or TOPIC:0,1 each."""
+    """Returns the partitions of topics that are written as TOPIC or TOPIC:0,1."""
     found: list[TopicPartition] = []
     for text in topics:
         parts = re.fullmatch(r"([^:]+)(?::(\d+(?:,\d+)*))?", text)
@@ -130,10 +108,6 @@ def show(
         {"topic": each.topic, "partition": each.partition, "from": before.get(each), "to": offset}
         for each, offset in after.items()
     ]
-    print_rows(rows, COLUMNS, as_json=options.json, empty="Nothing to move.")
+    print_rows(rows, headings("topic partition from to"), as_json=options.json, empty="Nothing to move.")
     if not options.execute and not options.json:
         print("Nothing was changed: --execute does it.")
-
-
-def _named(partition: TopicPartition) -> str:
-    return f"{partition.topic}-{partition.partition}"

@@ -1,4 +1,4 @@
-"""`odradek groups`: what kafka-groups and kafka-consumer-groups do."""
+"""`odradek groups` and `odradek share-groups`: the work of kafka-groups, kafka-consumer-groups, kafka-share-groups."""
 
 from __future__ import annotations
 
@@ -7,134 +7,131 @@ from typing import TYPE_CHECKING
 
 from odradek.client.common.values import TopicPartition
 from odradek.tools.commands.group_offsets import add_reset, check_reset, plan, selected, show
-from odradek.tools.commands.options import add_connection, add_json, add_names, names, with_admin
-from odradek.tools.commands.output import print_rows
+from odradek.tools.commands.options import Actions, add_names, names
+from odradek.tools.commands.output import Row, headings, print_rows
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
     from odradek.client.administration.groups import GroupDescription
 
-MEMBERS = {
-    "group": "GROUP",
-    "member": "MEMBER",
-    "instance": "INSTANCE",
-    "client": "CLIENT",
-    "host": "HOST",
-    "partitions": "PARTITIONS",
-}
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    actions = Actions(parser)
+    with actions.add("list", "all groups, with their type and state", list_, json=True) as listing:
+        _add_state(listing)
+        listing.add_argument("--type", action="append", default=[], metavar="TYPE", help="classic, consumer, share …")
+    with actions.add("describe", "committed offsets and lag, or the members", describe, names, json=True) as describing:
+        _add_views(describing)
+    with actions.add("delete", "delete groups without members, with their offsets", delete, names) as deleting:
+        add_names(deleting, "group", "-g", is_needed=True)
+    with actions.add(
+        "reset-offsets", "move the committed offsets of a group", reset, check_reset, json=True
+    ) as resetting:
+        add_reset(resetting)
+    with actions.add("delete-offsets", "forget the committed offsets of a topic", delete_offsets) as forgetting:
+        forgetting.add_argument("names", nargs=1, metavar="GROUP", help="the group")
+        forgetting.add_argument("-t", "--topic", action="append", required=True, metavar="TOPIC[:0,1]", help="of these")
 
-    listing = actions.add_parser("list", help="all groups, with their type and state")
-    listing.add_argument("--state", action="append", default=[], metavar="STATE", help="only this; may be repeated")
-    listing.add_argument("--type", action="append", default=[], metavar="TYPE", help="classic, consumer, share …")
-    add_json(listing)
-    add_connection(listing)
-    listing.set_defaults(run=with_admin(list_))
 
-    describing = actions.add_parser("describe", help="committed offsets and lag, or the members")
-    add_names(describing, "group", "-g", is_needed=True)
-    describing.add_argument("--members", action="store_true", help="the members and what they read")
-    describing.add_argument("--state", action="store_true", help="state, assignor, coordinator")
-    add_json(describing)
-    add_connection(describing)
-    describing.set_defaults(run=with_admin(describe, names))
+def configure_share(parser: argparse.ArgumentParser) -> None:
+    actions = Actions(parser)
+    with actions.add("list", "all share groups, with their state", list_share, json=True) as listing:
+        _add_state(listing)
+    with actions.add("describe", "start offsets and lag, or the members", describe_share, names, json=True) as showing:
+        _add_views(showing)
+    with actions.add("delete", "delete share groups without members", delete_share, names) as deleting:
+        add_names(deleting, "group", "-g", is_needed=True)
+    with actions.add(
+        "reset-offsets", "move the start offsets of a share group", reset_share, check_reset, json=True
+    ) as resetting:
+        add_reset(resetting, is_share=True)
+    with actions.add("delete-offsets", "forget what was delivered of a topic", delete_share_offsets) as forgetting:
+        forgetting.add_argument("names", nargs=1, metavar="GROUP", help="the share group")
+        forgetting.add_argument(
+            "-t", "--topic", action="append", required=True, metavar="TOPIC", help="may be repeated"
+        )
 
-    deleting = actions.add_parser("delete", help="delete groups without members, with their offsets")
-    add_names(deleting, "group", "-g", is_needed=True)
-    add_connection(deleting)
-    deleting.set_defaults(run=with_admin(delete, names))
 
-    resetting = actions.add_parser("reset-offsets", help="move the committed offsets of a group")
-    add_reset(resetting)
-    resetting.set_defaults(run=with_admin(reset, check_reset))
+def _add_state(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--state", action="append", default=[], metavar="STATE", help="only this; may be repeated")
 
-    forgetting = actions.add_parser("delete-offsets", help="forget the committed offsets of a topic")
-    forgetting.add_argument("names", nargs=1, metavar="GROUP", help="the group")
-    forgetting.add_argument("-t", "--topic", action="append", required=True, metavar="TOPIC[:0,1]", help="of these")
-    add_connection(forgetting)
-    forgetting.set_defaults(run=with_admin(delete_offsets))
+
+def _add_views(parser: argparse.ArgumentParser) -> None:
+    add_names(parser, "group", "-g", is_needed=True)
+    parser.add_argument("--members", action="store_true", help="the members and what they read")
+    parser.add_argument("--state", action="store_true", help="state, assignor, coordinator")
 
 
 async def list_(admin: Admin, options: argparse.Namespace) -> None:
-    await print_listing(admin, options.state, options.type, as_json=options.json)
+    await _print_listing(admin, options.state, options.type, as_json=options.json)
 
 
-async def print_listing(admin: Admin, states: list[str], types: list[str], *, as_json: bool) -> None:
+async def list_share(admin: Admin, options: argparse.Namespace) -> None:
+    await _print_listing(admin, options.state, ["share"], as_json=options.json)
+
+
+async def _print_listing(admin: Admin, states: list[str], types: list[str], *, as_json: bool) -> None:
     rows = [
         {"group": each.group_id, "type": each.type, "protocol": each.protocol_type, "state": each.state}
         | {"coordinator": each.coordinator}
         for each in await admin.list_groups(states=states, types=types)
     ]
-    columns = {
-        "group": "GROUP",
-        "type": "TYPE",
-        "protocol": "PROTOCOL",
-        "state": "STATE",
-        "coordinator": "COORDINATOR",
-    }
-    print_rows(rows, columns, as_json=as_json, empty="No groups.")
+    print_rows(rows, headings("group type protocol state coordinator"), as_json=as_json, empty="No groups.")
 
 
 async def describe(admin: Admin, options: argparse.Namespace) -> None:
     found = [await admin.describe_group(name) for name in names(options)]
-    if options.members:
-        print_members(found, as_json=options.json)
-    elif options.state:
-        print_states(found, as_json=options.json)
-    else:
+    if not _print_view(found, options):
         rows = [row for group in found for row in await _offsets(admin, group)]
-        columns = {
-            "group": "GROUP",
-            "topic": "TOPIC",
-            "partition": "PARTITION",
-            "current_offset": "CURRENT-OFFSET",
-            "log_end_offset": "LOG-END-OFFSET",
-            "lag": "LAG",
-            "consumer_id": "CONSUMER-ID",
-            "host": "HOST",
-            "client_id": "CLIENT-ID",
-        }
+        columns = headings(
+            "group topic partition current_offset log_end_offset lag consumer_id host client_id",
+            current_offset="CURRENT-OFFSET",
+            log_end_offset="LOG-END-OFFSET",
+            consumer_id="CONSUMER-ID",
+            client_id="CLIENT-ID",
+        )
         print_rows(rows, columns, as_json=options.json, empty="The group has no offsets and no assigned partitions.")
 
 
-def print_members(found: list[GroupDescription], *, as_json: bool) -> None:
-    rows = [
-        {
-            "group": group.group_id,
-            "member": member.member_id,
-            "instance": member.group_instance_id,
-            "client": member.client_id,
-            "host": member.host,
-            "partitions": [f"{topic}-{index}" for topic, index in member.assignment],
-        }
-        for group in found
-        for member in group.members
-    ]
-    print_rows(rows, MEMBERS, as_json=as_json, empty="The group has no members.")
+async def describe_share(admin: Admin, options: argparse.Namespace) -> None:
+    found = [await admin.describe_share_group(name) for name in names(options)]
+    if not _print_view(found, options):
+        rows = [
+            {"group": group.group_id, "topic": each.topic, "partition": each.partition}
+            | {"start_offset": told.start_offset, "lag": told.lag}
+            for group in found
+            for each, told in (await admin.list_share_group_offsets(group.group_id)).items()
+        ]
+        columns = headings("group topic partition start_offset lag", start_offset="START-OFFSET")
+        print_rows(rows, columns, as_json=options.json, empty="The share group has no offsets.")
 
 
-def print_states(found: list[GroupDescription], *, as_json: bool) -> None:
-    rows = [
-        {
-            "group": group.group_id,
-            "type": group.type,
-            "state": group.state,
-            "epoch": group.epoch,
-            "assignor": group.assignor or None,
-            "coordinator": group.coordinator,
-            "members": len(group.members),
-        }
-        for group in found
-    ]
-    columns = {key: key.upper() for key in ("group", "type", "state", "epoch", "assignor", "coordinator", "members")}
-    print_rows(rows, columns, as_json=as_json, empty="")
+def _print_view(found: list[GroupDescription], options: argparse.Namespace) -> bool:
+    """Prints members or states if one of these is asked for; returns whether it did."""
+    rows: list[Row]
+    if options.members:
+        rows = [
+            {"group": group.group_id, "member": member.member_id, "instance": member.group_instance_id}
+            | {"client": member.client_id, "host": member.host}
+            | {"partitions": [f"{topic}-{index}" for topic, index in member.assignment]}
+            for group in found
+            for member in group.members
+        ]
+        columns = headings("group member instance client host partitions")
+        print_rows(rows, columns, as_json=options.json, empty="The group has no members.")
+    elif options.state:
+        rows = [
+            {"group": group.group_id, "type": group.type, "state": group.state, "epoch": group.epoch}
+            | {"assignor": group.assignor or None, "coordinator": group.coordinator, "members": len(group.members)}
+            for group in found
+        ]
+        columns = headings("group type state epoch assignor coordinator members")
+        print_rows(rows, columns, as_json=options.json, empty="")
+    return bool(options.members or options.state)
 
 
 async def _offsets(admin: Admin, group: GroupDescription) -> list[dict[str, object]]:
-    """Of every partition that has a committed offset or a member."""
+    """Returns a row for every partition that has a committed offset or a member."""
     from odradek.client.administration.records import LATEST
     from odradek.client.common.errors import ClientError
 
@@ -152,21 +149,13 @@ async def _offsets(admin: Admin, group: GroupDescription) -> list[dict[str, obje
     rows: list[dict[str, object]] = []
     for each in partitions:
         current = committed[each].offset if each in committed else None
-        found = ends.get(each)
+        found, member = ends.get(each), members.get(each)
         end = found.offset if found is not None else None
-        member = members.get(each)
         rows.append(
-            {
-                "group": group.group_id,
-                "topic": each.topic,
-                "partition": each.partition,
-                "current_offset": current,
-                "log_end_offset": end,
-                "lag": end - current if end is not None and current is not None else None,
-                "consumer_id": member.member_id if member else None,
-                "host": member.host if member else None,
-                "client_id": member.client_id if member else None,
-            }
+            {"group": group.group_id, "topic": each.topic, "partition": each.partition, "current_offset": current}
+            | {"log_end_offset": end, "lag": end - current if end is not None and current is not None else None}
+            | {"consumer_id": member.member_id if member else None, "host": member.host if member else None}
+            | {"client_id": member.client_id if member else None}
         )
     return rows
 
@@ -191,3 +180,26 @@ async def delete_offsets(admin: Admin, options: argparse.Namespace) -> None:
     partitions: list[TopicPartition] = await selected(admin, options.topic)
     await admin.delete_group_offsets(group, partitions)
     print(f"Deleted the offsets of {group} in {', '.join(f'{topic}-{index}' for topic, index in partitions)}.")
+
+
+async def delete_share(admin: Admin, options: argparse.Namespace) -> None:
+    for name in names(options):
+        await admin.describe_share_group(name)  # DeleteGroups takes groups of every type
+        await admin.delete_groups([name])
+        print(f"Deleted share group {name}.")
+
+
+async def reset_share(admin: Admin, options: argparse.Namespace) -> None:
+    (group,) = options.names
+    told = await admin.list_share_group_offsets(group)
+    before = {each: found.start_offset for each, found in told.items() if found.start_offset is not None}
+    after = await plan(admin, options, before)
+    if options.execute and not options.dry_run:
+        await admin.alter_share_group_offsets(group, after)
+    show(options, before, after)
+
+
+async def delete_share_offsets(admin: Admin, options: argparse.Namespace) -> None:
+    (group,) = options.names
+    await admin.delete_share_group_offsets(group, options.topic)
+    print(f"Deleted the offsets of {group} in {', '.join(options.topic)}.")

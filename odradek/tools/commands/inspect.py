@@ -1,11 +1,21 @@
-"""`odradek inspect`: files of a data directory as text."""
+"""`odradek inspect`: files of a data directory as text; `odradek inspect check`: whether its logs are sound."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
 
 from odradek.tools.commands.options import add_json
+from odradek.tools.commands.output import print_object
+
+EVERY_S = 0.2
+PATIENCE_S = 1.0
+_CELLS = 30
+_NEVER = float("inf")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -29,3 +39,79 @@ def run(options: argparse.Namespace) -> int:
         with_records=not options.batches,
         is_full=options.full,
     )
+
+
+def configure_check(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "directories", nargs="+", metavar="DIR", help="data directories, or directories of single partitions"
+    )
+    parser.add_argument("-t", "--topic", action="append", metavar="TOPIC", help="only this one; may be repeated")
+    add_json(parser, "print one JSON object: the findings, and the bounds of each partition")
+    parser.set_defaults(run=run_check)
+
+
+def run_check(options: argparse.Namespace) -> int:
+    from odradek.tools.inspect.check.report import as_json, lines
+    from odradek.tools.inspect.check.run import check, sizes
+    from odradek.tools.inspect.command import DAMAGED, GOOD, MISUNDERSTOOD
+    from odradek.tools.offline.directories import NoLogs, partitions_at
+
+    try:
+        logs = partitions_at(*options.directories)
+        if options.topic:
+            logs = [log for log in logs if log.topic in options.topic]
+            if missing := set(options.topic) - {log.topic for log in logs}:
+                raise NoLogs(f"no such topic there: {', '.join(sorted(missing))}")
+    except ValueError as error:
+        print(f"odradek inspect check: {error}", file=sys.stderr)
+        return MISUNDERSTOOD
+    with ByteBar(sizes(logs), sys.stderr) as bar:
+        report = check(logs, bar.add)
+    seconds = bar.seconds
+    if options.json:
+        print_object(as_json(report, seconds))
+    else:
+        for line in lines(report, seconds):
+            print(line)
+    return DAMAGED if report.is_damaged else GOOD
+
+
+class ByteBar:
+    """A line on a terminal, once the work has taken a second; wiped out in the end. Other streams get nothing."""
+
+    def __init__(self, size_bytes: int, to: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._size_bytes = max(size_bytes, 1)
+        self._to = to
+        self._clock = clock
+        self._done_bytes = 0
+        self._is_drawn = False
+        self._begun = clock()
+        self._next_at = self._begun + PATIENCE_S if to.isatty() else _NEVER
+        self.seconds = 0.0  # of the whole work, when it is done
+
+    def __enter__(self) -> ByteBar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = self._clock() - self._begun
+        if self._is_drawn:
+            self._write("\r\x1b[K")
+
+    def add(self, name: str, size_bytes: int) -> None:
+        """name: of what is being read"""
+        self._done_bytes += size_bytes
+        now = self._clock()
+        if now < self._next_at:
+            return
+        self._next_at, self._is_drawn = now + EVERY_S, True
+        share = min(1.0, self._done_bytes / self._size_bytes)
+        filled = round(share * _CELLS)
+        rate = self._done_bytes / (now - self._begun) / 1e9
+        line = (
+            f"{'█' * filled}{'░' * (_CELLS - filled)}  {share:4.0%}  {self._done_bytes / 1e9:.1f} GB, {rate:.1f} GB/s"
+        )
+        self._write(f"\r{line}  {name}\x1b[K")
+
+    def _write(self, text: str) -> None:
+        self._to.write(text)
+        self._to.flush()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +20,42 @@ DEFAULT_BOOTSTRAP = "localhost:9092"
 DEFAULT_TIMEOUT_S = 15.0
 CLIENT_ID = "odradek-cli"
 
-Run = Callable[[argparse.Namespace], int]
 Check = Callable[[argparse.Namespace], object]
 Act = Callable[["Admin", argparse.Namespace], Coroutine[Any, Any, None]]
+
+
+class Actions:
+    """Actions of a command, as `list` of `odradek topics list`; each talks to a cluster."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self.parsers = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+
+    @contextmanager
+    def add(
+        self, name: str, help: str, act: Act, check: Check | None = None, *, json: bool = False, more: str | None = None
+    ) -> Iterator[argparse.ArgumentParser]:
+        """Yields the action's parser for its own arguments, which come before --json and the connection.
+
+        check   raises ValueError for options that contradict one another, before anything is asked
+        more    the description, where `help` is not enough
+        """
+        parser = self.parsers.add_parser(name, help=help, description=more)
+        yield parser
+        if json:
+            add_json(parser)
+        add_connection(parser)
+        parser.set_defaults(run=partial(_run, act, check))
+
+
+def _run(act: Act, check: Check | None, options: argparse.Namespace) -> int:
+    async def connected() -> None:
+        async with admin(options, options.timeout * 1000) as connection:
+            await act(connection, options)
+
+    if check is not None:
+        check(options)
+    asyncio.run(connected())
+    return DONE
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
@@ -54,12 +89,17 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_isolation_level(parser: argparse.ArgumentParser) -> None:
+    levels = ("read_committed", "read_uncommitted")
+    parser.add_argument("--isolation-level", choices=levels, default=levels[0], help="default: %(default)s")
+
+
 def add_json(parser: argparse.ArgumentParser, help: str = "print JSON") -> None:
     parser.add_argument("--json", action="store_true", help=help)
 
 
 def add_names(parser: argparse.ArgumentParser, kind: str, short: str | None, *, is_needed: bool) -> None:
-    """Names as arguments, or by the option that Kafka's tools have: `--topic NAME`, which may be repeated."""
+    """Adds names as arguments, and by the option that Kafka's tools have: `--topic NAME`, which may be repeated."""
     taking = parser.add_argument("names", nargs="*", metavar=kind.upper(), help=f"names of {kind}s")
     words = [f"--{kind}"] if short is None else [short, f"--{kind}"]
     option = parser.add_argument(*words, dest="more_names", action="append", metavar="NAME", help=argparse.SUPPRESS)
@@ -70,37 +110,37 @@ def add_names(parser: argparse.ArgumentParser, kind: str, short: str | None, *, 
 
 
 def names(options: argparse.Namespace) -> list[str]:
-    """Those of `add_names`, each once. Raises ValueError where one is needed and none is given."""
+    """Returns the names of `add_names`, each once. Raises ValueError where one is needed and none is given."""
     found = list(dict.fromkeys([*options.names, *(options.more_names or ())]))
     if not found and options.needed:
         raise ValueError(f"name a {options.needed}")
     return found
 
 
-def add_topic(parser: argparse.ArgumentParser, *, is_required: bool = True) -> None:
-    complete_topics(parser.add_argument("-t", "--topic", metavar="TOPIC", required=is_required, help="the topic"))
+def add_topic(parser: argparse.ArgumentParser, *, is_required: bool = True, help: str = "the topic") -> None:
+    complete_topics(parser.add_argument("-t", "--topic", metavar="TOPIC", required=is_required, help=help))
 
 
 def complete_topics(action: argparse.Action) -> None:
-    """A shell that completes this argument asks the broker for its topics."""
+    """Lets a shell that completes this argument ask the broker for its topics."""
 
     def topics(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
-        from odradek.client.sync import Admin
+        async def ask() -> Iterable[str]:
+            async with admin(parsed_args, 1_000) as connection:
+                return await connection.list_topics()
 
-        settings = client_settings(parsed_args)
-        with Admin(**settings, request_timeout_ms=1_000, default_api_timeout_ms=1_000) as admin:
-            return admin.list_topics()
+        return asyncio.run(ask())
 
     action.completer = topics  # type: ignore[attr-defined]  # what argcomplete looks for
 
 
 def client_settings(options: argparse.Namespace) -> dict[str, Any]:
-    """Raises ValueError and OSError for what `--command-config` and `-X` say."""
+    """Returns settings of every client. Raises ValueError and OSError for what `--command-config` and `-X` say."""
     return {"bootstrap_servers": options.bootstrap_server, "client_id": CLIENT_ID, **security(options)}
 
 
 def security(options: argparse.Namespace) -> SecuritySettings:
-    """Of the client's settings those for TLS and SASL. Raises ValueError, OSError."""
+    """Returns the client's settings for TLS and SASL. Raises ValueError, OSError."""
     if options.command_config is None and not options.properties:
         return {}
     from odradek.client.security.properties import is_of_security, security_settings
@@ -116,32 +156,19 @@ def security(options: argparse.Namespace) -> SecuritySettings:
     return security_settings(given)
 
 
-def with_admin(act: Act, check: Check | None = None) -> Run:
-    """A command that talks to a cluster.
+def admin(options: argparse.Namespace, timeout_ms: float, request_timeout_ms: float | None = None) -> Admin:
+    """Returns a client that is not connected yet. Raises ValueError and OSError as `client_settings`."""
+    from odradek.client.admin import Admin
 
-    check   raises ValueError for options that contradict one another, before anything is asked
-    """
-
-    async def connected(options: argparse.Namespace) -> None:
-        from odradek.client.admin import Admin
-
-        timeout_ms = options.timeout * 1000
-        async with Admin(
-            **client_settings(options), default_api_timeout_ms=timeout_ms, request_timeout_ms=timeout_ms
-        ) as admin:
-            await act(admin, options)
-
-    def run(options: argparse.Namespace) -> int:
-        if check is not None:
-            check(options)
-        asyncio.run(connected(options))
-        return DONE
-
-    return run
+    return Admin(
+        **client_settings(options),
+        default_api_timeout_ms=timeout_ms,
+        request_timeout_ms=timeout_ms if request_timeout_ms is None else request_timeout_ms,
+    )
 
 
 def setting(text: str) -> tuple[str, str]:
-    """For `type=`: NAME=VALUE."""
+    """Parses NAME=VALUE, for `type=`."""
     name, separator, value = text.partition("=")
     if not separator or not name.strip():
         raise argparse.ArgumentTypeError(f"{text!r}: it takes NAME=VALUE")

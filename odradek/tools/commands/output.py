@@ -12,8 +12,13 @@ Row = Mapping[str, object]
 GAP = "  "
 
 
+def headings(keys: str, **others: str) -> dict[str, str]:
+    """Returns the columns of a table: each key in capitals, unless `others` name it otherwise."""
+    return {key: others.get(key, key.upper().replace("_", " ")) for key in keys.split()}
+
+
 def print_rows(rows: Sequence[Row], columns: Mapping[str, str], *, as_json: bool, empty: str) -> None:
-    """columns: key of a row → heading. empty: said to people in place of a table without rows."""
+    """Prints rows; `columns` are key → heading, `empty` is said to people in place of a table without rows."""
     if as_json:
         print(json.dumps([dict(row) for row in rows], indent=2))
     elif not rows:
@@ -28,7 +33,7 @@ def print_object(value: object) -> None:
 
 
 def table(rows: Sequence[Row], columns: Mapping[str, str]) -> Iterable[str]:
-    """Columns as wide as their content, numbers to the right. Terminals wrap what is wider than they are."""
+    """Yields lines with columns as wide as their content, numbers to the right; terminals wrap longer lines."""
     cells = [[shown(row[key]) for key in columns] for row in rows]
     is_number = [{type(row[key]) for row in rows} - {type(None)} == {int} for key in columns]
     widths = [max(map(len, column)) for column in zip(columns.values(), *cells, strict=True)]
@@ -47,7 +52,7 @@ def shown(value: object) -> str:
 
 
 def duration(ms: int) -> str:
-    """In its two largest units, as in `3 d 4 h`."""
+    """Formats a time in its two largest units, as `3 d 4 h`."""
     units = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1))
     for (name, unit_ms), (smaller, smaller_ms) in pairwise(units):
         if ms >= unit_ms:
@@ -56,6 +61,6 @@ def duration(ms: int) -> str:
 
 
 def complain(command: str, text: str) -> None:
-    """Each line on stderr, behind the name of the command."""
+    """Prints each line on stderr, behind the name of the command."""
     for line in text.splitlines():
         print(f"{command}: {line}", file=sys.stderr)

@@ -124,7 +124,7 @@ def _of_record(number: int, error: ClientError) -> CommandError:
 
 
 def _blocks(options: argparse.Namespace) -> Iterator[list[bytes]]:
-    """Records as they come: each file, or what the delimiter separates; the last may lack it. No block is empty."""
+    """Yields records as they come, no block empty: each file, or what the delimiter ends; the last may lack it."""
     end = delimiter(options.delimiter)
     if options.files and not options.lines:
         for path in options.files:
@@ -138,7 +138,7 @@ def _blocks(options: argparse.Namespace) -> Iterator[list[bytes]]:
 
 
 def split(read: Callable[[int], bytes], end: bytes) -> Iterator[list[bytes]]:
-    """What is there at a time: a line that somebody types comes alone."""
+    """Yields what is there at a time: a line that somebody types comes alone."""
     rest = b""
     while part := read(READ_BYTES):
         *whole, rest = (rest + part).split(end)

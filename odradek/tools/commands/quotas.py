@@ -1,12 +1,12 @@
-"""`odradek quotas`: what kafka-configs does with the quotas of users, clients and addresses."""
+"""`odradek quotas`: the work of kafka-configs on the quotas of users, clients and addresses."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING
 
-from odradek.tools.commands.options import add_connection, add_json, setting, with_admin
-from odradek.tools.commands.output import print_object, print_rows
+from odradek.tools.commands.options import Actions, setting
+from odradek.tools.commands.output import headings, print_object, print_rows
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -22,32 +22,22 @@ OF_EVERYBODY = "<default>"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-
-    listing = actions.add_parser("list", help="the quotas that are set, all of them or those of an entity")
-    _add_entity(listing)
-    add_json(listing)
-    add_connection(listing)
-    listing.set_defaults(run=with_admin(list_))
-
-    setting_ = actions.add_parser("set", help="set quotas of an entity; its others stay")
-    setting_.add_argument(
-        "limits",
-        nargs="+",
-        type=setting,
-        metavar="QUOTA=NUMBER",
-        help="producer_byte_rate, consumer_byte_rate (bytes per second), request_percentage (100: one thread),"
-        " controller_mutation_rate (partitions per second), connection_creation_rate (per second, of an address)",
-    )
-    _add_entity(setting_)
-    add_connection(setting_)
-    setting_.set_defaults(run=with_admin(set_, _check_set))
-
-    unsetting = actions.add_parser("unset", help="remove quotas of an entity")
-    unsetting.add_argument("quotas", nargs="*", metavar="QUOTA", help="default: all that the entity has")
-    _add_entity(unsetting)
-    add_connection(unsetting)
-    unsetting.set_defaults(run=with_admin(unset, entity))
+    actions = Actions(parser)
+    with actions.add("list", "the quotas that are set, all of them or those of an entity", list_, json=True) as listing:
+        _add_entity(listing)
+    with actions.add("set", "set quotas of an entity; its others stay", set_, _check_set) as setting_:
+        setting_.add_argument(
+            "limits",
+            nargs="+",
+            type=setting,
+            metavar="QUOTA=NUMBER",
+            help="producer_byte_rate, consumer_byte_rate (bytes per second), request_percentage (100: one thread),"
+            " controller_mutation_rate (partitions per second), connection_creation_rate (per second, of an address)",
+        )
+        _add_entity(setting_)
+    with actions.add("unset", "remove quotas of an entity", unset, entity) as unsetting:
+        unsetting.add_argument("quotas", nargs="*", metavar="QUOTA", help="default: all that the entity has")
+        _add_entity(unsetting)
 
 
 def _add_entity(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +59,7 @@ def _named(options: argparse.Namespace) -> QuotaEntity:
 
 
 def entity(options: argparse.Namespace) -> QuotaEntity:
-    """Raises ValueError where none is named."""
+    """Returns the entity that is named. Raises ValueError where none is."""
     found = _named(options)
     if not found:
         raise ValueError("say whose: --user, --client, both, or --ip; with -defaults for those without a quota")
@@ -82,7 +72,7 @@ def _check_set(options: argparse.Namespace) -> None:
 
 
 def limits(options: argparse.Namespace) -> dict[str, float]:
-    """Raises ValueError."""
+    """Returns the quotas to set. Raises ValueError."""
     found = {}
     for name, value in options.limits:
         try:
@@ -107,8 +97,7 @@ async def list_(admin: Admin, options: argparse.Namespace) -> None:
         for quota in found
         for name, limit in sorted(quota.limits.items())
     ]
-    columns = {"entity": "OF", "quota": "QUOTA", "limit": "LIMIT"}
-    print_rows(rows, columns, as_json=False, empty="No quota is set.")
+    print_rows(rows, headings("entity quota limit", entity="OF"), as_json=False, empty="No quota is set.")
 
 
 async def set_(admin: Admin, options: argparse.Namespace) -> None:
@@ -134,5 +123,5 @@ async def unset(admin: Admin, options: argparse.Namespace) -> None:
 
 
 def shown(whose: QuotaEntity) -> str:
-    """As `user alice, client-id <default>`."""
+    """Formats an entity, as `user alice, client-id <default>`."""
     return ", ".join(f"{kind} {OF_EVERYBODY if name is None else name}" for kind, name in whose.items())

@@ -7,36 +7,28 @@ from typing import TYPE_CHECKING
 
 from odradek.client.common.values import TopicPartition
 from odradek.tools.commands.group_offsets import milliseconds, selected
-from odradek.tools.commands.options import add_connection, add_json, add_topic, with_admin
-from odradek.tools.commands.output import print_rows
+from odradek.tools.commands.options import Actions, add_topic
+from odradek.tools.commands.output import headings, print_rows
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
 
-COLUMNS = {"topic": "TOPIC", "partition": "PARTITION"}
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-
-    counting = actions.add_parser("offsets", help="log start offset, last stable offset and high watermark")
-    counting.add_argument(
-        "-t", "--topic", action="append", default=[], metavar="TOPIC[:0,1]", help="only this; may be repeated"
-    )
-    counting.add_argument("--time", type=milliseconds, metavar="TIME", help="also the first offset since then")
-    add_json(counting)
-    add_connection(counting)
-    counting.set_defaults(run=with_admin(offsets))
-
-    deleting = actions.add_parser("delete", help="delete the records before an offset")
-    add_topic(deleting)
-    deleting.add_argument("-p", "--partition", type=int, metavar="N", help="default: every partition")
-    deleting.add_argument(
-        "--before-offset", type=int, required=True, metavar="OFFSET", help="-1: all that is committed"
-    )
-    add_json(deleting)
-    add_connection(deleting)
-    deleting.set_defaults(run=with_admin(delete))
+    actions = Actions(parser)
+    with actions.add(
+        "offsets", "log start offset, last stable offset and high watermark", offsets, json=True
+    ) as counting:
+        counting.add_argument(
+            "-t", "--topic", action="append", default=[], metavar="TOPIC[:0,1]", help="only this; may be repeated"
+        )
+        counting.add_argument("--time", type=milliseconds, metavar="TIME", help="also the first offset since then")
+    with actions.add("delete", "delete the records before an offset", delete, json=True) as deleting:
+        add_topic(deleting)
+        deleting.add_argument("-p", "--partition", type=int, metavar="N", help="default: every partition")
+        deleting.add_argument(
+            "--before-offset", type=int, required=True, metavar="OFFSET", help="-1: all that is committed"
+        )
 
 
 async def offsets(admin: Admin, options: argparse.Namespace) -> None:
@@ -46,19 +38,10 @@ async def offsets(admin: Admin, options: argparse.Namespace) -> None:
     first = await admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
     stable = await admin.list_offsets(dict.fromkeys(partitions, LATEST), is_committed=True)
     end = await admin.list_offsets(dict.fromkeys(partitions, LATEST))
-    columns = COLUMNS | {
-        "log_start_offset": "LOG START OFFSET",
-        "last_stable_offset": "LAST STABLE OFFSET",
-        "high_watermark": "HIGH WATERMARK",
-    }
+    columns = headings("topic partition log_start_offset last_stable_offset high_watermark")
     rows: list[dict[str, object]] = [
-        {
-            "topic": each.topic,
-            "partition": each.partition,
-            "log_start_offset": _offset(first[each]),
-            "last_stable_offset": _offset(stable[each]),
-            "high_watermark": _offset(end[each]),
-        }
+        {"topic": each.topic, "partition": each.partition, "log_start_offset": _offset(first[each])}
+        | {"last_stable_offset": _offset(stable[each]), "high_watermark": _offset(end[each])}
         for each in partitions
     ]
     if options.time is not None:
@@ -80,4 +63,4 @@ async def delete(admin: Admin, options: argparse.Namespace) -> None:
     rows = [
         {"topic": each.topic, "partition": each.partition, "log_start_offset": deleted[each]} for each in partitions
     ]
-    print_rows(rows, COLUMNS | {"log_start_offset": "LOG START OFFSET"}, as_json=options.json, empty="")
+    print_rows(rows, headings("topic partition log_start_offset"), as_json=options.json, empty="")

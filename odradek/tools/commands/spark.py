@@ -1,7 +1,4 @@
-"""`odradek spark`: what queries that write exactly once have decided, and have left open. Needs no Spark.
-
-The jobs, which do need it, are in `spark_exactly_once.py` and so on.
-"""
+"""`odradek spark`: decisions of queries that write exactly once, and what they have left open. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -11,10 +8,10 @@ import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from odradek.tools.commands import spark_diff, spark_exactly_once, spark_export, spark_profile
 from odradek.tools.commands.errors import DONE, NOT_FOUND, CommandError
 from odradek.tools.commands.options import add_connection, add_json, security
-from odradek.tools.commands.output import duration, print_rows
+from odradek.tools.commands.output import duration, headings, print_rows
+from odradek.tools.commands.spark_jobs import add_diff, add_exactly_once, add_export, add_profile
 
 T = TypeVar("T")
 
@@ -45,8 +42,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_connection(recovering)
     recovering.set_defaults(run=recover)
-    for job in (spark_exactly_once, spark_export, spark_diff, spark_profile):
-        job.configure(actions)
+    for add_job in (add_exactly_once, add_export, add_diff, add_profile):
+        add_job(actions)
 
 
 def sinks_(options: argparse.Namespace) -> int:
@@ -59,11 +56,14 @@ def sinks_(options: argparse.Namespace) -> int:
         entry = state.entry
         verdicts = [state.verdict(each.transactional_id) for each in state.open]
         since_ms = state.since_ms
+        row: dict[str, object] = {
+            "sink": state.name,
+            "batch": None if entry is None or entry.batch < 0 else entry.batch,
+            "rows": None if entry is None else entry.rows,
+        }
         rows.append(
-            {
-                "sink": state.name,
-                "batch": None if entry is None or entry.batch < 0 else entry.batch,
-                "rows": None if entry is None else entry.rows,
+            row
+            | {
                 "run": None if entry is None else entry.run,
                 "decided_ms": entry.at_ms if entry is not None and entry.at_ms else None,
                 "in_doubt": [
@@ -72,10 +72,8 @@ def sinks_(options: argparse.Namespace) -> int:
                 ],
             }
             if options.json
-            else {
-                "sink": state.name,
-                "batch": None if entry is None or entry.batch < 0 else entry.batch,
-                "rows": None if entry is None else entry.rows,
+            else row
+            | {
                 "decided": f"{duration(now_ms - entry.at_ms)} ago" if entry is not None and entry.at_ms else None,
                 "in_doubt": len(state.open) or "nothing",
                 "since": None if since_ms is None else duration(now_ms - since_ms),
@@ -84,15 +82,9 @@ def sinks_(options: argparse.Namespace) -> int:
                 else None,
             }
         )
-    columns = {
-        "sink": "SINK",
-        "batch": "LAST BATCH",
-        "rows": "ROWS",
-        "decided": "DECIDED",
-        "in_doubt": "IN DOUBT",
-        "since": "FOR",
-        "recover": "RECOVER WOULD FIND",
-    }
+    columns = headings(
+        "sink batch rows decided in_doubt since recover", batch="LAST BATCH", since="FOR", recover="RECOVER WOULD FIND"
+    )
     print_rows(rows, columns, as_json=options.json, empty="No query has written exactly once to this cluster.")
     return DONE
 

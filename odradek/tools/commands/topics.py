@@ -1,4 +1,4 @@
-"""`odradek topics`: what kafka-topics does."""
+"""`odradek topics`: the work of kafka-topics."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import argparse
 import base64
 from typing import TYPE_CHECKING
 
-from odradek.tools.commands.options import Act, Check, add_connection, add_json, add_names, names, setting, with_admin
-from odradek.tools.commands.output import print_object, print_rows
+from odradek.tools.commands.options import Actions, add_names, names, setting
+from odradek.tools.commands.output import headings, print_object, print_rows
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -15,42 +15,30 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-
-    listing = actions.add_parser("list", help="the names of all topics")
-    listing.add_argument("--internal", action="store_true", help="with internal topics")
-    _finish(listing, list_, with_json=True)
-
-    describing = actions.add_parser("describe", help="partitions, leaders, replicas and settings")
-    add_names(describing, "topic", "-t", is_needed=False)
-    _finish(describing, describe, with_json=True)
-
-    creating = actions.add_parser("create", help="create topics")
-    add_names(creating, "topic", "-t", is_needed=True)
-    creating.add_argument("--partitions", type=int, metavar="N", help="default: the broker's num.partitions")
-    creating.add_argument("--replication-factor", type=int, metavar="N", help="default: the broker's")
-    creating.add_argument(
-        "--config", type=setting, action="append", default=[], metavar="NAME=VALUE", help="a setting; may be repeated"
-    )
-    creating.add_argument("--if-not-exists", action="store_true", help="a topic that exists is no error")
-    _finish(creating, create, names)
-
-    altering = actions.add_parser("alter", help="add partitions")
-    add_names(altering, "topic", "-t", is_needed=True)
-    altering.add_argument("--partitions", type=int, metavar="N", required=True, help="how many in all")
-    _finish(altering, alter, names)
-
-    deleting = actions.add_parser("delete", help="delete topics with their records")
-    add_names(deleting, "topic", "-t", is_needed=True)
-    deleting.add_argument("--if-exists", action="store_true", help="a topic that does not exist is no error")
-    _finish(deleting, delete, names)
-
-
-def _finish(parser: argparse.ArgumentParser, act: Act, check: Check | None = None, *, with_json: bool = False) -> None:
-    if with_json:
-        add_json(parser)
-    add_connection(parser)
-    parser.set_defaults(run=with_admin(act, check))
+    actions = Actions(parser)
+    with actions.add("list", "the names of all topics", list_, json=True) as listing:
+        listing.add_argument("--internal", action="store_true", help="with internal topics")
+    with actions.add("describe", "partitions, leaders, replicas and settings", describe, json=True) as describing:
+        add_names(describing, "topic", "-t", is_needed=False)
+    with actions.add("create", "create topics", create, names) as creating:
+        add_names(creating, "topic", "-t", is_needed=True)
+        creating.add_argument("--partitions", type=int, metavar="N", help="default: the broker's num.partitions")
+        creating.add_argument("--replication-factor", type=int, metavar="N", help="default: the broker's")
+        creating.add_argument(
+            "--config",
+            type=setting,
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help="a setting; may be repeated",
+        )
+        creating.add_argument("--if-not-exists", action="store_true", help="a topic that exists is no error")
+    with actions.add("alter", "add partitions", alter, names) as altering:
+        add_names(altering, "topic", "-t", is_needed=True)
+        altering.add_argument("--partitions", type=int, metavar="N", required=True, help="how many in all")
+    with actions.add("delete", "delete topics with their records", delete, names) as deleting:
+        add_names(deleting, "topic", "-t", is_needed=True)
+        deleting.add_argument("--if-exists", action="store_true", help="a topic that does not exist is no error")
 
 
 async def list_(admin: Admin, options: argparse.Namespace) -> None:
@@ -72,7 +60,12 @@ async def describe(admin: Admin, options: argparse.Namespace) -> None:
         entries = await admin.describe_configs(ConfigResource(ConfigType.TOPIC, name))
         settings[name] = {entry.name: entry.value for entry in entries if entry.source == "DYNAMIC_TOPIC_CONFIG"}
     if options.json:
-        print_object([_as_json(topic, settings[name]) for name, topic in found.items()])
+        told = [
+            {"topic": name, "topic_id": _id(topic), "internal": topic.is_internal, "configs": settings[name]}
+            | {"partitions": _partitions(topic)}
+            for name, topic in found.items()
+        ]
+        print_object(told)
         return
     for name, topic in found.items():
         print(
@@ -81,48 +74,21 @@ async def describe(admin: Admin, options: argparse.Namespace) -> None:
         )
         for key, value in settings[name].items():
             print(f"  {key}={value}")
-        rows = [
-            {
-                "partition": each.partition,
-                "leader": each.leader,
-                "leader_epoch": each.leader_epoch,
-                "replicas": each.replicas,
-                "isr": each.in_sync_replicas,
-            }
-            for each in topic.partitions
-        ]
-        columns = {
-            "partition": "PARTITION",
-            "leader": "LEADER",
-            "leader_epoch": "LEADER EPOCH",
-            "replicas": "REPLICAS",
-            "isr": "ISR",
-        }
-        print_rows(rows, columns, as_json=False, empty="")
+        columns = headings("partition leader leader_epoch replicas isr")
+        print_rows(_partitions(topic), columns, as_json=False, empty="")
 
 
 def _id(topic: TopicDescription) -> str:
-    """As Kafka prints it."""
+    """Formats the topic's id as Kafka prints it."""
     return base64.urlsafe_b64encode(topic.topic_id).decode().rstrip("=")
 
 
-def _as_json(topic: TopicDescription, settings: dict[str, str | None]) -> dict[str, object]:
-    return {
-        "topic": topic.topic,
-        "topic_id": _id(topic),
-        "internal": topic.is_internal,
-        "configs": settings,
-        "partitions": [
-            {
-                "partition": each.partition,
-                "leader": each.leader,
-                "leader_epoch": each.leader_epoch,
-                "replicas": list(each.replicas),
-                "isr": list(each.in_sync_replicas),
-            }
-            for each in topic.partitions
-        ],
-    }
+def _partitions(topic: TopicDescription) -> list[dict[str, object]]:
+    return [
+        {"partition": each.partition, "leader": each.leader, "leader_epoch": each.leader_epoch}
+        | {"replicas": list(each.replicas), "isr": list(each.in_sync_replicas)}
+        for each in topic.partitions
+    ]
 
 
 async def create(admin: Admin, options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""`odradek transactions`: which are open, why readers wait, and how to end them (kafka-transactions, and more)."""
+"""`odradek transactions`: those that are open, why readers wait, how to end them (kafka-transactions, and more)."""
 
 from __future__ import annotations
 
@@ -9,91 +9,92 @@ from typing import TYPE_CHECKING
 
 from odradek.client.common.errors import ClientError
 from odradek.tools.commands.errors import NOT_FOUND, CommandError, explained
-from odradek.tools.commands.options import Act, Check, add_connection, add_json, complete_topics, security, with_admin
-from odradek.tools.commands.output import duration, print_rows
+from odradek.tools.commands.options import Actions, add_topic, security
+from odradek.tools.commands.output import duration, headings, print_rows
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
     from odradek.client.administration.asking import Asking
-    from odradek.tools.transactions.hanging import OpenTransaction
-    from odradek.tools.transactions.partitions import PartitionOf
+    from odradek.tools.transactions.hanging import PartitionLeader
 
 MAX_TRANSACTION_TIMEOUT_MINUTES = 15  # Kafka's transaction.max.timeout.ms
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-
-    listing = actions.add_parser("list", help="the transactional ids that the coordinators know, or those in doubt")
-    listing.add_argument("--state", action="append", metavar="STATE", help="only this, as Ongoing; may be repeated")
-    listing.add_argument("--producer-id", type=int, action="append", metavar="ID", help="only this; may be repeated")
-    listing.add_argument(
-        "--duration-filter",
-        type=int,
-        metavar="MS",
-        help="only ids whose last transaction began longer ago; use with --state Ongoing",
-    )
-    listing.add_argument("--transactional-id-pattern", metavar="REGEX", help="only ids that match this as a whole")
-    listing.add_argument(
-        "--in-doubt",
-        action="store_true",
-        help="open transactions that wait for the decision of a two-phase commit, and others that are open for more"
-        " than 15 minutes; with the readers they hold up. With --duration-filter: those of either kind that are older",
-    )
-    _finish(listing, list_, _check_selection, with_json=True)
-
-    describing = actions.add_parser("describe", help="the state of transactional ids, and their partitions")
-    describing.add_argument("transactional_ids", nargs="+", metavar="TRANSACTIONAL_ID")
-    _finish(describing, describe, with_json=True)
-
-    finding = actions.add_parser(
-        "find-hanging", help="transactions that are open in a partition and that no coordinator will ever end"
-    )
-    _add_partition(finding)
-    finding.add_argument("--broker-id", type=int, metavar="ID", help="only partitions led by this broker")
-    finding.add_argument(
-        "--max-transaction-timeout",
-        type=int,
-        default=MAX_TRANSACTION_TIMEOUT_MINUTES,
-        metavar="MINUTES",
-        help="minutes without a record after which a transaction counts as hanging; default: %(default)s",
-    )
-    _finish(finding, find_hanging, _check_partition, with_json=True)
-
-    aborting = actions.add_parser(
-        "abort", help="end a transaction by its coordinator or, where none knows it, by a marker in one partition"
-    )
-    aborting.add_argument(
-        "--transactional-id",
-        metavar="ID",
-        help="abort its open transaction by the coordinator; fences its producer",
-    )
-    _add_partition(aborting)
-    aborting.add_argument(
-        "--start-offset", type=int, metavar="OFFSET", help="where a hanging transaction begins, from find-hanging"
-    )
-    _finish(aborting, abort, _check_place)
-
-    forcing = actions.add_parser(
+    actions = Actions(parser)
+    with actions.add(
+        "list",
+        "the transactional ids that the coordinators know, or those in doubt",
+        list_,
+        _check_selection,
+        json=True,
+    ) as listing:
+        listing.add_argument("--state", action="append", metavar="STATE", help="only this, as Ongoing; may be repeated")
+        listing.add_argument(
+            "--producer-id", type=int, action="append", metavar="ID", help="only this; may be repeated"
+        )
+        listing.add_argument(
+            "--duration-filter",
+            type=int,
+            metavar="MS",
+            help="only ids whose last transaction began longer ago; use with --state Ongoing",
+        )
+        listing.add_argument("--transactional-id-pattern", metavar="REGEX", help="only ids that match this as a whole")
+        listing.add_argument(
+            "--in-doubt",
+            action="store_true",
+            help="open transactions that wait for the decision of a two-phase commit, and others that are open for more"
+            " than 15 minutes; with the readers they hold up. With --duration-filter: those of either kind that are"
+            " older",
+        )
+    with actions.add(
+        "describe", "the state of transactional ids, and their partitions", describe, json=True
+    ) as describing:
+        describing.add_argument("transactional_ids", nargs="+", metavar="TRANSACTIONAL_ID")
+    with actions.add(
+        "find-hanging",
+        "transactions that are open in a partition and that no coordinator will ever end",
+        find_hanging,
+        _check_partition,
+        json=True,
+    ) as finding:
+        _add_partition(finding)
+        finding.add_argument("--broker-id", type=int, metavar="ID", help="only partitions led by this broker")
+        finding.add_argument(
+            "--max-transaction-timeout",
+            type=int,
+            default=MAX_TRANSACTION_TIMEOUT_MINUTES,
+            metavar="MINUTES",
+            help="minutes without a record after which a transaction counts as hanging; default: %(default)s",
+        )
+    with actions.add(
+        "abort",
+        "end a transaction by its coordinator or, where none knows it, by a marker in one partition",
+        abort,
+        _check_place,
+    ) as aborting:
+        aborting.add_argument(
+            "--transactional-id",
+            metavar="ID",
+            help="abort its open transaction by the coordinator; fences its producer",
+        )
+        _add_partition(aborting)
+        aborting.add_argument(
+            "--start-offset", type=int, metavar="OFFSET", help="where a hanging transaction begins, from find-hanging"
+        )
+    with actions.add(
         "force-terminate",
-        help="abort the open transaction of an id, a two-phase commit included, and fence its owner",
-        description="Abort the open transaction of a transactional id, a two-phase commit included, and fence its"
+        "abort the open transaction of an id, a two-phase commit included, and fence its owner",
+        force_terminate,
+        more="Abort the open transaction of a transactional id, a two-phase commit included, and fence its"
         " owner. The decision of an external coordinator is ignored: if it was to commit, the two sides diverge.",
-    )
-    forcing.add_argument("--transactional-id", required=True, metavar="ID", help="the transactional id")
-    _finish(forcing, force_terminate)
+    ) as forcing:
+        forcing.add_argument("--transactional-id", required=True, metavar="ID", help="the transactional id")
 
 
 def _add_partition(parser: argparse.ArgumentParser) -> None:
-    complete_topics(parser.add_argument("-t", "--topic", metavar="TOPIC", help="the topic of a hanging transaction"))
+    add_topic(parser, is_required=False, help="the topic of a hanging transaction")
     parser.add_argument("-p", "--partition", type=int, metavar="N", help="the partition of a hanging transaction")
-
-
-def _finish(parser: argparse.ArgumentParser, act: Act, check: Check | None = None, *, with_json: bool = False) -> None:
-    if with_json:
-        add_json(parser)
-    add_connection(parser)
-    parser.set_defaults(run=with_admin(act, check))
 
 
 def _check_selection(options: argparse.Namespace) -> None:
@@ -116,22 +117,9 @@ async def list_(admin: Admin, options: argparse.Namespace) -> None:
         longer_than_ms=options.duration_filter,
         transactional_id_pattern=options.transactional_id_pattern,
     )
-    rows = [
-        {
-            "transactional_id": each.transactional_id,
-            "coordinator": each.coordinator,
-            "producer_id": each.producer_id,
-            "state": each.state,
-        }
-        for each in found
-    ]
-    columns = {
-        "transactional_id": "TRANSACTIONAL ID",
-        "coordinator": "COORDINATOR",
-        "producer_id": "PRODUCER ID",
-        "state": "STATE",
-    }
-    print_rows(rows, columns, as_json=options.json, empty="No transactional ids.")
+    keys = "transactional_id coordinator producer_id state"
+    rows = [{key: getattr(each, key) for key in keys.split()} for each in found]
+    print_rows(rows, headings(keys), as_json=options.json, empty="No transactional ids.")
 
 
 async def _print_in_doubt(asking: Asking, options: argparse.Namespace) -> None:
@@ -182,21 +170,17 @@ async def _print_in_doubt(asking: Asking, options: argparse.Namespace) -> None:
                 ],
             }
         )
-    columns = {
-        "transactional_id": "TRANSACTIONAL ID",
-        "pair": "PRODUCER ID:EPOCH",
-        "why": "WHY",
-        "open_for": "OPEN FOR",
-        "partitions": "PARTITIONS",
-        "holds": "HOLDS UP READERS OF",
-    }
-    if sinks:
-        columns["sink"] = "SPARK SINK: VERDICT"
+    columns = headings(
+        "transactional_id pair why open_for partitions holds" + (" sink" if sinks else ""),
+        pair="PRODUCER ID:EPOCH",
+        holds="HOLDS UP READERS OF",
+        sink="SPARK SINK: VERDICT",
+    )
     print_rows(rows, columns, as_json=as_json, empty="No transactions in doubt.")
 
 
 async def _sinks(options: argparse.Namespace, transactional_ids: list[str]) -> Mapping[str, tuple[str, str]]:
-    """Of those that queries of Spark have left open: the sink, and what its ledger says."""
+    """Returns the sink and its ledger's verdict, by transactional id, of those that Spark queries have left open."""
     from odradek.spark.names import task_of
 
     if not any(task_of(each) for each in transactional_ids):
@@ -212,7 +196,7 @@ async def _sinks(options: argparse.Namespace, transactional_ids: list[str]) -> M
 
 
 async def describe(admin: Admin, options: argparse.Namespace) -> None:
-    """Those that are known are printed, whatever is wrong with others."""
+    """Prints the ids that are known, whatever is wrong with others."""
     rows: list[dict[str, object]] = []
     failures: list[tuple[int, str]] = []
     for transactional_id in options.transactional_ids:
@@ -234,16 +218,10 @@ async def describe(admin: Admin, options: argparse.Namespace) -> None:
                 "partitions": [f"{topic}-{partition}" for topic, partition in found.partitions],
             }
         )
-    columns = {
-        "transactional_id": "TRANSACTIONAL ID",
-        "coordinator": "COORDINATOR",
-        "producer_id": "PRODUCER ID",
-        "producer_epoch": "EPOCH",
-        "state": "STATE",
-        "timeout_ms": "TIMEOUT MS",
-        "open_for_ms": "OPEN FOR MS",
-        "partitions": "PARTITIONS",
-    }
+    columns = headings(
+        "transactional_id coordinator producer_id producer_epoch state timeout_ms open_for_ms partitions",
+        producer_epoch="EPOCH",
+    )
     if rows or options.json:
         print_rows(rows, columns, as_json=options.json, empty="")
     if failures:
@@ -255,17 +233,12 @@ async def find_hanging(admin: Admin, options: argparse.Namespace) -> None:
 
     partitions = await _partitions(admin.asking, options.topic, options.partition, options.broker_id)
     found = await find(admin.asking, partitions, _now_ms() - options.max_transaction_timeout * 60_000)
-    columns = {
-        "topic": "TOPIC",
-        "partition": "PARTITION",
-        "producer_id": "PRODUCER ID",
-        "producer_epoch": "EPOCH",
-        "coordinator_epoch": "COORDINATOR EPOCH",
-        "start_offset": "START OFFSET",
-        "last_timestamp_ms": "LAST TIMESTAMP",
-        "silent_for_ms": "SILENT FOR MS",
-    }
-    rows = [_open_transaction(each) for each in found]
+    keys = "topic partition producer_id producer_epoch coordinator_epoch start_offset last_timestamp_ms"
+    rows = [
+        {key: getattr(each, key) for key in keys.split()} | {"silent_for_ms": each.silent_for_ms(_now_ms())}
+        for each in found
+    ]
+    columns = headings(f"{keys} silent_for_ms", producer_epoch="EPOCH", last_timestamp_ms="LAST TIMESTAMP")
     print_rows(rows, columns, as_json=options.json, empty="No hanging transactions.")
 
 
@@ -310,8 +283,8 @@ async def force_terminate(admin: Admin, options: argparse.Namespace) -> None:
 
 async def _partitions(
     asking: Asking, topic: str | None, partition: int | None, broker_id: int | None
-) -> list[PartitionOf]:
-    from odradek.tools.transactions.partitions import list_partitions
+) -> list[PartitionLeader]:
+    from odradek.tools.transactions.hanging import list_partitions
 
     found = [
         each
@@ -322,19 +295,6 @@ async def _partitions(
         where = f" on broker {broker_id}" if broker_id else ""
         raise CommandError(f"there is no partition {topic}-{partition}{where}", NOT_FOUND)
     return found
-
-
-def _open_transaction(found: OpenTransaction) -> dict[str, object]:
-    return {
-        "topic": found.topic,
-        "partition": found.partition,
-        "producer_id": found.producer_id,
-        "producer_epoch": found.producer_epoch,
-        "coordinator_epoch": found.coordinator_epoch,
-        "start_offset": found.start_offset,
-        "last_timestamp_ms": found.last_timestamp_ms,
-        "silent_for_ms": found.silent_for_ms(_now_ms()),
-    }
 
 
 def _now_ms() -> int:

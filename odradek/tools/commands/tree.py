@@ -1,4 +1,4 @@
-"""The commands: their names, what each is for, and how one is run. Only the module of that one is imported."""
+"""Table of the commands, and how one is run. Only the module of that one is imported."""
 
 from __future__ import annotations
 
@@ -19,9 +19,12 @@ COMPLETING = "_ARGCOMPLETE"  # set by the script of `odradek completion`
 
 @dataclass(frozen=True, slots=True)
 class Command:
+    """Help of a command; `setup` is module.function where it is not `configure` in the module of its name."""
+
     summary: str
     more: str = ""
     examples: tuple[str, ...] = ()
+    setup: str = ""
 
 
 COMMANDS = {
@@ -36,6 +39,7 @@ COMMANDS = {
             "serve --port 0 --ephemeral --ready-file ready.json",
             "serve --config server.properties --override num.partitions=3",
         ),
+        "program.configure_serve",
     ),
     "topics": Command(
         "list, describe, create, alter and delete topics",
@@ -71,6 +75,7 @@ COMMANDS = {
             "share-groups describe workers",
             "share-groups reset-offsets workers -t jobs --to-earliest --execute",
         ),
+        setup="groups.configure_share",
     ),
     "configs": Command(
         "describe and alter the settings of topics, brokers and groups",
@@ -103,6 +108,7 @@ COMMANDS = {
     "features": Command(
         "describe the features of the cluster, raise and lower their levels",
         examples=("features describe", "features upgrade --feature share.version=2"),
+        setup="cluster.configure_features",
     ),
     "transactions": Command(
         "list transactions, and end those that keep readers waiting",
@@ -125,6 +131,7 @@ COMMANDS = {
         "The addresses that the brokers advertise have to lead somewhere, too. If they do not in time, the exit status"
         " is 3, and what is said tells why.",
         ("wait --timeout 30 -t orders && ./start-consumers",),
+        "reachability.configure",
     ),
     "doctor": Command(
         "say what stands in the way of the broker, or of clients that look for it",
@@ -156,6 +163,7 @@ COMMANDS = {
             "inspect check data --topic orders --json | jq .findings",
             "inspect check data/orders-0",
         ),
+        "inspect.configure_check",
     ),
     "certs": Command(
         "make certificates for development: an authority, the broker's, clients'",
@@ -167,8 +175,9 @@ COMMANDS = {
         "print the completion script of a shell",
         'bash: eval "$(odradek completion bash)" in ~/.bashrc. zsh: the same in ~/.zshrc, after compinit. fish:'
         " odradek completion fish > ~/.config/fish/completions/odradek.fish",
+        setup="program.configure_completion",
     ),
-    "version": Command("print the version"),
+    "version": Command("print the version", setup="program.configure_version"),
 }
 STATUSES = (
     "exit status: 0 done, 1 refused or failed, 2 wrong command line, 3 no broker reached or no answer in time, 4 what"
@@ -178,7 +187,7 @@ DESCRIPTION = "A Kafka broker in one Python process, and commands for any Kafka 
 
 
 def parser(wanted: str | None = None) -> argparse.ArgumentParser:
-    """wanted   the only command whose options are needed; None for all of them"""
+    """Returns the parser of all commands; with the options of `wanted` alone, or of all for None."""
     top = _Parser("odradek", description=DESCRIPTION, epilog=STATUSES)
     commands = top.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     for name, command in COMMANDS.items():
@@ -191,7 +200,8 @@ def parser(wanted: str | None = None) -> argparse.ArgumentParser:
             epilog=f"examples:\n{examples}" if examples else None,
         )
         if wanted in (None, name):
-            import_module(f"odradek.tools.commands.{name.replace('-', '_').replace(' ', '_')}").configure(one)
+            module, _, function = (command.setup or f"{name}.configure").partition(".")
+            getattr(import_module(f"odradek.tools.commands.{module}"), function)(one)
     return top
 
 
@@ -214,7 +224,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _columns() -> int:
-    """As `shutil.get_terminal_size` has it."""
+    """Returns the width of the terminal, as `shutil.get_terminal_size` finds it."""
     try:
         return int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size(1).columns or COLUMNS
     except (ValueError, OSError):
@@ -222,7 +232,7 @@ def _columns() -> int:
 
 
 def run(words: Sequence[str]) -> int:
-    """Returns the exit status; what is wrong is said on stderr."""
+    """Runs a command and returns its exit status; complains on stderr."""
     if COMPLETING in os.environ:
         import argcomplete
 
@@ -241,8 +251,6 @@ def run(words: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return INTERRUPTED
     except Exception as error:
-        if not _is_expected(error):
-            raise
         status, text = explained(error)
         if status == UNREACHABLE and "bootstrap_server" in options:
             text = _elsewhere(options, text)
@@ -251,16 +259,9 @@ def run(words: Sequence[str]) -> int:
 
 
 def _elsewhere(options: argparse.Namespace, text: str) -> str:
-    """`text`, unless the reason is the address that the broker advertises."""
+    """Explains an advertised address that leads nowhere, if that is the reason; else returns `text`."""
     import asyncio
 
-    from odradek.tools.commands.advertised import SETTING, unreachable_broker
+    from odradek.tools.commands.reachability import SETTING, unreachable_broker
 
     return text if SETTING in text else asyncio.run(unreachable_broker(options)) or text
-
-
-def _is_expected(error: Exception) -> bool:
-    from odradek.client.common.errors import ClientError
-    from odradek.tools.commands.errors import CommandError
-
-    return isinstance(error, ClientError | CommandError | OSError | ValueError)

@@ -1,4 +1,4 @@
-"""`odradek users`: what kafka-configs does with the SCRAM credentials of users."""
+"""`odradek users`: the work of kafka-configs on the SCRAM credentials of users."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from getpass import getpass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odradek.tools.commands.options import add_connection, add_json, with_admin
-from odradek.tools.commands.output import print_rows
+from odradek.tools.commands.options import Actions
+from odradek.tools.commands.output import headings, print_rows
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -20,40 +20,28 @@ MECHANISMS = ("SCRAM-SHA-256", DEFAULT_MECHANISM)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-
-    listing = actions.add_parser("list", help="users that have a password, with their mechanisms")
-    add_json(listing)
-    add_connection(listing)
-    listing.set_defaults(run=with_admin(list_))
-
-    setting = actions.add_parser("set-password", help="add a user, or change the password")
-    _add_user(setting)
-    setting.add_argument(
-        "--iterations", type=int, default=4096, metavar="N", help="4096 to 16384; default: %(default)s"
-    )
-    setting.add_argument(
-        "--password-file",
-        metavar="FILE",
-        help="whose first line is the password; - is standard input. Default: ask",
-    )
-    add_connection(setting)
-    setting.set_defaults(run=with_admin(set_))
-
-    deleting = actions.add_parser("delete-password", help="the user cannot log in any more; open connections live on")
-    _add_user(deleting)
-    add_connection(deleting)
-    deleting.set_defaults(run=with_admin(delete))
+    actions = Actions(parser)
+    with actions.add("list", "users that have a password, with their mechanisms", list_, json=True):
+        pass
+    with actions.add("set-password", "add a user, or change the password", set_) as setting:
+        _add_user(setting)
+        setting.add_argument(
+            "--iterations", type=int, default=4096, metavar="N", help="4096 to 16384; default: %(default)s"
+        )
+        setting.add_argument(
+            "--password-file",
+            metavar="FILE",
+            help="whose first line is the password; - is standard input. Default: ask",
+        )
+    with actions.add(
+        "delete-password", "the user cannot log in any more; open connections live on", delete
+    ) as deleting:
+        _add_user(deleting)
 
 
 def _add_user(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("user", metavar="USER", help="without User: in front")
-    parser.add_argument(
-        "--mechanism",
-        choices=MECHANISMS,
-        default=DEFAULT_MECHANISM,
-        help="default: %(default)s",
-    )
+    parser.add_argument("--mechanism", choices=MECHANISMS, default=DEFAULT_MECHANISM, help="default: %(default)s")
 
 
 def _mechanism(options: argparse.Namespace) -> ScramMechanism:
@@ -63,7 +51,7 @@ def _mechanism(options: argparse.Namespace) -> ScramMechanism:
 
 
 def _password(options: argparse.Namespace) -> str:
-    """Raises ValueError for an empty one."""
+    """Reads or asks for the password. Raises ValueError for an empty one."""
     if options.password_file is None:
         password = getpass(f"Password of {options.user}: ")
     elif options.password_file == "-":
@@ -83,7 +71,7 @@ async def list_(admin: Admin, options: argparse.Namespace) -> None:
         for user, credentials in sorted((await describe_users(admin.asking)).items())
         for mechanism, iterations in credentials.items()
     ]
-    columns = {"user": "USER", "mechanism": "MECHANISM", "iterations": "ITERATIONS"}
+    columns = headings("user mechanism iterations")
     print_rows(rows, columns, as_json=options.json, empty="No user has a SCRAM password.")
 
 

@@ -1,4 +1,4 @@
-"""What can be seen from here. Nothing is changed, and no lock is kept."""
+"""Facts that can be seen from here. Nothing is changed, and no lock is kept."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def directory_facts(path: Path) -> DirectoryFacts:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether another process holds the lock of a broker."""
+    """Tells whether another process holds the lock of a broker."""
     try:
         file = os.open(path, os.O_RDWR)
     except OSError:
@@ -68,7 +68,7 @@ def is_locked(path: Path) -> bool:
 
 
 def file_system_of(path: Path) -> str:
-    """The type of the file system that holds `path`, as mount(8) calls it; empty where that is not told."""
+    """Returns the type of the file system of `path`, as mount(8) calls it; empty where that is not told."""
     try:
         lines = MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -84,7 +84,7 @@ async def broker_facts(bootstrap: str, timeout_s: float, security: SecuritySetti
     from odradek.client.common.errors import ClientError
 
     given = [address_of(text.strip()) for text in bootstrap.split(",")]
-    reached = tuple(await asyncio.gather(*(reach(host, port) for host, port in given)))
+    reached = tuple(await asyncio.gather(*(reach(*each) for each in given)))
     if all(each.error is not None for each in reached):
         return BrokerFacts(reached)
     timeout_ms = timeout_s * 1000
@@ -108,13 +108,15 @@ def address_of(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-async def reach(host: str, port: int) -> Reached:
+async def reach(host: str, port: int, timeout_s: float = CONNECT_TIMEOUT_S) -> Reached:
+    """Connects to an address and hangs up."""
     try:
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+        async with asyncio.timeout(timeout_s):
             _, writer = await asyncio.open_connection(host, port)
     except TimeoutError:
-        return Reached(host, port, f"no answer in {CONNECT_TIMEOUT_S:g} s")
+        return Reached(host, port, f"no answer in {timeout_s:g} s")
     except OSError as error:
-        return Reached(host, port, error.strerror or str(error))
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror or error)
+        return Reached(host, port, why)
     writer.close()
     return Reached(host, port)

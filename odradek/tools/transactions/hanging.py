@@ -13,12 +13,46 @@ from odradek.client.common.errors import ClientError, check
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
 from odradek.protocol.messages.describe_producers_response import DescribeProducersResponse
-from odradek.tools.transactions.partitions import PartitionOf
+from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.metadata_response import MetadataResponse
+from odradek.protocol.topic_partition import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PartitionLeader:
+    """Partition of a cluster; `leader_id` is None where there is no leader at the moment."""
+
+    topic: str
+    partition: int
+    leader_id: int | None
+
+
+async def list_partitions(asking: Asking, topics: Iterable[str] | None = None) -> list[PartitionLeader]:
+    """Returns the partitions of these topics, or of all. Raises ClientError for a topic that does not exist."""
+    asked = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
+    request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+    answer = await asking.any_broker(request, MetadataResponse)
+    for topic in answer.topics:
+        check(topic.error_code, f"the topic {topic.name!r}")
+    return sorted(
+        PartitionLeader(topic.name or "", each.partition_index, each.leader_id if each.leader_id >= 0 else None)
+        for topic in answer.topics
+        for each in topic.partitions
+    )
+
+
+def by_leader(partitions: Iterable[PartitionLeader]) -> dict[int, dict[str, list[int]]]:
+    """Groups the partitions that have a leader: leader → topic → partitions."""
+    led: dict[int, list[TopicPartition]] = {}
+    for each in partitions:
+        if each.leader_id is not None:
+            led.setdefault(each.leader_id, []).append((each.topic, each.partition))
+    return {leader_id: by_topic(members) for leader_id, members in led.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """As the partition sees it. coordinator_epoch: of the producer's last marker there; None before the first."""
+    """Transaction as its partition sees it; `coordinator_epoch` is None before the producer's first marker there."""
 
     topic: str
     partition: int
@@ -33,15 +67,11 @@ class OpenTransaction:
         return max(0, now_ms - self.last_timestamp_ms)
 
 
-async def open_transactions(asking: Asking, partitions: Iterable[PartitionOf]) -> list[OpenTransaction]:
-    """Of every partition that has a leader. Raises ClientError."""
+async def open_transactions(asking: Asking, partitions: Iterable[PartitionLeader]) -> list[OpenTransaction]:
+    """Asks the leader of every partition that has one. Raises ClientError."""
     found: list[OpenTransaction] = []
-    by_leader: dict[int, list[tuple[str, int]]] = {}
-    for each in partitions:
-        if each.leader_id is not None:
-            by_leader.setdefault(each.leader_id, []).append((each.topic, each.partition))
-    for leader_id, members in by_leader.items():
-        topics = [TopicRequest(name=name, partition_indexes=indexes) for name, indexes in by_topic(members).items()]
+    for leader_id, led in by_leader(partitions).items():
+        topics = [TopicRequest(name=name, partition_indexes=indexes) for name, indexes in led.items()]
         answer = await asking.broker(leader_id, DescribeProducersRequest(topics=topics), DescribeProducersResponse)
         for topic in answer.topics:
             for partition in topic.partitions:
@@ -65,7 +95,7 @@ async def open_transactions(asking: Asking, partitions: Iterable[PartitionOf]) -
 
 
 async def owner_of(asking: Asking, transaction: OpenTransaction, ids: dict[int, str]) -> TransactionDescription | None:
-    """The transaction of a coordinator that this one is part of, and that will end it; None if there is none.
+    """Returns the transaction of a coordinator that this one is part of, and that will end it; None if there is none.
 
     ids  from `ids_by_producer`
     """
@@ -82,14 +112,14 @@ async def owner_of(asking: Asking, transaction: OpenTransaction, ids: dict[int, 
     return found if found.producer_id == transaction.producer_id and is_part else None
 
 
-async def find_hanging(asking: Asking, partitions: Sequence[PartitionOf], before_ms: int) -> list[OpenTransaction]:
-    """Those whose last record is older than `before_ms`. Raises ClientError."""
+async def find_hanging(asking: Asking, partitions: Sequence[PartitionLeader], before_ms: int) -> list[OpenTransaction]:
+    """Returns the hanging transactions whose last record is older than `before_ms`. Raises ClientError."""
     candidates = [each for each in await open_transactions(asking, partitions) if each.last_timestamp_ms < before_ms]
     ids = await ids_by_producer(asking, (each.producer_id for each in candidates))
     return [each for each in candidates if await owner_of(asking, each, ids) is None]
 
 
-async def transaction_at(asking: Asking, partition: PartitionOf, start_offset: int) -> OpenTransaction:
+async def transaction_at(asking: Asking, partition: PartitionLeader, start_offset: int) -> OpenTransaction:
     """Raises ClientError where none begins at that offset."""
     found = await open_transactions(asking, [partition])
     for each in found:

@@ -7,15 +7,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from odradek.client.administration.asking import Asking, by_topic
+from odradek.client.administration.asking import Asking
 from odradek.client.administration.transactions import TransactionDescription, describe_listed, list_transactions
 from odradek.client.common.errors import check
 from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.tools.transactions.ending import ONGOING
-from odradek.tools.transactions.hanging import OpenTransaction, open_transactions
-from odradek.tools.transactions.partitions import PartitionOf, list_partitions
+from odradek.tools.transactions.hanging import (
+    OpenTransaction,
+    PartitionLeader,
+    by_leader,
+    list_partitions,
+    open_transactions,
+)
 
 LATEST = -1  # the timestamp that asks for the end
 A_CONSUMER = -1  # in place of a replica's id
@@ -33,7 +38,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class InDoubt:
-    """holds: the partitions whose oldest open transaction it is; in its others, readers wait for somebody else."""
+    """Transaction in doubt; `holds` are the partitions whose oldest it is: in its others, readers wait for another."""
 
     transaction: TransactionDescription
     holds: tuple[Held, ...]
@@ -42,7 +47,7 @@ class InDoubt:
 async def find_in_doubt(
     asking: Asking, now_ms: int, *, longer_than_ms: int, two_phase_longer_than_ms: int
 ) -> list[InDoubt]:
-    """The open transactions that are older than that, oldest first. Raises ClientError."""
+    """Returns the open transactions that are older than that, oldest first. Raises ClientError."""
     found = [
         each
         for each in await describe_listed(asking, await list_transactions(asking, states=(ONGOING,)))
@@ -81,20 +86,16 @@ def held(
             yield Held(*topic_partition, first.start_offset, ends[topic_partition] - first.start_offset)
 
 
-async def end_offsets(asking: Asking, partitions: Iterable[PartitionOf]) -> dict[TopicPartition, int]:
-    """One past the last record, of every partition that has a leader. Raises ClientError."""
-    by_leader: dict[int, list[TopicPartition]] = {}
-    for each in partitions:
-        if each.leader_id is not None:
-            by_leader.setdefault(each.leader_id, []).append((each.topic, each.partition))
+async def end_offsets(asking: Asking, partitions: Iterable[PartitionLeader]) -> dict[TopicPartition, int]:
+    """Returns one past the last record of every partition that has a leader. Raises ClientError."""
     ends: dict[TopicPartition, int] = {}
-    for leader_id, members in by_leader.items():
+    for leader_id, led in by_leader(partitions).items():
         topics = [
             ListOffsetsTopic(
                 name=name,
                 partitions=[ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in indexes],
             )
-            for name, indexes in by_topic(members).items()
+            for name, indexes in led.items()
         ]
         request = ListOffsetsRequest(replica_id=A_CONSUMER, topics=topics)
         for topic in (await asking.broker(leader_id, request, ListOffsetsResponse)).topics:

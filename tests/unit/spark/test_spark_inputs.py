@@ -12,7 +12,7 @@ from odradek.spark.inputs import InputError, input_of, one_topic, topics_in
 from odradek.spark.jobs.progress import bar, drawn
 from odradek.spark.jobs.shown import MOST_CHARACTERS, shown, size
 from odradek.tools.commands.errors import REFUSED
-from odradek.tools.commands.spark_options import columns_of
+from odradek.tools.commands.spark_jobs import columns_of
 from tests.support.oracle import REPOSITORY
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from odradek.tools.commands.byte_bar import ByteBar
+from odradek.tools.commands.inspect import ByteBar
 
 
 class Terminal(io.StringIO):

@@ -1,11 +1,14 @@
-"""The help of `odradek serve`, whose options `odradek.serve` reads itself to start without this package."""
+"""Commands about this program: the options of `odradek serve`, `odradek completion`, `odradek version`."""
 
 from __future__ import annotations
 
 import argparse
 
+from odradek.tools.commands.errors import DONE
 
-def configure(parser: argparse.ArgumentParser) -> None:
+
+def configure_serve(parser: argparse.ArgumentParser) -> None:
+    """Adds the options for the help alone: `odradek.serve` reads them itself, to start without this package."""
     parser.add_argument("--config", metavar="FILE", help="a server.properties file")
     parser.add_argument("--override", action="append", metavar="NAME=VALUE", help="one setting; may be repeated")
     parser.add_argument(
@@ -40,3 +43,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="how lines of the log look; json is one object a line, with time, level, logger, message, pid, exception."
         " KAFKA_LOG4J_ROOT_LOGLEVEL sets the level (INFO), kafka-configs --entity-type broker-loggers at run time",
     )
+
+
+def configure_completion(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell to print the script of")
+    parser.set_defaults(run=print_completion)
+
+
+def print_completion(options: argparse.Namespace) -> int:
+    from argcomplete.shell_integration import shellcode
+
+    print(shellcode(["odradek"], shell=options.shell))
+    return DONE
+
+
+def configure_version(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=print_version)
+
+
+def print_version(_options: argparse.Namespace) -> int:
+    from odradek import __version__
+    from odradek.protocol.variant import variant_for_people
+
+    print(f"odradek {__version__} ({variant_for_people()})")
+    return DONE

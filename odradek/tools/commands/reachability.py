@@ -1,0 +1,87 @@
+"""`odradek wait`: returns when the broker serves, for scripts that start one; and why a broker cannot be used.
+
+That the bootstrap server answers is not enough: clients go on to the addresses that it advertises, and errors of what
+comes then (a timeout, a leader that is not there) do not tell that these lead nowhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from odradek.client.common.errors import ClientError
+from odradek.tools.commands.errors import DONE, UNREACHABLE, CommandError
+from odradek.tools.commands.options import add_connection, admin
+
+if TYPE_CHECKING:
+    from odradek.client.administration.cluster import BrokerDescription
+
+PAUSE_S = 0.1
+TIMEOUT_S = 2.0
+SETTING = "advertised.listeners"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-t", "--topic", action="append", default=[], metavar="TOPIC", help="also wait for this topic and its leaders"
+    )
+    add_connection(parser)
+    parser.set_defaults(run=run, timeout=60.0)
+
+
+def run(options: argparse.Namespace) -> int:
+    asyncio.run(_wait(options))
+    return DONE
+
+
+async def _wait(options: argparse.Namespace) -> None:
+    """Raises CommandError with the last reason when the time is over."""
+    from odradek.protocol.errors import ErrorCode
+
+    ends_at = time.monotonic() + options.timeout
+    while True:
+        left_ms = max(1.0, (ends_at - time.monotonic()) * 1000)
+        try:
+            async with admin(options, left_ms, request_timeout_ms=min(5_000, left_ms)) as connection:
+                found = await connection.describe_topics(options.topic) if options.topic else {}
+                brokers = (await connection.describe_cluster()).brokers
+                led = [each.leader for topic in found.values() for each in topic.partitions]
+            elsewhere = await where_unreachable(options, brokers)
+            if None not in led and elsewhere is None:
+                return
+            why = elsewhere or "a partition has no leader"
+        except ClientError as error:
+            if not error.is_retriable and error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            why = str(error)
+        if time.monotonic() > ends_at:
+            raise CommandError(f"not ready after {options.timeout:g} s: {why}", UNREACHABLE)
+        await asyncio.sleep(PAUSE_S)
+
+
+async def unreachable_broker(options: argparse.Namespace) -> str | None:
+    """Explains the first broker whose advertised address leads nowhere; None where that is not the reason."""
+    try:
+        async with admin(options, TIMEOUT_S * 1000) as connection:
+            brokers = (await connection.describe_cluster()).brokers
+    except ClientError:
+        return None
+    return await where_unreachable(options, brokers)
+
+
+async def where_unreachable(options: argparse.Namespace, brokers: Iterable[BrokerDescription]) -> str | None:
+    """Does the same for brokers that were described already."""
+    from odradek.tools.doctor.facts import reach
+
+    for broker in brokers:
+        why = (await reach(broker.host, broker.port, TIMEOUT_S)).error
+        if why is not None:
+            return (
+                f"{options.bootstrap_server} answers, and sends clients to {broker.host}:{broker.port}, where broker"
+                f" {broker.broker_id} cannot be reached from here: {why}\n"
+                f"Set {SETTING} of the broker to an address that its clients reach; `odradek doctor` says more."
+            )
+    return None

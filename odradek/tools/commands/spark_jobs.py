@@ -1,0 +1,408 @@
+"""Jobs of `odradek spark` on whole topics, which need Spark: exactly-once, export, diff, profile."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from odradek.tools.commands.errors import DIFFERENT, DONE, REFUSED, CommandError
+from odradek.tools.commands.options import add_isolation_level, add_json, setting
+from odradek.tools.commands.output import headings, print_object, table
+
+if TYPE_CHECKING:
+    from odradek.spark.audit import Comparison
+    from odradek.spark.diff import ChangedRecord, Diff, PartitionDiff
+    from odradek.spark.jobs.profile_facts import Profile
+
+SOURCES = (
+    "Records are read from a running cluster (kafka://HOST:PORT/TOPIC) or from files: a data directory of Odradek or"
+    " Apache Kafka (DIR), or one topic of it (DIR/TOPIC). Only committed records are read, unless"
+    " --isolation-level says otherwise."
+)
+Parsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def add_session(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--master",
+        metavar="URL",
+        help="where Spark works: local[4], spark://HOST:7077 …; default: local[*], or what spark-submit says",
+    )
+    parser.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        type=setting,
+        metavar="NAME=VALUE",
+        help="a setting of Spark, as spark.driver.memory=4g; may be repeated",
+    )
+    parser.add_argument("--verbose", action="store_true", help="show what Spark itself writes")
+
+
+@contextmanager
+def session(options: argparse.Namespace, title: str) -> Iterator[Any]:
+    """Runs a session of Spark with a progress bar; failures in it are refusals like any other."""
+    from odradek.spark.jobs.progress import progress
+    from odradek.spark.jobs.session import JobFailed
+    from odradek.spark.jobs.session import session as spark_session
+
+    try:
+        with (
+            spark_session(f"odradek {title}", options.master, dict(options.conf), is_verbose=options.verbose) as spark,
+            progress(spark, title),
+        ):
+            yield spark
+    except JobFailed as error:
+        raise CommandError(str(error), REFUSED) from None
+
+
+def columns_of(text: str) -> list[str]:
+    """Splits columns and SQL expressions at commas outside of brackets and quotes, for `type=`."""
+    found, depth, quote = [""], 0, ""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"`":
+            quote = character
+        elif character in "([":
+            depth += 1
+        elif character in ")]":
+            depth -= 1
+        elif character == "," and depth == 0:
+            found.append("")
+            continue
+        found[-1] += character
+    columns = [each.strip() for each in found]
+    if not all(columns) or depth or quote:
+        raise argparse.ArgumentTypeError(f"{text!r}: it takes columns or SQL expressions, with commas")
+    return columns
+
+
+def add_exactly_once(parsers: Parsers) -> None:
+    parser = parsers.add_parser(
+        "exactly-once",
+        help="was each record of an input written to an output, once? Lost, repeated and invented ones, with examples",
+        description="Compare the records of two topics as multisets: what is lost, repeated or invented in the output."
+        " --on says by what a record of the output is known as one of the input: columns (key, value, headers …) or SQL"
+        " expressions. " + SOURCES,
+        epilog="exit status: 0 exactly once, 6 not so, else as everywhere",
+    )
+    parser.add_argument("--input", required=True, metavar="SOURCE", help="kafka://HOST:PORT/TOPIC or DIR/TOPIC")
+    parser.add_argument("--output", required=True, metavar="SOURCE", help="the same, of what was written")
+    parser.add_argument(
+        "--on", type=columns_of, default=["key", "value"], metavar="COLUMNS", help="with commas; default: key,value"
+    )
+    parser.add_argument(
+        "--output-on", type=columns_of, metavar="COLUMNS", help="the same for the output, where it is spelt otherwise"
+    )
+    parser.add_argument(
+        "--examples", type=int, default=5, metavar="N", help="of each kind of difference; default: %(default)s"
+    )
+    add_isolation_level(parser)
+    add_session(parser)
+    add_json(parser)
+    parser.set_defaults(run=exactly_once)
+
+
+def exactly_once(options: argparse.Namespace) -> int:
+    from odradek.spark.inputs import input_of, one_topic
+
+    if options.output_on is not None and len(options.output_on) != len(options.on):
+        raise ValueError("--on and --output-on have to name as many columns")
+    level = {"kafka.isolation.level": options.isolation_level}
+    source, output = (one_topic(input_of(each)).with_options(**level) for each in (options.input, options.output))
+    with session(options, "exactly-once") as spark:
+        from odradek.spark.audit import compare
+
+        compared = compare(
+            source.frame(spark),
+            output.frame(spark),
+            options.on,
+            output_on=options.output_on,
+            examples=options.examples,
+        )
+    if options.json:
+        print_object(dataclasses.asdict(compared) | {"is_exact": compared.is_exact})
+    else:
+        for line in _comparison_lines(compared):
+            print(line)
+    return DONE if compared.is_exact else DIFFERENT
+
+
+def _comparison_lines(compared: Comparison) -> Iterator[str]:
+    yield f"{'exactly once' if compared.is_exact else 'NOT exactly once'}: {compared}"
+    if not compared.examples:
+        return
+    names = list(compared.examples[0].value)
+    rows = [
+        {
+            "verdict": each.verdict,
+            **{f"on {name}": value for name, value in each.value.items()},
+            "input_count": each.input_count,
+            "output_count": each.output_count,
+            "first_input": each.first_input,
+            "first_output": each.first_output,
+            "last_output": each.last_output if each.last_output != each.first_output else None,
+        }
+        for each in compared.examples
+    ]
+    yield ""
+    yield from table(
+        rows,
+        {
+            "verdict": "VERDICT",
+            **{f"on {name}": name.upper() for name in names},
+            "input_count": "IN",
+            "output_count": "OUT",
+            "first_input": "INPUT AT",
+            "first_output": "OUTPUT AT",
+            "last_output": "LAST AT",
+        },
+    )
+
+
+def add_export(parsers: Parsers) -> None:
+    parser = parsers.add_parser(
+        "export",
+        help="topics as Parquet, partitioned by topic and day, each record exactly once; again: what is new",
+        description="Write topics as Parquet: FOLDER/topic=T/date=D/T-PARTITION-START-END.parquet, by the day (UTC) of"
+        " the timestamp; zstd, with all columns of a record. Called again, it adds what is new. Killed at any moment"
+        " and called again, it leaves neither holes nor duplicates: what is written is decided before it is read, under"
+        " names that are the same each time (FOLDER/_odradek). " + SOURCES,
+        epilog="exit status: 0 everything up to now is exported, 1 not everything: call it again, else as everywhere",
+    )
+    parser.add_argument(
+        "source", metavar="SOURCE", help="kafka://HOST:PORT/TOPIC, DIR/TOPIC, or DIR for all its topics"
+    )
+    parser.add_argument("-t", "--topic", action="append", default=[], metavar="TOPIC", help="only it; may be repeated")
+    parser.add_argument(
+        "--to", required=True, type=Path, metavar="FOLDER", help="a new directory, or that of an earlier call"
+    )
+    parser.add_argument(
+        "--from",
+        dest="starting",
+        type=time_ms,
+        metavar="TIME",
+        help="begin each partition with the first record that is not older: 2026-11-01, 2026-11-01T12:00+01:00; UTC if"
+        " nothing is said",
+    )
+    parser.add_argument(
+        "--until", dest="ending", type=time_ms, metavar="TIME", help="end before the first record that is not older"
+    )
+    parser.add_argument("--no-dates", action="store_true", help="partition by topic only")
+    parser.add_argument(
+        "--compression", choices=["zstd", "snappy", "gzip", "lz4", "none"], default="zstd", help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--allow-data-loss", action="store_true", help="go on where records were deleted before they were exported"
+    )
+    add_isolation_level(parser)
+    add_session(parser)
+    add_json(parser)
+    parser.set_defaults(run=run_export)
+
+
+def time_ms(text: str) -> int:
+    """Parses a date or a time of ISO 8601, for `type=`."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time, as 2026-11-01 or 2026-11-01T12:00+01:00") from None
+    return int((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1_000)
+
+
+def run_export(options: argparse.Namespace) -> int:
+    from odradek.spark.inputs import input_of
+
+    source = input_of(options.source, options.topic).with_options(**{"kafka.isolation.level": options.isolation_level})
+    begun = time.monotonic()
+    with session(options, "export") as spark:
+        from odradek.spark.export import ExportOptions, export
+        from odradek.spark.export_sources import export_source
+        from odradek.spark.jobs.shown import size
+
+        exported = export(
+            spark,
+            export_source(
+                source,
+                starting_ms=options.starting,
+                ending_ms=options.ending,
+                allows_loss=options.allow_data_loss,
+            ),
+            options.to,
+            ExportOptions(not options.no_dates, options.compression, options.allow_data_loss),
+        )
+    seconds = time.monotonic() - begun
+    if options.json:
+        print_object(
+            {
+                "to": str(options.to),
+                "records": exported.rows,
+                "offsets": exported.offsets,
+                "size_bytes": exported.size_bytes,
+                "files": [each._asdict() for each in exported.files],
+                "resumed": bool(exported.resumed),
+                "seconds": round(seconds, 1),
+            }
+        )
+        return DONE
+    if not exported.plans:
+        print(f"{options.to}: nothing is new")
+        return DONE
+    print(
+        f"{options.to}: {exported.rows:,} records more, in {len(exported.files):,} files of"
+        f" {size(exported.size_bytes)}, within {seconds:,.0f} s"
+    )
+    if exported.resumed:
+        print("An earlier call had not come to its end; what it had begun is complete now.")
+    return DONE
+
+
+def add_diff(parsers: Parsers) -> None:
+    parser = parsers.add_parser(
+        "diff",
+        help="where two directories of logs differ: a mirror, a restored backup, before and after an upgrade",
+        description="Compare two directories of logs, of Odradek or Apache Kafka. Batches are compared by offsets and"
+        " CRC, which reads headers only; records are read where batches differ, since two logs may hold the same"
+        " records in other batches. Markers of transactions are compared by what they say.",
+        epilog="exit status: 0 the same records and markers, 6 not so, else as everywhere",
+    )
+    parser.add_argument("first", metavar="DIR", help="a data directory, or DIR/TOPIC")
+    parser.add_argument("second", metavar="DIR")
+    parser.add_argument("-t", "--topic", action="append", default=[], metavar="TOPIC", help="only it; may be repeated")
+    parser.add_argument(
+        "--overlap",
+        action="store_true",
+        help="only offsets that both have: the second may lag, or have deleted more",
+    )
+    parser.add_argument("--examples", type=int, default=5, metavar="N", help="of records; default: %(default)s")
+    add_session(parser)
+    add_json(parser)
+    parser.set_defaults(run=run_diff)
+
+
+def run_diff(options: argparse.Namespace) -> int:
+    from odradek.spark.inputs import input_of
+
+    first, second = (input_of(each, options.topic) for each in (options.first, options.second))
+    if not (first.is_directory and second.is_directory):
+        raise ValueError("directories are compared; for topics of a cluster there is `odradek spark exactly-once`")
+    with session(options, "diff") as spark:
+        from odradek.spark.diff import diff
+
+        found = diff(spark, first, second, overlap=options.overlap, examples=options.examples)
+    if options.json:
+        print_object(dataclasses.asdict(found) | {"is_same": found.is_same})
+    else:
+        for line in _diff_lines(found):
+            print(line)
+    return DONE if found.is_same else DIFFERENT
+
+
+def _diff_lines(found: Diff) -> Iterator[str]:
+    different = [each for each in found.partitions if not each.is_same]
+    packed = sum(each.batches for each in found.partitions if each.is_same)
+    yield f"{len(found.partitions)} partitions compared, {len(different)} differ"
+    if packed:
+        yield f"{packed:,} batches of the others differ, and their records are the same"
+    if different:
+        yield ""
+        columns = headings(
+            "partition left right batches missing_left missing_right changed markers",
+            left="FIRST",
+            right="SECOND",
+            missing_left="NOT IN FIRST",
+            missing_right="NOT IN SECOND",
+        )
+        yield from table([_partition_row(each) for each in different], columns)
+    if found.examples:
+        yield ""
+        for each in found.examples:
+            yield from _example_lines(each)
+
+
+def _partition_row(one: PartitionDiff) -> dict[str, object]:
+    def bounds(side: tuple[int, int] | None) -> str:
+        return "none" if side is None else f"{side[0]} to {side[1]}"
+
+    counted = ("batches", "missing_left", "missing_right", "changed", "markers")
+    return {
+        "partition": f"{one.topic}-{one.partition}",
+        "left": bounds(one.left),
+        "right": bounds(one.right),
+    } | {name: getattr(one, name) for name in counted}
+
+
+def _example_lines(one: ChangedRecord) -> Iterator[str]:
+    columns = f" ({', '.join(one.columns)})" if one.columns else ""
+    yield f"{one.topic}-{one.partition}@{one.offset} {one.difference}{columns}"
+    for sign, side in (("-", one.left), ("+", one.right)):
+        if side is not None:
+            yield f"  {sign} " + "  ".join(f"{name}={value}" for name, value in side.items() if value is not None)
+
+
+def add_profile(parsers: Parsers) -> None:
+    parser = parsers.add_parser(
+        "profile",
+        help="sizes, keys, skew, compression and latency of a topic, as text or as a page with charts",
+        description="Measure a topic: sizes of records and batches, keys and how they are spread over partitions,"
+        " compression, and the time between a record and the commit of its transaction. --html writes a page with"
+        " charts, in one file that needs nothing else. Of directories also what batch headers and markers tell. "
+        + SOURCES,
+    )
+    parser.add_argument("source", metavar="SOURCE", help="kafka://HOST:PORT/TOPIC or DIR/TOPIC")
+    parser.add_argument("-t", "--topic", action="append", default=[], metavar="TOPIC", help="the topic, for DIR")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write the page there")
+    add_isolation_level(parser)
+    add_session(parser)
+    add_json(parser)
+    parser.set_defaults(run=run_profile)
+
+
+def run_profile(options: argparse.Namespace) -> int:
+    from odradek.spark.inputs import input_of
+
+    source = input_of(options.source, options.topic).with_options(**{"kafka.isolation.level": options.isolation_level})
+    if options.html is not None and not options.html.absolute().parent.is_dir():
+        raise ValueError(f"{options.html}: there is no such directory")
+    with session(options, "profile") as spark:
+        from odradek.spark.profile import profile
+
+        found = profile(spark, source)
+    if options.html is not None:
+        from odradek.spark.jobs.profile_page import page
+
+        options.html.write_text(page(found, datetime.now(UTC)), encoding="utf-8")
+    if options.json:
+        print_object(dataclasses.asdict(found) | {"skew": round(found.skew, 3), "findings": found.findings()})
+        return DONE
+    for line in _profile_lines(found):
+        print(line)
+    if options.html is not None:
+        print(f"page      {options.html}")
+    return DONE
+
+
+def _profile_lines(found: Profile) -> Iterator[str]:
+    from odradek.spark.jobs.shown import size
+
+    sizes, log = found.record_bytes, found.log
+    yield f"{found.topic}: {found.records:,} records in {len(found.partitions)} partitions"
+    if found.records:
+        median, most = size(sizes.quantile(0.5)), size(sizes.quantile(0.99))
+        yield f"sizes     {size(found.payload_bytes)} of keys and values; half of the records ≤ {median}, 99 % ≤ {most}"
+        yield f"keys      about {found.distinct_keys:,}; {found.null_keys:,} records without; skew {found.skew:.2f}"
+    if log is not None:
+        codecs = ", ".join(f"{name} {size(count)}" for name, count in sorted(log.codecs.items()))
+        yield f"log       {size(log.size_bytes)} in {log.batches:,} batches of {log.producers:,} producers; {codecs}"
+        if log.committed or log.aborted or log.still_open:
+            wait = f"; half commit within {log.open_for.quantile(0.5):,.0f} ms" if log.committed else ""
+            yield (f"txns      {log.committed:,} committed, {log.aborted:,} aborted, {log.still_open:,} open{wait}")
+    for each in found.findings():
+        yield f"note      {each}"
