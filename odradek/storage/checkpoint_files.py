@@ -57,6 +57,7 @@ class CheckpointFiles:
         self._lock = Lock()
         self._asked = 0
         self._written = 0
+        self._put: Mapping[str, Mapping[TopicPartition, int]] = {}
         self._deleted: dict[TopicPartition, int] = {}  # which write will be the first without the partition
 
     def recovery_point(self, key: TopicPartition) -> int | None:
@@ -93,6 +94,10 @@ class CheckpointFiles:
         }
         return CheckpointWrite(self, self._asked, contents)
 
+    def are_current(self, logs: Mapping[TopicPartition, Checkpointable]) -> bool:
+        """Whether the files say what a write would put into them."""
+        return self._put == self.write(logs).contents
+
     def put(self, number: int, contents: Mapping[str, Mapping[TopicPartition, int]]) -> None:
         """Each durably and in one step; the order among them does not matter."""
         with self._lock:
@@ -101,6 +106,7 @@ class CheckpointFiles:
             for name, offsets in contents.items():
                 self._disk.replace(f"{self._directory}/{name}", encode_offsets(offsets))
             self._written = number
+            self._put = contents
 
     def read_cleaner_offsets(self) -> dict[TopicPartition, int]:
         """Compaction of a log that is not in it begins at the log's start."""

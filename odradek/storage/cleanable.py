@@ -88,6 +88,18 @@ def cleanable(
     )
 
 
+def next_lag_ms(segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> int | None:
+    """When the next `min.compaction.lag.ms` or `max.compaction.lag.ms` is over, and `cleanable` may say more."""
+    times_ms: list[int] = []
+    for segment in segments[:-1]:
+        if config.min_compaction_lag_ms > 0:
+            times_ms.append(segment.largest_timestamp() + config.min_compaction_lag_ms)
+        first_ms = segment.first_timestamp() if config.max_compaction_lag_ms < now_ms else None
+        if first_ms is not None:
+            times_ms.append(first_ms + config.max_compaction_lag_ms + 1)
+    return min((each for each in times_ms if each > now_ms), default=None)
+
+
 def filthiest(logs: Mapping[K, Cleanable]) -> K | None:
     """The one with the largest dirty ratio of those that want cleaning."""
     wanting = [key for key, found in logs.items() if found.wants_cleaning]

@@ -6,8 +6,7 @@ Owned by the loop thread. Appending has two steps, so that all appends of a loop
 
 There is one replica, so what is written is committed: the high watermark is the end of what is written, or of what is
 synced where `flush.messages` asks for it. A power failure may take everything above `recovery_point`. The parts:
-log_producers.py (idempotence and transactions), staging.py (batches that wait for the write), log_reader.py (reading),
-log_sync.py (fdatasync), recovery.py (opening), retention.py (which segments may be deleted).
+log_producers.py, staging.py (what waits for the write), log_reader.py, log_sync.py, recovery.py, retention.py.
 """
 
 from __future__ import annotations
@@ -367,14 +366,13 @@ class Log:
         is_busy = self._ticket is not None or self._is_replacing or self._staging.runs
         if is_busy or self.offline_reason is not None or self.high_watermark != self.log_end_offset:
             return None
-        ongoing = self._producers.states.ongoing
         count = count_deletable(
             self.segments,
             self.config,
             log_start_offset=self.log_start_offset,
             high_watermark=self.high_watermark,
             now_ms=now_ms,
-            relied_on_from=next((first for first, each in ongoing.items() if each in relied_on), None),
+            relied_on_from=next((at for at, each in self._producers.states.ongoing.items() if each in relied_on), None),
         )
         if count == 0:
             return None
@@ -430,6 +428,9 @@ class Log:
     def expire_producers(self, now_ms: int) -> list[int]:
         """Forgets producers that are idle for longer than `producer.id.expiration.ms`. Returns their ids."""
         return self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
+
+    def producers_expire_ms(self) -> int | None:
+        return self._producers.expires_ms(self.config.producer_id_expiration_ms)
 
     # --- leaving
 

@@ -308,6 +308,9 @@ class LogDirectory:
         """Recovery points, log start offsets and high watermarks as they are now, for a thread to put in place."""
         return self._checkpoints.write(self.logs)
 
+    def is_checkpointed(self) -> bool:
+        return self._checkpoints.are_current(self.logs)
+
     def write_checkpoints(self) -> None:
         """The same at once. Waits for the disk."""
         self.checkpoint().run()

@@ -96,3 +96,8 @@ class LogProducers:
         """Forgets producers and questions that are older. Returns the ids of the producers."""
         self._verifications.expire(now_ms, expiration_ms)
         return self.states.expire(now_ms, expiration_ms)
+
+    def expires_ms(self, expiration_ms: int) -> int | None:
+        """When `expire` will find the first of them; None where there are none."""
+        oldest_ms = min([*self.states.idle_since_ms(), *self._verifications.created_ms()], default=None)
+        return None if oldest_ms is None else oldest_ms + expiration_ms

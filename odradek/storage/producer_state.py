@@ -352,6 +352,10 @@ class ProducerStates:
             del self._entries[producer_id]
         return expired
 
+    def idle_since_ms(self) -> list[int]:
+        """Of those that may expire."""
+        return [each.last_timestamp for each in self._entries.values() if each.current_txn_first_offset is None]
+
     def _find_first_unstable(self) -> None:
         first = next(iter(self._ongoing), None)
         for txn in self._unreplicated:

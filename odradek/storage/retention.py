@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from odradek.storage.log_config import LogConfig
 from odradek.storage.segment import Segment
 
+FOREVER_MS = 2**62
+
 
 def count_deletable(
     segments: Sequence[Segment],
@@ -52,3 +54,20 @@ def count_deletable(
         oldest_ms = now_ms - config.retention_ms
         count = prefix(count, lambda segment, _: segment.largest_timestamp() < oldest_ms, undecided)
     return count
+
+
+def deletable_from_ms(
+    segments: Sequence[Segment], config: LogConfig, *, log_start_offset: int, high_watermark: int, now_ms: int
+) -> int | None:
+    """From when on `count_deletable` is more than 0 as things stand, `now_ms` or later; None: never."""
+
+    def count(at_ms: int) -> int:
+        return count_deletable(
+            segments, config, log_start_offset=log_start_offset, high_watermark=high_watermark, now_ms=at_ms
+        )
+
+    if count(now_ms):
+        return now_ms
+    if config.retention_ms is None or not count(FOREVER_MS):
+        return None
+    return segments[0].largest_timestamp() + config.retention_ms + 1

@@ -94,6 +94,9 @@ class Verifications:
             if now_ms - known.created_ms >= expiration_ms:
                 del self._by_producer[producer_id]
 
+    def created_ms(self) -> list[int]:
+        return [known.created_ms for known in self._by_producer.values()]
+
     def _remove(self, producer_id: int) -> None:
         removed = self._by_producer.pop(producer_id, None)
         if removed is not None:

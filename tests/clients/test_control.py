@@ -98,7 +98,7 @@ def test_a_commit_is_caught_between_its_two_markers(kafka: Cluster) -> None:
     kafka.wait(topic="orders", partition=1, last_stable_offset=2)
 
 
-def test_an_expiry_of_a_day_takes_a_second(odradek: Odradek) -> None:
+def test_an_id_that_is_not_used_expires(odradek: Odradek) -> None:
     settings = {"transactional.id.expiration.ms": DAY_MS}
     with odradek.cluster(settings=settings) as kafka:
         transactional(kafka, "t")
@@ -110,6 +110,19 @@ def test_an_expiry_of_a_day_takes_a_second(odradek: Odradek) -> None:
         with pytest.raises(Unmet) as gone:
             kafka.wait(transaction="t", state="Empty", timeout_s=0)
         assert gone.value.facts["state"] is None
+
+
+def test_a_week_in_which_nothing_falls_due_takes_milliseconds(odradek: Odradek) -> None:
+    with odradek.cluster() as kafka:
+        make_topic(kafka, "orders")
+        produce(kafka, "orders", "a")
+        kafka.clock.advance(3600_000)  # connections that are idle are cut
+        began_s = time.monotonic()
+        kafka.clock.advance(6 * DAY_MS)
+        assert time.monotonic() - began_s < 1  # 10 ms on a quiet machine; every turn of every scan would take 6 s
+        assert end_offset(kafka, "orders") == 1
+        kafka.clock.advance(2 * DAY_MS)
+        kafka.wait(topic="orders", log_start_offset=1)
 
 
 def test_a_transaction_times_out_when_the_clock_says_so(kafka: Cluster) -> None:

@@ -301,6 +301,40 @@ def test_protocol_reads_no_clock_and_no_randomness() -> None:
     assert breaches == []
 
 
+# A cluster under test has a clock and timers of its own (docs/testing.md), and whatever looks at another clock
+# disobeys it. `perf_counter` only measures what the broker itself takes. HTTP keeps the system's time.
+CLOCKS = ("odradek/broker/runtime/clock.py", "odradek/broker/runtime/controlled_time.py")
+OTHER_CLOCKS = frozenset({"time", "time_ns", "monotonic", "monotonic_ns", "now", "utcnow", "today"})
+OTHER_TIMERS = frozenset({"call_later", "call_at", "wait_for", "timeout", "timeout_at"})
+BY_THE_SYSTEM = {
+    "odradek/broker/clusters/recorder.py": {"call_later", "monotonic_ns", "time_ns"},  # when bytes really came
+    "odradek/broker/clusters/waiting.py": {"time"},  # how long a caller waits
+    "odradek/broker/control/page/routes.py": {"timeout"},  # HTTP
+    "odradek/broker/control/pages.py": {"timeout"},  # HTTP
+    "odradek/broker/network/server.py": {"timeout"},  # for what is in flight when the process stops
+}
+
+
+def test_only_the_clock_reads_clocks_and_arms_timers() -> None:
+    found: dict[str, set[str]] = {}
+    for path in modules("storage", "broker"):
+        if named(path) in CLOCKS:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            names: set[str] = set()
+            if isinstance(node, ast.ImportFrom) and node.module in ("time", "datetime"):
+                names = {each.name for each in node.names} & OTHER_CLOCKS
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                of = ast.unparse(node.func.value).rpartition(".")[2]
+                if of.endswith("loop"):
+                    names = {node.func.attr} & (OTHER_TIMERS | OTHER_CLOCKS)
+                elif of in ("time", "datetime", "asyncio"):
+                    names = {node.func.attr} & (OTHER_TIMERS if of == "asyncio" else OTHER_CLOCKS)
+            if names:
+                found.setdefault(named(path), set()).update(names)
+    assert found == BY_THE_SYSTEM
+
+
 def test_a_broker_that_has_started_has_imported_nothing_slow() -> None:
     """As the process itself says it: a whole start and stop, then the modules that it had."""
     script = (

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 BASE = "/control/v1"
 LONGEST_TTL_S = 24 * 3600
-LONGEST_ADVANCE_MS = 366 * 24 * 3600 * 1000  # takes minutes: a broker looks for what has expired every ten seconds
+LONGEST_ADVANCE_MS = 366 * 24 * 3600 * 1000
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 Told: TypeAlias = Mapping[str, object]
 Call: TypeAlias = "Callable[[Cluster, web.Request], Awaitable[object]]"

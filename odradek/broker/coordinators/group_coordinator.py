@@ -122,7 +122,11 @@ class GroupCoordinator:
 
     def start(self, partition_count: int | None) -> None:
         """Begin to load, if the topic is there. A partition that is not loaded says COORDINATOR_LOAD_IN_PROGRESS."""
-        self._scans.every(self.settings.offsets_retention_check_interval_ms, self._expire)
+        self._scans.every(
+            self.settings.offsets_retention_check_interval_ms,
+            self._expire,
+            lambda: self.shards.earliest(lambda core: core.expires_ms()),
+        )
         if partition_count is not None:
             self.shards.open(partition_count)
 

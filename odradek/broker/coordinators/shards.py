@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from odradek.broker.runtime.clock import Scan, earliest
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -119,6 +120,10 @@ class Shards(Generic[C, L]):
         """Whether every partition whose log can be used is served."""
         return all(shard.is_loaded for shard in self)
 
+    def earliest(self, due_ms: Callable[[C], int | None]) -> int | None:
+        """Over the shards that are loaded: no scan finds anything in the others."""
+        return earliest(shard.look(due_ms) for shard in self if shard.is_loaded)
+
     @property
     def is_complete(self) -> bool:
         """Whether the log of every partition can be used."""
@@ -151,12 +156,15 @@ class Scans:
         self._timers = timers
         self._armed: dict[Callable[[], None], TimerHandle] = {}
 
-    def every(self, interval_ms: int, action: Callable[[], None]) -> None:
+    def every(self, interval_ms: int, action: Callable[[], None], due_ms: Callable[[], int | None]) -> None:
+        """due_ms: see `Scan`"""
+
         def fire() -> None:
-            self._armed[action] = self._timers.after(interval_ms, fire)
+            self._armed[action] = self._timers.after(interval_ms, scan)
             action()
 
-        self._armed[action] = self._timers.after(interval_ms, fire)
+        scan = Scan(fire, interval_ms, due_ms)
+        self._armed[action] = self._timers.after(interval_ms, scan)
 
     def stop(self) -> None:
         for handle in self._armed.values():

@@ -104,7 +104,9 @@ class ShareCoordinator:
 
     def start(self, partition_count: int | None) -> None:
         """Begin to load, if the topic is there."""
-        self._scans.every(self.settings.prune_interval_ms, self.prune)
+        self._scans.every(
+            self.settings.prune_interval_ms, self.prune, lambda: self.shards.earliest(lambda core: core.prunes_ms())
+        )
         if partition_count is not None:
             self.shards.open(partition_count)
 

@@ -145,8 +145,16 @@ class TransactionCoordinator:
 
     def start(self, partition_count: int | None) -> None:
         """Begin to load, if the topic is there. A partition that is not loaded says COORDINATOR_LOAD_IN_PROGRESS."""
-        self._scans.every(self.settings.abort_timed_out_interval_ms, self.abort_timed_out)
-        self._scans.every(self.settings.remove_expired_interval_ms, IdExpiry(self.shards, self._timers).begin)
+        self._scans.every(
+            self.settings.abort_timed_out_interval_ms,
+            self.abort_timed_out,
+            lambda: self.shards.earliest(lambda core: core.times_out_ms()),
+        )
+        self._scans.every(
+            self.settings.remove_expired_interval_ms,
+            IdExpiry(self.shards, self._timers).begin,
+            lambda: self.shards.earliest(lambda core: core.expires_ms()),
+        )
         if partition_count is not None:
             self.state_topic_created(partition_count)
 

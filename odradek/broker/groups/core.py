@@ -7,7 +7,7 @@ concern the whole request are raised as `KafkaError`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from odradek.broker.groups.classic.group import ClassicGroup
@@ -34,8 +34,8 @@ from odradek.broker.groups.describe import describe_classic, describe_missing, l
 from odradek.broker.groups.offset_requests import (
     all_tombstones,
     commit_records,
+    expires_ms,
     fetch_offsets,
-    is_expired,
     missing_topic_tombstones,
     topic_tombstones,
     transactional_commit_records,
@@ -298,13 +298,31 @@ class GroupCore:
         for group_id, group in self.registry.groups.items():
             if group.keeps_offsets:
                 continue
-            expired = self._expired_offsets(group, now_ms)
+            expired = [
+                offset_tombstone(group_id, *position)
+                for position, expires_at_ms in self._expiries(group)
+                if expires_at_ms <= now_ms
+            ]
             records += expired
             if group.deletion_verdict() is not ErrorCode.NONE or self._offsets.open_positions(group_id):
                 continue
             if len(expired) == len(self._offsets.of(group_id)):
                 self._remove(group, records, timers)
         return Outcome(records=records, timers=timers, may_split=True)
+
+    def expires_ms(self) -> int | None:
+        """From when on `expire` may find something; 0: at once."""
+        found: int | None = None
+        for group_id, group in self.registry.groups.items():
+            if group.keeps_offsets:
+                continue
+            is_left = group.deletion_verdict() is ErrorCode.NONE and not self._offsets.open_positions(group_id)
+            times_ms = [each for _, each in self._expiries(group)]
+            if is_left and not self._offsets.of(group_id):
+                return 0
+            if times_ms:
+                found = min(times_ms) if found is None else min(found, *times_ms)
+        return found
 
     # Within.
 
@@ -335,18 +353,13 @@ class GroupCore:
         records += group.tombstones()
         timers += [Timer(key, None) for key in group.running_timers()]
 
-    def _expired_offsets(self, group: Group, now_ms: int) -> list[CoordinatorRecord]:
+    def _expiries(self, group: Group) -> Iterator[tuple[tuple[str, int], int]]:
+        """When each of its offsets expires that may."""
         unstable = self._offsets.open_positions(group.group_id)
         idle_since_ms = group.idle_since_ms
-        return [
-            offset_tombstone(group.group_id, topic, partition)
-            for (topic, partition), committed in self._offsets.of(group.group_id).items()
-            if not group.is_subscribed_to(topic)
-            and (topic, partition) not in unstable
-            and is_expired(
-                committed, committed.committed_ms if idle_since_ms is None else idle_since_ms, self._config, now_ms
-            )
-        ]
+        for (topic, partition), committed in self._offsets.of(group.group_id).items():
+            if not group.is_subscribed_to(topic) and (topic, partition) not in unstable:
+                yield (topic, partition), expires_ms(committed, idle_since_ms, self._config)
 
     def _replay_offset(
         self,

@@ -173,7 +173,8 @@ def missing_topic_tombstones(topic_exists: Callable[[bytes], bool], offsets: Off
     ]
 
 
-def is_expired(committed: CommittedOffset, idle_since_ms: int, config: GroupConfig, now_ms: int) -> bool:
+def expires_ms(committed: CommittedOffset, idle_since_ms: int | None, config: GroupConfig) -> int:
+    """idle_since_ms: since when the offsets of its group grow old; None: each since it was committed"""
     if committed.expires_ms is not None:
-        return now_ms >= committed.expires_ms
-    return now_ms - idle_since_ms >= config.offsets_retention_ms
+        return committed.expires_ms
+    return (committed.committed_ms if idle_since_ms is None else idle_since_ms) + config.offsets_retention_ms

@@ -59,8 +59,8 @@ class Connection(asyncio.BufferedProtocol):
         "_in_flight_bytes",
         "_is_paid",
         "_is_reading",
-        "_mute_timer",
-        "_muted_until_s",
+        "_mute_timers",
+        "_mutes",
         "_overlapping_key",
         "_partial",
         "_peer_reads",
@@ -95,8 +95,8 @@ class Connection(asyncio.BufferedProtocol):
         self._overlapping_key: int | None = None
         self._is_reading = True
         self._peer_reads = True
-        self._mute_timer: TimerHandle | None = None  # while muted
-        self._muted_until_s = 0.0
+        self._mutes = 0  # as many as have not ended
+        self._mute_timers: list[TimerHandle] = []  # of these, and maybe of some that have
         self._takes_requests = True  # the peer reads, and is not muted
         self._turn_is_due = False  # the loop will call `_next_turn`
         self._closing = False
@@ -181,7 +181,7 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self.active_at_sweep = self._server.sweep_count
         self._peer_reads = True
-        self._takes_requests = self._mute_timer is None
+        self._takes_requests = self._mutes == 0
         self._go_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -189,8 +189,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = None
         owed_bytes = self._in_flight_bytes + (self._wanted - LENGTH_BYTES if self._is_paid else 0)
         self._partial = self._backlog = None
-        if self._mute_timer is not None:
-            self._mute_timer.cancel()
+        for timer in self._mute_timers:
+            timer.cancel()
         in_flight, self._in_flight = self._in_flight, None
         for exchange in in_flight or ():
             if not isinstance(exchange, Answered):
@@ -220,13 +220,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def mute(self, throttle_ms: int) -> None:
         """Read nothing for so long: the peer uses more than its quota. Answers leave as ever."""
-        until_s = self._server.loop.time() + throttle_ms / 1000
-        if self._transport is None or until_s <= self._muted_until_s:
+        if self._transport is None:
             return
-        if self._mute_timer is not None:
-            self._mute_timer.cancel()
-        self._muted_until_s = until_s
-        self._mute_timer = self._server.timers.after(throttle_ms, self._unmute)
+        self._mutes += 1
+        self._mute_timers.append(self._server.timers.after(throttle_ms, self._unmute))
         self._takes_requests = False
         self._stop_reading()
         if self._is_paid:  # what waits for time to pass must not keep memory from others
@@ -234,8 +231,10 @@ class Connection(asyncio.BufferedProtocol):
             self._give_back(self._wanted - LENGTH_BYTES)
 
     def _unmute(self) -> None:
-        self._mute_timer = None
-        self._muted_until_s = 0.0
+        self._mutes -= 1
+        if self._mutes:
+            return
+        self._mute_timers.clear()
         self.active_at_sweep = self._server.sweep_count
         self._takes_requests = self._peer_reads
         self._go_on()
@@ -285,7 +284,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._refuse(f"it announced a request of {size} bytes; {info.max_request_bytes} are the most")
                 return
             if server.memory is not None and not self._is_paid:
-                if self._mute_timer is not None:
+                if self._mutes:
                     self._wait_with(data[position:])
                     return
                 if not server.memory.take(size):
@@ -336,7 +335,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _go_on(self) -> None:
         """Something that had to be waited for is there: try again with what waits."""
-        if self._closing or self._transport is None or self._mute_timer is not None or self._turn_is_due:
+        if self._closing or self._transport is None or self._mutes or self._turn_is_due:
             return
         backlog = self._backlog
         if backlog is not None:

@@ -15,7 +15,7 @@ from odradek.broker.network.connection import Connection
 from odradek.broker.network.connection_host import Handshakes
 from odradek.broker.network.limits import Admission, ConnectionLimits, RequestMemory
 from odradek.broker.network.requests import Requests
-from odradek.broker.runtime.clock import TimerHandle, Timers
+from odradek.broker.runtime.clock import Scan, TimerHandle, Timers
 
 LEAST_BACKLOG: Final = 128  # Kafka's 50 drops connections when many clients start at once; a queue costs nothing
 RECEIVE_BUFFER_BYTES: Final = 128 * 1024
@@ -182,7 +182,9 @@ class Server:
         self._deadlines[connection] = self.timers.after(timeout_ms, over)
 
     def _sweep_later(self, idle_ms: int) -> None:
-        self._sweep_timer = self.timers.after(idle_ms / SWEEPS_PER_IDLE_TIME, lambda: self._sweep(idle_ms))
+        interval_ms = idle_ms / SWEEPS_PER_IDLE_TIME
+        sweep = Scan(lambda: self._sweep(idle_ms), interval_ms, lambda: 0 if self._connections else None)
+        self._sweep_timer = self.timers.after(interval_ms, sweep)
 
     def _sweep(self, idle_ms: int) -> None:
         self.sweep_count += 1

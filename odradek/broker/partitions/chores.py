@@ -11,14 +11,15 @@ compaction            log.cleaner.backoff.ms                        compacted to
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from odradek.broker.partitions.cleaning import CleanerServices, LogCleaner
 from odradek.broker.partitions.housekeeping import Chore
-from odradek.broker.runtime.clock import Clock, Timers
+from odradek.broker.runtime.clock import Clock, Timers, earliest
 from odradek.broker.runtime.workers import JobResult, Workers
+from odradek.storage.retention import deletable_from_ms
 
 if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
@@ -36,21 +37,38 @@ def chores(
     checkpoints = Checkpoints(log_directory, workers)
     cleaner = LogCleaner(log_directory, CleanerServices(config, clock, timers, workers))
     return (
-        Chore("retention", lambda: config.log_retention_check_interval_ms, Retention(timers, workers).visit),
-        Chore("producer expiry", lambda: config.producer_id_expiration_check_interval_ms, expire_producers),
+        Chore(
+            "retention",
+            lambda: config.log_retention_check_interval_ms,
+            Retention(timers, workers).visit,
+            due_ms=retention_due_ms,
+        ),
+        Chore(
+            "producer expiry",
+            lambda: config.producer_id_expiration_check_interval_ms,
+            expire_producers,
+            due_ms=producers_expire_ms,
+        ),
         Chore(
             "flush by time",
             lambda: config.log_flush_scheduler_interval_ms,
             flushing.visit,
             flushing.forget_deleted,
+            due_ms=flushing.due_ms,
         ),
-        Chore("checkpoints", lambda: config.log_flush_offset_checkpoint_interval_ms, at_end=checkpoints.write),
+        Chore(
+            "checkpoints",
+            lambda: config.log_flush_offset_checkpoint_interval_ms,
+            at_end=checkpoints.write,
+            due_ms=checkpoints.due_ms,
+        ),
         Chore(
             "compaction",
             lambda: config.log_cleaner_backoff_ms if config.log_cleaner_enable else None,
             cleaner.visit,
             cleaner.clean,
             cleaner.stop,
+            cleaner.due_ms,
         ),
     )
 
@@ -92,6 +110,23 @@ class Retention:
         then()
 
 
+def retention_due_ms(partitions: Iterable[Partition], now_ms: int) -> int | None:
+    return earliest(
+        deletable_from_ms(
+            log.segments,
+            log.config,
+            log_start_offset=log.log_start_offset,
+            high_watermark=log.high_watermark,
+            now_ms=now_ms,
+        )
+        for log in (partition.log for partition in partitions)
+    )
+
+
+def producers_expire_ms(partitions: Iterable[Partition], now_ms: int) -> int | None:
+    return earliest(partition.log.producers_expire_ms() for partition in partitions)
+
+
 def expire_producers(partition: Partition, now_ms: int) -> None:
     partition.flush()
     partition.log.expire_producers(now_ms)
@@ -114,6 +149,10 @@ class FlushByTime:
         elif now_ms - since_ms >= log.config.flush_ms:
             partition.sync()
 
+    def due_ms(self, partitions: Iterable[Partition], now_ms: int) -> int | None:
+        unsynced = (each for each in partitions if each.log.synced_offset < each.log.high_watermark)
+        return next((now_ms for each in unsynced), None)
+
     def forget_deleted(self, now_ms: int) -> None:
         for partition in [each for each in self._unsynced_since_ms if each.is_deleted]:
             del self._unsynced_since_ms[partition]
@@ -130,6 +169,9 @@ class Checkpoints:
             return
         self._is_writing = True
         self._workers.run(self._log_directory.checkpoint().run, self._written)
+
+    def due_ms(self, partitions: Iterable[Partition], now_ms: int) -> int | None:
+        return None if self._log_directory.is_checkpointed() else now_ms
 
     def _written(self, outcome: JobResult[None]) -> None:
         self._is_writing = False

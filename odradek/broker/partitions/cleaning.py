@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from odradek.broker.runtime.clock import Clock, Timers
+from odradek.broker.runtime.clock import Clock, Timers, earliest
 from odradek.broker.runtime.workers import JobResult, Workers
 from odradek.protocol.topic_partition import TopicPartition
-from odradek.storage.cleanable import Cleanable, cleanable, filthiest
+from odradek.storage.cleanable import Cleanable, cleanable, filthiest, next_lag_ms
 from odradek.storage.cleaner import UNCLEANABLE, CleanerPass
 
 if TYPE_CHECKING:
@@ -61,14 +61,29 @@ class LogCleaner:
         self._is_stopped = False
 
     def visit(self, partition: Partition, now_ms: int) -> None:
+        found = None if self._is_busy else self._look(partition, now_ms)
+        if found is not None and found.wants_cleaning:
+            self._found[partition] = found
+
+    def due_ms(self, partitions: Iterable[Partition], now_ms: int) -> int | None:
+        return now_ms if self._is_busy else earliest(self._due_ms(each, now_ms) for each in partitions)
+
+    def _due_ms(self, partition: Partition, now_ms: int) -> int | None:
+        found = self._look(partition, now_ms)
+        if found is None:
+            return None
+        return now_ms if found.wants_cleaning else next_lag_ms(partition.log.segments, partition.log.config, now_ms)
+
+    def _look(self, partition: Partition, now_ms: int) -> Cleanable | None:
+        """None for a log that is not to be cleaned at all."""
         log = partition.log
-        if self._is_busy or not log.config.is_compacted or partition in self.uncleanable or log.offline_reason:
-            return
+        if not log.config.is_compacted or partition in self.uncleanable or log.offline_reason:
+            return None
         key = (partition.topic, partition.index)
         if self._of.setdefault(key, partition) is not partition:  # a new one of the same name
             self._of[key] = partition
             self._cleaned_to.pop(key, None)
-        found = cleanable(
+        return cleanable(
             log.segments,
             log.config,
             cleaned_to=self._cleaned_to.get(key),
@@ -77,8 +92,6 @@ class LogCleaner:
             last_stable_offset=log.last_stable_offset,
             now_ms=now_ms,
         )
-        if found.wants_cleaning:
-            self._found[partition] = found
 
     def clean(self, now_ms: int) -> None:
         if not self._is_busy:

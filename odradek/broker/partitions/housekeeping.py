@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from odradek.broker.runtime.clock import Clock, TimerHandle, Timers
+from odradek.broker.runtime.clock import Clock, Scan, TimerHandle, Timers
 from odradek.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -26,13 +26,14 @@ NEVER_MS = 10 * 365 * 24 * 60 * 60 * 1000  # Kafka's way of saying "off" is an i
 @dataclass(frozen=True, slots=True)
 class Chore:
     """`interval_ms` is asked before each run, since settings may change; `at_end` runs behind the last partition.
-    `stop` is for what a run has set going."""
+    `stop` is for what a run has set going. `due_ms`: see `Scan`; None: each run does something."""
 
     name: str
     interval_ms: Callable[[], int | None]
     visit: Callable[[Partition, int], None] | None = None
     at_end: Callable[[int], None] | None = None
     stop: Callable[[], None] | None = None
+    due_ms: Callable[[Iterable[Partition], int], int | None] | None = None
 
 
 class Housekeeping:
@@ -69,7 +70,11 @@ class Housekeeping:
         self._armed.pop(chore.name, None)
         if interval_ms is None or interval_ms >= NEVER_MS:
             return
-        self._armed[chore.name] = self._timers.after(min(interval_ms, at_most_ms), lambda: self._run(chore))
+        due_ms = chore.due_ms
+        run: Callable[[], None] = lambda: self._run(chore)  # noqa: E731
+        if due_ms is not None:
+            run = Scan(run, interval_ms, lambda: due_ms(self._partitions(), self._clock.now_ms()))
+        self._armed[chore.name] = self._timers.after(min(interval_ms, at_most_ms), run)
 
     def _run(self, chore: Chore) -> None:
         self._go_on(chore, iter(list(self._partitions()) if chore.visit is not None else ()))

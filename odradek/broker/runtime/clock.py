@@ -1,7 +1,8 @@
 """The clock and the timers, passed in from outside: nothing below the shell reads a clock or arms its own timer."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from time import time_ns
 from typing import Protocol
 
@@ -20,6 +21,30 @@ class Timers(Protocol):
     """Arms one-shot timers; `action` runs on the loop thread, never before `delay_ms` has passed."""
 
     def after(self, delay_ms: float, action: Callable[[], None]) -> TimerHandle: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A timer's action that comes again every `interval_ms` and mostly finds nothing that is due.
+
+    due_ms  from when on a run may find something, if nothing else happens until then: the present or the past where it
+            may find something now, None where it never will. A clock that is moved ahead leaves out the runs before.
+    """
+
+    action: Callable[[], None]
+    interval_ms: float
+    due_ms: Callable[[], int | None]
+
+    def __call__(self) -> None:
+        self.action()
+
+    def with_action(self, action: Callable[[], None]) -> "Scan":
+        return Scan(action, self.interval_ms, self.due_ms)
+
+
+def earliest(times_ms: Iterable[int | None]) -> int | None:
+    """None where all are: never."""
+    return min((each for each in times_ms if each is not None), default=None)
 
 
 class SystemClock:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 from collections.abc import Awaitable, Callable
 from itertools import count
 from time import time_ns
+from typing import TypeAlias
 
-from odradek.broker.runtime.clock import TimerHandle
+from odradek.broker.runtime.clock import Scan, TimerHandle
 
 SPARED_CANCELLED = 64  # so many cancelled timers may wait among the armed ones, or as many as those are
 
@@ -30,6 +32,18 @@ class ControlledTimer:
             self._owner.one_cancelled()
 
 
+Armed: TypeAlias = tuple[float, int, ControlledTimer]  # when it is due, and which one it is
+
+
+def _order(armed: Armed) -> tuple[float, int]:
+    return armed[0], armed[1]
+
+
+def turn_ms(due_ms: float, scan: Scan, at_ms: float) -> float:
+    """The first turn of a scan that is due at `due_ms`, or one interval later and so on, that is not before `at_ms`."""
+    return due_ms + max(0, math.ceil((at_ms - due_ms) / max(scan.interval_ms, 1))) * max(scan.interval_ms, 1)
+
+
 class ControlledTime:
     """A `Clock` and `Timers`; loop thread only. Actions run in the order of their due times, then as armed."""
 
@@ -43,7 +57,8 @@ class ControlledTime:
         self._shift_ms = 0.0
         self.is_frozen = False
         self._numbers = count()
-        self._armed: list[tuple[float, int, ControlledTimer]] = []
+        self._armed: list[Armed] = []  # a heap
+        self._scans: list[Armed] = []  # few; kept apart, since an advance leaves most of their turns out
         self._cancelled = 0
         self._wake: asyncio.TimerHandle | None = None
         self._wake_ms = 0.0
@@ -55,7 +70,12 @@ class ControlledTime:
     def after(self, delay_ms: float, action: Callable[[], None]) -> TimerHandle:
         timer = ControlledTimer(action, self)
         due_ms = self._time_ms() + max(delay_ms, 0)
-        heapq.heappush(self._armed, (due_ms, next(self._numbers), timer))
+        armed = (due_ms, next(self._numbers), timer)
+        if isinstance(action, Scan):
+            self._scans = [each for each in self._scans if each[2].action is not None]
+            self._scans.append(armed)
+        else:
+            heapq.heappush(self._armed, armed)
         if not self.is_frozen and (self._wake is None or due_ms < self._wake_ms):
             self._wake_later()
         return timer
@@ -74,7 +94,8 @@ class ControlledTime:
             self._wake_later()
 
     async def advance(self, ms: float, settled: Callable[[], Awaitable[None]]) -> None:
-        """Returns when all that became due has run, in its order, and what follows from it.
+        """Returns when all that became due has run, in its order, and what follows from it. The turns of scans that
+        would find nothing are left out.
 
         settled: waits until the broker has nothing more to do at the time that it is
         """
@@ -84,8 +105,8 @@ class ControlledTime:
             until_ms = self._at_ms + ms
             try:
                 await settled()
-                while self._armed and self._armed[0][0] <= until_ms:
-                    self._at_ms = max(self._at_ms, self._armed[0][0])
+                while (due_ms := self._next_ms(until_ms)) is not None and due_ms <= until_ms:
+                    self._at_ms = max(self._at_ms, due_ms)
                     self._run_due()
                     await settled()
                 self._at_ms = until_ms
@@ -105,6 +126,7 @@ class ControlledTime:
         """Forgets all timers: whose they were is gone."""
         self._sleep()
         self._armed.clear()
+        self._scans.clear()
         self._cancelled = 0
 
     def one_cancelled(self) -> None:
@@ -118,11 +140,38 @@ class ControlledTime:
     def _time_ms(self) -> float:
         return self._at_ms if self.is_frozen else self._at_ms + (self._loop.time() - self._since_s) * 1000
 
+    def _next_ms(self, until_ms: float) -> float | None:
+        """When something is due next. Until then, or `until_ms`, nothing happens, so the turns of scans that would find
+        nothing are left out."""
+        while self._armed and self._armed[0][2].action is None:
+            heapq.heappop(self._armed)
+            self._cancelled -= 1
+        busy_ms = min(until_ms, self._armed[0][0]) if self._armed else until_ms
+        scans = [(due_ms, action) for due_ms, _, timer in self._scans if isinstance(action := timer.action, Scan)]
+        for due_ms, scan in scans:
+            found_ms = scan.due_ms() if due_ms <= busy_ms else None
+            if found_ms is not None:
+                busy_ms = min(busy_ms, turn_ms(due_ms, scan, found_ms - self._shift_ms))
+        self._scans = [
+            (turn_ms(due_ms, action, busy_ms), number, timer)
+            for due_ms, number, timer in self._scans
+            if isinstance(action := timer.action, Scan)
+        ]
+        first = self._first()
+        return None if first is None else first[0]
+
+    def _first(self) -> Armed | None:
+        return min([*self._armed[:1], *self._scans], default=None, key=_order)
+
     def _run_due(self) -> None:
         """Runs what is due now, and not what these arm: that has a turn of its own."""
         now_ms, last = self._time_ms(), next(self._numbers)
-        while self._armed and self._armed[0][0] <= now_ms and self._armed[0][1] < last:
-            _, _, timer = heapq.heappop(self._armed)
+        while (first := self._first()) is not None and first[0] <= now_ms and first[1] < last:
+            timer = first[2]
+            if self._armed and self._armed[0][2] is timer:
+                heapq.heappop(self._armed)
+            else:
+                self._scans = [each for each in self._scans if each[2] is not timer]
             action, timer.action = timer.action, None
             if action is None:
                 self._cancelled -= 1
@@ -134,8 +183,9 @@ class ControlledTime:
 
     def _wake_later(self) -> None:
         self._sleep()
-        if self._armed and not self.is_frozen:
-            self._wake_ms = self._armed[0][0]
+        first = self._first()
+        if first is not None and not self.is_frozen:
+            self._wake_ms = first[0]
             self._wake = self._loop.call_later(max(self._wake_ms - self._time_ms(), 0) / 1000, self._woken)
 
     def _woken(self) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 
-from odradek.broker.runtime.clock import TimerHandle, Timers
+from odradek.broker.runtime.clock import Scan, TimerHandle, Timers
 
 logger = logging.getLogger("odradek.loop")
 
@@ -129,4 +129,5 @@ class WatchedTimers:
     name: str
 
     def after(self, delay_ms: float, action: Callable[[], None]) -> TimerHandle:
-        return self.timers.after(delay_ms, self.watch.timed(self.name, action))
+        timed = self.watch.timed(self.name, action)
+        return self.timers.after(delay_ms, action.with_action(timed) if isinstance(action, Scan) else timed)

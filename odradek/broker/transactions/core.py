@@ -284,6 +284,11 @@ class TransactionCore:
         """The transactional ids whose transaction has been open for too long."""
         return [each for each in self._ongoing if self._txns[each].is_timed_out(now_ms)]
 
+    def times_out_ms(self) -> int | None:
+        """When the first of them will be."""
+        times_ms = (self._txns[each].times_out_ms for each in self._ongoing)
+        return min((each for each in times_ms if each is not None), default=None)
+
     def abort_timed_out(self, transactional_id: str, moment: Moment) -> Outcome[bool]:
         """If it is still so."""
         txn = self._txns.get(transactional_id)
@@ -319,6 +324,12 @@ class TransactionCore:
                 if len(expired) == at_most:
                     break
         return Outcome(records=expired, may_split=True)
+
+    def expires_ms(self) -> int | None:
+        """When `expire` will find the first of them."""
+        expiration_ms = self._config.expiration_ms
+        expirable = (txn for txn in self._txns.values() if txn.state in EXPIRABLE)
+        return min((txn.updated_ms + expiration_ms(txn.transactional_id) for txn in expirable), default=None)
 
     def forget_topic(self, topic: str) -> Outcome[int]:
         """It was deleted: no marker for whatever gets its name next, not even after a power failure. Returns how many

@@ -110,12 +110,15 @@ class Txn:
         return self.state in (TxnState.PREPARE_COMMIT, TxnState.COMPLETE_COMMIT)
 
     def is_timed_out(self, now_ms: int) -> bool:
-        return (
-            self.state is TxnState.ONGOING
-            and not self.is_two_phase
-            and self.started_ms is not None
-            and self.started_ms + self.timeout_ms < now_ms
-        )
+        times_out_ms = self.times_out_ms
+        return times_out_ms is not None and times_out_ms <= now_ms
+
+    @property
+    def times_out_ms(self) -> int | None:
+        """None: never, as it is now."""
+        if self.state is not TxnState.ONGOING or self.is_two_phase or self.started_ms is None:
+            return None
+        return self.started_ms + self.timeout_ms + 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,6 +224,10 @@ class StateCore:
             if seen_ms is None or seen_ms > now_ms - self._config.marker_memory_ms
         }
 
+    def prunes_ms(self) -> int | None:
+        """From when on pruning may find something: at once where there is any state."""
+        return 0 if self._entries or self._marker_epochs else None
+
     def forget_missing_topics(self, topic_exists: Callable[[bytes], bool]) -> Outcome[int]:
         """Topics were deleted, this one or others before a restart."""
         gone = [Deletion(key) for key in self._entries if not topic_exists(key.topic_id)]

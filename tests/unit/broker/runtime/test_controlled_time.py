@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from odradek.broker.runtime.clock import Scan
 from odradek.broker.runtime.controlled_time import ControlledTime
 
 DAY_MS = 24 * 3600 * 1000
@@ -118,3 +119,58 @@ async def test_random_timers_fire_as_sorted_by_their_times(seed: int) -> None:
     while time.now_ms() < 1000:
         await time.advance(random.randrange(1, 200), settled)
     assert fired == sorted(timers.keys() - set(gone), key=due.__getitem__)
+
+
+class World:
+    """Things that fall due at times of their own, some of them made by others, and scans that look for them."""
+
+    def __init__(self, seed: int, *, tells: bool) -> None:
+        self.random = Random(seed)
+        self.time = ControlledTime(asyncio.get_running_loop(), 0)
+        self.time.freeze()
+        self.due: list[int] = []
+        self.found: list[tuple[int, int]] = []
+        self.runs = 0
+        self.tells = tells
+        for interval_ms in (10, 15, 700):
+            self.arm(interval_ms)
+        for at_ms in (3_000, 3_007, 50_000):
+            self.time.after(at_ms, partial(self.add, at_ms))
+
+    def arm(self, interval_ms: int) -> None:
+        action = partial(self.scan, interval_ms)
+        self.time.after(interval_ms, Scan(action, interval_ms, self.first) if self.tells else action)
+
+    def first(self) -> int | None:
+        return min(self.due, default=None)
+
+    def add(self, now_ms: int) -> None:
+        self.due += [now_ms + self.random.randrange(5_000) for _ in range(3)]
+
+    def scan(self, interval_ms: int) -> None:
+        self.runs += 1
+        self.arm(interval_ms)
+        now_ms = self.time.now_ms()
+        for each in [each for each in self.due if each <= now_ms]:
+            self.due.remove(each)
+            self.found.append((each, now_ms))
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_an_advance_leaves_out_scans_that_find_nothing_and_no_other(seed: int) -> None:
+    telling, plain = World(seed, tells=True), World(seed, tells=False)
+    for world in (telling, plain):
+        for _ in range(4):
+            await world.time.advance(17_003, settled)
+    assert sorted(telling.found) == sorted(plain.found)
+    assert len(telling.found) == 9
+    assert telling.runs < 50 < 10_000 < plain.runs
+
+
+async def test_scans_heed_a_wall_clock_that_was_set_back() -> None:
+    world = World(0, tells=True)
+    await world.time.advance(1_000, settled)
+    await world.time.set(500, settled)
+    world.due.append(600)
+    await world.time.advance(1_000, settled)
+    assert world.found == [(600, 600)]
