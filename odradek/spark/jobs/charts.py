@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 import pygal
 from pygal.style import Style
+
+# pygal's finder of maps, which nobody draws here, has no find_spec; others who ask all finders fail at it.
+sys.meta_path[:] = [each for each in sys.meta_path if not isinstance(each, pygal.PluginImportFixer)]
 
 WIDTH, WIDE = 520, 1_090  # of a chart in a column of the page, and of one as wide as the page
 _FONT = 12

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 
@@ -113,6 +114,10 @@ def test_what_keys_hold_is_text_and_nothing_else() -> None:
     assert "<b>" in read.text
     assert "onload" not in read.attributes
     assert read.opened == []
+
+
+def test_drawing_charts_leaves_the_finders_of_modules_alone() -> None:
+    assert all(hasattr(each, "find_spec") for each in sys.meta_path)
 
 
 def test_each_bar_tells_its_number_to_a_pointer() -> None:
