@@ -1,6 +1,17 @@
-"""Java properties: the text format of Kafka's settings, of brokers and of clients."""
+"""Java's text formats in Kafka's settings, of brokers and of clients: properties, and the value of `sasl.jaas.config`:
+login modules with their options.
 
-from collections.abc import Iterator
+    org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice's password";
+
+Values of options stand in double or single quotes, with the escapes of Java, or bare. Comments are `//` and `/* */`.
+Source: Kafka 4.3.1's JaasConfig, which splits the text as Java's StreamTokenizer does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 BLANKS = " \t\f"
@@ -62,3 +73,99 @@ def _unescape(text: str) -> str:
         else:
             parts.append(character)
     return "".join(parts)
+
+
+FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
+JAAS_ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+TOKEN = re.compile(
+    r"""(?P<skipped>\s+|//[^\n]*|/\*.*?\*/)
+      | "(?P<double>(?:[^"\\\n]|\\.)*)"
+      | '(?P<single>(?:[^'\\\n]|\\.)*)'
+      | (?P<bare>[^\s"'=;/]+)
+      | (?P<mark>[=;])""",
+    re.VERBOSE | re.DOTALL,
+)
+ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
+
+
+class InvalidJaas(ValueError):
+    """The text cannot be read. The message has names of options in it, and no values: those are secrets."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoginModule:
+    """name: of its Java class."""
+
+    name: str
+    options: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """`is_mark`: an `=` or `;` without quotes."""
+
+    text: str = field(repr=False)
+    is_mark: bool = False
+
+
+def parse_login_module(text: str) -> LoginModule:
+    """The one module of a broker's `sasl.jaas.config`. Raises InvalidJaas."""
+    modules = parse_jaas(text)
+    if len(modules) != 1:
+        raise InvalidJaas(f"it has {len(modules)} login modules; there should be one")
+    return modules[0]
+
+
+def parse_jaas(text: str) -> list[LoginModule]:
+    """Raises InvalidJaas."""
+    tokens = _tokens(text)
+    modules = []
+    for first in tokens:
+        flag = next(tokens, None)
+        if first.is_mark or flag is None or flag.text.lower() not in FLAGS:
+            raise InvalidJaas("a login module is followed by its control flag, such as `required`")
+        modules.append(LoginModule(first.text, dict(_options(tokens))))
+    if not modules:
+        raise InvalidJaas("it names no login module")
+    return modules
+
+
+def _options(tokens: Iterator[Token]) -> Iterator[tuple[str, str]]:
+    """Up to the semicolon."""
+    for key in tokens:
+        if key.is_mark and key.text == ";":
+            return
+        equals, value = next(tokens, None), next(tokens, None)
+        if key.is_mark or equals != Token("=", True) or value is None or value.is_mark:
+            name = "an option" if key.is_mark else f"the option {_name_of(key.text)}"
+            raise InvalidJaas(f'{name} has no value: options are written key="value", and the last is followed by `;`')
+        yield key.text, value.text
+    raise InvalidJaas("it does not end with a semicolon")
+
+
+def _name_of(text: str) -> str:
+    """What can be shown of an option: where quotes are missing, a password may stand where its name should."""
+    return text if re.fullmatch(r"user_\w+|username|password|\w+Module", text) else "(hidden)"
+
+
+def _tokens(text: str) -> Iterator[Token]:
+    position = 0
+    while position < len(text):
+        found = TOKEN.match(text, position)
+        if found is None:
+            raise InvalidJaas(f"it cannot be read from character {position + 1} on: maybe a quotation mark is missing")
+        position = found.end()
+        match found.lastgroup:
+            case "double" | "single":
+                yield Token(ESCAPE.sub(_unescaped, found[found.lastgroup]))
+            case "bare":
+                yield Token(found["bare"])
+            case "mark":
+                yield Token(found["mark"], True)
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    letter = found[1]
+    if letter[0] in "01234567":
+        return chr(int(letter, 8))
+    return JAAS_ESCAPES.get(letter, letter)

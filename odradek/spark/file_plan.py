@@ -14,7 +14,7 @@ from pathlib import Path
 
 from odradek.client.columns import read_records
 from odradek.client.common.values import TopicPartition
-from odradek.protocol.internal_topics import CLUSTER_METADATA, INTERNAL_TOPICS
+from odradek.protocol.topic_partition import CLUSTER_METADATA, INTERNAL_TOPICS
 from odradek.spark.file_options import FileOptions, View
 from odradek.spark.file_options import OnDamage as Mode
 from odradek.spark.offsets import DataLost, Offsets, Range, asked_of, ranges, require_records

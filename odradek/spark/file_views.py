@@ -270,7 +270,7 @@ def _there(value: int) -> int | None:
 
 def _internal_rows(task: FileTask, options: FileOptions) -> Iterator[tables.Row]:
     from odradek.protocol.decoded.internal_records import fields_of
-    from odradek.protocol.decoded.json_bytes import json_value
+    from odradek.protocol.decoded.messages import json_value
 
     def as_json(value: Any) -> str | None:
         return None if value is None else json.dumps(value, default=json_value, ensure_ascii=False)

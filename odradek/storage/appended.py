@@ -1,8 +1,9 @@
-"""What an append to a log comes to."""
+"""One batch on its way into a segment, and what its append comes to."""
 
 from dataclasses import dataclass
 
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.storage.disk import Buffer
 
 
 class LogWriteFailed(KafkaError):
@@ -29,3 +30,12 @@ def refusal(offline_reason: str | None, size_bytes: int, segment_bytes: int) -> 
     return KafkaError(
         ErrorCode.RECORD_LIST_TOO_LARGE, f"a batch of {size_bytes} bytes, and segments hold {segment_bytes}"
     )
+
+
+@dataclass(slots=True)
+class StagedBatch:
+    batch: Buffer
+    size_bytes: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int

@@ -21,7 +21,7 @@ from odradek.storage.checkpoints import (
     encode_offsets,
 )
 from odradek.storage.disk import Disk
-from odradek.storage.file_facts import NOTHING_NOTED, FactsByName, is_as_left
+from odradek.storage.file_names import NOTHING_NOTED, FactsByName, is_as_left
 from odradek.storage.manifest import IF_CHANGED_BY_HAND
 from odradek.storage.segment import Segment
 

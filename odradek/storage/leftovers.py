@@ -1,14 +1,23 @@
-"""What an interrupted operation may have left in a partition's directory, and how it is completed.
+"""Traces of earlier starts and stops in a partition's directory: an interrupted operation, which is completed, and the
+refusal of a damaged log, which stays.
 
-    .deleted   no longer part of the log: unlinked
-    .tmp       a checkpoint that was not put in its place: unlinked
-    .cleaned   compaction had not finished writing it: unlinked
-    .swap      compaction had finished: the segments that it was made from go, and it takes their place
+    .deleted           no longer part of the log: unlinked
+    .tmp               a checkpoint that was not put in its place: unlinked
+    .cleaned           compaction had not finished writing it: unlinked
+    .swap              compaction had finished: the segments that it was made from go, and it takes their place
+    .odradek_refused   the reason, for people; Kafka passes over it
 
 A clean that makes several segments renames them to `.swap` from the last to the first. A `.swap` above some `.cleaned`
 therefore belongs to an unfinished clean and is unlinked too: the old segments are all still there.
+
+A log that a start has refused as damaged stays refused until a person decides, whatever starts come in between. The
+start that finds the damage takes the mark of the clean stop away. The next one would take the log for one that a crash
+has left, and cut off what does not follow from the damaged batch; the file prevents that.
 """
 
+from __future__ import annotations
+
+import logging
 from contextlib import suppress
 
 from odradek.storage.disk import REPLACE_SUFFIX, Disk
@@ -70,3 +79,28 @@ def _end_offset(disk: Disk, directory: str, base_offset: int) -> int:
         for _, header in segment.headers(0, segment.size_bytes):
             end_offset = max(end_offset, header.next_offset)
     return end_offset
+
+
+logger = logging.getLogger(__name__)
+
+REFUSED = ".odradek_refused"
+
+
+def remembered_refusal(disk: Disk, directory: str) -> str | None:
+    """Why an earlier start refused the log in this directory, and what to do about it."""
+    path = f"{directory}/{REFUSED}"
+    if not disk.exists(path):
+        return None
+    reason = disk.read_bytes(path).decode("utf-8", "replace").strip()
+    return (
+        f"{reason}. An earlier start found that: restore the file, or accept what recovery makes of the log; "
+        f"then remove {path} and start again"
+    )
+
+
+def remember_refusal(disk: Disk, directory: str, reason: str) -> None:
+    """Durable when it returns. A disk that refuses it is told of in the log."""
+    try:
+        disk.replace(f"{directory}/{REFUSED}", f"{reason}\n".encode())
+    except OSError as error:
+        logger.warning("%s/%s cannot be written (%s): the next start may cut this log", directory, REFUSED, error)

@@ -34,21 +34,22 @@ from odradek.storage.checkpoints import (
     encode_partition_metadata,
 )
 from odradek.storage.disk import Disk, HeldLock
-from odradek.storage.file_facts import FactsByName, is_as_left
 from odradek.storage.file_names import (
     PARTITION_METADATA,
+    FactsByName,
     doomed_directory,
+    is_as_left,
     is_doomed_directory,
     partition_directory,
     partition_of,
     stray_directory,
 )
+from odradek.storage.leftovers import remember_refusal, remembered_refusal
 from odradek.storage.log import Log, LogWriteFailed, SyncTicket, no_jitter
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_sync import run_together
 from odradek.storage.manifest import IF_CHANGED_BY_HAND, MANIFEST, ManifestMaker, encode_manifest, read_manifest
 from odradek.storage.recovery import Checkpointed, CorruptLog, load_log, new_log_state
-from odradek.storage.refused_log import remember_refusal, remembered_refusal
 from odradek.storage.segment import Segment
 from odradek.storage.tail_cache import TailCache
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from odradek.protocol.batch_header import TRANSACTIONAL
 from odradek.protocol.control_records import Marker, read_marker
 from odradek.protocol.records import BatchHeader
+from odradek.storage.index import AbortedTxn
 from odradek.storage.producer_state import (
     CachedBatch,
     Origin,
@@ -20,7 +21,6 @@ from odradek.storage.producer_state import (
     duplicate_of,
     has_open_transaction,
 )
-from odradek.storage.txn_index import AbortedTxn
 from odradek.storage.verification import NO_GUARD, VerificationGuard, Verifications
 
 

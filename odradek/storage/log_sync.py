@@ -12,8 +12,7 @@ from typing import Final, NamedTuple
 from odradek.storage.checkpoints import encode_epochs
 from odradek.storage.directory_guard import DirectoryGuard
 from odradek.storage.disk import REPLACE_SUFFIX, Disk, DiskFile
-from odradek.storage.file_facts import facts_of
-from odradek.storage.file_names import LEADER_EPOCHS
+from odradek.storage.file_names import LEADER_EPOCHS, facts_of
 from odradek.storage.leader_epochs import LeaderEpochs
 from odradek.storage.producer_snapshot import encode_snapshot
 from odradek.storage.producer_state import ProducerEntry

@@ -12,14 +12,17 @@ from itertools import chain
 from odradek.protocol.checksum import crc32c
 from odradek.storage.checkpoints import CLEAN_SHUTDOWN, decode_clean_shutdown
 from odradek.storage.disk import Disk
-from odradek.storage.file_facts import NOTHING_NOTED, FactsByName, facts_of, facts_of_log
 from odradek.storage.file_names import (
     LEADER_EPOCHS,
     LOG,
+    NOTHING_NOTED,
     OFFSET_INDEX,
     PARTITION_METADATA,
     TIME_INDEX,
     TXN_INDEX,
+    FactsByName,
+    facts_of,
+    facts_of_log,
     offset_file,
 )
 from odradek.storage.segment import Segment

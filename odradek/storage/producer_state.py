@@ -15,7 +15,7 @@ from odradek.protocol.batch_header import TRANSACTIONAL
 from odradek.protocol.control_records import Marker
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.records import BatchHeader
-from odradek.storage.txn_index import AbortedTxn
+from odradek.storage.index import AbortedTxn
 from odradek.storage.verification import Verification, VerificationGuard
 
 INT32_MAX: Final = 2**31 - 1

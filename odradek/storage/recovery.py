@@ -18,7 +18,6 @@ from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.records import BatchHeader, batches
 from odradek.storage.checkpoints import RECOVERY_POINTS, CorruptCheckpoint, decode_epochs
 from odradek.storage.disk import Disk
-from odradek.storage.file_facts import facts_of_log, is_as_left
 from odradek.storage.file_names import (
     LEADER_EPOCHS,
     LOG,
@@ -27,21 +26,22 @@ from odradek.storage.file_names import (
     SNAPSHOT,
     TIME_INDEX,
     TXN_INDEX,
+    facts_of_log,
+    is_as_left,
     offset_file,
     offset_of,
 )
-from odradek.storage.index import CorruptIndex
+from odradek.storage.index import AbortedTxn, CorruptIndex
 from odradek.storage.leader_epochs import LeaderEpochs
 from odradek.storage.leftovers import finish_leftovers
 from odradek.storage.log_config import LogConfig
-from odradek.storage.log_read import checked_scan
+from odradek.storage.log_reader import checked_scan
 from odradek.storage.log_state import LogState
 from odradek.storage.log_sync import SnapshotToWrite
 from odradek.storage.producer_snapshot import CorruptSnapshot, decode_snapshot
 from odradek.storage.producer_state import ProducerStates
 from odradek.storage.segment import CorruptSegment, Segment
 from odradek.storage.segment_scan import whole_batches
-from odradek.storage.txn_index import AbortedTxn
 
 logger = logging.getLogger(__name__)
 

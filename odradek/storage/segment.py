@@ -1,23 +1,35 @@
-"""One segment: a stretch of the log in one `.log` file, with its indexes.
+"""One segment: a stretch of the log in one `.log` file, with its indexes; and the segments of one log, by base offset.
 
 The indexes of the active segment live in memory; their files are written when the segment stops being active and at a
 clean shutdown. After a crash they are rebuilt from the log, for every segment not wholly below the recovery point.
 Indexes of older segments are read when they are first needed.
+
+The segments of a log are changed only by the loop thread, and always as a whole: a thread that reads takes `all` once
+and keeps that row.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
-from typing import Final
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.file_slice import FileSlice
 from odradek.protocol.records import HEADER_BYTES, BatchHeader, read_batch_header
+from odradek.storage.appended import StagedBatch
 from odradek.storage.disk import Buffer, Disk, DiskFile
-from odradek.storage.file_facts import NOTHING_NOTED, FactsByName, is_as_left, is_last_entry_as_left
-from odradek.storage.file_names import LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, offset_file
-from odradek.storage.index import MAX_RELATIVE_OFFSET, TIME_ENTRY_BYTES, CorruptIndex, OffsetIndex, TimeIndex
-from odradek.storage.staged_batch import StagedBatch
-from odradek.storage.txn_index import TxnIndex
+from odradek.storage.file_names import (
+    LOG,
+    NOTHING_NOTED,
+    OFFSET_INDEX,
+    TIME_INDEX,
+    TXN_INDEX,
+    FactsByName,
+    is_as_left,
+    is_last_entry_as_left,
+    offset_file,
+)
+from odradek.storage.index import MAX_RELATIVE_OFFSET, TIME_ENTRY_BYTES, CorruptIndex, OffsetIndex, TimeIndex, TxnIndex
 
 logger = logging.getLogger(__name__)
 
@@ -343,3 +355,58 @@ class Segment:
         """Paths of its files, `.log` first."""
         suffixes = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
         return [path for path in map(self.path, suffixes) if self._disk.exists(path)]
+
+
+class SegmentRow(NamedTuple):
+    """An unchanging list of segments, ascending."""
+
+    base_offsets: tuple[int, ...]
+    segments: tuple[Segment, ...]
+
+    def at_or_below(self, offset: int) -> int:
+        """Index of the last segment whose base offset is not above `offset`; the first segment for anything less."""
+        return max(bisect_right(self.base_offsets, offset) - 1, 0)
+
+    def end_offset(self, at: int) -> int | None:
+        """Base offset of the next segment; None for the active one."""
+        return self.base_offsets[at + 1] if at + 1 < len(self.base_offsets) else None
+
+
+class Segments:
+    """Never empty; the last one is the active segment."""
+
+    __slots__ = ("all",)
+
+    def __init__(self, segments: Iterable[Segment]) -> None:
+        self.all = _row(segments)
+
+    def __len__(self) -> int:
+        return len(self.all.segments)
+
+    @property
+    def first(self) -> Segment:
+        return self.all.segments[0]
+
+    @property
+    def active(self) -> Segment:
+        return self.all.segments[-1]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.all.segments)
+
+    def add(self, segment: Segment) -> None:
+        self.all = _row((*self.all.segments, segment))
+
+    def remove(self, gone: Iterable[Segment]) -> None:
+        self.replace(gone, ())
+
+    def replace(self, gone: Iterable[Segment], new: Iterable[Segment]) -> None:
+        gone_ids = set(map(id, gone))
+        self.all = _row([*(s for s in self.all.segments if id(s) not in gone_ids), *new])
+
+
+def _row(segments: Iterable[Segment]) -> SegmentRow:
+    row = tuple(sorted(segments, key=lambda segment: segment.base_offset))
+    assert row, "a log has at least one segment"
+    return SegmentRow(tuple(segment.base_offset for segment in row), row)

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from odradek.protocol.records import BatchHeader
+from odradek.storage.appended import StagedBatch
 from odradek.storage.disk import Buffer
-from odradek.storage.index import MAX_RELATIVE_OFFSET
+from odradek.storage.index import MAX_RELATIVE_OFFSET, AbortedTxn
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_sync import SnapshotToWrite
 from odradek.storage.segment import Segment
-from odradek.storage.staged_batch import StagedBatch
-from odradek.storage.txn_index import AbortedTxn
 
 _ASK_EVERY_TIME: Final = -2  # below every timestamp, also that of a batch without any
 

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from odradek.storage.appended import StagedBatch
 from odradek.storage.disk import Buffer
-from odradek.storage.staged_batch import StagedBatch
 
 DEFAULT_BUDGET_BYTES: Final = 32 * 1024 * 1024
 ENTRY_OVERHEAD_BYTES: Final = 200  # what an entry costs besides its batch, so that tiny batches do not go uncounted

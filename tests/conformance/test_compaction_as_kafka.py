@@ -17,12 +17,11 @@ from confluent_kafka.cimpl import NewTopic
 from odradek.protocol.batch_header import BatchHeader, batches
 from odradek.protocol.records import Record, records_of
 from odradek.storage.checkpoints import CLEANER_OFFSETS, decode_offsets
-from odradek.storage.cleanable import cleanable
-from odradek.storage.cleaner import CleanerPass
+from odradek.storage.cleaner import CleanerPass, cleanable
 from odradek.storage.disk import RealDisk
+from odradek.storage.index import TxnIndex
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_directory import Identity, LogDirectory
-from odradek.storage.txn_index import TxnIndex
 from tests.support.oracle import needs_kafka
 from tests.support.running_kafka import running_kafka
 

@@ -14,10 +14,10 @@ import pytest
 from odradek.protocol.control_records import marker_batch
 from odradek.protocol.records import Compression, NewRecord, build_batch
 from odradek.storage.disk import RealDisk
+from odradek.storage.index import AbortedTxn
 from odradek.storage.log import Log, Origin
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_directory import Identity, LogDirectory
-from odradek.storage.txn_index import AbortedTxn
 from tests.conformance.tools import Tools
 from tests.support.oracle import needs_kafka
 

@@ -9,10 +9,10 @@ import pytest
 
 from odradek.broker.groups.records import decode_record
 from odradek.protocol.batch_header import batches
-from odradek.protocol.internal_topics import GROUP_OFFSETS
 from odradek.protocol.messages.offset_commit_value import OffsetCommitValue
 from odradek.protocol.records import records_of
 from odradek.protocol.struct import ZERO_UUID
+from odradek.protocol.topic_partition import GROUP_OFFSETS
 from tests.support.oracle import needs_oracle, unpack
 from tests.support.transactional_clients import Clients
 

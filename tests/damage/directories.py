@@ -9,9 +9,9 @@ from odradek.broker.metadata.records import PassedOver, decode_record
 from odradek.broker.metadata.snapshots import bootstrap_snapshot
 from odradek.broker.metadata.supported_features import METADATA_VERSION, SUPPORTED_FEATURES
 from odradek.protocol.errors import KafkaError
-from odradek.protocol.internal_topics import CLUSTER_METADATA, GROUP_OFFSETS, TRANSACTION_STATE
 from odradek.protocol.records import batches, records_of
 from odradek.protocol.struct import Message
+from odradek.protocol.topic_partition import CLUSTER_METADATA, GROUP_OFFSETS, TRANSACTION_STATE
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_directory import LogDirectory
 from tests.damage.outcome import Outcome, outcome_of

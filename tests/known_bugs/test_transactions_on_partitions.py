@@ -4,13 +4,13 @@ import pytest
 
 from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.internal_topics import GROUP_OFFSETS
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from odradek.protocol.topic_partition import GROUP_OFFSETS
 from odradek.storage.validation import CHEAP_RECORDS
 from tests.support.broker_scene import NOW_MS, answer_of
 from tests.support.transaction_scene import refused

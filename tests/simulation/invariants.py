@@ -13,11 +13,11 @@ from odradek.protocol.codec import decode
 from odradek.protocol.control_records import read_marker
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.frames import request_bytes
-from odradek.protocol.internal_topics import GROUP_OFFSETS
 from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequest
 from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponse
 from odradek.protocol.records import records_of
 from odradek.protocol.struct import Buffer
+from odradek.protocol.topic_partition import GROUP_OFFSETS
 from tests.checker.history import TopicPartition
 from tests.simulation.producers import Book
 from tests.support.transaction_listing import all_listed

@@ -17,10 +17,10 @@ from odradek.broker.metadata.supported_features import SHARE_VERSION, SHARE_VERS
 from odradek.broker.metadata.topic_creation import internal_topic
 from odradek.broker.metadata.topics import NewTopic
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.internal_topics import SHARE_GROUP_STATE
 from odradek.protocol.messages.config_record import ConfigRecord
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.records import NewRecord, build_batch
+from odradek.protocol.topic_partition import SHARE_GROUP_STATE
 from odradek.storage.log import Origin
 from tests.simulation import share_requests as requests
 from tests.simulation.share_requests import ACCEPT, REJECT, RELEASE, RENEW, Acquired, Kinds, Record

@@ -22,11 +22,11 @@ from odradek.broker.metadata.topic_creation import internal_topic
 from odradek.broker.metadata.topics import NewTopic
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.frames import request_bytes
-from odradek.protocol.internal_topics import SHARE_GROUP_STATE
 from odradek.protocol.messages.config_record import ConfigRecord
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from odradek.protocol.records import NewRecord, build_batch
+from odradek.protocol.topic_partition import SHARE_GROUP_STATE
 from odradek.storage.log import Origin
 from tests.simulation.plan import Plan, broker_config
 from tests.simulation.producers import NO_PAIR, Ask, Producer

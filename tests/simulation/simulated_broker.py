@@ -43,7 +43,7 @@ from odradek.broker.partitions.registry import Partitions
 from odradek.broker.shares.leader.markers import ShareMarkers
 from odradek.broker.shares.leader.shares import Shares, make_shares
 from odradek.protocol.file_slice import in_memory
-from odradek.protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_directory import Identity, LogDirectory
 from tests.simulation.virtual_time import Life, VirtualTime, VirtualTimers, VirtualWorkers

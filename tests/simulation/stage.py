@@ -10,7 +10,6 @@ from odradek.broker.metadata.topics import NewTopic
 from odradek.protocol.codec import decode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.frames import request_bytes, response_has_tags
-from odradek.protocol.internal_topics import GROUP_OFFSETS, TRANSACTION_STATE
 from odradek.protocol.messages import response_class
 from odradek.protocol.messages.end_txn_request import EndTxnRequest
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
@@ -23,6 +22,7 @@ from odradek.protocol.messages.txn_offset_commit_request import (
 )
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.struct import Message
+from odradek.protocol.topic_partition import GROUP_OFFSETS, TRANSACTION_STATE
 from tests.simulation.invariants import ask_for_offset, committed_records
 from tests.simulation.plan import broker_config
 from tests.simulation.simulated_broker import Parts, SimulatedBroker

@@ -17,7 +17,6 @@ from odradek.broker.metadata.supported_features import GROUP_VERSION
 from odradek.broker.metadata.topic_creation import internal_topic
 from odradek.broker.metadata.topics import NewTopic
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.internal_topics import GROUP_OFFSETS
 from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest, TopicPartitions
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
@@ -26,6 +25,7 @@ from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from odradek.protocol.topic_partition import GROUP_OFFSETS
 from tests.simulation.stage import GROUP, Stage
 from tests.simulation.transaction_world import NOW_MS
 from tests.support.fake_disk import Crashed, FakeDisk

@@ -14,7 +14,7 @@ import pytest
 
 from odradek.broker.shares.core.state import UNKNOWN_COUNT
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.internal_topics import SHARE_GROUP_STATE
+from odradek.protocol.topic_partition import SHARE_GROUP_STATE
 from tests.simulation.seeds import seeds
 from tests.support.fake_disk import Crashed, FakeDisk
 from tests.support.share_broker import STATE_PARTITIONS, ShareBroker

@@ -16,8 +16,8 @@ from odradek.broker.coordinators.transaction_coordinator import COMPLETION_DELAY
 from odradek.broker.transactions.entry import LAST_USABLE_EPOCH, Txn
 from odradek.broker.transactions.records import encode_record
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.internal_topics import TRANSACTION_STATE
 from odradek.protocol.records import NewRecord, build_batch
+from odradek.protocol.topic_partition import TRANSACTION_STATE
 from odradek.storage.log import Origin
 from tests.simulation.stage import EXPIRATION_MS, ID, P0, P1, TIMEOUT_MS, Stage
 from tests.simulation.transaction_world import NOW_MS

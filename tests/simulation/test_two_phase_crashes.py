@@ -12,7 +12,7 @@ from itertools import count
 import pytest
 
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.internal_topics import GROUP_OFFSETS
+from odradek.protocol.topic_partition import GROUP_OFFSETS
 from tests.simulation.stage import NO_PAIR, P0, P1, Pair, Stage
 from tests.simulation.transaction_world import NOW_MS
 from tests.support.fake_disk import Crashed, FakeDisk

@@ -25,8 +25,8 @@ from odradek.broker.shares.core.state_core import ShareCoordinatorConfig, StateC
 from odradek.protocol.batch_header import BatchHeader, batches
 from odradek.protocol.control_records import read_marker
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.internal_topics import SHARE_GROUP_STATE
 from odradek.protocol.records import NewRecord, build_batch, records_of
+from odradek.protocol.topic_partition import SHARE_GROUP_STATE
 from odradek.storage.log import Origin
 from tests.simulation.seeds import seeds
 from tests.support.share_broker import STATE_PARTITIONS

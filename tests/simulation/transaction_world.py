@@ -17,12 +17,12 @@ from odradek.broker.transactions.records import encode_record
 from odradek.protocol.codec import decode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.frames import request_bytes
-from odradek.protocol.internal_topics import GROUP_OFFSETS, TRANSACTION_STATE
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.protocol.records import NewRecord, batches, build_batch
 from odradek.protocol.struct import Message
+from odradek.protocol.topic_partition import GROUP_OFFSETS, TRANSACTION_STATE
 from odradek.storage.log import Origin
 from tests.checker.anomalies import anomalies
 from tests.checker.history import (

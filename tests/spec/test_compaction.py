@@ -9,8 +9,7 @@ import pytest
 
 from odradek.protocol.batch_header import crc_ok
 from odradek.protocol.compression import Compression
-from odradek.storage.cleanable import cleanable, filthiest
-from odradek.storage.cleaner import UNCLEANABLE
+from odradek.storage.cleaner import UNCLEANABLE, cleanable, filthiest
 from odradek.storage.key_map import ENTRY_BYTES
 from tests.support.compaction_scene import COMPACT, DELETE_RETENTION_MS, CompactedLog
 from tests.support.log_builder import NOW_MS

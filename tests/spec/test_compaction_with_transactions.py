@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from odradek.protocol.compression import Compression
+from odradek.storage.index import AbortedTxn
 from odradek.storage.key_map import ENTRY_BYTES
-from odradek.storage.txn_index import AbortedTxn
 from tests.support.compaction_scene import COMPACT, DELETE_RETENTION_MS, CompactedLog
 from tests.support.log_builder import NOW_MS
 

@@ -13,10 +13,10 @@ from odradek.broker.metadata.topics import NewTopic, TopicResult
 from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.errors import ErrorCode as E
 from odradek.protocol.errors import KafkaError
-from odradek.protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from odradek.protocol.messages.config_record import ConfigRecord
 from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.messages.topic_record import TopicRecord
+from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from tests.support.metadata import NODE, apply, config_with, create, image_with
 
 

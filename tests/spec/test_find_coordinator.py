@@ -9,8 +9,8 @@ from odradek.broker.handlers.groups.find_coordinator import find_coordinator
 from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE
 from tests.support.broker_scene import BrokerScene, answer_of
 from tests.support.fake_disk import FakeDisk
 

@@ -18,7 +18,6 @@ from odradek.broker.runtime.loop_watch import LoopWatch
 from odradek.broker.runtime.slices import SLICE_S
 from odradek.protocol.compression import Compression
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.internal_topics import GROUP_OFFSETS
 from odradek.protocol.messages.delete_groups_request import DeleteGroupsRequest
 from odradek.protocol.messages.describe_groups_request import DescribeGroupsRequest
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
@@ -41,6 +40,7 @@ from odradek.protocol.messages.offset_fetch_request import (
     OffsetFetchRequestTopics,
 )
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
+from odradek.protocol.topic_partition import GROUP_OFFSETS
 from tests.support.broker_scene import answer_of
 from tests.support.fake_disk import Crashed, Fault
 from tests.support.group_coordinator_scene import SETTINGS, Scene, code_of_commit

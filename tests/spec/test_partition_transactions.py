@@ -6,10 +6,10 @@ Rules: docs/spec/transactions.md#s4-8 to #s4-10; scenarios: #s8-5, #s8-6.
 import pytest
 
 from odradek.protocol.errors import ErrorCode
+from odradek.storage.index import AbortedTxn
 from odradek.storage.log_config import LogConfig
-from odradek.storage.log_read import ReadResult
+from odradek.storage.log_reader import ReadResult
 from odradek.storage.producer_state import MAX_PRODUCER_EPOCH
-from odradek.storage.txn_index import AbortedTxn
 from tests.support.fake_disk import Fault
 from tests.support.log_builder import LogOnDisk, offsets, refused
 

@@ -8,8 +8,7 @@ from odradek.protocol.batch_header import BatchHeader
 from odradek.protocol.compression import Compression
 from odradek.protocol.control_records import marker_batch, read_marker
 from odradek.protocol.records import NewRecord, Record, batches, build_batch, records_of
-from odradek.storage.cleanable import Cleanable, cleanable
-from odradek.storage.cleaner import CleanerPass
+from odradek.storage.cleaner import Cleanable, CleanerPass, cleanable
 from odradek.storage.log import Log, Origin
 from odradek.storage.log_config import LogConfig
 from tests.support.fake_disk import FakeDisk

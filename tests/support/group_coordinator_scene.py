@@ -24,7 +24,6 @@ from odradek.broker.partitions.partition import CoordinatorLog
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.compression import Compression
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.internal_topics import GROUP_OFFSETS
 from odradek.protocol.messages.delete_groups_request import DeleteGroupsRequest
 from odradek.protocol.messages.describe_groups_request import DescribeGroupsRequest
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
@@ -45,6 +44,7 @@ from odradek.protocol.messages.offset_fetch_request import (
 )
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest
 from odradek.protocol.struct import Message
+from odradek.protocol.topic_partition import GROUP_OFFSETS
 from tests.support.broker_scene import BrokerScene, answer_of
 from tests.support.fake_disk import FakeDisk
 

@@ -30,8 +30,8 @@ from odradek.broker.shares.leader.shares import Shares
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.compression import Compression
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.internal_topics import SHARE_GROUP_STATE
 from odradek.protocol.records import NewRecord, build_batch
+from odradek.protocol.topic_partition import SHARE_GROUP_STATE
 from odradek.storage.log import Origin
 from tests.support.fake_disk import FakeDisk
 from tests.support.share_member import Member

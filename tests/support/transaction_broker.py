@@ -43,10 +43,10 @@ from odradek.protocol.codec import decode, encode
 from odradek.protocol.compression import Compression
 from odradek.protocol.control_records import Marker, read_marker
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.internal_topics import GROUP_OFFSETS, TRANSACTION_STATE
 from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
 from odradek.protocol.records import NewRecord, batches, build_batch
 from odradek.protocol.struct import Message
+from odradek.protocol.topic_partition import GROUP_OFFSETS, TRANSACTION_STATE
 from odradek.storage.log import Origin
 from tests.support.broker_scene import NODE_ID, BrokerScene, answer_of
 from tests.support.fake_disk import FakeDisk

@@ -16,7 +16,6 @@ from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.control_records import read_marker
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.internal_topics import GROUP_OFFSETS, TRANSACTION_STATE
 from odradek.protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
 from odradek.protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
 from odradek.protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -59,7 +58,7 @@ from odradek.protocol.messages.write_txn_markers_request import (
 from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
 from odradek.protocol.records import NewRecord, batches, build_batch, records_of
 from odradek.protocol.struct import Message
-from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
+from odradek.protocol.topic_partition import GROUP_OFFSETS, TRANSACTION_STATE, PartitionCodes, TopicPartition
 from tests.support.broker_scene import NOW_MS, answer_of
 from tests.support.fake_disk import FakeDisk
 from tests.support.transaction_broker import TransactionBroker

@@ -22,7 +22,6 @@ from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.control_records import MARKER_BYTES
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.end_txn_request import EndTxnRequest
 from odradek.protocol.messages.end_txn_response import EndTxnResponse
@@ -36,6 +35,7 @@ from odradek.protocol.messages.txn_share_acknowledge_request import (
     TxnShareAcknowledgeTopic,
 )
 from odradek.protocol.messages.txn_share_acknowledge_response import TxnShareAcknowledgeResponse
+from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from tests.support.fake_disk import FakeDisk
 from tests.support.share_broker import GROUP, STATE_PARTITIONS, ShareBroker
 from tests.support.share_member import Batches, Member

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from odradek.protocol.internal_topics import GROUP_OFFSETS, TRANSACTION_STATE
+from odradek.protocol.topic_partition import GROUP_OFFSETS, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from odradek.broker.broker import Broker

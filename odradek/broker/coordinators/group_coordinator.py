@@ -24,7 +24,7 @@ from odradek.broker.groups.records import decode_record, encode_record
 from odradek.broker.runtime.clock import Clock, Timers
 from odradek.broker.runtime.uuids import hex_text
 from odradek.protocol.compression import Compression
-from odradek.protocol.internal_topics import GROUP_OFFSETS
+from odradek.protocol.topic_partition import GROUP_OFFSETS
 
 if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig

@@ -22,7 +22,7 @@ from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
 from odradek.broker.partitions.broker_parts import BrokerParts
 from odradek.broker.partitions.partition import CoordinatorLog
 from odradek.broker.runtime.uuids import random_uuid
-from odradek.protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -21,7 +21,7 @@ from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.broker.shares.core.state_core import ShareCoordinatorConfig, StateCore
 from odradek.protocol.compression import Compression
 from odradek.protocol.errors import KafkaError
-from odradek.protocol.internal_topics import SHARE_GROUP_STATE
+from odradek.protocol.topic_partition import SHARE_GROUP_STATE
 
 if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig

@@ -28,8 +28,7 @@ from odradek.broker.transactions.requests import check_request
 from odradek.broker.transactions.turn import MarkersOwed, Moment, Outcome, OverdueFate, TransactionConfig
 from odradek.protocol.batch_header import NO_SEQUENCE
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.internal_topics import TRANSACTION_STATE
-from odradek.protocol.topic_partition import PartitionCodes
+from odradek.protocol.topic_partition import TRANSACTION_STATE, PartitionCodes
 
 if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig

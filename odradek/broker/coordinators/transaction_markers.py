@@ -19,8 +19,7 @@ from odradek.broker.shares.core.state import Ending
 from odradek.broker.transactions.tables import MarkerResult, marker_result
 from odradek.protocol.control_records import sealed_marker
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE
-from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
+from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, PartitionCodes, TopicPartition
 from odradek.storage.log import Origin
 
 if TYPE_CHECKING:

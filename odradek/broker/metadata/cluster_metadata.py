@@ -45,9 +45,9 @@ from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.workers import JobResult, Workers
 from odradek.protocol.control_records import leader_change_batch
 from odradek.protocol.errors import KafkaError
-from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.protocol.messages.abort_transaction_record import AbortTransactionRecord
 from odradek.protocol.struct import Message
+from odradek.protocol.topic_partition import CLUSTER_METADATA
 from odradek.storage.checkpoints import topic_id_bytes
 from odradek.storage.disk import Disk
 from odradek.storage.log import Log, LogWriteFailed, SyncTicket

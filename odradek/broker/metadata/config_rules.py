@@ -20,7 +20,7 @@ from odradek.broker.metadata.image import MetadataImage
 from odradek.broker.metadata.supported_features import ELIGIBLE_LEADER_REPLICAS
 from odradek.broker.metadata.topic_names import check_topic_name
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.jaas import InvalidJaas, parse_login_module
+from odradek.protocol.java_properties import InvalidJaas, parse_login_module
 
 LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]*\..+")
 JAAS_CONFIG = "sasl.jaas.config"

@@ -14,7 +14,6 @@ from odradek.broker.metadata.supported_features import (
     SUPPORTED_FEATURES,
     TRANSACTION_VERSION,
 )
-from odradek.protocol.internal_topics import TRANSACTION_STATE
 from odradek.protocol.messages.begin_transaction_record import BeginTransactionRecord
 from odradek.protocol.messages.broker_registration_change_record import BrokerRegistrationChangeRecord
 from odradek.protocol.messages.config_record import ConfigRecord
@@ -23,6 +22,7 @@ from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
 from odradek.protocol.messages.register_broker_record import BrokerEndpoint, BrokerFeature, RegisterBrokerRecord
 from odradek.protocol.struct import Message
+from odradek.protocol.topic_partition import TRANSACTION_STATE
 
 UNASSIGNED = bytes(16)  # the directory of a replica elsewhere
 PLAINTEXT = 0  # the security protocol's id

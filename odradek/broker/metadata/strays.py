@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from odradek.broker.metadata.image import MetadataImage
-from odradek.protocol.internal_topics import CLUSTER_METADATA
-from odradek.protocol.topic_partition import TopicPartition
+from odradek.protocol.topic_partition import CLUSTER_METADATA, TopicPartition
 
 
 def strays(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.metadata.decision import Decision
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig

@@ -16,12 +16,12 @@ from odradek.broker.metadata.decision import MAX_RECORDS, Decision
 from odradek.broker.metadata.image import MetadataImage, Node, TopicImage
 from odradek.broker.metadata.topic_names import check_topic_name, collision_key
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.protocol.messages.config_record import ConfigRecord
 from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
 from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.protocol.struct import Message
+from odradek.protocol.topic_partition import CLUSTER_METADATA
 
 if TYPE_CHECKING:
     pass

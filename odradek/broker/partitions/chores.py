@@ -19,7 +19,7 @@ from odradek.broker.partitions.cleaning import CleanerServices, LogCleaner
 from odradek.broker.partitions.housekeeping import Chore
 from odradek.broker.runtime.clock import Clock, Timers, earliest
 from odradek.broker.runtime.workers import JobResult, Workers
-from odradek.storage.retention import deletable_from_ms
+from odradek.storage.segment_removal import deletable_from_ms
 
 if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig

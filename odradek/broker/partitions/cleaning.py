@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from odradek.broker.runtime.clock import Clock, Timers, earliest
 from odradek.broker.runtime.workers import JobResult, Workers
 from odradek.protocol.topic_partition import TopicPartition
-from odradek.storage.cleanable import Cleanable, cleanable, filthiest, next_lag_ms
-from odradek.storage.cleaner import UNCLEANABLE, CleanerPass
+from odradek.storage.cleaner import UNCLEANABLE, Cleanable, CleanerPass, cleanable, filthiest, next_lag_ms
 
 if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig

@@ -14,7 +14,7 @@ from odradek.broker.metadata.new_partitions import new_partitions
 from odradek.broker.partitions.group_commit import AppendFlush, LogSyncs
 from odradek.broker.partitions.partition import Partition
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.internal_topics import INTERNAL_TOPICS
+from odradek.protocol.topic_partition import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from odradek.broker.metadata.image import MetadataImage, PartitionImage, TopicImage

@@ -14,7 +14,7 @@ from urllib.parse import urlencode, urlsplit
 from urllib.request import Request, urlopen
 
 from odradek.client.security.settings import OAUTHBEARER, SecuritySettings
-from odradek.protocol.jaas import InvalidJaas, LoginModule, parse_login_module
+from odradek.protocol.java_properties import InvalidJaas, LoginModule, parse_login_module
 
 TIMEOUT_S = 30
 MOST_BYTES = 1 << 20

@@ -17,11 +17,11 @@ from odradek.protocol.codec import decode
 from odradek.protocol.control_records import ControlType, control_type
 from odradek.protocol.decoded.messages import as_tree
 from odradek.protocol.errors import MalformedMessage, UnsupportedVersion
-from odradek.protocol.internal_topics import CLUSTER_METADATA, GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from odradek.protocol.kafka_json import kafka_json
 from odradek.protocol.messages import MODULES, message_class
 from odradek.protocol.records import Record
 from odradek.protocol.schema import load
+from odradek.protocol.topic_partition import CLUSTER_METADATA, GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 VERSION = Int16sb
 CONTROL_KEY = Struct("version" / Int16sb, "type" / Int16sb)

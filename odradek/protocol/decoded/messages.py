@@ -4,6 +4,8 @@ knows the field that failed.
 
 from __future__ import annotations
 
+from base64 import b64encode
+from collections.abc import Mapping
 from typing import Any
 
 from construct import ConstructError
@@ -48,3 +50,13 @@ def broken_field(module: str, version: int, data: Buffer, position: int) -> str 
     except UnicodeDecodeError:
         return None
     return None
+
+
+def json_value(value: object) -> str | Mapping[str, str]:
+    """Bytes as JSON has them, for `json.dumps(default=…)`: text where they are UTF-8, else {"base64": …}."""
+    assert isinstance(value, bytes | bytearray | memoryview)
+    data = bytes(value)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": b64encode(data).decode()}

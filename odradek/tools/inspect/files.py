@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.protocol.recording import MAGIC
+from odradek.protocol.topic_partition import CLUSTER_METADATA
 from odradek.tools.inspect.entries import Finding
 from odradek.tools.inspect.fixed_files import read_offset_index, read_snapshot, read_time_index, read_txn_index
 from odradek.tools.inspect.frames import REQUEST, RESPONSE, FrameKind, read_frames

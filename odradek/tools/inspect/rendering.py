@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from odradek.protocol.decoded.json_bytes import json_value
+from odradek.protocol.decoded.messages import json_value
 from odradek.tools.inspect.entries import Damage, Entry, Finding, Note
 
 SHOWN_CHARACTERS = 200

@@ -4,7 +4,7 @@ import pytest
 
 from odradek.broker.security.sasl.mechanism import Accepted, Refused, Verdict
 from odradek.broker.security.sasl.plain import INVALID, LOGIN_MODULE, PlainExchange, accounts
-from odradek.protocol.jaas import InvalidJaas, LoginModule, parse_jaas, parse_login_module
+from odradek.protocol.java_properties import InvalidJaas, LoginModule, parse_jaas, parse_login_module
 
 MODULE = LoginModule(
     LOGIN_MODULE, {"username": "broker", "password": "of the broker", "user_alice": "pw", "user_jürgen": "grün"}

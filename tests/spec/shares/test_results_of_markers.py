@@ -7,7 +7,7 @@ import pytest
 
 from odradek.broker.coordinators.transaction_markers import TxnMarker
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.internal_topics import SHARE_GROUP_STATE
+from odradek.protocol.topic_partition import SHARE_GROUP_STATE
 from tests.support.share_broker import STATE_PARTITIONS
 from tests.support.share_member import Member
 from tests.support.txn_share_broker import ACCEPT, REJECT, RELEASE, Producer, TxnShareBroker

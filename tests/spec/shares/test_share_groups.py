@@ -7,7 +7,6 @@ import pytest
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.internal_topics import GROUP_OFFSETS
 from odradek.protocol.messages.alter_share_group_offsets_request import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
@@ -26,6 +25,7 @@ from odradek.protocol.messages.describe_share_group_offsets_request import (
 )
 from odradek.protocol.messages.list_groups_request import ListGroupsRequest
 from odradek.protocol.messages.share_group_describe_request import ShareGroupDescribeRequest
+from odradek.protocol.topic_partition import GROUP_OFFSETS
 from tests.support.share_broker import GROUP, ShareBroker
 from tests.support.share_member import Member
 

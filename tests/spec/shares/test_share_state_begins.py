@@ -6,11 +6,11 @@ A power failure may take what the group has noted, or what the share coordinator
 import pytest
 
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.internal_topics import GROUP_OFFSETS, SHARE_GROUP_STATE
 from odradek.protocol.messages.delete_share_group_offsets_request import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsRequestTopic,
 )
+from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE
 from tests.support.share_broker import GROUP, ShareBroker
 from tests.support.share_member import Member
 

@@ -4,9 +4,9 @@ from odradek.broker.metadata.supported_features import SHARE_VERSION
 from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.frames import request_bytes
-from odradek.protocol.internal_topics import SHARE_GROUP_STATE
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
+from odradek.protocol.topic_partition import SHARE_GROUP_STATE
 from tests.simulation import share_requests as requests
 from tests.simulation.share_requests import ACCEPT
 from tests.simulation.share_stage import QUEUE, ShareStage, ShareStory

@@ -8,7 +8,7 @@ import pytest
 from odradek.broker.metadata.supported_features import acknowledges_in_transactions
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.internal_topics import SHARE_GROUP_STATE
+from odradek.protocol.topic_partition import SHARE_GROUP_STATE
 from tests.support.share_partition_scene import SharePartitionScene
 from tests.support.txn_share_broker import ACCEPT, REJECT, RELEASE, RENEW, TxnShareBroker
 

@@ -6,7 +6,7 @@ Rules: docs/spec/share-groups.md#s5-3 (T8), #s3-7 (L1), #s5-12; case 4 of #s5-14
 import pytest
 
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.internal_topics import SHARE_GROUP_STATE
+from odradek.protocol.topic_partition import SHARE_GROUP_STATE
 from tests.support.share_broker import STATE_PARTITIONS
 from tests.support.txn_share_broker import ACCEPT, RELEASE, TxnShareBroker
 

@@ -12,12 +12,12 @@ from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.transactions.core import MARKER_RETRY_MS
 from odradek.protocol.control_records import marker_batch
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.internal_topics import TRANSACTION_STATE
 from odradek.protocol.messages.end_txn_request import EndTxnRequest
 from odradek.protocol.messages.end_txn_response import EndTxnResponse
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from odradek.protocol.records import NewRecord, build_batch
+from odradek.protocol.topic_partition import TRANSACTION_STATE
 from odradek.storage.log import Origin
 from tests.support.broker_scene import answer_of
 from tests.support.fake_disk import Fault

@@ -12,7 +12,6 @@ from odradek.broker.handlers.transactions.txn_offset_commit import ANSWERS
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.batch_header import batches
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.internal_topics import GROUP_OFFSETS
 from odradek.protocol.messages.consumer_group_current_member_assignment_key import (
     ConsumerGroupCurrentMemberAssignmentKey,
 )
@@ -29,6 +28,7 @@ from odradek.protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequestTopic,
 )
 from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
+from odradek.protocol.topic_partition import GROUP_OFFSETS
 from tests.support.broker_scene import answer_of
 from tests.support.fake_disk import Fault
 from tests.support.group_scene import GROUP as GROUP_OF_CORE

@@ -20,8 +20,7 @@ from odradek.protocol.messages.delete_records_response import DeleteRecordsRespo
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
-from odradek.storage.cleanable import cleanable
-from odradek.storage.cleaner import CleanerPass
+from odradek.storage.cleaner import CleanerPass, cleanable
 from tests.support.broker_scene import NOW_MS
 from tests.support.transactional_clients import TV1, Clients, batch_of, consumed
 

@@ -8,9 +8,9 @@ from odradek.broker.transactions.core import MARKER_RETRY_MS
 from odradek.protocol.codec import decode, is_flexible
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.frames import read_request_header
-from odradek.protocol.internal_topics import TRANSACTION_STATE
 from odradek.protocol.messages import request_class, response_class
 from odradek.protocol.struct import Message
+from odradek.protocol.topic_partition import TRANSACTION_STATE
 from tests.support.oracle import Exchange, exchanges, needs_oracle
 from tests.support.transaction_broker import TransactionBroker
 

@@ -11,8 +11,8 @@ from odradek.broker.transactions.turn import TransactionConfig
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.internal_topics import TRANSACTION_STATE
 from odradek.protocol.records import NewRecord, build_batch
+from odradek.protocol.topic_partition import TRANSACTION_STATE
 from odradek.storage.log import Origin
 from tests.support.fake_disk import Fault
 from tests.support.transaction_scene import refused

@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.internal_topics import TRANSACTION_STATE
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.topic_partition import TRANSACTION_STATE
 from tests.support.broker_scene import answer_of
 from tests.support.transaction_broker import TransactionBroker
 

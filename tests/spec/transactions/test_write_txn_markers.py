@@ -9,13 +9,13 @@ import pytest
 
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.internal_topics import TRANSACTION_STATE
 from odradek.protocol.messages.write_txn_markers_request import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
 from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
+from odradek.protocol.topic_partition import TRANSACTION_STATE
 from tests.support.transaction_broker import TransactionBroker
 
 E = ErrorCode

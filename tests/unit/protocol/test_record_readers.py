@@ -11,9 +11,8 @@ from odradek.protocol.batch_header import HEADER_BYTES, read_batch_header
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.record_walk import survey_records
 from odradek.protocol.records import Record, records_of
-from odradek.storage.compaction import collect_keys
+from odradek.storage.compaction import PassTransactions, collect_keys
 from odradek.storage.key_map import KeyMap
-from odradek.storage.pass_transactions import PassTransactions
 from tests.support.batches import batch_of, record
 from tests.support.examples import examples
 

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from odradek.protocol.batch_header import batches, read_batch_header
-from odradek.storage.compaction import BatchAt, LastOfProducer, PassRules, RecordFilter, collect_keys
+from odradek.storage.compaction import BatchAt, LastOfProducer, PassRules, PassTransactions, RecordFilter, collect_keys
 from odradek.storage.key_map import KeyMap
-from odradek.storage.pass_transactions import PassTransactions
 from tests.support.oracle import needs_oracle, unpack
 
 PRODUCER = 12

@@ -13,14 +13,13 @@ from odradek.protocol.control_records import read_marker
 from odradek.protocol.records import batches, records_of
 from odradek.storage.disk import RealDisk
 from odradek.storage.file_names import TIME_INDEX
-from odradek.storage.index import TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
+from odradek.storage.index import TIME_ENTRY_BYTES, OffsetIndex, TimeIndex, TxnIndex
 from odradek.storage.log import Log
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_directory import Identity, LogDirectory
 from odradek.storage.producer_snapshot import decode_snapshot, encode_snapshot
 from odradek.storage.producer_state import ProducerEntry
 from odradek.storage.recovery import Checkpointed, load_log
-from odradek.storage.txn_index import TxnIndex
 from tests.support.oracle import acknowledged, directories, dump, dump_kinds, needs_oracle, served, unpack
 
 pytestmark = needs_oracle

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.storage.index import CorruptIndex, OffsetIndex, TimeIndex
-from odradek.storage.txn_index import AbortedTxn, TxnIndex
+from odradek.storage.index import AbortedTxn, CorruptIndex, OffsetIndex, TimeIndex, TxnIndex
 
 BASE = 1_000
 

@@ -11,7 +11,7 @@ from odradek.protocol.records import NewRecord, batches, build_batch, read_batch
 from odradek.storage.disk import WouldBlock
 from odradek.storage.log import Appended, LogWriteFailed, Origin
 from odradek.storage.log_config import LogConfig
-from odradek.storage.log_read import ReadResult
+from odradek.storage.log_reader import ReadResult
 from odradek.storage.tail_cache import TailCache
 from tests.support.fake_disk import FakeDisk, Fault
 from tests.support.log_builder import NODE, NOW_MS, LogOnDisk, offsets, refused

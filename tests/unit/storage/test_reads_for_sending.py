@@ -4,8 +4,7 @@ import pytest
 
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.storage.disk import WouldBlock
-from odradek.storage.log_read import ReadResult
-from odradek.storage.log_reader import LEAST_SENT_BYTES
+from odradek.storage.log_reader import LEAST_SENT_BYTES, ReadResult
 from odradek.storage.segment import LEAST_SLICE_BYTES
 from odradek.storage.tail_cache import TailCache
 from tests.support.log_builder import NOW_MS, LogOnDisk

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from odradek.storage.staged_batch import StagedBatch
+from odradek.storage.appended import StagedBatch
 from odradek.storage.tail_cache import ENTRY_OVERHEAD_BYTES, LogTail, TailCache
 
 

@@ -12,8 +12,8 @@ from odradek.broker.groups.consumer.describe import describe_consumer_group
 from odradek.broker.groups.share.describe import describe_share_group
 from odradek.protocol.codec import decode
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage, UnsupportedVersion
-from odradek.protocol.internal_topics import GROUP_OFFSETS
 from odradek.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+from odradek.protocol.topic_partition import GROUP_OFFSETS
 from odradek.storage.checkpoints import topic_id_text
 
 if TYPE_CHECKING:

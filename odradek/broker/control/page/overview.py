@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.control.page.transactions import transaction_counts
 from odradek.protocol.errors import KafkaError
-from odradek.protocol.internal_topics import INTERNAL_TOPICS
+from odradek.protocol.topic_partition import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from odradek.broker.control.page.json_value import JsonValue, View

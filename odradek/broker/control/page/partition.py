@@ -10,7 +10,7 @@ from odradek.broker.control.page.served import SHOWN
 from odradek.broker.control.page.transaction_steps import steps_of, steps_start
 from odradek.broker.control.page.transactions import all_ids, held_in, timeline_ahead
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.internal_topics import TRANSACTION_STATE
+from odradek.protocol.topic_partition import TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from odradek.broker.broker import Broker

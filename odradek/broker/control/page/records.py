@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.protocol.batch_header import BatchHeader, batches
 from odradek.protocol.decoded.internal_records import control_fields, fields_of
-from odradek.protocol.decoded.json_bytes import json_value
+from odradek.protocol.decoded.messages import json_value
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from odradek.protocol.records import records_of
 

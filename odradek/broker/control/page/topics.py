@@ -8,7 +8,7 @@ from odradek.broker.configuration.config_description import describe_topic
 from odradek.broker.control.page.served import SHOWN
 from odradek.broker.control.page.transactions import held_back, holders, is_held
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.internal_topics import INTERNAL_TOPICS
+from odradek.protocol.topic_partition import INTERNAL_TOPICS
 from odradek.storage.checkpoints import topic_id_text
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from odradek.broker.control.page.transaction_steps import steps_of, steps_start
 from odradek.broker.transactions.entry import Txn
 from odradek.broker.transactions.tables import TxnState
 from odradek.protocol.errors import KafkaError
-from odradek.protocol.internal_topics import TRANSACTION_STATE
+from odradek.protocol.topic_partition import TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from odradek.broker.broker import Broker

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 from odradek.broker.api.authorized_operations import NOT_ASKED_FOR, cluster_operations
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.protocol.messages.describe_cluster_response import DescribeClusterBroker, DescribeClusterResponse
 from odradek.protocol.messages.describe_quorum_response import (
     DescribeQuorumResponse,
@@ -16,6 +15,7 @@ from odradek.protocol.messages.describe_quorum_response import (
     ReplicaState,
     TopicData,
 )
+from odradek.protocol.topic_partition import CLUSTER_METADATA
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext

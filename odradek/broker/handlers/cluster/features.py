@@ -21,7 +21,6 @@ from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.internal_topics import SHARE_GROUP_STATE
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import (
     ApiVersion,
@@ -31,6 +30,7 @@ from odradek.protocol.messages.api_versions_response import (
 )
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.messages.update_features_response import UpdatableFeatureResult, UpdateFeaturesResponse
+from odradek.protocol.topic_partition import SHARE_GROUP_STATE
 
 if TYPE_CHECKING:
     from odradek.broker.broker import Broker

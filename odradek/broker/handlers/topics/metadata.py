@@ -17,7 +17,6 @@ from odradek.broker.metadata.topic_names import is_valid_topic_name
 from odradek.broker.runtime.slices import in_order, sliced
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.internal_topics import INTERNAL_TOPICS
 from odradek.protocol.messages.describe_topic_partitions_response import (
     Cursor,
     DescribeTopicPartitionsResponse,
@@ -31,6 +30,7 @@ from odradek.protocol.messages.metadata_response import (
     MetadataResponseTopic,
 )
 from odradek.protocol.struct import ZERO_UUID
+from odradek.protocol.topic_partition import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

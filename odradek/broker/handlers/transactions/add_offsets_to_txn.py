@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from odradek.broker.runtime.delayed import all_of
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.internal_topics import GROUP_OFFSETS
 from odradek.protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
+from odradek.protocol.topic_partition import GROUP_OFFSETS
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 from odradek.broker.runtime.delayed import all_of
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.internal_topics import INTERNAL_TOPICS
 from odradek.protocol.messages.add_partitions_to_txn_response import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
 )
+from odradek.protocol.topic_partition import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

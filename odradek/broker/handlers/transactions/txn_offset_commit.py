@@ -24,13 +24,13 @@ from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.internal_topics import GROUP_OFFSETS
 from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
 from odradek.protocol.messages.txn_offset_commit_response import (
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from odradek.protocol.topic_partition import GROUP_OFFSETS
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext

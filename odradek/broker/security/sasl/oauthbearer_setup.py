@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.clock import Timers
     from odradek.broker.runtime.workers import Workers
     from odradek.broker.security.sasl.mechanism import Mechanism
-    from odradek.protocol.jaas import LoginModule
+    from odradek.protocol.java_properties import LoginModule
 
 log = logging.getLogger("odradek.sasl")
 

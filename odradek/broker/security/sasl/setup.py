@@ -13,7 +13,7 @@ from odradek.broker.security.sasl import plain, scram
 from odradek.broker.security.sasl.mechanism import Mechanism, Offer, Offers
 from odradek.broker.security.sasl.requests import SaslRequests
 from odradek.broker.security.sasl.token_logins import TokenLogins
-from odradek.protocol.jaas import InvalidJaas, LoginModule, parse_login_module
+from odradek.protocol.java_properties import InvalidJaas, LoginModule, parse_login_module
 from odradek.protocol.scram import SCRAM_MECHANISMS
 
 if TYPE_CHECKING:

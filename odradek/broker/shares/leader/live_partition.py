@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from odradek.broker.shares.core.state import Ending, PendingTransaction, SharePartitionKey, StoredState
     from odradek.broker.shares.leader.group_settings import ShareGroupSettings
     from odradek.broker.shares.leader.persister import Persister
-    from odradek.storage.log_read import TimestampOffset
+    from odradek.storage.log_reader import TimestampOffset
 
 log = logging.getLogger("odradek.shares")
 

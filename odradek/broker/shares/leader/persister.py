@@ -21,7 +21,7 @@ from odradek.broker.shares.core.state import (
     StoredState,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.internal_topics import SHARE_GROUP_STATE
+from odradek.protocol.topic_partition import SHARE_GROUP_STATE
 
 if TYPE_CHECKING:
     from odradek.broker.coordinators.share_coordinator import ShareCoordinator

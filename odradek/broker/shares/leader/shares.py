@@ -16,8 +16,7 @@ from odradek.broker.shares.leader.live_partition import LiveSharePartition, Phas
 from odradek.broker.shares.leader.overdue import OverdueTransactions
 from odradek.broker.shares.leader.persister import LocalPersister
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.internal_topics import SHARE_GROUP_STATE
-from odradek.protocol.topic_partition import TopicIdPartition
+from odradek.protocol.topic_partition import SHARE_GROUP_STATE, TopicIdPartition
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo

@@ -21,7 +21,7 @@ from odradek.broker.shares.leader.acknowledging import DONE, Result
 from odradek.broker.shares.leader.live_partition import CODES, Phase
 from odradek.broker.shares.leader.membership import require_member
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.internal_topics import SHARE_GROUP_STATE
+from odradek.protocol.topic_partition import SHARE_GROUP_STATE
 
 if TYPE_CHECKING:
     from odradek.broker.shares.core.acknowledgements import Acknowledgement

@@ -8,10 +8,10 @@ from pathlib import Path
 from odradek.protocol.batch_header import batches
 from odradek.protocol.codec import decode_from
 from odradek.protocol.decoded.internal_records import TXN_STATES
-from odradek.protocol.internal_topics import TRANSACTION_STATE
 from odradek.protocol.messages.transaction_log_key import TransactionLogKey
 from odradek.protocol.messages.transaction_log_value import TransactionLogValue
 from odradek.protocol.records import Record, records_of
+from odradek.protocol.topic_partition import TRANSACTION_STATE
 from odradek.tools.offline.directories import partitions_at
 from odradek.tools.offline.walk import stretches
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from odradek.protocol.batch_header import CRC_START, HEADER_BYTES, LOG_OVERHEAD, batch_size_at
 from odradek.protocol.checksum import crc32c
-from odradek.protocol.internal_topics import INTERNAL_TOPICS
+from odradek.protocol.topic_partition import INTERNAL_TOPICS
 from odradek.tools.inspect.check.beside import check_snapshot, check_txn_index, index_entries, tell_wrong_entry
 from odradek.tools.inspect.check.findings import Finding, Kind
 from odradek.tools.inspect.check.owners import Owner, owners_of

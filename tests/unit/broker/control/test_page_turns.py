@@ -16,9 +16,9 @@ from odradek.broker.control.page.topics import topics
 from odradek.broker.control.page.transactions import transaction_counts, transactions
 from odradek.broker.runtime.loop_watch import LoopWatch
 from odradek.broker.runtime.slices import SLICE_S
-from odradek.protocol.internal_topics import TRANSACTION_STATE
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.protocol.topic_partition import TRANSACTION_STATE
 from tests.support.transaction_broker import TransactionBroker
 from tests.support.turns import outcome_and_turns
 

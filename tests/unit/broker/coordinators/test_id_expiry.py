@@ -5,10 +5,10 @@ from __future__ import annotations
 from odradek.broker.coordinators.transaction_coordinator import FORGOTTEN_AT_ONCE
 from odradek.broker.transactions.turn import TransactionConfig
 from odradek.protocol.batch_header import batches
-from odradek.protocol.internal_topics import TRANSACTION_STATE
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from odradek.protocol.records import records_of
+from odradek.protocol.topic_partition import TRANSACTION_STATE
 from tests.support.fake_disk import Fault
 from tests.support.transaction_broker import TransactionBroker
 

@@ -15,8 +15,8 @@ from odradek.protocol.codec import encode
 from odradek.protocol.messages.transaction_log_key import TransactionLogKey
 from odradek.protocol.messages.transaction_log_value import PartitionsSchema, TransactionLogValue
 from odradek.protocol.records import NewRecord
+from odradek.storage.index import AbortedTxn, TxnIndex
 from odradek.storage.producer_snapshot import encode_snapshot
-from odradek.storage.txn_index import AbortedTxn, TxnIndex
 from odradek.tools.inspect.check.findings import ADVICE, Finding, Kind
 from odradek.tools.inspect.check.run import check
 from odradek.tools.offline import partitions_at

@@ -24,10 +24,9 @@ from odradek.storage.checkpoints import (
     encode_offsets,
     encode_partition_metadata,
 )
-from odradek.storage.index import OffsetIndex, TimeIndex
+from odradek.storage.index import AbortedTxn, OffsetIndex, TimeIndex, TxnIndex
 from odradek.storage.producer_snapshot import encode_snapshot
 from odradek.storage.producer_state import CachedBatch, ProducerEntry
-from odradek.storage.txn_index import AbortedTxn, TxnIndex
 from odradek.tools.inspect.command import DAMAGED, GOOD, MISUNDERSTOOD, inspect
 
 SEGMENT = f"{0:020d}.log"
