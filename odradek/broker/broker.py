@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from odradek.broker.coordinators.group_coordinator import GroupCoordinator
     from odradek.broker.coordinators.share_coordinator import ShareCoordinator
     from odradek.broker.coordinators.transaction_coordinator import ProducerIdSource, TransactionCoordinator
-    from odradek.broker.coordinators.transaction_markers import MarkerWriter
+    from odradek.broker.coordinators.transaction_markers import MarkerRound, MarkerWriter
     from odradek.broker.coordinators.verification import Verifier
     from odradek.broker.fetch.sessions import FetchSessions
     from odradek.broker.metadata.image import TopicImage
@@ -91,6 +91,7 @@ class Broker:
         self.is_alone = is_alone
         self.watch = LoopWatch(LoopTimers(loop))
         self.wrap_markers: Callable[[MarkerWriter], MarkerWriter] = lambda plain: plain
+        self.marker_round: Callable[[type[MarkerRound]], type[MarkerRound]] = lambda plain: plain  # in place of it
         self.workers = ThreadWorkers(loop, WORKER_THREADS, watched=partial(self.watch.timed, "what threads ended"))
         self.openers = ThreadWorkers(
             loop, OPENER_THREADS, "opener", watched=partial(self.watch.timed, "what threads ended")

@@ -32,7 +32,6 @@ from odradek.broker.fetch.sessions import FetchSessions
 from odradek.broker.handlers.by_api_key import fast_path_of, handler_of
 from odradek.broker.metadata.cluster_metadata import ClusterMetadata
 from odradek.broker.metadata.image import TopicImage
-from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
 from odradek.broker.metadata.topic_creation import TopicCreation
 from odradek.broker.partitions.chores import chores
 from odradek.broker.partitions.discards import Discards
@@ -184,7 +183,7 @@ class SimulatedBroker:
             marker_writer=parts.markers(self.markers, self.timers, rng),
             partition_sync=parts.partition_sync(self.partitions),
             producer_ids=self.producer_ids,
-            transaction_version=lambda: image.features.get(TRANSACTION_VERSION, 0),
+            features=image.features,
             partition_exists=image.has_partition,
             spawn=self._spawn,
             two_phase=self.two_phase,

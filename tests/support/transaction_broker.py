@@ -33,6 +33,7 @@ from odradek.broker.handlers.transactions.init_producer_id import init_producer_
 from odradek.broker.handlers.transactions.list_transactions import list_transactions
 from odradek.broker.handlers.transactions.write_txn_markers import write_txn_markers
 from odradek.broker.metadata.image import TopicImage
+from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
 from odradek.broker.partitions.partition import CoordinatorLog
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.shares.core.state import Ending
@@ -177,7 +178,7 @@ class TransactionBroker(BrokerScene):
         super().__init__(self.disk, "/data", **settings)
         self.authorizer = Denying()
         self.blocks = Blocks()
-        self.transaction_version = transaction_version
+        self.features = {TRANSACTION_VERSION: transaction_version}
         self.config = decisions or TransactionConfig()
         self.spawn: Callable[[Coroutine[Any, Any, None]], None] = run  # what loading is left to
         self.start_groups()
@@ -218,7 +219,7 @@ class TransactionBroker(BrokerScene):
             marker_writer=self.markers,
             partition_sync=LocalPartitionSync(self.partitions),
             producer_ids=self.broker.producer_ids,
-            transaction_version=lambda: self.transaction_version,
+            features=self.features,
             partition_exists=self.image.has_partition,
             spawn=lambda coroutine: self.spawn(coroutine),
             two_phase=self.two_phase,

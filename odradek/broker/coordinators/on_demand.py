@@ -16,16 +16,20 @@ from odradek.broker.coordinators.transaction_coordinator import (
     TransactionCoordinator,
     TransactionSettings,
 )
-from odradek.broker.coordinators.transaction_markers import LocalMarkerWriter, MarkerWriter, ShareGroupMarkers
+from odradek.broker.coordinators.transaction_markers import (
+    LocalMarkerWriter,
+    MarkerRound,
+    MarkerWriter,
+    ShareGroupMarkers,
+)
 from odradek.broker.coordinators.verification import Verifier
-from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
 from odradek.broker.partitions.broker_parts import BrokerParts
 from odradek.broker.partitions.partition import CoordinatorLog
 from odradek.broker.runtime.uuids import random_uuid
 from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from odradek.broker.coordinators.producer_ids import TwoPhaseProducers
 
@@ -43,6 +47,8 @@ class CoordinatedBroker(BrokerParts, Protocol):
     def transactions(self) -> TransactionCoordinator: ...
     @property
     def markers(self) -> MarkerWriter: ...
+    @property
+    def marker_round(self) -> Callable[[type[MarkerRound]], type[MarkerRound]]: ...
     @property
     def share_markers(self) -> ShareGroupMarkers: ...
     def load(self, coroutine: Coroutine[None, None, None]) -> None:
@@ -78,10 +84,11 @@ def start_transactions(broker: CoordinatedBroker) -> TransactionCoordinator:
         marker_writer=broker.markers,
         partition_sync=LocalPartitionSync(broker.partitions),
         producer_ids=broker.producer_ids,
-        transaction_version=lambda: image.features.get(TRANSACTION_VERSION, 0),
+        features=image.features,
         partition_exists=image.has_partition,
         spawn=broker.load,
         two_phase=broker.two_phase,
+        new_round=broker.marker_round(MarkerRound),
     )
     transactions.start(_partition_count(broker, TRANSACTION_STATE))
     return transactions

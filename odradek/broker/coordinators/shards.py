@@ -139,7 +139,10 @@ class Shards(Generic[C, L]):
 
     def of_key(self, key: str) -> Shard[C]:
         """Raises NOT_COORDINATOR where there is no such partition, which is so before the topic is created."""
-        return self.of_partition(java_hash(key) % self.partition_count)
+        shard = self._shards.get(java_hash(key) % (self._partition_count or self._usual_partition_count))
+        if shard is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        return shard
 
     def of_partition(self, index: int) -> Shard[C]:
         """Raises NOT_COORDINATOR where there is no such partition."""

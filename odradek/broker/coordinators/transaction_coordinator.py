@@ -8,7 +8,7 @@ for too long are aborted, unused transactional ids expire. Decisions are in `odr
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
@@ -20,7 +20,8 @@ from odradek.broker.coordinators.partition_sync import PartitionSync, once_synce
 from odradek.broker.coordinators.shard import Shard
 from odradek.broker.coordinators.shard_records import RecordFormat, ShardLog
 from odradek.broker.coordinators.shards import Scans, Shards
-from odradek.broker.coordinators.transaction_markers import MarkerSender, MarkerWriter
+from odradek.broker.coordinators.transaction_markers import MarkerRound, MarkerRounds, MarkerWriter
+from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
 from odradek.broker.runtime.delayed import Deferred, all_of
 from odradek.broker.transactions.core import TransactionCore
 from odradek.broker.transactions.records import decode_record, encode_record, record_headers, revive
@@ -99,20 +100,22 @@ class TransactionCoordinator:
         marker_writer: MarkerWriter,
         partition_sync: PartitionSync,
         producer_ids: ProducerIdSource,
-        transaction_version: Callable[[], int],
+        features: Mapping[str, int],
         partition_exists: Callable[[TopicPartition], bool],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         two_phase: TwoPhaseProducers,
         new_core: Callable[..., TransactionCore] = TransactionCore,
+        new_round: Callable[[MarkerRounds, MarkersOwed], MarkerRound] = MarkerRound,
     ) -> None:
         """
         open_log             the log of one partition of `__transaction_state`; raises KafkaError if it cannot be used
         coordinator_epoch    the leader epoch of that partition, strictly higher after each restart
-        transaction_version  the finalised level of the feature, as it is now
+        features             the finalised levels, kept up to date
         partition_exists     whether metadata knows it
         spawn                runs a coroutine beside what the loop is doing
         two_phase            is kept up to date here
         new_core             takes what `TransactionCore` takes
+        new_round            has the markers of a decision written: see the steps of `MarkerRound`
         """
         self.settings = settings
         self._clock = clock
@@ -121,10 +124,11 @@ class TransactionCoordinator:
         self._marker_writer = marker_writer
         self._partition_sync = partition_sync
         self._producer_ids = producer_ids
-        self._transaction_version = transaction_version
+        self._features = features
         self._partition_exists = partition_exists
         self._two_phase = two_phase
         self._new_core = new_core
+        self._new_round = new_round
         self._deleted_while_loading: dict[int, set[str]] = {}  # names of topics, by the shard that was loading
         self._scans = Scans(timers)
         self._format = RecordFormat(
@@ -164,14 +168,7 @@ class TransactionCoordinator:
             self.shards.open(partition_count)
 
     def _new_shard(self, index: int, name: str, log: ShardLog) -> TransactionShard:
-        # Each needs the other: the shard hands outcomes to the sender, the sender reports to the shard.
-        sender = MarkerSender(
-            name,
-            self._marker_writer,
-            self._partition_exists,
-            written=lambda owed, done: shard.follow_up(partial(self._markers_written, shard, owed, done)),
-            lost=lambda error: self._lost(shard, name, error),
-        )
+        rounds = MarkerRounds(name, self._marker_writer, self._partition_exists, self._moment, self._new_round)
         missed = self._deleted_while_loading[index] = set()
         shard: TransactionShard = Shard(
             name,
@@ -187,8 +184,9 @@ class TransactionCoordinator:
             self._timers,
             # Kafka serves what it could read. An id whose last record is missing would commit or fence wrongly.
             when_unreadable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-            when_durable=sender.carry_out,
+            when_durable=rounds.carry_out,
         )
+        rounds.shard = shard
         return shard
 
     def _loaded(self, shard: TransactionShard) -> None:
@@ -231,7 +229,7 @@ class TransactionCoordinator:
         self, request: InitProducerIdRequest
     ) -> InitProducerIdResponse | Deferred[InitProducerIdResponse]:
         """For a request with a transactional id."""
-        check_request(request, self.settings.decisions, self._transaction_version())
+        check_request(request, self.settings.decisions, self._features.get(TRANSACTION_VERSION, 0))
         assert request.transactional_id is not None
         shard = self.shard_for(request.transactional_id)
         to_sync: set[TopicPartition] = set()
@@ -410,22 +408,10 @@ class TransactionCoordinator:
         return answer.now_or_later()
 
     def _moment(self, now_ms: int, new_producer_id: int | None = None) -> Moment:
-        return Moment(now_ms, self._transaction_version(), new_producer_id)
-
-    def _markers_written(self, shard: TransactionShard, owed: MarkersOwed, done: frozenset[TopicPartition]) -> None:
-        try:
-            shard.submit(lambda core, now_ms: core.markers_written(owed, done, self._moment(now_ms)))
-        except KafkaError as error:
-            logger.warning("the end of %r could not be recorded, trying again: %s", owed.transactional_id, error)
-            shard.tidy(lambda core, _: core.send_later(owed.transactional_id))
-
-    def _lost(self, shard: TransactionShard, name: str, error: Exception) -> None:
-        # A failed fsync is final for a log: what is in memory may not be what a restart finds.
-        logger.error("%s: a decision may not be on the disk, its coordinator stops: %s", name, error)
-        shard.unload()
+        return Moment(now_ms, self._features.get(TRANSACTION_VERSION, 0), new_producer_id)
 
     def _encode(self, record: Any) -> tuple[bytes, bytes | None]:
-        return encode_record(record, self._transaction_version())
+        return encode_record(record, self._features.get(TRANSACTION_VERSION, 0))
 
 
 def _require_id(transactional_id: str) -> None:

@@ -1,6 +1,7 @@
-"""Markers in transit: from the coordinator that owes them to the partitions that wait for them.
+"""The markers of a decided transaction, from its record in the coordinator's log to the last partition.
 
-    outcome's markers → MarkerSender → MarkerWriter → the leader's log → codes → MarkerSender → the core's next turn
+    outcome's markers → MarkerRound.prepared → MarkerWriter → the leaders' logs → MarkerRound.written
+                      → MarkerRound.completed, or late → the core's next turn
 
 Only `MarkerWriter` knows that coordinator and leaders live in one process: what passes through it is what a
 WriteTxnMarkers request and its response hold.
@@ -15,8 +16,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
+from mypy_extensions import mypyc_attr
+
 from odradek.broker.shares.core.state import Ending
-from odradek.broker.transactions.tables import MarkerResult, marker_result
+from odradek.broker.transactions.tables import MARKER_RESULTS, MarkerResult
 from odradek.protocol.control_records import sealed_marker
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, PartitionCodes, TopicPartition
@@ -24,12 +27,16 @@ from odradek.storage.log import Origin
 
 if TYPE_CHECKING:
     from odradek.broker.coordinators.group_coordinator import GroupCoordinator
+    from odradek.broker.coordinators.shard import Shard
+    from odradek.broker.partitions.partition import Partition
     from odradek.broker.partitions.registry import Partitions
     from odradek.broker.runtime.clock import Clock
-    from odradek.broker.transactions.turn import MarkersOwed, Outcome
+    from odradek.broker.transactions.core import TransactionCore
+    from odradek.broker.transactions.turn import MarkersOwed, Moment, Outcome
 
 logger = logging.getLogger("odradek.transactions")
 
+NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()
 FIRST_TOLD: Final = 2  # of the refusals of a marker
 OnWritten = Callable[[Sequence[PartitionCodes]], None]
 NOT_HERE: Final = frozenset(  # of the group or share coordinator: as any leader says it
@@ -63,19 +70,158 @@ class MarkerWriter(Protocol):
 
 
 class ShareGroupMarkers(Protocol):
-    """What markers do to acknowledgements that are pending; see `odradek.broker.shares.leader.markers.ShareMarkers`."""
+    """The effects of markers on pending acknowledgements; see `odradek.broker.shares.leader.markers.ShareMarkers`."""
 
     def require_loaded(self, index: int) -> None: ...
     def end(self, index: int, ending: Ending) -> None: ...
     def check(self, ending: Ending) -> None: ...
 
 
-def ending_of(marker: TxnMarker) -> Ending:
-    return Ending(marker.producer_id, marker.producer_epoch, marker.is_commit, marker.transaction_version)
+@mypyc_attr(allow_interpreted_subclasses=True)
+class MarkerRound:
+    """One decision of a transaction, from its record to its last marker.
+
+    Its steps are methods, so that another class in its place can hold or fail a transaction between them:
+    `prepared`, the decision is in the log and nobody has been told; `MarkerWriter`, around each marker;
+    `completed`, the last marker is written and the coordinator has not heard of it.
+    """
+
+    def __init__(self, rounds: MarkerRounds, owed: MarkersOwed) -> None:
+        self.owed = owed
+        self._rounds = rounds
+        self._done = NO_PARTITIONS
+        self._refusals: Counter[tuple[TopicPartition, ErrorCode]] | None = None
+
+    def prepared(self) -> None:
+        """Begins, once for each decision and again after a restart."""
+        self.send()
+
+    def send(self) -> None:
+        """Sends the markers that are `owed` now."""
+        owed = self.owed
+        if not owed.partitions:
+            self._done = owed.partitions
+            self.completed()
+            return
+        marker = TxnMarker(
+            owed.producer_id,
+            owed.producer_epoch,
+            owed.is_commit,
+            owed.coordinator_epoch,
+            owed.transaction_version,
+            sorted(owed.partitions),
+            owed.must_sync,
+        )
+        try:
+            self._rounds.writer.write([marker], self.written)
+        except Exception:
+            # A bug, and not the transaction's: that one is tried again, rather than stuck for good.
+            logger.exception("%s: the markers of %r could not be written", self._rounds.name, owed.transactional_id)
+            self.late(NO_PARTITIONS)
+
+    def written(self, results: Sequence[PartitionCodes]) -> None:
+        """Takes the leaders' answers."""
+        codes, partitions = results[0], self.owed.partitions
+        late = []
+        for each in partitions:
+            code = codes[each]
+            if code is not ErrorCode.NONE and not self._is_needless(each, code):
+                late.append(each)
+        if late:
+            self.late(partitions.difference(late))
+        else:
+            self._done = partitions
+            self.completed()
+
+    def completed(self) -> None:
+        """Has the coordinator record the end, once the turn under way is over."""
+        self._rounds.shard.follow_up(self._report)
+
+    def late(self, done: frozenset[TopicPartition]) -> None:
+        """Has the coordinator answer the client and send the markers that are not `done` again, by a timer."""
+        self._done = done
+        self._rounds.late[self.owed.transactional_id] = self
+        self._rounds.shard.follow_up(self._report)
+
+    def _report(self) -> None:
+        owed, done, rounds = self.owed, self._done, self._rounds
+        shard = rounds.shard
+        try:
+            shard.submit(lambda core, now_ms: core.markers_written(owed, done, rounds.moment(now_ms)))
+        except KafkaError as error:
+            logger.warning("the end of %r could not be recorded, trying again: %s", owed.transactional_id, error)
+            rounds.late[owed.transactional_id] = self
+            shard.tidy(lambda core, _: core.send_later(owed.transactional_id))
+
+    def _is_needless(self, topic_partition: TopicPartition, code: ErrorCode) -> bool:
+        """Whether the partition needs no marker any more; else complains, since it will be asked again."""
+        if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not self._rounds.exists(topic_partition):
+            return True
+        if MARKER_RESULTS.get(code) is MarkerResult.DONE:
+            return True
+        self._complain(topic_partition, code)
+        return False
+
+    def _complain(self, topic_partition: TopicPartition, code: ErrorCode) -> None:
+        """Once for each reason, as there are several attempts a second; and not of the first, which after a restart
+        may meet a partition that is loading."""
+        if self._refusals is None:
+            self._refusals = Counter()
+        self._refusals[topic_partition, code] += 1
+        if self._refusals[topic_partition, code] != FIRST_TOLD:
+            return
+        logger.warning(
+            "%s: the %s of %r waits for %s-%d, which answers its marker with %s; trying again",
+            self._rounds.name,
+            "commit" if self.owed.is_commit else "abort",
+            self.owed.transactional_id,
+            *topic_partition,
+            code.name,
+        )
+
+
+class MarkerRounds:
+    """The decisions of one `__transaction_state` partition that owe markers."""
+
+    shard: Shard[TransactionCore]  # which in its turn is made with `carry_out`
+
+    def __init__(
+        self,
+        name: str,
+        writer: MarkerWriter,
+        exists: Callable[[TopicPartition], bool],
+        moment: Callable[[int], Moment],
+        new_round: Callable[[MarkerRounds, MarkersOwed], MarkerRound],
+    ) -> None:
+        """
+        exists  whether metadata knows the partition; the marker of one that is gone is not owed any more
+        moment  makes the moment of a decision, of the time now
+        """
+        self.name = name
+        self.writer = writer
+        self.exists = exists
+        self.moment = moment
+        self._new_round = new_round
+        self.late: dict[str, MarkerRound] = {}  # by transactional id: they know who refused them before
+
+    def carry_out(self, outcome: Outcome[object], failure: KafkaError | None) -> None:
+        """Takes an outcome whose decision is as durable as the settings ask. failure: why it is not."""
+        for owed in outcome.markers:
+            if failure is not None:
+                # A failed fsync is final for a log: what is in memory may not be what a restart finds.
+                logger.error("%s: a decision may not be on the disk, its coordinator stops: %s", self.name, failure)
+                self.shard.unload()
+                return
+            late = self.late.pop(owed.transactional_id, None) if self.late else None
+            if late is None:
+                self._new_round(self, owed).prepared()
+            else:
+                late.owed = owed
+                late.send()
 
 
 class LocalMarkerWriter:
-    """The partitions of this broker: what the leader does with WriteTxnMarkers.
+    """The partitions of this broker: the leader's side of WriteTxnMarkers.
 
     Source: docs/spec/transactions.md#s2-6.
     """
@@ -89,21 +235,30 @@ class LocalMarkerWriter:
         self._share_groups = share_groups
 
     def write(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
-        writing = Writing(markers, then)
-        for number, marker in enumerate(markers):
+        results: list[dict[TopicPartition, ErrorCode]] = []
+        waiting: list[tuple[int, Partition]] = []
+        for marker in markers:
+            codes: dict[TopicPartition, ErrorCode] = {}
             if not marker.partitions:  # from a coordinator elsewhere: to those who lead share partitions
-                self._share_groups.check(ending_of(marker))
-            for topic_partition in marker.partitions:
-                done = partial(writing.done, number, topic_partition)
+                self._share_groups.check(_ending_of(marker))
+            for each in marker.partitions:
                 try:
-                    self._append(marker, topic_partition, done)
+                    partition = self._append(marker, each)
                 except KafkaError as refusal:
-                    done(refusal)
-        writing.all_begun()
+                    codes[each] = refusal.code
+                    continue
+                log = partition.log
+                if (marker.must_sync or log.needs_sync) and log.synced_offset < log.log_end_offset:
+                    waiting.append((len(results), partition))
+                else:  # nearly always
+                    codes[each] = ErrorCode.NONE
+            results.append(codes)
+        if waiting:
+            _when_durable(markers, results, waiting, then)
+        else:
+            then(results)
 
-    def _append(
-        self, marker: TxnMarker, topic_partition: TopicPartition, done: Callable[[KafkaError | None], None]
-    ) -> None:
+    def _append(self, marker: TxnMarker, topic_partition: TopicPartition) -> Partition:
         topic, index = topic_partition
         try:
             partition = self._partitions.get(topic, index)
@@ -137,8 +292,8 @@ class LocalMarkerWriter:
                 index, marker.producer_id, marker.producer_epoch, committed=marker.is_commit
             )
         elif topic == SHARE_GROUP_STATE:
-            self._share_groups.end(index, ending_of(marker))
-        partition.when_durable(partition.log.log_end_offset, done, must_sync=marker.must_sync)
+            self._share_groups.end(index, _ending_of(marker))
+        return partition
 
     def _require_coordinator(self, require_loaded: Callable[[int], None], index: int) -> None:
         """Before the marker is in the log: what it commits must take effect with it."""
@@ -150,106 +305,29 @@ class LocalMarkerWriter:
             raise
 
 
-class Writing:
-    """Markers under way, and what became of them so far."""
-
-    def __init__(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
-        self._results: list[dict[TopicPartition, ErrorCode]] = [{} for _ in markers]
-        self._missing = 1  # the last one: all are begun
-        for marker in markers:
-            self._missing += len(marker.partitions)
-        self._then = then
-
-    def done(self, number: int, topic_partition: TopicPartition, failure: KafkaError | None) -> None:
-        self._results[number][topic_partition] = ErrorCode.NONE if failure is None else failure.code
-        self._count_down()
-
-    def all_begun(self) -> None:
-        self._count_down()
-
-    def _count_down(self) -> None:
-        self._missing -= 1
-        if self._missing == 0:
-            self._then(self._results)
+def _ending_of(marker: TxnMarker) -> Ending:
+    return Ending(marker.producer_id, marker.producer_epoch, marker.is_commit, marker.transaction_version)
 
 
-class MarkerSender:
-    """Sends the markers of the transactions of one `__transaction_state` partition."""
+def _when_durable(
+    markers: Sequence[TxnMarker],
+    results: list[dict[TopicPartition, ErrorCode]],
+    waiting: Sequence[tuple[int, Partition]],
+    then: OnWritten,
+) -> None:
+    """Calls `then` when the last of the markers that wait for the disk is there, or has failed.
 
-    def __init__(
-        self,
-        name: str,
-        writer: MarkerWriter,
-        exists: Callable[[TopicPartition], bool],
-        written: Callable[[MarkersOwed, frozenset[TopicPartition]], None],
-        lost: Callable[[Exception], None],
-    ) -> None:
-        """
-        exists   whether metadata knows the partition; the marker of one that is gone is not owed any more
-        written  takes which markers are there now, for the core
-        lost     the decision could not be made durable, and nobody knows what of it is on the disk
-        """
-        self._name = name
-        self._writer = writer
-        self._exists = exists
-        self._written = written
-        self._lost = lost
-        self._refusals: dict[str, Counter[tuple[TopicPartition, ErrorCode]]] = {}
+    waiting  the number of a marker, and a partition that has it
+    """
+    missing = len(waiting)
 
-    def carry_out(self, outcome: Outcome[object], failure: KafkaError | None) -> None:
-        """The decision is as durable as the settings ask: send its markers. failure: why it is not."""
-        if outcome.markers and failure is not None:
-            self._lost(failure)
-            return
-        for owed in outcome.markers:
-            self._send(owed)
+    def ended(number: int, partition: Partition, failure: KafkaError | None) -> None:
+        nonlocal missing
+        results[number][partition.topic, partition.index] = ErrorCode.NONE if failure is None else failure.code
+        missing -= 1
+        if missing == 0:
+            then(results)
 
-    def _send(self, owed: MarkersOwed) -> None:
-        wanted = [each for each in owed.partitions if self._exists(each)]
-        wanted.sort()
-        gone = owed.partitions.difference(wanted)
-        if not wanted:
-            self._refusals.pop(owed.transactional_id, None)
-            self._written(owed, gone)
-            return
-        marker = TxnMarker(
-            owed.producer_id,
-            owed.producer_epoch,
-            owed.is_commit,
-            owed.coordinator_epoch,
-            owed.transaction_version,
-            wanted,
-            owed.must_sync,
-        )
-        try:
-            self._writer.write([marker], partial(self._answered, owed, gone))
-        except Exception:
-            # A bug, and not the transaction's: that one is tried again, rather than stuck for good.
-            logger.exception("%s: the markers of %r could not be written", self._name, owed.transactional_id)
-            self._written(owed, gone)
-
-    def _answered(self, owed: MarkersOwed, gone: frozenset[TopicPartition], results: Sequence[PartitionCodes]) -> None:
-        codes = results[0]
-        done = {each for each, code in codes.items() if marker_result(code) is MarkerResult.DONE}
-        if len(done) < len(codes):
-            for topic_partition in codes.keys() - done:
-                self._complain(owed, topic_partition, codes[topic_partition])
-        elif self._refusals:
-            self._refusals.pop(owed.transactional_id, None)
-        self._written(owed, gone | done)
-
-    def _complain(self, owed: MarkersOwed, topic_partition: TopicPartition, code: ErrorCode) -> None:
-        """Once for each reason, as there are several attempts a second; and not of the first, which after a restart
-        may meet a partition that is loading."""
-        refusals = self._refusals.setdefault(owed.transactional_id, Counter())
-        refusals[topic_partition, code] += 1
-        if refusals[topic_partition, code] != FIRST_TOLD:
-            return
-        logger.warning(
-            "%s: the %s of %r waits for %s-%d, which answers its marker with %s; trying again",
-            self._name,
-            "commit" if owed.is_commit else "abort",
-            owed.transactional_id,
-            *topic_partition,
-            code.name,
-        )
+    for number, partition in waiting:
+        end_offset, must_sync = partition.log.log_end_offset, markers[number].must_sync
+        partition.when_durable(end_offset, partial(ended, number, partition), must_sync=must_sync)
