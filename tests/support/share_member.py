@@ -6,7 +6,8 @@ from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.broker.api.context import ConnectionInfo, RequestContext
-from odradek.broker.api.error_replies import code_for, error_reply
+from odradek.broker.api.error_replies import error_reply
+from odradek.broker.api.error_translations import translated
 from odradek.broker.runtime.delayed import Deferred
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode
@@ -67,7 +68,7 @@ class Member:
         try:
             answer = HANDLERS[api_key](sent, context, self.scene.broker)
         except KafkaError as error:
-            code = code_for(api_key, version, error.code)
+            code = translated(api_key, error.code, version)
             answer = error_reply(api_key, version, request, code, error.message)
         if isinstance(answer, Coroutine):
             answer = outcome(answer)

@@ -10,7 +10,8 @@ from itertools import count
 from typing import Any, TypeVar
 
 from odradek.broker.api.context import Audit, ConnectionInfo, RequestContext
-from odradek.broker.api.error_replies import code_for, error_reply
+from odradek.broker.api.error_replies import error_reply
+from odradek.broker.api.error_translations import translated
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.coordinators.cluster_view import ImageView
 from odradek.broker.coordinators.group_coordinator import CoordinatorSettings, GroupCoordinator, OffsetsTopic
@@ -275,7 +276,7 @@ class TransactionBroker(BrokerScene):
             return self.answer(request, version, kind)
         except KafkaError as error:
             api_key = ApiKey(request.API_KEY)
-            refusal = error_reply(api_key, version, request, code_for(api_key, version, error.code), error.message)
+            refusal = error_reply(api_key, version, request, translated(api_key, error.code, version), error.message)
             return decode(kind, version, encode(refusal, version))
 
     def open_transaction(self, pair: tuple[int, int], *partitions: tuple[str, int]) -> None:

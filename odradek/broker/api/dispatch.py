@@ -441,11 +441,11 @@ class Dispatcher(Generic[B]):
 
 def code_of(error: Exception, context: RequestContext) -> ErrorCode:
     """The code as this version of the API spells it."""
-    from odradek.broker.api.error_replies import code_for  # here: most brokers live long without it
+    from odradek.broker.api.error_translations import translated  # here: most brokers live long without it
 
     if not isinstance(error, KafkaError):
         return ErrorCode.UNKNOWN_SERVER_ERROR
-    return code_for(context.api_key, context.api_version, error.code)
+    return translated(context.api_key, error.code, context.api_version)
 
 
 def error_answer(error: Exception, request: Message, context: RequestContext) -> Message:

@@ -18,17 +18,6 @@ from odradek.protocol.messages import request_class, response_class
 from odradek.protocol.schema import Field, Schema, load
 from odradek.protocol.struct import Message, Struct
 
-# A code that is younger than its API → the first version that knows it, and what older ones are told in its place.
-# Source: docs/spec/transactions.md#s2-0, #s2-7; DeleteTopics as Kafka 4.3.1 answers it.
-YOUNGER_CODES: Mapping[tuple[ApiKey, ErrorCode], tuple[int, ErrorCode]] = {
-    (ApiKey.INIT_PRODUCER_ID, ErrorCode.PRODUCER_FENCED): (4, ErrorCode.INVALID_PRODUCER_EPOCH),
-    (ApiKey.ADD_PARTITIONS_TO_TXN, ErrorCode.PRODUCER_FENCED): (2, ErrorCode.INVALID_PRODUCER_EPOCH),
-    (ApiKey.ADD_OFFSETS_TO_TXN, ErrorCode.PRODUCER_FENCED): (2, ErrorCode.INVALID_PRODUCER_EPOCH),
-    (ApiKey.END_TXN, ErrorCode.PRODUCER_FENCED): (2, ErrorCode.INVALID_PRODUCER_EPOCH),
-    (ApiKey.TXN_OFFSET_COMMIT, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS): (2, ErrorCode.COORDINATOR_NOT_AVAILABLE),
-    (ApiKey.DELETE_TOPICS, ErrorCode.TOPIC_DELETION_DISABLED): (3, ErrorCode.INVALID_REQUEST),
-}
-
 MESSAGES = "odradek.protocol.messages."
 ERROR_CODES = frozenset({"error_code", "partition_error_code"})
 # The fields that name an element. A response repeats them; where the request has plain names or numbers, it puts them
@@ -58,12 +47,6 @@ SAYS_IT_TWICE: Mapping[ApiKey, int] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: 1,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 0,  # without the names of users, as Kafka
 }
-
-
-def code_for(api_key: ApiKey, version: int, code: ErrorCode) -> ErrorCode:
-    """Spells `code` as this version of the API does."""
-    since, before = YOUNGER_CODES.get((api_key, code), (0, code))
-    return code if version >= since else before
 
 
 def error_reply(api_key: ApiKey, version: int, request: Message, code: ErrorCode, message: str | None) -> Message:

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
+from odradek.broker.api.error_translations import Asker, translated
 from odradek.broker.coordinators.shard_records import RecordFormat, RecordsOf, Replayed, ShardLog, replay_log
 from odradek.broker.runtime.clock import Clock, TimerHandle, Timers
 from odradek.broker.runtime.delayed import Deferred
@@ -35,17 +36,6 @@ R_co = TypeVar("R_co", covariant=True)
 C = TypeVar("C", bound="Core")
 
 RETRY_TIMER_MS: Final = 1_000  # a timer whose outcome could not be written: its cause has not gone away
-
-COORDINATOR_CODES: Final[Mapping[ErrorCode, ErrorCode]] = {
-    # what the log says → what a client of the coordinator can make use of
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
 
 
 class OutcomeLike(Protocol[R_co]):
@@ -278,7 +268,7 @@ class Shard(Generic[C]):
         batch, header = self._batch(records, now_ms, producer)
         if len(batch) > self._log.max_batch_bytes:
             if not may_split or len(records) == 1:
-                raise KafkaError(COORDINATOR_CODES[ErrorCode.RECORD_LIST_TOO_LARGE])
+                raise KafkaError(translated(Asker.COORDINATOR, ErrorCode.RECORD_LIST_TOO_LARGE))
             middle = len(records) // 2
             self._append_and_replay(core, records[:middle], now_ms, producer, may_split=True)
             self._append_and_replay(core, records[middle:], now_ms, producer, may_split=True)
@@ -286,7 +276,7 @@ class Shard(Generic[C]):
         try:
             base_offset = self._log.append(batch, now_ms, None if producer is None else producer.guard, header)
         except KafkaError as error:
-            raise KafkaError(COORDINATOR_CODES.get(error.code, error.code), error.message) from error
+            raise KafkaError(translated(Asker.COORDINATOR, error.code), error.message) from error
         try:
             for record_offset, record in enumerate(records, base_offset):
                 core.replay(record, record_offset, NO_PRODUCER_ID if producer is None else producer.producer_id)
@@ -338,7 +328,7 @@ class Shard(Generic[C]):
         response: R | None = None,
     ) -> None:
         def release(failure: KafkaError | None) -> None:
-            error = None if failure is None else KafkaError(COORDINATOR_CODES.get(failure.code, failure.code))
+            error = None if failure is None else KafkaError(translated(Asker.COORDINATOR, failure.code))
             with self._follow_ups:
                 self._give(outcome, error, answer, response)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from mypy_extensions import mypyc_attr
 
+from odradek.broker.api.error_translations import Asker, translated
 from odradek.broker.shares.core.state import Ending
 from odradek.broker.transactions.tables import MARKER_RESULTS, MarkerResult
 from odradek.protocol.control_records import sealed_marker
@@ -39,13 +40,6 @@ logger = logging.getLogger("odradek.transactions")
 NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()
 FIRST_TOLD: Final = 2  # of the refusals of a marker
 OnWritten = Callable[[Sequence[PartitionCodes]], None]
-NOT_HERE: Final = frozenset(  # of the group or share coordinator: as any leader says it
-    {
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.NOT_COORDINATOR,
-    }
-)
 
 
 @dataclass(slots=True)
@@ -300,9 +294,7 @@ class LocalMarkerWriter:
         try:
             require_loaded(index)
         except KafkaError as error:
-            if error.code in NOT_HERE:
-                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER) from error
-            raise
+            raise KafkaError(translated(Asker.MARKER, error.code), error.message) from error
 
 
 def _ending_of(marker: TxnMarker) -> Ending:

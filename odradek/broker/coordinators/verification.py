@@ -2,15 +2,15 @@
 
     partition: open here? then write    else: take a guard → ask the coordinator → write with the guard
 
-The question, and the meaning of each answer, depend on what the producer's client understands: the tables. Where the
-guards live and what invalidates them: `storage/verification.py`. Source: docs/spec/transactions.md#s2-7, #s2-8, #s4-6.
+Which question depends on the producer's client: whether it has added its partitions, or relies on being added. What
+clients are told of each answer is in `odradek/broker/api/error_translations.py`; where the guards live and what
+invalidates them in `storage/verification.py`. Source: docs/spec/transactions.md#s2-7, #s2-8, #s4-6.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from odradek.broker.partitions.partition import Partition
@@ -28,41 +28,9 @@ if TYPE_CHECKING:
 E = ErrorCode
 
 
-class TransactionSupport(Enum):
-    """What the client of a Produce or TxnOffsetCommit can do, and so what the coordinator is asked for it."""
-
-    DEFAULT = auto()  # has added its partitions, and does not know TRANSACTION_ABORTABLE
-    GENERIC = auto()  # has added its partitions
-    ADD = auto()  # relies on being added (transaction.version 2)
-
-    @property
-    def adds(self) -> bool:
-        return self is TransactionSupport.ADD
-
-    @classmethod
-    def of_produce(cls, version: int) -> TransactionSupport:
-        return _support(version, generic_since=11, add_since=12)
-
-    @classmethod
-    def of_txn_offset_commit(cls, version: int) -> TransactionSupport:
-        return _support(version, generic_since=4, add_since=5)
-
-
-def _support(version: int, *, generic_since: int, add_since: int) -> TransactionSupport:
-    if version >= add_since:
-        return TransactionSupport.ADD
-    return TransactionSupport.GENERIC if version >= generic_since else TransactionSupport.DEFAULT
-
-
-# What the coordinator answers → what it means for the batch; codes that are not named stay as they are.
-MEANING: Final[Mapping[TransactionSupport, Mapping[ErrorCode, ErrorCode]]] = {
-    TransactionSupport.DEFAULT: {
-        E.TRANSACTION_ABORTABLE: E.INVALID_TXN_STATE,
-        E.PRODUCER_FENCED: E.INVALID_PRODUCER_EPOCH,
-    },
-    TransactionSupport.GENERIC: {E.PRODUCER_FENCED: E.INVALID_PRODUCER_EPOCH},
-    TransactionSupport.ADD: {E.PRODUCER_FENCED: E.INVALID_PRODUCER_EPOCH},
-}
+# From these versions on (transaction.version 2) a client relies on the broker to add its partitions to the transaction.
+PRODUCE_ADDS_SINCE: Final = 12
+TXN_OFFSET_COMMIT_ADDS_SINCE: Final = 5
 RETRIED_SOON: Final = E.CONCURRENT_TRANSACTIONS  # the transaction before is about to be complete
 
 
@@ -134,20 +102,20 @@ class Verifier:
         # and partitions for which the answer was no.
         self.answered = self.answered_ms = self.failed = 0
 
-    def asks_for(self, support: TransactionSupport) -> bool:
-        return support.adds or self.settings.transaction_partition_verification_enable
+    def asks_for(self, adds: bool) -> bool:
+        """adds: whether the client relies on being added"""
+        return adds or self.settings.transaction_partition_verification_enable
 
     def verified_at_once(
         self,
         transactional_id: str,
         header: BatchHeader,
         partition: Partition,
-        support: TransactionSupport,
+        adds: bool,
         now_ms: int,
     ) -> VerificationGuard | None:
         """What to append a batch with. Raises KafkaError, for whatever reason there is no yes now: `verify` tells it,
         and loses nothing by asking again."""
-        adds = support.adds
         is_enabled = self.settings.transaction_partition_verification_enable
         if not adds and not is_enabled:
             return None
@@ -180,27 +148,26 @@ class Verifier:
         self,
         producer: TransactionalProducer,
         batches: Sequence[Unverified],
-        support: TransactionSupport,
+        adds: bool,
         then: Callable[[VerificationResults], None],
         *,
         waits_for_the_last: bool,
     ) -> None:
         """Calls `then`, mostly at once, with a result for each batch's partition.
 
-        waits_for_the_last  whether ADD asks again for a while, when the producer's last transaction is not complete yet
+        waits_for_the_last  whether to ask again for a while where `adds`, when the last transaction is not complete yet
         """
-        if not self.asks_for(support):
+        if not self.asks_for(adds):
             then({(each.partition.topic, each.partition.index): None for each in batches})
             return
-        PendingVerification(
-            self, producer, batches, support, then, may_repeat=waits_for_the_last and support.adds
-        ).ask()
+        PendingVerification(self, producer, batches, adds, then, may_repeat=waits_for_the_last and adds).ask()
 
 
 class PendingVerification:
     """One verification, from the first question to the results."""
 
     __slots__ = (
+        "_adds",
         "_asked_ms",
         "_batches",
         "_guards",
@@ -208,7 +175,6 @@ class PendingVerification:
         "_producer",
         "_refused",
         "_since_ms",
-        "_support",
         "_then",
         "_verifier",
     )
@@ -218,7 +184,7 @@ class PendingVerification:
         verifier: Verifier,
         producer: TransactionalProducer,
         batches: Sequence[Unverified],
-        support: TransactionSupport,
+        adds: bool,
         then: Callable[[VerificationResults], None],
         *,
         may_repeat: bool,
@@ -226,7 +192,7 @@ class PendingVerification:
         self._verifier = verifier
         self._producer = producer
         self._batches = batches
-        self._support = support
+        self._adds = adds
         self._then = then
         self._may_repeat = may_repeat
         self._since_ms = verifier.clock.now_ms()
@@ -244,7 +210,7 @@ class PendingVerification:
                     self._producer.producer_id,
                     self._producer.producer_epoch,
                     batch.base_sequence,
-                    supports_epoch_bump=self._support.adds,
+                    supports_epoch_bump=self._adds,
                     now_ms=self._verifier.clock.now_ms(),
                 )
             except KafkaError as fenced:
@@ -261,8 +227,8 @@ class PendingVerification:
         answer = coordinator.add_partitions(
             *self._producer,
             unknown,
-            verify_only=not self._support.adds,
-            asked_version=2 if self._support.adds else 0,
+            verify_only=not self._adds,
+            asked_version=2 if self._adds else 0,
         )
         if isinstance(answer, Deferred):
             answer.then(self._answered)
@@ -283,7 +249,6 @@ class PendingVerification:
         self._end(codes)
 
     def _end(self, codes: PartitionCodes) -> None:
-        meaning = MEANING[self._support]
         is_enabled = self._verifier.settings.transaction_partition_verification_enable
         results: dict[TopicPartition, VerificationResult] = {**self._refused}
         for key, guard in self._guards.items():
@@ -291,5 +256,5 @@ class PendingVerification:
             if code is E.NONE:
                 results[key] = guard if is_enabled else None
             else:
-                results[key] = KafkaError(meaning.get(code, code))
+                results[key] = KafkaError(code)
         self._then(results)

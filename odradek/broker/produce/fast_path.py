@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.api.context import AllowAll, Authorizer, ConnectionInfo
-from odradek.broker.coordinators.verification import TransactionSupport
+from odradek.broker.coordinators.verification import PRODUCE_ADDS_SINCE
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.produce.request import NO_OFFSET
 from odradek.protocol.acls import Operation, ResourceType
@@ -84,7 +84,7 @@ class ProduceFastPath:
         self._now_ms = now_ms
         self._has_ids = route.version >= TOPIC_IDS_SINCE
         self._acks_to_topic = ACKS_TO_ID if self._has_ids else ACKS_TO_NAME
-        self._support = TransactionSupport.of_produce(route.version)
+        self._adds = route.version >= PRODUCE_ADDS_SINCE
         self._known: dict[bytes, KnownPartition] = {}  # by the bytes from the topic to the partition index
 
     def begin(
@@ -150,9 +150,7 @@ class ProduceFastPath:
             guard = None
             if id_size:
                 transactional_id = str(head[ID_AT:at], "utf-8")
-                guard = self._broker.verifier.verified_at_once(
-                    transactional_id, header, partition, self._support, now_ms
-                )
+                guard = self._broker.verifier.verified_at_once(transactional_id, header, partition, self._adds, now_ms)
             batch = bytearray(records) if records.readonly else records
             staged.appended = partition.append(
                 batch, origin=Origin.CLIENT, now_ms=now_ms, on_done=staged.written, header=header, guard=guard

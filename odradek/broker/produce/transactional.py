@@ -6,13 +6,13 @@ of the log and of the records. Source: docs/spec/transactions.md#s2-8.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from odradek.broker.api.error_translations import Asker, translated
 from odradek.broker.coordinators.verification import (
+    PRODUCE_ADDS_SINCE,
     TransactionalProducer,
-    TransactionSupport,
     Unverified,
     VerificationResults,
 )
@@ -31,17 +31,6 @@ if TYPE_CHECKING:
 
 E = ErrorCode
 
-# What the producer is told of a verification that failed: a code that every client tries again without asking for
-# metadata. Only who relies on being added (ADD) knows that CONCURRENT_TRANSACTIONS passes.
-NOT_VERIFIABLE: Final = frozenset(
-    {E.NETWORK_EXCEPTION, E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR}
-)
-ANSWERS: Final[Mapping[TransactionSupport, Mapping[ErrorCode, ErrorCode]]] = {
-    TransactionSupport.DEFAULT: dict.fromkeys(NOT_VERIFIABLE | {E.CONCURRENT_TRANSACTIONS}, E.NOT_ENOUGH_REPLICAS),
-    TransactionSupport.GENERIC: dict.fromkeys(NOT_VERIFIABLE | {E.CONCURRENT_TRANSACTIONS}, E.NOT_ENOUGH_REPLICAS),
-    TransactionSupport.ADD: dict.fromkeys(NOT_VERIFIABLE, E.NOT_ENOUGH_REPLICAS),
-}
-
 
 @dataclass(slots=True)
 class HeldBatch:
@@ -59,7 +48,6 @@ class TransactionalProduce:
         self._version = context.api_version
         self._verifier = verifier
         self._held: list[HeldBatch] = []
-        self._support = TransactionSupport.of_produce(context.api_version)
 
     def begin(self, request: ProduceRequest) -> None:
         """Raises KafkaError where the request as a whole is refused; then nothing was asked or written."""
@@ -87,7 +75,9 @@ class TransactionalProduce:
             is_done = True
             self._verified(results)
 
-        self._verifier.verify(producers.pop(), batches, self._support, verified, waits_for_the_last=True)
+        self._verifier.verify(
+            producers.pop(), batches, self._version >= PRODUCE_ADDS_SINCE, verified, waits_for_the_last=True
+        )
         if not is_done:
             pending.reply.overlaps = False  # the producer's next request must not overtake this one
 
@@ -119,11 +109,11 @@ class TransactionalProduce:
         pending.one_done()
 
     def _told(self, refusal: KafkaError) -> KafkaError:
-        code = ANSWERS[self._support].get(refusal.code, refusal.code)
+        code = translated(Asker.PRODUCE, refusal.code, self._version)
         # Clients show these texts to people, so they are Kafka's.
-        if code is not refusal.code:
-            text = "Unable to verify the partition has been added to the transaction. Underlying error: "
-            return NotVerified(code, text + refusal.code.name)
         if code is E.INVALID_TXN_STATE:
             return NotVerified(code, "Partition was not added to the transaction")
-        return refusal
+        if code is E.NOT_ENOUGH_REPLICAS and refusal.code is not code:
+            text = "Unable to verify the partition has been added to the transaction. Underlying error: "
+            return NotVerified(code, text + refusal.code.name)
+        return refusal if refusal.code is code else KafkaError(code)

@@ -60,7 +60,8 @@ def check_request(request: InitProducerIdRequest, config: TransactionConfig, tra
     if request.transactional_id == "":
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if request.enable2_pc and not config.transaction_two_phase_commit_enable:
-        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        reason = "Enable2Pc is refused while transaction.two.phase.commit.enable is false."
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, reason)
     if request.keep_prepared_txn and transaction_version < KEEPING_SINCE:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     if not request.enable2_pc and not 0 < request.transaction_timeout_ms <= config.transaction_max_timeout_ms:

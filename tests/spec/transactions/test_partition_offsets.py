@@ -8,7 +8,6 @@ from __future__ import annotations
 import pytest
 
 from odradek.broker.groups.common.effects import CoordinatorRecord
-from odradek.broker.handlers.transactions.txn_offset_commit import ANSWERS
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.batch_header import batches
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -230,10 +229,6 @@ def test_what_the_transactions_coordinator_refuses_is_told_in_words_that_the_cli
         assert scene.commit_offset_in_transaction((7, 0), 10, version=version) is expected
     assert [asked[4] for asked in coordinator.asked] == [True, True, False]
     assert scene.partition(GROUP_OFFSETS).log.log_end_offset == 0
-
-
-def test_the_table_names_no_code_that_clients_of_a_coordinator_cannot_use() -> None:
-    assert not ANSWERS.keys() & set(ANSWERS.values())
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,12 @@ def init_producer_id(
             raise refused(ResourceType.CLUSTER, context.api_key)
     else:
         context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
-        if request.enable2_pc:
-            context.require(Operation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        # The other cause of TRANSACTIONAL_ID_AUTHORIZATION_FAILED for Enable2Pc is a setting: see `check_request`.
+        if request.enable2_pc and not is_allowed(
+            context, Operation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, transactional_id
+        ):
+            reason = "Enable2Pc needs the right TWO_PHASE_COMMIT on the transactional id."
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, reason)
     if (request.producer_id == NONE) != (request.producer_epoch == NONE):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if transactional_id is None:

@@ -8,15 +8,13 @@ Source: docs/spec/transactions.md#s2-7.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from odradek.broker.api.error_replies import code_for
-from odradek.broker.coordinators.shard import COORDINATOR_CODES
+from odradek.broker.api.error_translations import Asker, translated
 from odradek.broker.coordinators.shard_records import RecordsOf
 from odradek.broker.coordinators.verification import (
+    TXN_OFFSET_COMMIT_ADDS_SINCE,
     TransactionalProducer,
-    TransactionSupport,
     Unverified,
     VerificationResult,
 )
@@ -37,12 +35,6 @@ if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.metadata.image import MetadataImage
     from odradek.storage.verification import VerificationGuard
-
-# What a verification or the log says → what a client of the group's coordinator can make use of.
-ANSWERS: Final[Mapping[ErrorCode, ErrorCode]] = {
-    **COORDINATOR_CODES,
-    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-}
 
 
 def txn_offset_commit(
@@ -91,9 +83,9 @@ class TransactionalCommit:
         if request.group_id == "":
             self._refuse(KafkaError(ErrorCode.INVALID_GROUP_ID))
             return
-        support = TransactionSupport.of_txn_offset_commit(self._version)
+        adds = self._version >= TXN_OFFSET_COMMIT_ADDS_SINCE
         index = broker.groups.partition_for(request.group_id)
-        if not broker.verifier.asks_for(support):
+        if not broker.verifier.asks_for(adds):
             self._write(None)
             return
         try:
@@ -104,7 +96,7 @@ class TransactionalCommit:
         broker.verifier.verify(
             TransactionalProducer(request.transactional_id, request.producer_id, request.producer_epoch),
             [Unverified(partition, None)],
-            support,
+            adds,
             lambda results: self._verified(results[GROUP_OFFSETS, index]),
             waits_for_the_last=False,
         )
@@ -156,7 +148,8 @@ class TransactionalCommit:
 
     def _refuse(self, refusal: KafkaError) -> None:
         """The group's refusal is about what was left to ask it; the other partitions keep their own codes."""
-        code = code_for(ApiKey.TXN_OFFSET_COMMIT, self._version, ANSWERS.get(refusal.code, refusal.code))
+        told = translated(Asker.TXN_OFFSET_COMMIT, refusal.code, self._version)
+        code = translated(ApiKey.TXN_OFFSET_COMMIT, told, self._version)
         answers = TxnOffsetCommitResponse(topics=[refused(topic, code) for topic in self._request.topics])
         self.reply.resolve(merged(self._response, answers))
 

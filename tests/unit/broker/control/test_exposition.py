@@ -28,7 +28,7 @@ from odradek.broker.control.measures import (
     partition_measure,
 )
 from odradek.broker.control.readiness import readiness
-from odradek.broker.coordinators.verification import TransactionalProducer, TransactionSupport, Unverified
+from odradek.broker.coordinators.verification import TransactionalProducer, Unverified
 from odradek.broker.network.logins import LoginCounts
 from odradek.broker.partitions.partition import Partition
 from odradek.protocol.errors import ErrorCode
@@ -273,9 +273,7 @@ def test_questions_to_the_coordinator_are_timed_and_their_refusals_counted(scene
     scene.coordinator = Refuses(scene)
     batches = [Unverified(scene.partitions.get("t", index), 0) for index in (0, 1)]
     verifier = scene.broker.verifier
-    verifier.verify(
-        TransactionalProducer("pay", 7, 0), batches, TransactionSupport.ADD, lambda _: None, waits_for_the_last=False
-    )
+    verifier.verify(TransactionalProducer("pay", 7, 0), batches, True, lambda _: None, waits_for_the_last=False)
     assert (verifier.answered, verifier.answered_ms, verifier.failed) == (1, 15, 2)
 
 

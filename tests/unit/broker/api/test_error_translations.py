@@ -1,0 +1,37 @@
+"""The page of translations is one that can be read row by row."""
+
+from collections import Counter
+
+from odradek.broker.api.error_translations import TRANSLATIONS, Asker, translated
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+
+
+def test_each_code_has_one_row_for_whoever_asks() -> None:
+    rows = Counter((asker, code) for askers, _, _, told, _, _ in TRANSLATIONS for asker in askers for code in told)
+    assert [row for row, count in rows.items() if count > 1] == []
+
+
+def test_no_answer_would_have_to_be_translated_again() -> None:
+    for askers, first, last, _, answer, _ in TRANSLATIONS:
+        for asker in askers:
+            assert {translated(asker, answer, version) for version in (first, last)} == {answer}
+
+
+def test_every_row_changes_a_code_and_names_its_rule() -> None:
+    for _, first, last, told, answer, rule in TRANSLATIONS:
+        assert first <= last
+        assert told
+        assert answer not in told
+        assert rule
+
+
+def test_a_row_holds_for_its_versions() -> None:
+    code = ErrorCode.CONCURRENT_TRANSACTIONS
+    told = [translated(Asker.PRODUCE, code, version) for version in (10, 11, 12)]
+    assert told == [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS, code]
+
+
+def test_what_no_row_names_stays_as_it_is() -> None:
+    assert translated(ApiKey.END_TXN, ErrorCode.INVALID_TXN_STATE, 0) is ErrorCode.INVALID_TXN_STATE
+    assert translated(Asker.COORDINATOR, ErrorCode.INVALID_RECORD) is ErrorCode.INVALID_RECORD
